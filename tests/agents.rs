@@ -1,10 +1,11 @@
-//! Trajectories through every verb: made, inspected, learned, and answered by loops that call APIs.
+//! Trajectories in every command: generated, inspected, trained on, and answered by agent loops
+//! that call APIs.
 
 use serde_json::{Value, json};
 
 use crate::suites;
-use crate::support::place::TestDevice;
 use crate::support::server::{TestServer, chat};
+use crate::support::test_device::TestDevice;
 use crate::support::{fixture, model};
 use crate::workplace::Workplace;
 
@@ -39,7 +40,7 @@ suites = ["goat"]
 max_samples = 2
 max_new_tokens = 8
 "#,
-        device = TestDevice::chosen(),
+        device = TestDevice::from_env(),
         model = fixture("tiny_chat_model").display(),
         retriever = model("all-minilm-l6-v2").display(),
     )
@@ -69,12 +70,12 @@ fn lines(text: &str) -> Vec<Value> {
 }
 
 #[test]
-fn the_values_of_arguments_are_read_and_not_learned() {
+fn argument_values_are_in_the_prompt_and_not_trained() {
     let workplace = workplace();
     for method in METHODS {
         let file = format!("{method}.toml");
-        let shown = workplace.run(["inspect", &file, "--format", "json", "-n", "20"]);
-        let rows = lines(&shown.success());
+        let output = workplace.run(["inspect", &file, "--format", "json", "-n", "20"]);
+        let rows = lines(&output.success());
         assert_eq!(rows.len(), 20, "{method}");
         let mut n_values = 0;
         for row in &rows {
@@ -84,7 +85,7 @@ fn the_values_of_arguments_are_read_and_not_learned() {
                 .filter(|token| token["weight"].as_f64() > Some(0.0))
                 .map(|token| token["text"].as_str().unwrap())
                 .collect();
-            // Rows without a call have none.
+            // Rows without a call have no tools.
             for value in row["argument_values"].as_array().into_iter().flatten() {
                 assert_eq!(value["is_masked"], true, "{row}");
                 n_values += 1;
@@ -109,7 +110,10 @@ fn agents_of_every_method_are_trained_evaluated_and_selected() {
             .iter()
             .filter(|line| line.to_string().contains("goat.ia"))
             .count();
-        assert!(measured >= 2, "{method}: before and after, not {measured}");
+        assert!(
+            measured >= 2,
+            "{method}: expected an evaluation before and one after training, not {measured}"
+        );
 
         let output = format!("{method}-results");
         let arguments = ["eval", &run, "--suite", "goat", "--output", &output];
@@ -118,8 +122,8 @@ fn agents_of_every_method_are_trained_evaluated_and_selected() {
         let predictions = lines(&workplace.read(&format!("{output}/predictions.jsonl")));
         assert_eq!(predictions.len(), 2, "{method}");
         for prediction in &predictions {
-            let shown = &prediction["outcome"]["retrievals"];
-            for retrieval in shown.as_array().unwrap() {
+            let retrievals = &prediction["outcome"]["retrievals"];
+            for retrieval in retrievals.as_array().unwrap() {
                 assert_eq!(
                     retrieval["documents"].as_array().unwrap().len(),
                     5,
@@ -134,31 +138,31 @@ fn agents_of_every_method_are_trained_evaluated_and_selected() {
     }
 }
 
-/// The examples of a trajectory are those of its line, also where it has an id of its own.
+/// The examples of a trajectory belong to its line, even if it has its own id.
 #[test]
 fn a_trajectory_is_inspected_by_its_line() {
     let workplace = workplace();
-    let shown = |row: &str| {
+    let inspect_row = |row: &str| {
         let words = ["inspect", "global.toml", "--format", "json", "--row", row];
         lines(&workplace.run(words).success())
     };
     let text = workplace.read("goat/train.jsonl");
     let own_id = lines(&text)[1]["id"].as_str().unwrap().to_owned();
-    let all = shown("2");
+    let all = inspect_row("2");
     assert!(all.len() > 1, "{}", all.len());
     for row in &all {
         let id = row["id"].as_str().unwrap();
         assert!(id.starts_with(&format!("{own_id}/")), "{id}");
     }
-    assert_eq!(shown("goat/train.jsonl:2"), all);
-    assert_eq!(shown(all[0]["id"].as_str().unwrap()), all[..1]);
-    let without = text.replace("\"id\"", "\"no_id\"");
-    let without = lines(&without).into_iter().map(|mut row| {
+    assert_eq!(inspect_row("goat/train.jsonl:2"), all);
+    assert_eq!(inspect_row(all[0]["id"].as_str().unwrap()), all[..1]);
+    let without_ids = text.replace("\"id\"", "\"no_id\"");
+    let without_ids = lines(&without_ids).into_iter().map(|mut row| {
         row.as_object_mut().unwrap().shift_remove("no_id");
         format!("{row}\n")
     });
-    workplace.write("goat/train.jsonl", without.collect::<String>());
-    let unnamed = shown("goat/train.jsonl:2");
+    workplace.write("goat/train.jsonl", without_ids.collect::<String>());
+    let unnamed = inspect_row("goat/train.jsonl:2");
     assert_eq!(unnamed.len(), all.len());
     assert!(
         unnamed[0]["id"]
@@ -175,12 +179,12 @@ fn a_trajectory_is_inspected_by_its_line() {
 }
 
 #[test]
-fn documents_beside_the_gold_ones_can_be_those_that_the_retriever_ranks_highest() {
+fn distractor_documents_can_be_the_highest_ranked_ones() {
     let workplace = workplace();
     workplace.write("near.toml", config("global", "distractors = \"retriever\""));
     let plans = |file: &str| {
-        let shown = workplace.run(["inspect", file, "--format", "json", "-n", "1"]);
-        let tokens = lines(&shown.success())[0]["tokens"].clone();
+        let output = workplace.run(["inspect", file, "--format", "json", "-n", "1"]);
+        let tokens = lines(&output.success())[0]["tokens"].clone();
         let tokens = tokens.as_array().unwrap().clone();
         tokens
             .iter()
@@ -190,24 +194,21 @@ fn documents_beside_the_gold_ones_can_be_those_that_the_retriever_ranks_highest(
     let (near, random) = (plans("near.toml"), plans("global.toml"));
     assert_ne!(
         near, random,
-        "the retriever chooses other documents than chance"
+        "the retriever chooses different documents than random choice"
     );
-    assert_eq!(near, plans("near.toml"), "and the same ones each time");
+    assert_eq!(near, plans("near.toml"), "the choice is deterministic");
 }
 
 #[test]
-fn trajectories_that_cannot_be_learned_are_refused_with_place_and_remedy() {
+fn unusable_trajectories_are_refused_with_location_and_remedy() {
     let workplace = workplace();
     let first = workplace.read("goat/train.jsonl");
     let mut row: Value = serde_json::from_str(first.lines().next().unwrap()).unwrap();
     let name = row["calls"][0]["name"].clone();
     for (change, expected) in [
         ("unknown", "calls[0].name: no API is called \"No Such/Api\""),
-        ("arguments", "calls[0].arguments is a text"),
-        (
-            "derived",
-            "takes its value from calls[0], which is the call itself",
-        ),
+        ("arguments", "calls[0].arguments is a string"),
+        ("derived", "takes its value from calls[0], the same call"),
     ] {
         let mut bad = row.clone();
         match change {
@@ -273,8 +274,8 @@ fn a_specification_becomes_documents() {
     assert_eq!(documents[0]["required_parameters"][0]["name"], "city");
 }
 
-/// Neither model nor retriever is there, so that nothing else can be what is refused first.
-fn unopened(workplace: &Workplace) {
+/// Neither the model nor the retriever exists, so that no other error can come first.
+fn write_config_of_missing_models(workplace: &Workplace) {
     let missing = config("global", "")
         .replace(
             &fixture("tiny_chat_model").display().to_string(),
@@ -288,9 +289,9 @@ fn unopened(workplace: &Workplace) {
 }
 
 #[test]
-fn gold_calls_that_cannot_be_right_are_refused_by_file_line_and_id() {
+fn impossible_gold_calls_are_refused_by_file_line_and_id() {
     let workplace = workplace();
-    unopened(&workplace);
+    write_config_of_missing_models(&workplace);
     let rows = lines(&workplace.read("goat/train.jsonl"));
     let derived = |row: &&Value| row["calls"][1]["derived"].is_object();
     let row = rows.iter().find(derived).unwrap();
@@ -316,13 +317,13 @@ fn gold_calls_that_cannot_be_right_are_refused_by_file_line_and_id() {
         (argument, "calls[0].arguments.harbour_moon: "),
     ] {
         workplace.write("rows.jsonl", format!("{row}\n\n{bad}\n"));
-        let place = format!("rows.jsonl:3: {id}: ");
+        let location = format!("rows.jsonl:3: {id}: ");
         let eval = "eval unopened.toml --suite goat --checkpoint base --data rows.jsonl";
         let pairs = "data pairs rows.jsonl --documents goat/documents.jsonl";
         for verb in [eval, pairs] {
             let refused = workplace.run(verb.split(' '));
             assert_eq!(refused.status, Some(3), "{verb}: {}", refused.stderr);
-            for part in [place.as_str(), expected] {
+            for part in [location.as_str(), expected] {
                 assert!(refused.stderr.contains(part), "{verb}: {}", refused.stderr);
             }
         }
@@ -330,15 +331,15 @@ fn gold_calls_that_cannot_be_right_are_refused_by_file_line_and_id() {
 }
 
 #[test]
-fn a_trajectory_that_comes_twice_is_not_evaluated() {
+fn a_duplicate_trajectory_is_refused_in_evaluations() {
     let workplace = workplace();
-    unopened(&workplace);
+    write_config_of_missing_models(&workplace);
     let rows = workplace.read("goat/dev.jsonl");
     workplace.write("twice.jsonl", rows.repeat(2));
     let eval = "eval unopened.toml --suite goat --checkpoint base --data twice.jsonl";
     let refused = workplace.run(eval.split(' '));
     assert_eq!(refused.status, Some(3), "{}", refused.stderr);
-    for part in ["twice.jsonl:5: id ", "twice.jsonl:1 already"] {
+    for part in ["twice.jsonl:5: duplicate id ", "twice.jsonl:1; give"] {
         assert!(refused.stderr.contains(part), "{}", refused.stderr);
     }
 }
@@ -346,19 +347,19 @@ fn a_trajectory_that_comes_twice_is_not_evaluated() {
 #[test]
 fn an_executor_that_does_not_fit_is_refused_before_the_retriever_is_opened() {
     let workplace = workplace();
-    unopened(&workplace);
+    write_config_of_missing_models(&workplace);
     let foreign = r#"{"tool_name": "Harbour", "api_name": "Tides"}"#;
     let documents = workplace.read("goat/documents.jsonl");
     workplace.write("goat/documents.jsonl", format!("{documents}{foreign}\n"));
     let eval = "eval unopened.toml --suite goat --checkpoint base";
     let refused = workplace.run(eval.split(' '));
     assert_eq!(refused.status, Some(2), "{}", refused.stderr);
-    let expected = "nothing executes \"Harbour/Tides\"";
+    let expected = "no executor handles \"Harbour/Tides\"";
     assert!(refused.stderr.contains(expected), "{}", refused.stderr);
 }
 
 #[test]
-fn constrained_agents_plan_and_call_what_they_are_shown() {
+fn constrained_agents_call_only_retrieved_apis() {
     let workplace = workplace();
     let eval = "eval global.toml --suite goat --checkpoint base --set eval.max_new_tokens=400";
     for (constrained, folder) in [("false", "free"), ("true", "held")] {
@@ -373,13 +374,13 @@ fn constrained_agents_plan_and_call_what_they_are_shown() {
     }
     for row in outcomes("held") {
         let outcome = &row["outcome"];
-        let shown = &outcome["retrievals"][0]["documents"];
+        let retrieved = &outcome["retrievals"][0]["documents"];
         let plan = outcome["plan"].as_array().unwrap();
         assert!(!plan.is_empty(), "{row}");
         for (name, call) in plan.iter().zip(outcome["calls"].as_array().unwrap()) {
             assert!(
-                shown.as_array().unwrap().contains(name),
-                "{name} of {shown}"
+                retrieved.as_array().unwrap().contains(name),
+                "{name} of {retrieved}"
             );
             assert_eq!(&call["name"], name, "the call of the plan");
         }
@@ -387,7 +388,7 @@ fn constrained_agents_plan_and_call_what_they_are_shown() {
 }
 
 /// A port with one operation, and a trajectory that calls it, in both splits.
-fn port(workplace: &Workplace, berths: &Value) {
+fn write_port(workplace: &Workplace, berths: &Value) {
     std::fs::create_dir(workplace.path("goat")).unwrap();
     let parameter = json!({"name": "port", "in": "query", "required": true,
         "schema": {"type": "string"}, "description": "Name of the port."});
@@ -414,7 +415,7 @@ fn agents_see_the_shortened_outputs_that_they_were_trained_on() {
     let workplace = Workplace::new();
     let berths = json!({"berths": [{"id": 7, "free": true}, {"id": 8, "free": false},
         {"id": 9, "free": true}]});
-    port(&workplace, &berths);
+    write_port(&workplace, &berths);
     let table = "truncate = { max_items = 1, jmespath = \"berths[].{id: id}\" }\n\
                  [goat.executor]\nkind = \"canned\"\nresponses = \"goat/canned.jsonl\"";
     workplace.write("short.toml", config("react", table));
@@ -425,8 +426,8 @@ fn agents_see_the_shortened_outputs_that_they_were_trained_on() {
             .to_string()
     };
 
-    let shown = workplace.run(["inspect", "short.toml", "--format", "json", "-n", "2"]);
-    let texts = lines(&shown.success()).into_iter().map(|row| {
+    let output = workplace.run(["inspect", "short.toml", "--format", "json", "-n", "2"]);
+    let texts = lines(&output.success()).into_iter().map(|row| {
         let tokens = row["tokens"].as_array().unwrap().clone();
         let texts = tokens.iter().map(|token| token["text"].as_str().unwrap());
         texts.collect::<String>()
@@ -456,14 +457,14 @@ fn agents_see_the_shortened_outputs_that_they_were_trained_on() {
     workplace.run(eval.split(' ')).success();
     let received = server.received();
     let body: Value = serde_json::from_str(&received.last().unwrap().body).unwrap();
-    let asked = body["messages"][0]["content"].as_str().unwrap();
-    assert_eq!(result(asked), trained);
-    // The outcome keeps the whole output.
+    let prompt = body["messages"][0]["content"].as_str().unwrap();
+    assert_eq!(result(prompt), trained);
+    // The outcome stores the whole output.
     let prediction = &lines(&workplace.read("out/predictions.jsonl"))[0];
     assert_eq!(prediction["outcome"]["calls"][0]["output"], berths);
 }
 
-/// Tables of both benchmarks, each with what answers its calls.
+/// Tables of both benchmarks, each with its executor settings.
 const BENCHMARKS: &str = r#"
 [eval.restbench]
 data = ["queries.json"]
@@ -475,7 +476,7 @@ executor = { kind = "replay", recorded = "recorded.jsonl", set = "lv3" }
 "#;
 
 #[test]
-fn benchmarks_of_agents_choose_checkpoints_beside_each_other() {
+fn several_agent_benchmarks_select_a_checkpoint_together() {
     let workplace = suites::workplace();
     suites::write_calls(&workplace);
     suites::write_api_bank(&workplace);
@@ -487,7 +488,7 @@ fn benchmarks_of_agents_choose_checkpoints_beside_each_other() {
         "eval_steps = 12\nmax_samples = 1\nsuites = [\"restbench\", \"apibank\"]\n\
          metric_for_best_model = \"{metric}\"\n{BENCHMARKS}"
     );
-    let run = suites::learning("run").replace("eval_strategy = \"no\"\n", &settings);
+    let run = suites::training_config("run").replace("eval_strategy = \"no\"\n", &settings);
     let run = run.replace("eval = [\"queries.json\"]\n", "");
     let limited = "method = \"react\"\nlimits = { max_steps = 2 }";
     workplace.write("run.toml", run.replace("method = \"react\"", limited));
@@ -496,30 +497,37 @@ fn benchmarks_of_agents_choose_checkpoints_beside_each_other() {
     let evaluated = lines(&workplace.read("run/metrics.jsonl"));
     let values = |name: &str| -> Vec<f64> {
         let name = format!("eval/{name}");
-        let found = evaluated.iter().filter_map(|line| line[&name].as_f64());
-        found.collect()
+        let values = evaluated.iter().filter_map(|line| line[&name].as_f64());
+        values.collect()
     };
     let (paths, calls) = (
         values("restbench.correct_path"),
         values("apibank.correctness"),
     );
-    assert_eq!((paths.len(), calls.len()), (2, 2), "before and after");
-    // Who has learned one call makes it again and again: the right path, and one right call of two.
+    assert_eq!(
+        (paths.len(), calls.len()),
+        (2, 2),
+        "one evaluation before and one after training"
+    );
+    // A model trained on a single call repeats it: the right path, and one right call of two.
     assert_eq!((paths[1], calls[1]), (1.0, 0.5));
     let most = f64::max(paths[0] + calls[0], paths[1] + calls[1]);
     let best: Value = serde_json::from_str(&workplace.read("run/BEST")).unwrap();
     assert_eq!(best["metric"], metric);
     assert_eq!(best["value"], most);
 
-    let kept = |suite: &str| {
+    let saved_prediction = |suite: &str| {
         let file = format!("run/checkpoint-000012/eval.{suite}.predictions.jsonl");
         lines(&workplace.read(&file))[0].clone()
     };
-    assert_eq!(kept("restbench")["gold"], json!(["GET /weather"]));
-    let gold = &kept("apibank")["gold"];
+    assert_eq!(
+        saved_prediction("restbench")["gold"],
+        json!(["GET /weather"])
+    );
+    let gold = &saved_prediction("apibank")["gold"];
     assert_eq!(gold["response"], "It is -3.");
     assert_eq!(gold["calls"][0]["arguments"], json!({"city": "Oslo"}));
-    // The tables serve evaluations from the command line, too.
+    // Evaluations from the command line also use these tables.
     let eval = "eval run --suite restbench --output again";
     workplace.run(eval.split(' ')).success();
     assert_eq!(
@@ -542,7 +550,7 @@ fn benchmarks_of_agents_choose_checkpoints_beside_each_other() {
         ),
         (
             "data.format=slot",
-            "the suite restbench prompts as [goat] says",
+            "the suite restbench uses the prompts of [goat]",
         ),
     ] {
         let other = "train.output_dir=other";

@@ -1,10 +1,11 @@
-//! Evaluations of what does not belong together: predictions of other rows, adapters of other
-//! models, prompts that no context holds.
+//! Evaluations with mismatched inputs: predictions of other rows, adapters of other models, prompts
+//! that exceed every context.
 
 use serde_json::{Value, json};
 
 use crate::bad_input::{CONFIG, FILES, ROWS, assert_refused, edit, row};
-use crate::workplace::{Answer, Workplace, tooltune};
+use crate::support::fixture;
+use crate::workplace::{CommandOutput, Workplace, tooltune};
 
 /// `eval` of saved predictions for the three rows of `dev.jsonl`.
 const RESCORE: [&str; 6] = [
@@ -17,7 +18,7 @@ const RESCORE: [&str; 6] = [
 ];
 
 #[test]
-fn predictions_that_are_none_or_of_other_rows_are_refused_with_their_place() {
+fn invalid_or_foreign_predictions_are_refused_with_their_location() {
     let workplace = Workplace::new();
     let line = |id: &str| json!({"id": id, "prediction": "{}"}).to_string() + "\n";
     let mut not_utf8 = line("dev.jsonl:1").into_bytes();
@@ -26,18 +27,21 @@ fn predictions_that_are_none_or_of_other_rows_are_refused_with_their_place() {
         (
             Vec::new(),
             CONFIG,
-            &["0 predictions for 3 rows", "one line"],
+            &["3 of 3 rows have no prediction", "one line"],
         ),
         (
             line("dev.jsonl:1").repeat(4).into_bytes(),
             CONFIG,
-            &["predictions.jsonl: 4 predictions for 3 rows"],
+            &[
+                "predictions.jsonl:2: duplicate id \"dev.jsonl:1\"",
+                "first at predictions.jsonl:1",
+            ],
         ),
         (not_utf8, ROWS, &["predictions.jsonl:2: ", "UTF-8", "iconv"]),
         (
             "[".repeat(1_000_000).into_bytes(),
             ROWS,
-            &["predictions.jsonl:1: ", "nested deeper than 127 levels"],
+            &["predictions.jsonl:1: ", "the array has no end"],
         ),
         (
             b"{\"id\": \"dev.jsonl:1\"}\n".to_vec(),
@@ -45,39 +49,43 @@ fn predictions_that_are_none_or_of_other_rows_are_refused_with_their_place() {
             &["predictions.jsonl:1: ", "missing field `prediction`"],
         ),
     ];
-    for (contents, status, said) in cases {
+    for (contents, status, expected) in cases {
         workplace.write("predictions.jsonl", contents);
-        assert_refused(&workplace, &RESCORE, status, said);
+        assert_refused(&workplace, &RESCORE, status, expected);
     }
 
     let other = [1, 2, 3, 4].map(|n| line(&format!("elsewhere/test.jsonl:{n}")));
     for n in [3, 4] {
         workplace.write("predictions.jsonl", other[..n].concat());
-        let none = format!("predictions.jsonl: none of its {n} predictions is of these 3 rows: ");
-        let said = [
+        let none =
+            format!("predictions.jsonl: none of its {n} predictions belongs to these 3 rows: ");
+        let expected = [
             none.as_str(),
             "it has \"elsewhere/test.jsonl:1\", \"elsewhere/test.jsonl:2\"",
             "the rows are \"dev.jsonl:1\", \"dev.jsonl:2\", \"dev.jsonl:3\"",
             "--data",
         ];
-        assert_refused(&workplace, &RESCORE, CONFIG, &said);
+        assert_refused(&workplace, &RESCORE, CONFIG, &expected);
     }
     let some = [other[0].clone(), line("dev.jsonl:2"), line("dev.jsonl:1")];
     workplace.write("predictions.jsonl", some.concat());
-    let answer = workplace.run(RESCORE);
-    let said = "2 of 3 predictions are named for other rows, such as \"elsewhere/test.jsonl:1\"";
-    assert!(answer.stderr.contains(said), "{}", answer.stderr);
-    answer.success();
-    // The same file at another place is the same rows.
-    let moved = [1, 2, 3].map(|n| line(&format!("elsewhere/dev.jsonl:{n}")));
+    let expected =
+        ["predictions.jsonl:1: \"elsewhere/test.jsonl:1\" is not the id of any of the 3 rows"];
+    assert_refused(&workplace, &RESCORE, CONFIG, &expected);
+    let of_another = json!({"suite": "calls", "id": "dev.jsonl:1", "prediction": "{}"});
+    workplace.write("predictions.jsonl", format!("{of_another}\n"));
+    let expected =
+        ["predictions.jsonl:1: this line is a prediction for the suite calls, not for slot"];
+    assert_refused(&workplace, &RESCORE, CONFIG, &expected);
+    // The same file in another folder has the same rows, in any order.
+    let moved = [3, 1, 2].map(|n| line(&format!("elsewhere/dev.jsonl:{n}")));
     workplace.write("predictions.jsonl", moved.concat());
     let answer = workplace.run(RESCORE);
-    assert!(!answer.stderr.contains("other rows"), "{}", answer.stderr);
     answer.success();
 }
 
 #[test]
-fn predictions_that_are_no_json_or_nested_without_end_are_scored_as_such() {
+fn non_json_and_deeply_nested_predictions_are_scored() {
     let workplace = Workplace::new();
     let texts = [
         "[".repeat(1_000_000),
@@ -90,16 +98,16 @@ fn predictions_that_are_no_json_or_nested_without_end_are_scored_as_such() {
     };
     let lines: Vec<String> = texts.iter().enumerate().map(line).collect();
     workplace.write("predictions.jsonl", lines.concat());
-    let said = workplace.run(RESCORE).success();
-    let parse_rate = said.lines().find(|line| line.contains("slot.parse_rate"));
+    let output = workplace.run(RESCORE).success();
+    let parse_rate = output.lines().find(|line| line.contains("slot.parse_rate"));
     assert!(
         parse_rate.is_some_and(|line| line.split_whitespace().nth(1) == Some("0.3333")),
-        "{said}"
+        "{output}"
     );
 }
 
 #[test]
-fn a_prompt_beyond_the_context_costs_its_row_and_not_the_evaluation() {
+fn a_prompt_beyond_the_context_loses_only_its_row() {
     let workplace = Workplace::new();
     let long = row(&workplace, |row| {
         row["input_text"] = json!("portions of ".repeat(100_000));
@@ -116,7 +124,7 @@ fn a_prompt_beyond_the_context_costs_its_row_and_not_the_evaluation() {
         "--output",
         "scores",
     ];
-    let answer = Answer::of(
+    let answer = CommandOutput::from_command(
         tooltune()
             .env("RUST_LOG", "warn")
             .current_dir(workplace.folder())
@@ -156,7 +164,7 @@ fn adapters_with_hostile_settings_are_refused_and_those_of_another_base_are_name
         "--max-samples",
         "1",
     ];
-    let with = |key: &str, value: Value| {
+    let config_with = |key: &str, value: Value| {
         std::fs::copy(
             last.join("adapter_config.json"),
             copy.join("adapter_config.json"),
@@ -195,7 +203,7 @@ fn adapters_with_hostile_settings_are_refused_and_those_of_another_base_are_name
             CONFIG,
             &["../../etc/passwd", "matches no linear layer"],
         ),
-        // PEFT refuses layers beside targets that are one pattern, as `all-linear` is.
+        // PEFT rejects `layers_to_transform` together with a pattern as target, as `all-linear` is.
         (
             "layers_to_transform",
             json!([0]),
@@ -203,14 +211,14 @@ fn adapters_with_hostile_settings_are_refused_and_those_of_another_base_are_name
             &["layers_to_transform needs a list of target_modules"],
         ),
     ];
-    for (key, value, status, said) in cases {
-        with(key, value);
-        assert_refused(&workplace, &evaluate, status, said);
+    for (key, value, status, expected) in cases {
+        config_with(key, value);
+        assert_refused(&workplace, &evaluate, status, expected);
     }
-    with("base_model_name_or_path", json!("org/Another-8B"));
+    config_with("base_model_name_or_path", json!("org/Another-8B"));
     let answer = workplace.run(evaluate);
-    let said = "adapter names \"org/Another-8B\" as its base model";
-    assert!(answer.stderr.contains(said), "{}", answer.stderr);
+    let expected = "adapter names \"org/Another-8B\" as its base model";
+    assert!(answer.stderr.contains(expected), "{}", answer.stderr);
     answer.success();
 }
 
@@ -223,39 +231,36 @@ fn rows_of_another_format_are_refused_by_the_suite_slot_and_have_their_loss() {
     let eval = "eval config.toml --checkpoint base --data chats.jsonl --set data.format=messages \
                 --set eval.suites=[] --set eval.metric_for_best_model=loss";
     let eval: Vec<&str> = eval.split_whitespace().collect();
-    let said = [
-        "data.eval has rows of the format messages",
-        "leave --suite out",
-    ];
+    let expected = ["data.eval has rows of the format messages", "omit --suite"];
     assert_refused(
         &workplace,
         &[&eval[..], &["--suite", "slot"]].concat(),
         CONFIG,
-        &said,
+        &expected,
     );
     // Nothing can be called without tools.
-    let said = ["the suite calls asks", "no tools in the row"];
+    let expected = ["the suite calls needs", "the row has no tools"];
     assert_refused(
         &workplace,
         &[&eval[..], &["--suite", "calls"]].concat(),
         CONFIG,
-        &said,
+        &expected,
     );
     let answer = workplace.run(eval);
     assert!(
-        answer.stderr.contains("; the loss alone is measured"),
+        answer.stderr.contains("; measuring only the loss"),
         "{}",
         answer.stderr
     );
-    let shown = answer.success();
-    assert!(shown.starts_with("loss "), "{shown}");
+    let output = answer.success();
+    assert!(output.starts_with("loss "), "{output}");
     let alpaca = serde_json::json!({"instruction": "Say hi.", "output": "Hi."});
     workplace.write("alpaca.jsonl", format!("{alpaca}\n"));
     let loss = "eval config.toml --checkpoint base --data alpaca.jsonl --set data.format=alpaca \
                 --set eval.suites=[] --set eval.metric_for_best_model=loss";
-    let shown = workplace.run(loss.split_whitespace()).success();
-    assert!(shown.starts_with("loss "), "{shown}");
-    // Texts of elsewhere have no loss here.
+    let output = workplace.run(loss.split_whitespace()).success();
+    assert!(output.starts_with("loss "), "{output}");
+    // Predictions from elsewhere have no loss here.
     workplace.write(
         "texts.jsonl",
         "{\"id\": \"alpaca.jsonl:1\", \"prediction\": \"Hi.\"}\n",
@@ -265,11 +270,64 @@ fn rows_of_another_format_are_refused_by_the_suite_slot_and_have_their_loss() {
         ("--endpoint", "http://localhost:9/v1"),
     ] {
         let eval: Vec<&str> = loss.split_whitespace().chain([option, value]).collect();
-        let said = [
+        let expected = [
             option,
-            "no suite scores texts of rows of the format alpaca",
+            "no suite scores completions for rows of the format alpaca",
             "--suite",
         ];
-        assert_refused(&workplace, &eval, CONFIG, &said);
+        assert_refused(&workplace, &eval, CONFIG, &expected);
     }
+}
+
+#[test]
+fn a_model_with_rows_of_no_training_format_asks_for_a_suite() {
+    let workplace = Workplace::new();
+    workplace.copy_model("base");
+    let export = "export base --to gguf --merged --output base.gguf";
+    workplace.run(export.split(' ')).success();
+    workplace.write(
+        "questions.jsonl",
+        "{\"question\": \"Where?\", \"answer\": \"Here.\"}\n",
+    );
+    for target in ["base", "base.gguf"] {
+        let refused = workplace.run(["eval", target, "--data", "questions.jsonl"]);
+        assert_eq!(refused.status, Some(CONFIG), "{}", refused.stderr);
+        for part in [
+            "questions.jsonl:1: the format of the rows is unknown",
+            "\"question\", \"answer\"",
+            "name the suite with --suite: slot, ",
+            "toolqa",
+        ] {
+            assert!(
+                refused.stderr.contains(part),
+                "{part:?}: {}",
+                refused.stderr
+            );
+        }
+        assert!(
+            !refused.stderr.contains(&format!("{target}:")),
+            "{}",
+            refused.stderr
+        );
+    }
+}
+
+#[test]
+fn rows_of_the_command_line_are_evaluated_without_rows_in_the_config() {
+    let workplace = Workplace::new();
+    let config = workplace
+        .read("config.toml")
+        .replace("eval = [\"dev.jsonl\"]\n", "");
+    let (head, rest) = config.split_once("[eval]\n").unwrap();
+    let (_, checkpoint) = rest.split_once("[checkpoint]\n").unwrap();
+    let encoder = fixture("retriever/model");
+    let eval = format!(
+        "[eval]\neval_strategy = \"no\"\nmax_new_tokens = 4\nencoder = {:?}\n[checkpoint]\n",
+        encoder.display().to_string()
+    );
+    workplace.write("config.toml", [head, &eval, checkpoint].concat());
+    let eval = "eval config.toml --checkpoint base --data dev.jsonl --output results";
+    workplace.run(eval.split(' ')).success();
+    let metrics: Value = serde_json::from_str(&workplace.read("results/metrics.json")).unwrap();
+    assert_eq!(metrics["n"], 3, "{metrics}");
 }

@@ -1,4 +1,4 @@
-//! Bad input is answered with what is wrong, where, and how to fix it; nothing else happens.
+//! Bad input gives an error with the problem, its location and a fix; nothing else happens.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::support::model;
-use crate::workplace::{Answer, Workplace, tooltune};
+use crate::workplace::{CommandOutput, Workplace, tooltune};
 
 /// Exit statuses.
 pub(crate) const FILES: i32 = 1;
@@ -31,21 +31,21 @@ fn snapshot(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
             }
         }
     }
-    // Held by the process, empty, and of no meaning once it has ended.
+    // Locked by the process, empty, and meaningless after it has ended.
     files.retain(|path, _| !path.ends_with(".lock"));
     files
 }
 
-/// The command ends with `status`, says each of `said`, and leaves every file as it was.
+/// Asserts that the command exits with `status`, prints each of `said`, and changes no file.
 pub(crate) fn assert_refused(
     workplace: &Workplace,
     arguments: &[&str],
     status: i32,
-    said: &[&str],
+    expected: &[&str],
 ) {
     let before = snapshot(workplace.folder());
     let answer = workplace.run(arguments.iter().copied());
-    assert_complains(&answer, status, said);
+    assert_error(&answer, status, expected);
     let after = snapshot(workplace.folder());
     assert!(
         before == after,
@@ -55,12 +55,15 @@ pub(crate) fn assert_refused(
     );
 }
 
-pub(crate) fn assert_complains(answer: &Answer, status: i32, said: &[&str]) {
+pub(crate) fn assert_error(answer: &CommandOutput, status: i32, expected: &[&str]) {
     let errors = &answer.stderr;
     assert!(!errors.contains("panicked"), "{errors}");
     assert_eq!(answer.status, Some(status), "{errors}");
-    for part in said {
-        assert!(errors.contains(part), "{part:?} is not said:\n{errors}");
+    for part in expected {
+        assert!(
+            errors.contains(part),
+            "the errors do not contain {part:?}:\n{errors}"
+        );
     }
 }
 
@@ -72,7 +75,7 @@ pub(crate) fn row(workplace: &Workplace, change: impl Fn(&mut Value)) -> String 
     row.to_string()
 }
 
-/// Forty definitions, each of which tries the one before it twice: 2^40 ways to fail.
+/// Forty definitions, each of which tries the previous one twice: 2^40 ways to fail.
 fn doubling_schema() -> Value {
     let mut definitions = json!({"d0": {"type": "string"}});
     for i in 1..=40 {
@@ -83,7 +86,7 @@ fn doubling_schema() -> Value {
 }
 
 #[test]
-fn rows_that_cannot_be_learned_are_refused_with_line_field_and_remedy() {
+fn unusable_rows_are_refused_with_line_field_and_remedy() {
     let workplace = Workplace::new();
     let good = row(&workplace, |_| {});
     let second = |line: String| format!("{good}\n{line}\n").into_bytes();
@@ -93,7 +96,7 @@ fn rows_that_cannot_be_learned_are_refused_with_line_field_and_remedy() {
     let cases: Vec<(Vec<u8>, &[&str])> = vec![
         (
             Vec::new(),
-            &["rows.jsonl: ", "holds no rows", "each line must be"],
+            &["rows.jsonl: ", "has no rows", "each line must be"],
         ),
         (
             changed(|row| drop(row.as_object_mut().unwrap().remove("gold"))),
@@ -109,7 +112,11 @@ fn rows_that_cannot_be_learned_are_refused_with_line_field_and_remedy() {
         ),
         (
             changed(|row| row["input_text"] = json!(5)),
-            &["rows.jsonl:2: ", "input_text is a number", "must be a text"],
+            &[
+                "rows.jsonl:2: ",
+                "input_text is a number",
+                "must be a string",
+            ],
         ),
         (
             changed(|row| row["json_schema"] = json!({"type": "objekt"})),
@@ -117,7 +124,7 @@ fn rows_that_cannot_be_learned_are_refused_with_line_field_and_remedy() {
         ),
         (
             changed(|row| row["json_schema"] = doubling_schema()),
-            &["rows.jsonl:2: ", "100000 ways", "say each branch once"],
+            &["rows.jsonl:2: ", "100000 ways", "remove duplicate branches"],
         ),
         (
             changed(|row| row["json_schema"] = json!({"$ref": "http://127.0.0.1:9/schema.json"})),
@@ -126,14 +133,14 @@ fn rows_that_cannot_be_learned_are_refused_with_line_field_and_remedy() {
         (not_utf8, &["rows.jsonl:2: ", "UTF-8 at byte 40", "iconv"]),
         (
             second(good[..90].to_string()),
-            &["rows.jsonl:2: ", "column 90", "must hold one JSON object"],
+            &["rows.jsonl:2: ", "column 90", "must be one JSON object"],
         ),
         (
             second("[".repeat(1_000_000)),
             &["rows.jsonl:2: ", "nested deeper than 127 levels"],
         ),
     ];
-    for (contents, said) in cases {
+    for (contents, expected) in cases {
         workplace.write("rows.jsonl", contents);
         let train = [
             "train",
@@ -141,12 +148,12 @@ fn rows_that_cannot_be_learned_are_refused_with_line_field_and_remedy() {
             "--set",
             "data.train=[\"rows.jsonl\"]",
         ];
-        assert_refused(&workplace, &train, ROWS, said);
+        assert_refused(&workplace, &train, ROWS, expected);
     }
 }
 
 #[test]
-fn calls_that_do_not_fit_their_tools_are_told_together_unless_they_are_taken_as_they_are() {
+fn calls_that_do_not_match_their_tools_are_reported_together() {
     let workplace = Workplace::new();
     let row = |arguments: Value| {
         let tool = json!({"name": "weather", "parameters": {"type": "object",
@@ -177,17 +184,17 @@ fn calls_that_do_not_fit_their_tools_are_told_together_unless_they_are_taken_as_
         let begin = [verb, "config.toml"].map(str::to_string);
         [begin.to_vec(), settings.concat()].concat()
     };
-    let said = [
-        "rows.jsonl:1: messages[1].tool_calls[0].arguments.city: weather does not take this value: \
+    let expected = [
+        "rows.jsonl:1: messages[1].tool_calls[0].arguments.city: weather does not accept this value: \
          1 is not of type \"string\"; fix the call",
         "\nrows.jsonl:3: messages[1].tool_calls[0].arguments.town: weather has no such parameter; \
-         it has city; ",
+         known parameters: city; ",
         "data.check_calls = false",
     ];
     for verb in ["train", "plan", "inspect"] {
         let arguments = arguments(verb);
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        assert_refused(&workplace, &arguments, ROWS, &said);
+        assert_refused(&workplace, &arguments, ROWS, &expected);
     }
     let mut unchecked = arguments("plan");
     unchecked.extend(["--set", "data.check_calls=false"].map(str::to_string));
@@ -206,8 +213,8 @@ fn a_row_beyond_the_positions_of_the_model_is_refused_with_the_setting_that_cuts
     let set = "model.model_name_or_path=short";
     for verb in ["plan", "train"] {
         let arguments = [verb, "config.toml", "--set", set];
-        let said = ["train.jsonl:", "64 positions", "data.max_length"];
-        assert_refused(&workplace, &arguments, CONFIG, &said);
+        let expected = ["train.jsonl:", "64 positions", "data.max_length"];
+        assert_refused(&workplace, &arguments, CONFIG, &expected);
     }
 }
 
@@ -225,13 +232,13 @@ fn five_megabytes_in_one_line_are_refused_with_the_number_of_tokens() {
         "--set",
         "data.train=[\"rows.jsonl\"]",
     ];
-    let said = [
+    let expected = [
         "rows.jsonl:1: ",
         " tokens, but max_length is 4096",
         "raise max_length",
         "on_overflow = \"drop\"",
     ];
-    assert_refused(&workplace, &train, ROWS, &said);
+    assert_refused(&workplace, &train, ROWS, &expected);
     assert!(begun.elapsed() < Duration::from_secs(60));
 }
 
@@ -331,22 +338,22 @@ fn damaged_model_folders_are_refused_with_file_tensor_and_remedy() {
         ),
     ];
     let workplace = Workplace::new();
-    for (name, damage, status, said) in cases {
+    for (name, damage, status, expected) in cases {
         damage(&workplace.copy_model(name));
         let set = format!("model.model_name_or_path=\"{name}\"");
         let train = ["train", "config.toml", "--set", &set];
-        assert_refused(&workplace, &train, status, said);
+        assert_refused(&workplace, &train, status, expected);
     }
 }
 
 #[test]
 fn a_truncated_gguf_is_refused_wherever_it_was_cut() {
     let workplace = Workplace::new();
-    let whole = model("smollm2-135m-instruct.gguf");
-    let n_bytes = std::fs::metadata(&whole).unwrap().len();
+    let model_file = model("smollm2-135m-instruct.gguf");
+    let n_bytes = std::fs::metadata(&model_file).unwrap().len();
     let copy = workplace.path("cut.gguf");
-    std::fs::copy(&whole, &copy).unwrap();
-    // From the end, since each cut shortens the last: tensors, metadata, magic number.
+    std::fs::copy(&model_file, &copy).unwrap();
+    // From the end, because each cut shortens the previous one: tensors, metadata, magic number.
     let cuts: [(u64, &[&str]); 4] = [
         (
             n_bytes - 1,
@@ -359,14 +366,14 @@ fn a_truncated_gguf_is_refused_wherever_it_was_cut() {
         (1_000_000, &["cut.gguf is truncated", "tokenizer.", "again"]),
         (3, &["cut.gguf is truncated", "has 3", "again"]),
     ];
-    for (length, said) in cuts {
+    for (length, expected) in cuts {
         truncate(&copy, length);
         let set = "model.model_name_or_path=\"cut.gguf\"";
         assert_refused(
             &workplace,
             &["train", "config.toml", "--set", set],
             FILES,
-            said,
+            expected,
         );
     }
 }
@@ -381,7 +388,7 @@ fn all_mistakes_of_a_config_are_shown_at_once_with_line_and_column() {
         .replace("save_steps = 2", "save_stepz = 2")
         .replace("max_length = 4096", "max_length = -1");
     workplace.write("config.toml", config);
-    let said = [
+    let expected = [
         "[config.toml:6:1]",
         "did you mean `lora_alpha`?",
         "[config.toml:12:14]",
@@ -393,12 +400,12 @@ fn all_mistakes_of_a_config_are_shown_at_once_with_line_and_column() {
         "4 mistakes in config.toml",
     ];
     for verb in ["train", "plan", "inspect", "eval"] {
-        assert_refused(&workplace, &[verb, "config.toml"], CONFIG, &said);
+        assert_refused(&workplace, &[verb, "config.toml"], CONFIG, &expected);
     }
 }
 
 #[test]
-fn what_is_written_already_is_never_overwritten() {
+fn existing_output_is_never_overwritten() {
     let workplace = Workplace::new();
     workplace.run(["train", "config.toml"]).success();
     let evaluate = ["eval", "run", "--checkpoint", "base", "--output", "scores"];
@@ -426,13 +433,14 @@ fn what_is_written_already_is_never_overwritten() {
         &workplace,
         &export,
         FILES,
-        &["adapter exists", "another name"],
+        &["adapter already exists", "another name"],
     );
     let train = ["train", "config.toml", "--set", "train.output_dir=\"file\""];
     assert_refused(&workplace, &train, CONFIG, &["file is a file"]);
 }
 
-/// A run whose adapters have 266 kB, their moments 525 kB, and all other files below 100 kB.
+/// A run whose adapters have 266 kB, their optimizer state 525 kB, and all other files below 100
+/// kB.
 fn long_run(name: &str) -> Vec<String> {
     let settings = [
         "lora.r=64".to_string(),
@@ -463,7 +471,11 @@ fn interrupt(workplace: &Workplace, name: &str) {
     let saved = workplace.path(name).join("checkpoint-000008");
     let begun = Instant::now();
     while !saved.exists() {
-        assert_eq!(child.try_wait().unwrap(), None, "it ended before step 8");
+        assert_eq!(
+            child.try_wait().unwrap(),
+            None,
+            "the run ended before step 8"
+        );
         assert!(begun.elapsed() < Duration::from_secs(120), "no step 8");
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -474,10 +486,10 @@ fn interrupt(workplace: &Workplace, name: &str) {
     assert_eq!(child.wait().unwrap().code(), Some(75));
 }
 
-/// Runs with no file longer than 300 blocks, which have 512 or 1,024 bytes depending on the shell;
-/// a write beyond fails as it would on a full disk.
+/// Runs with a file size limit of 300 blocks, which have 512 or 1,024 bytes depending on the shell;
+/// a larger write fails as on a full disk.
 #[cfg(unix)]
-fn run_on_a_full_disk(workplace: &Workplace, arguments: &[String]) -> Answer {
+fn run_on_a_full_disk(workplace: &Workplace, arguments: &[String]) -> CommandOutput {
     let program = tooltune();
     let settings = program
         .get_envs()
@@ -489,12 +501,12 @@ fn run_on_a_full_disk(workplace: &Workplace, arguments: &[String]) -> Answer {
         .args(arguments)
         .envs(settings)
         .current_dir(workplace.folder());
-    Answer::of(&mut shell)
+    CommandOutput::from_command(&mut shell)
 }
 
 #[cfg(unix)]
 #[test]
-fn a_disk_that_fills_during_a_checkpoint_costs_nothing_that_was_saved() {
+fn a_full_disk_during_a_checkpoint_loses_no_saved_state() {
     let workplace = Workplace::new();
     let run = |arguments: &[String]| workplace.run(arguments.iter().map(String::as_str));
     run(&long_run("whole")).success();
@@ -507,18 +519,19 @@ fn a_disk_that_fills_during_a_checkpoint_costs_nothing_that_was_saved() {
     };
     let saved = checkpoints();
     let arguments = long_run("run");
-    let said = [
+    let expected = [
         "cannot write run/",
         "/adapter_model.safetensors",
-        "no larger file",
-        "untouched",
+        "does not allow a larger file",
+        "unchanged",
     ];
-    assert_complains(&run_on_a_full_disk(&workplace, &arguments), FILES, &said);
+    let output = run_on_a_full_disk(&workplace, &arguments);
+    assert_error(&output, FILES, &expected);
     assert!(
         saved == checkpoints(),
         "checkpoints were lost or half written"
     );
-    // Whoever looks for the newest checkpoint still finds one that is whole.
+    // The newest checkpoint that can be found is still complete.
     let newest = [
         "verify",
         "run",
@@ -537,12 +550,12 @@ fn a_disk_that_fills_during_a_checkpoint_costs_nothing_that_was_saved() {
         let bytes = |run: &str| std::fs::read(workplace.path(run).join(file)).unwrap();
         assert!(bytes("run") == bytes("whole"), "{file} differs");
     }
-    // A run that cannot even begin leaves nothing that keeps the next one from beginning.
+    // A run that cannot start leaves nothing that prevents the next one from starting.
     let arguments = long_run("late");
-    assert_complains(
+    assert_error(
         &run_on_a_full_disk(&workplace, &arguments),
         FILES,
-        &["cannot write late/", "no larger file"],
+        &["cannot write late/", "does not allow a larger file"],
     );
     run(&arguments).success();
     assert_eq!(
@@ -552,12 +565,12 @@ fn a_disk_that_fills_during_a_checkpoint_costs_nothing_that_was_saved() {
 }
 
 #[test]
-fn a_run_in_the_place_of_a_file_is_refused_with_the_key_before_it_begins() {
+fn a_run_as_a_file_setting_is_refused_with_its_key() {
     let workplace = Workplace::new();
     for verb in ["train", "plan"] {
         for dir in ["dev.jsonl", "dev.jsonl/run"] {
             let set = format!("train.output_dir=\"{dir}\"");
-            let said = [
+            let expected = [
                 &*format!("`train.output_dir` names {dir}, and dev.jsonl is a file"),
                 "name a folder",
             ];
@@ -565,18 +578,18 @@ fn a_run_in_the_place_of_a_file_is_refused_with_the_key_before_it_begins() {
                 &workplace,
                 &[verb, "config.toml", "--set", &set],
                 CONFIG,
-                &said,
+                &expected,
             );
         }
     }
 }
 
 #[test]
-fn numbers_of_threads_that_nobody_means_are_refused() {
+fn absurd_numbers_of_threads_are_refused() {
     let workplace = Workplace::new();
     for threads in ["0", "1000000"] {
         let arguments = ["plan", "config.toml", "--threads", threads];
-        let said = format!("--threads {threads}: ");
-        assert_refused(&workplace, &arguments, CONFIG, &[&said, "leave it out"]);
+        let option = format!("--threads {threads}: ");
+        assert_refused(&workplace, &arguments, CONFIG, &[&option, "omit --threads"]);
     }
 }

@@ -1,25 +1,25 @@
-//! Models and encoders that would compute something else than they say, or nothing at all: refused
-//! with file and field, before or at the first step.
+//! Models and encoders that would compute something other than their files specify, or nothing at
+//! all: rejected with file and field, before or at the first step.
 
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::bad_input::{CONFIG, FILES, assert_complains, assert_refused};
+use crate::bad_input::{CONFIG, FILES, assert_error, assert_refused};
 use crate::support::{fixture, model};
-use crate::workplace::{Answer, Workplace, tooltune};
+use crate::workplace::{CommandOutput, Workplace, tooltune};
 
 const NOT_FINITE: i32 = 5;
 
-/// Overwrites the first numbers of a tensor of f32 in a safetensors file.
+/// Overwrites the first values of an f32 tensor in a safetensors file.
 fn overwrite(path: &Path, tensor: &str, numbers: &[f32]) {
     let mut bytes = std::fs::read(path).unwrap();
     let n = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
     let header: Value = serde_json::from_slice(&bytes[8..8 + n]).unwrap();
     assert_eq!(header[tensor]["dtype"], "F32", "{header}");
-    let at = 8 + n + header[tensor]["data_offsets"][0].as_u64().unwrap() as usize;
+    let offset = 8 + n + header[tensor]["data_offsets"][0].as_u64().unwrap() as usize;
     for (i, number) in numbers.iter().enumerate() {
-        bytes[at + 4 * i..at + 4 * i + 4].copy_from_slice(&number.to_le_bytes());
+        bytes[offset + 4 * i..offset + 4 * i + 4].copy_from_slice(&number.to_le_bytes());
     }
     std::fs::write(path, bytes).unwrap();
 }
@@ -31,6 +31,7 @@ const MODEL: [&str; 4] = [
     "eval.eval_strategy=\"no\"",
 ];
 
+/// Invariant: A run without a finite step fails and names base weights that are not finite.
 #[test]
 fn weights_that_are_not_finite_are_named_at_the_first_step() {
     let workplace = Workplace::new();
@@ -40,29 +41,31 @@ fn weights_that_are_not_finite_are_named_at_the_first_step() {
     let one = ["--set", "train.max_steps=1"];
     let arguments = [&["train", "config.toml"], &MODEL[..], &one].concat();
     let answer = workplace.run(arguments);
-    let said = format!("model/model.safetensors: tensor {tensor} holds NaN at element 1");
-    assert_complains(
+    let expected =
+        format!("model/model.safetensors: tensor {tensor} has the value NaN at element 1");
+    assert_error(
         &answer,
         NOT_FINITE,
-        &["weights of the base are not finite", &said],
+        &["base weights are NaN or infinite", &expected],
     );
     let advice = "lower train.learning_rate";
     assert!(!answer.stderr.contains(advice), "{}", answer.stderr);
-    // What writes texts would choose its tokens among NaN.
+    // Generation would choose its tokens among NaN.
     for verb in ["generate --prompt Hello", "eval"] {
         let arguments = format!("{verb} config.toml --checkpoint base");
         let arguments = arguments.split(' ').chain(MODEL);
         let answer = workplace.run(arguments);
         let what = "the logits after a prompt are not finite";
-        assert_complains(&answer, NOT_FINITE, &[what, &said]);
+        assert_error(&answer, NOT_FINITE, &[what, &expected]);
     }
 }
 
+/// Invariant: A run without a finite step fails and names base weights that are not finite.
 #[test]
 fn a_run_without_a_finite_step_does_not_succeed() {
     let workplace = Workplace::new();
     let file = workplace.copy_model("model").join("model.safetensors");
-    // Finite, and too large for what is computed with it.
+    // Finite, but too large for the computation.
     for layer in 0..2 {
         for module in ["mlp.up_proj", "mlp.down_proj", "mlp.gate_proj"] {
             let tensor = format!("model.layers.{layer}.{module}.weight");
@@ -73,13 +76,13 @@ fn a_run_without_a_finite_step_does_not_succeed() {
         let steps = format!("train.max_steps={steps}");
         let more = ["--set", &steps, "--set", "train.output_dir=\"short\""];
         let arguments = [&["train", "config.toml"], &MODEL[..], &more].concat();
-        let said = "steps had a finite loss and gradient norm, so that nothing was learned";
+        let expected = "steps had a finite loss and gradient norm, so the model was not trained";
         for _ in 0..2 {
-            // The second time nothing is left to do, and it is no success either.
-            assert_complains(
+            // The second time nothing is left to do, which is not a success either.
+            assert_error(
                 &workplace.run(arguments.iter().copied()),
                 NOT_FINITE,
-                &[said],
+                &[expected],
             );
         }
         std::fs::remove_dir_all(workplace.path("short")).unwrap();
@@ -87,12 +90,12 @@ fn a_run_without_a_finite_step_does_not_succeed() {
 }
 
 #[test]
-fn keys_of_a_config_that_ask_for_another_computation_are_refused() {
+fn model_config_keys_for_another_computation_are_refused() {
     let workplace = Workplace::new();
     let path = workplace.copy_model("model").join("config.json");
-    let whole: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    let original: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
     let arguments = [&["train", "config.toml"], &MODEL[..]].concat();
-    for (field, value, said) in [
+    for (field, value, expected) in [
         (
             "partial_rotary_factor",
             json!(0.5),
@@ -125,12 +128,12 @@ fn keys_of_a_config_that_ask_for_another_computation_are_refused() {
         ("num_hidden_layers", json!(10_001), "10000 blocks at most"),
         ("rope_theta", json!(1e-300), "not finite"),
     ] {
-        let mut config = whole.clone();
+        let mut config = original.clone();
         config[field] = value;
         std::fs::write(&path, config.to_string()).unwrap();
-        assert_refused(&workplace, &arguments, FILES, &[said]);
+        assert_refused(&workplace, &arguments, FILES, &[expected]);
     }
-    let mut config = whole;
+    let mut config = original;
     for field in ["hidden_size", "vocab_size"] {
         config[field] = json!(4_294_967_295_u64);
     }
@@ -138,7 +141,7 @@ fn keys_of_a_config_that_ask_for_another_computation_are_refused() {
     assert_refused(&workplace, &arguments, FILES, &["2^44 parameters"]);
 }
 
-/// An encoder in the folder `encoder`, its small files to be changed.
+/// An encoder in the folder `encoder`, with small files to be changed.
 fn copy_encoder(workplace: &Workplace, encoder: &Path) -> PathBuf {
     let folder = workplace.path("encoder");
     std::fs::create_dir(&folder).unwrap();
@@ -146,18 +149,18 @@ fn copy_encoder(workplace: &Workplace, encoder: &Path) -> PathBuf {
     while let Some(dir) = from.pop() {
         for entry in std::fs::read_dir(dir).unwrap() {
             let path = entry.unwrap().path();
-            let below = path.strip_prefix(encoder).unwrap().to_owned();
+            let relative = path.strip_prefix(encoder).unwrap().to_owned();
             if path.is_dir() {
-                std::fs::create_dir(folder.join(below)).unwrap();
+                std::fs::create_dir(folder.join(relative)).unwrap();
                 from.push(path);
             } else if path.extension().is_some_and(|e| e == "safetensors") {
                 std::os::unix::fs::symlink(
                     std::fs::canonicalize(path).unwrap(),
-                    folder.join(below),
+                    folder.join(relative),
                 )
                 .unwrap();
             } else {
-                std::fs::write(folder.join(below), std::fs::read(&path).unwrap()).unwrap();
+                std::fs::write(folder.join(relative), std::fs::read(&path).unwrap()).unwrap();
             }
         }
     }
@@ -172,18 +175,19 @@ fn encoders_are_checked_as_language_models_are() {
     workplace.write("line.jsonl", line.to_string());
     let score = || {
         let arguments = ["score", "--encoder", "encoder", "line.jsonl"];
-        let answer = Answer::of(tooltune().current_dir(workplace.folder()).args(arguments));
+        let answer =
+            CommandOutput::from_command(tooltune().current_dir(workplace.folder()).args(arguments));
         assert!(!answer.stderr.contains("panicked"), "{}", answer.stderr);
         answer.stdout
     };
-    let whole = score();
-    assert!(whole.contains("\"value\""), "{whole}");
-    for (file, field, value, said) in [
+    let expected_scores = score();
+    assert!(expected_scores.contains("\"value\""), "{expected_scores}");
+    for (file, field, value, expected) in [
         (
             "config.json",
             "num_attention_heads",
             json!(7),
-            "no multiple of num_attention_heads = 7",
+            "not a multiple of num_attention_heads = 7",
         ),
         (
             "config.json",
@@ -219,13 +223,13 @@ fn encoders_are_checked_as_language_models_are() {
             "sentence_bert_config.json",
             "max_seq_length",
             json!(1),
-            "encoder: max_seq_length = 1 leaves no token",
+            "encoder: max_seq_length = 1 leaves no room",
         ),
         (
             "sentence_bert_config.json",
             "max_seq_length",
             json!(2),
-            "encoder: max_seq_length = 2 leaves no token",
+            "encoder: max_seq_length = 2 leaves no room",
         ),
         (
             "1_Pooling/config.json",
@@ -243,22 +247,22 @@ fn encoders_are_checked_as_language_models_are() {
             "modules.json",
             "",
             json!([]),
-            "must name a Transformer and a Pooling",
+            "must list a Transformer and a Pooling",
         ),
     ] {
         let path = folder.join(file);
-        let kept = std::fs::read(&path).unwrap();
-        let mut fields: Value = serde_json::from_slice(&kept).unwrap();
+        let original = std::fs::read(&path).unwrap();
+        let mut fields: Value = serde_json::from_slice(&original).unwrap();
         match field {
             "" => fields = value,
             field => fields[field] = value,
         }
         std::fs::write(&path, fields.to_string()).unwrap();
         let answer = score();
-        assert!(answer.contains(said), "{file} {field}: {answer}");
-        std::fs::write(&path, kept).unwrap();
+        assert!(answer.contains(expected), "{file} {field}: {answer}");
+        std::fs::write(&path, original).unwrap();
     }
-    // The kind of pooling is read and done.
+    // The pooling mode is read and supported.
     let path = folder.join("1_Pooling/config.json");
     let mut pooling: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
     pooling["pooling_mode_cls_token"] = json!(true);
@@ -266,8 +270,8 @@ fn encoders_are_checked_as_language_models_are() {
     std::fs::write(&path, pooling.to_string()).unwrap();
     let of_cls = score();
     assert!(
-        of_cls.contains("\"value\"") && of_cls != whole,
-        "{of_cls} {whole}"
+        of_cls.contains("\"value\"") && of_cls != expected_scores,
+        "{of_cls} {expected_scores}"
     );
 }
 
@@ -278,19 +282,19 @@ fn an_encoder_with_weights_that_are_not_finite_is_refused() {
     let tensor = "embeddings.word_embeddings.weight";
     let file = folder.join("model.safetensors");
     let weights = std::fs::read(fixture("retriever/model").join("model.safetensors")).unwrap();
-    // In the place of the link to the fixture's own.
+    // Replaces the link to the fixture's file.
     std::fs::remove_file(&file).unwrap();
     std::fs::write(&file, weights).unwrap();
     overwrite(&file, tensor, &[1.0, 2.0, f32::INFINITY]);
     let line = json!({"op": "slot.value_sim", "input": {"a": "a red cat", "b": "the dog"}});
     workplace.write("line.jsonl", line.to_string());
     let answer = workplace.run(["score", "--encoder", "encoder", "line.jsonl"]);
-    let said = format!("tensor {tensor}: it holds inf at element 2");
-    assert!(answer.stdout.contains(&said), "{}", answer.stdout);
+    let expected = format!("tensor {tensor}: it is inf at element 2");
+    assert!(answer.stdout.contains(&expected), "{}", answer.stdout);
 }
 
 #[test]
-fn a_token_that_an_encoder_has_no_row_for_is_refused() {
+fn a_token_without_an_embedding_row_is_refused() {
     let workplace = Workplace::new();
     let path = copy_encoder(&workplace, &fixture("retriever/model")).join("tokenizer.json");
     let mut file: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
@@ -300,18 +304,18 @@ fn a_token_that_an_encoder_has_no_row_for_is_refused() {
     let line = json!({"op": "slot.value_sim", "input": {"a": "a red cat", "b": "the dog"}});
     workplace.write("line.jsonl", line.to_string());
     let answer = workplace.run(["score", "--encoder", "encoder", "line.jsonl"]);
-    for said in [
-        "tokenizer.json: it writes the token 255",
-        "vocab_size of 128",
+    for expected in [
+        "tokenizer.json: it produces the token 255",
+        "vocab_size in config.json is 128",
     ] {
-        assert!(answer.stdout.contains(said), "{}", answer.stdout);
+        assert!(answer.stdout.contains(expected), "{}", answer.stdout);
     }
 }
 
 #[test]
 fn ranks_beyond_every_matrix_are_refused() {
     let workplace = Workplace::new();
-    for (set, said) in [
+    for (set, expected) in [
         ("lora.r=65536", "`lora.r` is 65536"),
         (
             "lora.rank_pattern={q_proj=65536}",
@@ -323,7 +327,7 @@ fn ranks_beyond_every_matrix_are_refused() {
                 &workplace,
                 &[verb, "config.toml", "--set", set],
                 CONFIG,
-                &[said, "at most 8192"],
+                &[expected, "at most 8192"],
             );
         }
     }

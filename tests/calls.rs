@@ -1,5 +1,5 @@
-//! The suite calls: turns of conversations with tools, in a run, by `eval`, on a server, and with flat
-//! tools.
+//! The suite calls: turns of conversations with tools, in a run, with `eval`, on a server, and with
+//! flattened tools.
 
 use serde_json::{Value, json};
 
@@ -21,7 +21,7 @@ fn call(name: &str, arguments: Value) -> Value {
     json!({"name": name, "arguments": arguments})
 }
 
-/// A turn of two calls and one of a text; a turn of one call; a chat without tools.
+/// A turn with two calls and one with text; a turn with one call; a chat without tools.
 fn workplace() -> Workplace {
     let workplace = Workplace::new();
     let user = |text: &str| json!({"role": "user", "content": text});
@@ -48,7 +48,7 @@ fn settings() -> Vec<String> {
         "data.eval=[\"chats.jsonl\"]",
         "mask.train_on=assistant",
         "eval.suites=[\"calls\"]",
-        "eval.metric_for_best_model=calls.right",
+        "eval.metric_for_best_model=calls.balanced",
         "eval.max_new_tokens=80",
         "data.chat_template=chatml-tools",
     ];
@@ -71,37 +71,40 @@ fn a_run_chooses_the_checkpoint_whose_calls_are_right_and_eval_scores_the_same()
         .run(train.chain(more.split_whitespace()))
         .success();
     let metrics = lines(&workplace.read("run/metrics.jsonl"));
-    let of = |name: &str| -> Vec<f64> {
+    let values_of = |name: &str| -> Vec<f64> {
         let values = metrics.iter().filter_map(|line| line[name].as_f64());
         values.collect()
     };
-    let (right, losses) = (of("eval/calls.right"), of("eval/loss"));
-    // One turn wants a text, and an untrained model calls nothing.
+    let (right, losses) = (values_of("eval/calls.balanced"), values_of("eval/loss"));
+    // One turn requires a text, and an untrained model calls nothing.
     assert_eq!(*right.last().unwrap(), 1.0, "{right:?}");
     assert!(right[0] < 0.5, "{right:?}");
     assert_eq!(losses.len(), right.len());
     assert!(losses.last().unwrap() < &(losses[0] / 2.0), "{losses:?}");
 
     let answer = workplace.run("eval run --output best".split(' '));
-    for said in [
-        "3 turns of 3 rows are asked, with 3 wanted calls; in 1 of them a text is wanted",
-        "1 turn is not asked: no tools in the row",
+    for expected in [
+        "evaluating 3 turns of 3 rows; the references have 3 calls, and 1 turn without calls",
+        "1 turn skipped: the row has no tools",
     ] {
-        assert!(answer.stderr.contains(said), "{}", answer.stderr);
+        assert!(answer.stderr.contains(expected), "{}", answer.stderr);
     }
-    let shown = answer.success();
-    for said in [
-        "| best | 3 | 100.0",
+    let output = answer.success();
+    for expected in [
+        "| best | 3 | 100.0 [25.8, 100.0] | 100.0",
         "| schema depth 1 | 3 | 100.0",
         "| weather | 2 | 100.0",
         "\nloss ",
     ] {
-        assert!(shown.contains(said), "{said:?} is not in\n{shown}");
+        assert!(
+            output.contains(expected),
+            "{expected:?} is not in\n{output}"
+        );
     }
     let best: Value = serde_json::from_str(&workplace.read("best/metrics.json")).unwrap();
     assert_eq!(best["right"]["value"], 1.0);
     assert_eq!(best["finish_reasons"], json!({"stop": 3}));
-    // Of several evaluations with the best value the first was chosen.
+    // Of several evaluations with the best value, the first was chosen.
     let chosen = right.iter().position(|value| *value == 1.0).unwrap();
     let loss = best["loss"].as_f64().unwrap();
     assert!((loss - losses[chosen]).abs() < 1e-6, "{loss} {losses:?}");
@@ -127,12 +130,26 @@ fn a_run_chooses_the_checkpoint_whose_calls_are_right_and_eval_scores_the_same()
         .success();
     let compared = workplace.run("compare base best".split(' ')).success();
     let base: Value = serde_json::from_str(&workplace.read("base/metrics.json")).unwrap();
-    for key in ["right", "name", "arguments", "call_exact", "missed_rate"] {
-        let line = compared
-            .lines()
-            .find(|line| line.starts_with(&format!("| calls.{key} ")));
+    for key in [
+        "right",
+        "text_right",
+        "name",
+        "arguments",
+        "call_exact",
+        "missed_rate",
+    ] {
+        // Metrics with the same score for every turn share a line.
+        let has_key = |line: &&str| {
+            let cell = line
+                .strip_prefix("| calls.")
+                .and_then(|rest| rest.split(" | ").next());
+            let cell = cell.map(|cell| cell.trim_end_matches(" (lower is better)"));
+            cell.is_some_and(|cell| cell.split(" = ").any(|name| name == key))
+        };
+        let line = compared.lines().find(has_key);
         let line = line.unwrap_or_else(|| panic!("no {key}: {compared}"));
-        let [before, after] = [&base, &best].map(|of| of[key]["value"].as_f64().unwrap());
+        let [before, after] =
+            [&base, &best].map(|values_of| values_of[key]["value"].as_f64().unwrap());
         assert!(
             line.contains(&format!("| {before:.3} | {after:.3} |")),
             "{key} is {before} and {after}: {line}"
@@ -140,17 +157,17 @@ fn a_run_chooses_the_checkpoint_whose_calls_are_right_and_eval_scores_the_same()
     }
 
     let loss_only = "eval run --loss-only --output loss";
-    let shown = workplace.run(loss_only.split(' ')).success();
-    assert!(shown.starts_with("loss "), "{shown}");
+    let output = workplace.run(loss_only.split(' ')).success();
+    assert!(output.starts_with("loss "), "{output}");
     let rows = lines(&workplace.read("loss/losses.jsonl"));
     assert_eq!(rows.len(), 3);
     let alone: Value = serde_json::from_str(&workplace.read("loss/metrics.json")).unwrap();
     assert_eq!(alone["loss"], best["loss"]);
 }
 
-/// An untrained model that is held to the tools calls nothing but them.
+/// An untrained model that is constrained to the tools calls only them.
 #[test]
-fn a_constrained_model_calls_the_tools_of_the_row_where_calls_are_wanted() {
+fn a_constrained_model_calls_the_tools_of_its_row() {
     let workplace = workplace();
     let settings = settings();
     let words = "eval config.toml --checkpoint base --output held --set eval.constrained=true";
@@ -170,7 +187,7 @@ fn a_constrained_model_calls_the_tools_of_the_row_where_calls_are_wanted() {
 }
 
 #[test]
-fn a_server_is_shown_the_tools_and_its_calls_are_scored() {
+fn a_server_receives_the_tools_and_its_calls_are_scored() {
     let workplace = workplace();
     let server = TestServer::start(|request, _| {
         let body: Value = serde_json::from_str(&request.body).unwrap();
@@ -228,7 +245,77 @@ fn a_server_is_shown_the_tools_and_its_calls_are_scored() {
     );
 }
 
-/// The model is shown flat tools; what it writes is nested before it is scored.
+/// Answers are joined by id; an answer that is cut or empty is wrong if a text is required.
+#[test]
+fn saved_predictions_are_joined_by_id_and_incomplete_ones_are_wrong() {
+    let workplace = workplace();
+    let tagged = |calls: &[Value]| {
+        let calls = calls.iter();
+        calls
+            .map(|call| format!("<tool_call>\n{call}\n</tool_call>"))
+            .collect::<String>()
+    };
+    let both = tagged(&[
+        call("weather", json!({"city": "Oslo"})),
+        call("now", json!({})),
+    ]);
+    let rome = tagged(&[call("weather", json!({"city": "Rome", "days": 2}))]);
+    let scored = |text: &str, finish_reason: &str, output: &str| {
+        // Not in the order of the turns.
+        let saved = [
+            json!({"id": "chats.jsonl:2#1", "prediction": rome}),
+            json!({"id": "chats.jsonl:1#4", "prediction": text, "finish_reason": finish_reason}),
+            json!({"id": "chats.jsonl:1#1", "prediction": both}),
+        ];
+        workplace.write(
+            "saved.jsonl",
+            saved.map(|line| format!("{line}\n")).concat(),
+        );
+        let words = format!("eval config.toml --predictions saved.jsonl --output {output}");
+        let settings = settings();
+        let words = words.split(' ').chain(settings.iter().map(String::as_str));
+        workplace.run(words.collect::<Vec<_>>()).success();
+        let metrics = workplace.read(&format!("{output}/metrics.json"));
+        let metrics: Value = serde_json::from_str(&metrics).unwrap();
+        let value_of = |name: &str| metrics[name]["value"].as_f64().unwrap();
+        (
+            value_of("exact"),
+            value_of("text_right"),
+            value_of("balanced"),
+        )
+    };
+    assert_eq!(scored("It rains.", "stop", "whole"), (1.0, 1.0, 1.0));
+    assert_eq!(scored("It rains and", "length", "cut"), (1.0, 0.0, 0.0));
+    assert_eq!(scored("", "stop", "empty"), (1.0, 0.0, 0.0));
+    assert_eq!(scored("<think>It", "stop", "thought"), (1.0, 0.0, 0.0));
+}
+
+/// A template whose calls cannot be parsed would score 0 for any completion.
+#[test]
+fn a_template_with_unparsable_calls_is_refused_before_generation() {
+    let workplace = workplace();
+    workplace.write(
+        "own.jinja",
+        "{%- for m in messages -%}<|im_start|>{{ m.role }}\n{{ m.content or '' }}\
+         {%- for c in m.tool_calls or [] -%}CALL {{ c.function.name }} WITH \
+         {{ c.function.arguments | tojson }}{%- endfor -%}<|im_end|>\n{%- endfor -%}\
+         {{- tools | tojson if tools else '' -}}\
+         {%- if add_generation_prompt -%}<|im_start|>assistant\n{%- endif -%}",
+    );
+    let settings = settings();
+    let words = "eval config.toml --checkpoint base".split(' ');
+    let words = words.chain(settings.iter().map(String::as_str));
+    let words: Vec<&str> = words
+        .chain(["--set", "data.chat_template=own.jinja"])
+        .collect();
+    let answer = workplace.run(words);
+    assert_eq!(answer.status, Some(2), "{}", answer.stderr);
+    for expected in ["own.jinja", "CALL probe_depth WITH", "data.chat_template"] {
+        assert!(answer.stderr.contains(expected), "{}", answer.stderr);
+    }
+}
+
+/// The model is shown flattened tools; its output is nested again before scoring.
 #[test]
 fn flat_calls_are_nested_before_they_are_scored() {
     let workplace = Workplace::new();

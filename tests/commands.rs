@@ -1,4 +1,4 @@
-//! Each verb of the program once, as a user meets it: from a first config to an exported adapter.
+//! Each command of the program once, in a user's order: from a first config to an exported adapter.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -7,7 +7,7 @@ use std::process::Stdio;
 use serde_json::{Value, json};
 
 use crate::support::model;
-use crate::workplace::{Answer, Workplace, tooltune};
+use crate::workplace::{CommandOutput, Workplace, tooltune};
 
 fn lines(text: &str) -> Vec<Value> {
     text.lines()
@@ -19,12 +19,12 @@ fn parse(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
-/// The verbs that the help of a command lists.
-fn verbs(help: &str) -> Vec<String> {
+/// The subcommands that the help of a command lists.
+fn subcommands(help: &str) -> Vec<String> {
     let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
     listed
         .take_while(|line| !line.is_empty())
-        // What explains a verb may go on below it.
+        // A description may continue on the next line.
         .filter(|line| !line.starts_with("   "))
         .filter_map(|line| line.split_whitespace().next())
         .filter(|verb| *verb != "help")
@@ -39,7 +39,7 @@ fn shells_complete_verbs_and_each_verb_has_a_manual_page() {
         let script = workplace.run(["completions", shell]).success();
         for word in ["inspect", "save_total_limit", "--checkpoint", "threads"] {
             let word = word.trim_start_matches("--");
-            // Settings of the config are none of the command line.
+            // Config settings are not options of the command line.
             assert_eq!(
                 script.contains(word),
                 word != "save_total_limit",
@@ -50,8 +50,8 @@ fn shells_complete_verbs_and_each_verb_has_a_manual_page() {
     assert_eq!(workplace.run(["completions", "cmd"]).status, Some(2));
     // The pages of an earlier version are replaced.
     for _ in 0..2 {
-        let said = workplace.run(["man", "share/man1"]).success();
-        assert!(said.contains("pages in share/man1"), "{said}");
+        let output = workplace.run(["man", "share/man1"]).success();
+        assert!(output.contains("pages in share/man1"), "{output}");
     }
     let page = |name: &str| workplace.read(&format!("share/man1/{name}"));
     assert!(page("tooltune.1").contains("tooltune\\-train(1)"));
@@ -68,7 +68,7 @@ fn shells_complete_verbs_and_each_verb_has_a_manual_page() {
 }
 
 #[test]
-fn options_of_the_machine_belong_to_verbs_that_compute() {
+fn device_options_exist_only_on_commands_that_compute() {
     let workplace = Workplace::new();
     for verb in ["init", "compare", "export", "schema"] {
         let answer = workplace.run([verb, "--threads", "2"]);
@@ -82,7 +82,7 @@ fn options_of_the_machine_belong_to_verbs_that_compute() {
 }
 
 #[test]
-fn every_verb_explains_itself_and_each_of_its_options() {
+fn every_command_and_option_has_help() {
     let workplace = Workplace::new();
     let mut open: Vec<Vec<String>> = vec![Vec::new()];
     let mut n_leaves = 0;
@@ -90,14 +90,14 @@ fn every_verb_explains_itself_and_each_of_its_options() {
         let words = path.iter().map(String::as_str).chain(["--help"]);
         let help = workplace.run(words).success();
         assert!(help.contains("Usage: tooltune"), "{path:?}: {help}");
-        let inner = verbs(&help);
+        let inner = subcommands(&help);
         n_leaves += usize::from(inner.is_empty());
         open.extend(inner.into_iter().map(|verb| {
             let mut longer = path.clone();
             longer.push(verb);
             longer
         }));
-        // Long help puts an explanation below its option, short help beside it.
+        // Long help puts a description below its option, short help next to it.
         let rows: Vec<&str> = help.lines().collect();
         for pair in rows
             .windows(2)
@@ -105,14 +105,14 @@ fn every_verb_explains_itself_and_each_of_its_options() {
         {
             let option = pair[0].trim_start();
             let is_explained = option.contains("  ") || !pair[1].trim().is_empty();
-            assert!(is_explained, "{path:?}: {option} is not explained");
+            assert!(is_explained, "{path:?}: {option} has no help");
         }
     }
     assert!(n_leaves >= 12, "only {n_leaves} verbs found");
 }
 
 #[test]
-fn a_config_of_init_lacks_nothing_but_the_files_it_names() {
+fn a_config_from_init_only_lacks_its_files() {
     let workplace = Workplace::new();
     for preset in ["slot", "sft", "goat"] {
         let file = format!("{preset}.toml");
@@ -138,7 +138,7 @@ fn a_config_of_init_lacks_nothing_but_the_files_it_names() {
 }
 
 #[test]
-fn inspect_shows_that_exactly_the_gold_in_schema_order_is_learned() {
+fn inspect_marks_exactly_the_gold_in_schema_order_as_trained() {
     let workplace = Workplace::new();
     let city = json!({"type": "object", "properties": {"zip": {}, "name": {}}});
     let schema = json!({
@@ -156,11 +156,11 @@ fn inspect_shows_that_exactly_the_gold_in_schema_order_is_learned() {
     workplace.write("train.jsonl", row.to_string());
     let learned = "{\"guests\": 3, \"price\": 12.0, \"open\": true, \"city\": {\"zip\": null, \
                    \"name\": \"York \\\"new\\\"\"}, \"tags\": [\"a\", \"b\"]}<|im_end|>";
-    let shown = workplace.run(["inspect", "config.toml", "--format", "json", "-n", "1"]);
-    let shown = lines(&shown.success());
-    assert_eq!(shown.len(), 1);
-    assert_eq!(shown[0]["id"], "train.jsonl:1");
-    let tokens = shown[0]["tokens"].as_array().expect("tokens");
+    let output = workplace.run(["inspect", "config.toml", "--format", "json", "-n", "1"]);
+    let output = lines(&output.success());
+    assert_eq!(output.len(), 1);
+    assert_eq!(output[0]["id"], "train.jsonl:1");
+    let tokens = output[0]["tokens"].as_array().expect("tokens");
     let text_where = |is_learned: bool| -> String {
         tokens
             .iter()
@@ -169,10 +169,10 @@ fn inspect_shows_that_exactly_the_gold_in_schema_order_is_learned() {
             .collect()
     };
     assert_eq!(text_where(true), learned);
-    let rest = text_where(false);
+    let context = text_where(false);
     assert!(
-        rest.starts_with("<|im_start|>user\n") && rest.contains("A day."),
-        "{rest}"
+        context.starts_with("<|im_start|>user\n") && context.contains("A day."),
+        "{context}"
     );
     let text = workplace
         .run(["inspect", "config.toml", "-n", "1"])
@@ -180,16 +180,16 @@ fn inspect_shows_that_exactly_the_gold_in_schema_order_is_learned() {
     assert!(text.contains("train.jsonl:1"), "{text}");
 }
 
-/// The tensors that a safetensors file announces.
+/// The tensors in the header of a safetensors file.
 fn tensors(workplace: &Workplace, name: &str) -> Value {
     let bytes = std::fs::read(workplace.path(name)).unwrap();
-    let (length, rest) = bytes.split_at(8);
+    let (length, payload) = bytes.split_at(8);
     let length = u64::from_le_bytes(length.try_into().unwrap()) as usize;
-    serde_json::from_slice(&rest[..length]).unwrap()
+    serde_json::from_slice(&payload[..length]).unwrap()
 }
 
 #[test]
-fn old_checkpoints_are_ranked_by_what_was_not_measured_while_they_were_trained() {
+fn old_checkpoints_are_ranked_by_a_metric_measured_afterwards() {
     let workplace = Workplace::new();
     let train = "train config.toml --set eval.suites=[] --set eval.metric_for_best_model=loss";
     workplace.run(train.split(' ')).success();
@@ -204,10 +204,10 @@ fn old_checkpoints_are_ranked_by_what_was_not_measured_while_they_were_trained()
         "{}",
         measured.stderr
     );
-    // What BEST was is another line each time; the ranking is the same.
-    let ranking = |answer: Answer| -> Vec<String> {
-        let shown = answer.success();
-        let lines = shown
+    // The old BEST is marked on another line each time; the ranking is the same.
+    let ranking = |answer: CommandOutput| -> Vec<String> {
+        let output = answer.success();
+        let lines = output
             .lines()
             .filter(|line| line.contains("  run/checkpoint-"));
         lines.map(str::to_owned).collect()
@@ -216,7 +216,7 @@ fn old_checkpoints_are_ranked_by_what_was_not_measured_while_they_were_trained()
     assert_eq!(ranked.len(), 3, "{ranked:?}");
     let best: Value = parse(&workplace.read("run/BEST"));
     assert_eq!(best["metric"], "slot.mean-0.1*loss");
-    // What is measured again is what was measured then.
+    // The repeated measurement gives the same result.
     let lines = workplace.read("run/metrics.jsonl");
     let then = lines
         .lines()
@@ -266,7 +266,7 @@ fn a_run_goes_from_training_over_evaluation_and_selection_to_an_exported_adapter
     let dry = run("select run --metric loss --lower-is-better --dry-run").success();
     assert!(
         dry.contains("BEST was run/checkpoint-")
-            && dry.contains("BEST would be run/checkpoint-000004"),
+            && dry.contains("BEST would become run/checkpoint-000004"),
         "{dry}"
     );
     assert_eq!(workplace.read("run/BEST"), before);
@@ -278,7 +278,7 @@ fn a_run_goes_from_training_over_evaluation_and_selection_to_an_exported_adapter
     let selected = run("select run --metric slot.exact_match").success();
     assert!(
         selected.contains("BEST was run/checkpoint-000004 (loss")
-            && selected.contains("BEST stays run/checkpoint-000004"),
+            && selected.contains("BEST remains run/checkpoint-000004"),
         "{selected}"
     );
     let answer = run("select run --metric slot.maen");
@@ -318,7 +318,7 @@ fn a_run_goes_from_training_over_evaluation_and_selection_to_an_exported_adapter
     }
 }
 
-/// Base model and best checkpoint, generated anew and from a file.
+/// Base model and best checkpoint, generated again and from a file.
 fn evaluate(workplace: &Workplace) {
     let run = |line: &str| workplace.run(line.split(' '));
     for checkpoint in ["base", "best"] {
@@ -355,7 +355,7 @@ fn evaluate(workplace: &Workplace) {
 }
 
 #[test]
-fn score_lists_its_operations_and_answers_every_line_in_its_place() {
+fn score_lists_its_operations_and_scores_lines_in_order() {
     let workplace = Workplace::new();
     let operations = workplace.run(["score", "--ops"]).success();
     for operation in ["slot.parse", "slot.schema", "slot.content", "slot.dataset"] {
@@ -407,17 +407,17 @@ fn nothing_to_score_is_an_error() {
     let output = command.arg("score").stdin(Stdio::null()).output().unwrap();
     let from_stdin = String::from_utf8_lossy(&output.stderr);
     assert_eq!((from_file.status, output.status.code()), (Some(3), Some(3)));
-    for (said, input) in [
+    for (message, input) in [
         (from_file.stderr.as_str(), "empty.jsonl"),
         (&from_stdin, "standard input"),
     ] {
-        let wanted = format!("{input}: there is no line to score; give one JSON object a line");
-        assert!(said.contains(&wanted), "{said}");
+        let expected = format!("{input}: no lines to score; write one JSON object per line");
+        assert!(message.contains(&expected), "{message}");
     }
 }
 
 #[test]
-fn made_rows_depend_on_the_seed_alone_and_no_family_is_in_two_splits() {
+fn synthetic_rows_depend_only_on_the_seed_and_splits_share_no_family() {
     let workplace = Workplace::new();
     let rows = |split: &str, seed: &str| {
         let line = format!("data synth slot --rows 200 --split {split} --seed {seed}");
@@ -427,7 +427,12 @@ fn made_rows_depend_on_the_seed_alone_and_no_family_is_in_two_splits() {
     assert_ne!(rows("train", "3"), rows("train", "4"));
     let families = ["train", "dev", "test"].map(|split| -> BTreeSet<String> {
         let rows = lines(&rows(split, "3"));
-        let family = |row: &Value| row["family"].as_str().expect("a family").to_string();
+        let family = |row: &Value| {
+            row["metadata"]["family"]
+                .as_str()
+                .expect("a family")
+                .to_string()
+        };
         rows.iter().map(family).collect()
     });
     for (i, some) in families.iter().enumerate() {
@@ -455,42 +460,45 @@ fn schema_prints_json_that_describes_every_table_of_a_config() {
     for table in tables {
         assert!(
             schema["properties"][table].is_object(),
-            "{table} is not described"
+            "{table} has no description"
         );
     }
     assert_eq!(schema["additionalProperties"], json!(false));
 }
 
 #[test]
-fn a_run_that_learned_nothing_says_so_when_it_ends_and_when_it_is_evaluated() {
+fn a_run_without_an_update_is_reported_at_its_end_and_in_evaluations() {
     let workplace = Workplace::new();
-    // Too little to change a token.
+    // Too small to change a token.
     let train = "train config.toml --set train.learning_rate=1e-12";
-    let said = workplace.run(train.split(' ')).success();
+    let output = workplace.run(train.split(' ')).success();
     for part in [
         "no checkpoint was better than the untrained model, whose slot.mean is",
         "BEST is run/checkpoint-000000",
         "--checkpoint last (run/checkpoint-000004)",
     ] {
-        assert!(said.contains(part), "{part} is not in {said}");
+        assert!(output.contains(part), "{part} is not in {output}");
     }
-    let untrained = "run/checkpoint-000000 (step 0, the best by slot.mean, the untrained model)";
+    let untrained = "run/checkpoint-000000 (step 0, best by slot.mean, untrained model)";
     for (arguments, evaluated) in [
         ("eval run", untrained),
         (
             "eval run --checkpoint last",
-            "run/checkpoint-000004 (step 4, the last)",
+            "run/checkpoint-000004 (step 4, last)",
         ),
     ] {
         let answer = workplace.run(arguments.split(' '));
-        let said = &answer.stderr;
-        assert!(said.contains(&format!("evaluating {evaluated}")), "{said}");
+        let stderr = &answer.stderr;
+        assert!(
+            stderr.contains(&format!("evaluating {evaluated}")),
+            "{stderr}"
+        );
         answer.success();
     }
 }
 
 #[test]
-fn rows_with_tools_are_read_by_the_template_that_the_model_has_for_them() {
+fn rows_with_tools_use_the_tool_template_of_the_model() {
     let workplace = Workplace::new();
     let model = workplace.copy_model("model");
     let additional = model.join("additional_chat_templates");
@@ -507,8 +515,8 @@ fn rows_with_tools_are_read_by_the_template_that_the_model_has_for_them() {
     let chats = "inspect config.toml --format json -n 2 --set data.format=messages \
                  --set data.train=[\"chats.jsonl\"] --set data.eval=[] --set eval.suites=[] \
                  --set eval.metric_for_best_model=loss --set eval.eval_strategy=no --set model.model_name_or_path=\"model\"";
-    let shown = lines(&workplace.run(chats.split_whitespace()).success());
-    let texts: Vec<String> = shown
+    let output = lines(&workplace.run(chats.split_whitespace()).success());
+    let texts: Vec<String> = output
         .iter()
         .map(|row| {
             let tokens = row["tokens"].as_array().expect("tokens").iter();

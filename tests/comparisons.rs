@@ -9,53 +9,64 @@ fn lines(rows: &[Value]) -> String {
     rows.iter().map(|row| format!("{row}\n")).collect()
 }
 
-/// A sample of the suite nestful that computes its answer, or cannot be read.
+/// A sample of the suite nestful that computes its answer, or cannot be parsed.
 fn sequence(id: &str, is_right: bool) -> Value {
     let win = json!({"scored": {"official": is_right, "strict": is_right}});
-    json!({"id": id, "gold": "[]", "prediction": "", "score": {"parse_error": !is_right,
+    json!({"suite": "nestful", "type": "sequence", "id": id, "gold": "[]", "prediction": "", "score": {"parse_error": !is_right,
         "n_pred": 2 * usize::from(is_right), "partial": 0.5, "full": is_right, "win": win,
         "gold_dag": {"n_calls": 2, "depth": 1}}})
 }
 
 fn answer(uid: &str, is_right: bool) -> Value {
-    json!({"uid": uid, "task_type": "FILTERING", "model_output": "", "answer": null,
+    json!({"suite": "toolqa", "type": "answer", "id": uid, "task_type": "FILTERING",
+        "prediction": "", "answer": null,
         "status": "answered", "exact_match": is_right, "exact_match_strict": is_right,
         "contains": true, "judged": null})
 }
 
 fn outcome(id: &str, is_solved: bool) -> Value {
-    json!({"id": id, "query": "?", "outcome": {}, "score": {"sa": 0.5, "ia": 0.5,
+    json!({"suite": "goat", "type": "loop", "id": id, "query": "?", "outcome": {}, "score": {"sa": 0.5, "ia": 0.5,
         "ia_strict": 0.5, "success": is_solved, "correct_path": true, "delta_len": -2,
         "parse_error": !is_solved}})
 }
 
 fn sample(id: &str, is_right: bool) -> Value {
-    json!({"id": id, "score": {"rouge_l": 0.25, "n_gold": 1, "n_pred": 1,
+    json!({"suite": "apibank", "type": "loop", "id": id, "score": {"rouge_l": 0.25, "n_gold": 1, "n_pred": 1,
         "n_right": usize::from(is_right), "rouge_l_plain": null, "success": null,
         "parse_error": false}})
 }
 
 fn path(id: &str, is_right: bool) -> Value {
-    json!({"id": id, "gold": [], "outcome": {}, "score": {"sa": 0.5, "correct_path": is_right,
+    json!({"suite": "restbench", "type": "loop", "id": id, "gold": [], "outcome": {}, "score": {"sa": 0.5, "correct_path": is_right,
         "success": null, "delta_len": 3, "parse_error": false}})
 }
 
-/// A query whose right document stands first, or second.
+/// A query whose gold document is ranked first or second.
 fn ranking(query: &str, is_first: bool) -> Value {
     let ranked = if is_first { [4, 1, 2] } else { [1, 4, 2] };
-    json!({"query": query, "gold": [4], "ranked": ranked})
+    json!({"suite": "retrieval", "type": "ranking", "query": query, "gold": [4], "ranked": ranked})
 }
 
 fn completion(id: &str, parses: bool) -> Value {
     let agreement = json!({"precision": 0.5, "recall": 0.5, "f": 0.5});
-    json!({"id": id, "prediction": "", "score": {"parses": parses, "schema": false,
+    json!({"suite": "slot", "type": "completion", "id": id, "prediction": "", "score": {"parses": parses, "schema": false,
         "strict_keys": false, "content": agreement, "exact": agreement, "exact_match": false,
         "gold_depth": 1 + usize::from(parses), "violations": []}})
 }
 
+/// The line of a metric, which may be shared by metrics with the same scores.
+fn line_of<'s>(table: &'s str, suite: &str, measure: &str) -> Option<&'s str> {
+    let names = |line: &str| -> Option<bool> {
+        let cell = line.strip_prefix("| ")?.split(" | ").next()?;
+        let keys = cell.strip_prefix(suite)?.strip_prefix('.')?;
+        Some(keys.split(" = ").any(|key| key == measure))
+    };
+    table.lines().find(|line| names(line) == Some(true))
+}
+
 #[test]
 fn evaluations_of_every_suite_are_compared_and_fewer_errors_are_better() {
-    // What the two systems make of the samples `one` and `two`: the second does `one` better.
+    // The results of both systems for the samples `one` and `two`: the second is better on `one`.
     type Row = fn(&str, bool) -> Value;
     let gain = "| 2 | 0.000 | 0.500 | +0.500 [";
     let cases: [(&str, Row, &str, &[&str]); 7] = [
@@ -81,41 +92,46 @@ fn evaluations_of_every_suite_are_compared_and_fewer_errors_are_better() {
         workplace.write("before.jsonl", lines(&names.map(|name| row(name, false))));
         let after = [row(names[1], false), row(names[0], true)];
         workplace.write("after.jsonl", lines(&after));
-        let said = workplace
+        let output = workplace
             .run(["compare", "before.jsonl", "after.jsonl"])
             .success();
-        let line = said
-            .lines()
-            .find(|line| line.starts_with(&format!("| {suite}.{measure} |")));
-        let line = line.unwrap_or_else(|| panic!("{suite}: no {measure}: {said}"));
+        let line = line_of(&output, suite, measure);
+        let line = line.unwrap_or_else(|| panic!("{suite}: no {measure}: {output}"));
         assert!(line.contains(gain) && line.ends_with("| 1 | 0 |"), "{line}");
         for other in others {
             assert!(
-                said.contains(&format!("| {suite}.{other} | 2 |")),
-                "{suite}: {said}"
+                line_of(&output, suite, other).is_some(),
+                "{suite}: {output}"
             );
         }
         let better = match suite {
-            "retrieval" => format!("{suite}.{measure}, better: \"what is one?\""),
-            _ => format!("{suite}.{measure}, better: one"),
+            "retrieval" => "better: \"what is one?\"",
+            _ => "better: one",
         };
-        assert!(said.contains(&better), "{said}");
+        let flips = output
+            .lines()
+            .find(|line| line.ends_with(better) && line.contains(measure));
+        assert!(flips.is_some(), "{output}");
+        assert!(output.contains("n is 2: with fewer than 30"), "{output}");
         for no_score in ["gold_depth", "gold_dag", "n_pred", "n_right", "n_tokens"] {
-            assert!(!said.contains(no_score), "{suite}: {said}");
+            assert!(!output.contains(no_score), "{suite}: {output}");
         }
         if let "goat" | "nestful" = suite {
             let errors = format!("{suite}.parse_error_rate");
-            let start = format!("| {errors} (less is better) | 2 | 1.000 | 0.500 | -0.500 [");
-            let line = said.lines().find(|line| line.starts_with(&start));
+            let start = format!("| {errors} (lower is better) | 2 | 1.000 | 0.500 | -0.500 [");
+            let line = output.lines().find(|line| line.starts_with(&start));
             assert!(
                 line.is_some_and(|line| line.ends_with("| 1 | 0 |")),
-                "{said}"
+                "{output}"
             );
-            assert!(said.contains(&format!("{errors}, better: one")), "{said}");
-            assert!(!said.contains("worse: one"), "{said}");
+            assert!(
+                output.contains(&format!("{errors}, better: one")),
+                "{output}"
+            );
+            assert!(!output.contains("worse: one"), "{output}");
         }
     }
-    // Nobody solved the same query twice, so that there are no lengths to compare.
+    // No query was solved twice, so there are no lengths to compare.
     workplace.write(
         "before.jsonl",
         lines(&[outcome("one", true), outcome("two", false)]),
@@ -134,7 +150,7 @@ fn evaluations_of_every_suite_are_compared_and_fewer_errors_are_better() {
 }
 
 #[test]
-fn a_checkpoint_of_several_suites_asks_for_one_and_suites_are_not_mixed() {
+fn comparing_checkpoints_of_several_suites_needs_a_suite() {
     let workplace = Workplace::with_rows("1");
     for (folder, is_right) in [("a", false), ("b", true)] {
         std::fs::create_dir(workplace.path(folder)).unwrap();
@@ -146,90 +162,117 @@ fn a_checkpoint_of_several_suites_asks_for_one_and_suites_are_not_mixed() {
             workplace.write(&file, lines(&[row]));
         }
     }
-    let said = ["a was evaluated by slot, toolqa", "--suite"];
-    assert_refused(&workplace, &["compare", "a", "b"], CONFIG, &said);
-    let said = ["a holds no predictions.jsonl of nestful"];
+    let expected = ["a has evaluations by slot, toolqa", "--suite"];
+    assert_refused(&workplace, &["compare", "a", "b"], CONFIG, &expected);
+    let expected = ["a contains no predictions.jsonl of nestful"];
     let nestful = ["compare", "a", "b", "--suite", "nestful"];
-    assert_refused(&workplace, &nestful, CONFIG, &said);
+    assert_refused(&workplace, &nestful, CONFIG, &expected);
     let unknown = ["compare", "a", "b", "--suite", "tools"];
     assert_refused(&workplace, &unknown, CONFIG, &["tools", "toolqa"]);
     let table = workplace
         .run(["compare", "a", "b", "--suite", "toolqa"])
         .success();
     assert!(
-        table.contains("| toolqa.exact_match | 1 | 0.000 | 1.000 |"),
+        table.contains("| toolqa.exact_match = exact_match_strict | 1 | 0.000 | 1.000 |"),
         "{table}"
     );
+
+    // The folder of one evaluation, with and without its suite.
+    for folder in ["a", "b"] {
+        let own = format!("{folder}/predictions.jsonl");
+        workplace.write(&own, lines(&[completion("one", folder == "b")]));
+    }
+    let alone = workplace.run(["compare", "a", "b"]).success();
+    let selected = workplace.run(["compare", "a", "b", "--suite", "slot"]);
+    assert_eq!(selected.success(), alone);
+    let expected = ["a/predictions.jsonl is an evaluation of the suite slot, not of toolqa"];
+    let toolqa = ["compare", "a", "b", "--suite", "toolqa"];
+    assert_refused(&workplace, &toolqa, CONFIG, &expected);
 
     let (slot, toolqa) = (
         "a/eval.slot.predictions.jsonl",
         "b/eval.toolqa.predictions.jsonl",
     );
-    let said = ["an evaluation of slot", "one of toolqa", "of one suite"];
-    assert_refused(&workplace, &["compare", slot, toolqa], CONFIG, &said);
+    let expected = [
+        "an evaluation of slot",
+        "one of toolqa",
+        "of the same suite",
+    ];
+    assert_refused(&workplace, &["compare", slot, toolqa], CONFIG, &expected);
     let mixed = lines(&[completion("one", true), answer("two", true)]);
     workplace.write("mixed.jsonl", mixed);
-    let said = ["mixed.jsonl:2: a line of toolqa after lines of slot"];
-    assert_refused(&workplace, &["compare", "mixed.jsonl", slot], CONFIG, &said);
+    let expected = ["mixed.jsonl:2: a line of toolqa follows lines of slot"];
+    assert_refused(
+        &workplace,
+        &["compare", "mixed.jsonl", slot],
+        CONFIG,
+        &expected,
+    );
     workplace.write(
         "bare.jsonl",
         lines(&[json!({"id": "one", "prediction": "{}"})]),
     );
-    let said = [
-        "bare.jsonl:1: ",
-        "no sample with scores",
-        "--predictions FILE",
-    ];
-    assert_refused(&workplace, &["compare", slot, "bare.jsonl"], CONFIG, &said);
+    let expected = ["bare.jsonl:1: ", "has no known suite", "--predictions FILE"];
+    assert_refused(
+        &workplace,
+        &["compare", slot, "bare.jsonl"],
+        CONFIG,
+        &expected,
+    );
     workplace.write("empty.jsonl", "");
-    let said = ["empty.jsonl: there is no sample"];
-    assert_refused(&workplace, &["compare", slot, "empty.jsonl"], CONFIG, &said);
+    let expected = ["empty.jsonl: no samples"];
+    assert_refused(
+        &workplace,
+        &["compare", slot, "empty.jsonl"],
+        CONFIG,
+        &expected,
+    );
 }
 
 #[test]
-fn evaluations_of_other_rows_are_not_compared_and_those_of_some_are_counted() {
+fn evaluations_are_compared_on_their_common_rows() {
     let workplace = Workplace::with_rows("1");
-    let of = |ids: &[&str]| {
+    let sequences_of = |ids: &[&str]| {
         lines(
             &ids.iter()
                 .map(|id| completion(id, true))
                 .collect::<Vec<_>>(),
         )
     };
-    workplace.write("a.jsonl", of(&["dev:1", "dev:2"]));
-    workplace.write("b.jsonl", of(&["test:1", "test:2"]));
-    workplace.write("c.jsonl", of(&["dev:2", "dev:3", "dev:4"]));
-    let said = [
+    workplace.write("a.jsonl", sequences_of(&["dev:1", "dev:2"]));
+    workplace.write("b.jsonl", sequences_of(&["test:1", "test:2"]));
+    workplace.write("c.jsonl", sequences_of(&["dev:2", "dev:3", "dev:4"]));
+    let expected = [
         "a.jsonl and b.jsonl",
-        "no sample in common",
+        "no samples in common",
         "\"dev:1\" and \"test:1\"",
     ];
     assert_refused(
         &workplace,
         &["compare", "a.jsonl", "b.jsonl"],
         CONFIG,
-        &said,
+        &expected,
     );
     let answer = workplace.run(["compare", "a.jsonl", "c.jsonl"]);
-    let said = "1 samples of a.jsonl and 2 of c.jsonl are not in the other";
-    assert!(answer.stderr.contains(said), "{}", answer.stderr);
+    let expected = "ignored 1 samples of a.jsonl and 2 of c.jsonl";
+    assert!(answer.stderr.contains(expected), "{}", answer.stderr);
     assert!(answer.success().contains("| slot.parse_rate | 1 |"));
 }
 
 #[test]
 fn each_of_several_evaluations_is_compared_with_the_first() {
     let workplace = Workplace::with_rows("1");
-    let of = |right: [bool; 2]| {
+    let outcomes_of = |right: [bool; 2]| {
         let rows = [("one", right[0]), ("two", right[1])];
         lines(&rows.map(|(id, parses)| completion(id, parses)))
     };
-    workplace.write("base.jsonl", of([false, false]));
+    workplace.write("base.jsonl", outcomes_of([false, false]));
     for folder in ["low", "high"] {
         std::fs::create_dir(workplace.path(folder)).unwrap();
     }
-    workplace.write("low/predictions.jsonl", of([true, false]));
-    workplace.write("high/predictions.jsonl", of([true, true]));
-    let said = workplace
+    workplace.write("low/predictions.jsonl", outcomes_of([true, false]));
+    workplace.write("high/predictions.jsonl", outcomes_of([true, true]));
+    let output = workplace
         .run(["compare", "base.jsonl", "low", "high"])
         .success();
     for part in [
@@ -239,12 +282,12 @@ fn each_of_several_evaluations_is_compared_with_the_first() {
         "slot.parse_rate, low, better: one",
         "slot.parse_rate, high, better: one, two",
     ] {
-        assert!(said.contains(part), "{part}: {said}");
+        assert!(output.contains(part), "{part}: {output}");
     }
     workplace.write("other.jsonl", lines(&[answer("one", true)]));
-    let said = ["an evaluation of slot", "one of toolqa"];
+    let expected = ["an evaluation of slot", "one of toolqa"];
     let several = ["compare", "base.jsonl", "low", "other.jsonl"];
-    assert_refused(&workplace, &several, CONFIG, &said);
+    assert_refused(&workplace, &several, CONFIG, &expected);
     let alone = ["compare", "base.jsonl"];
     assert_refused(&workplace, &alone, CONFIG, &["2 values required"]);
 }
@@ -269,7 +312,7 @@ fn three_runs() -> Workplace {
 #[test]
 fn any_number_of_runs_is_compared_by_folder_or_config() {
     let workplace = three_runs();
-    let said = workplace
+    let output = workplace
         .run(["compare", "slow", "fast", "config.toml"])
         .success();
     for part in [
@@ -281,16 +324,16 @@ fn any_number_of_runs_is_compared_by_folder_or_config() {
         "| slot.mean | best | ",
         "| loss | step 0 | ",
     ] {
-        assert!(said.contains(part), "{part}: {said}");
+        assert!(output.contains(part), "{part}: {output}");
     }
-    // Where a run lies differs, and explains nothing.
-    assert!(!said.contains("output_dir"), "{said}");
+    // The paths of the runs differ, which does not explain a difference.
+    assert!(!output.contains("output_dir"), "{output}");
     let best = |line: &&str| line.starts_with("| slot.schema_accuracy | best |");
-    let best = said.lines().find(best).expect("a line");
+    let best = output.lines().find(best).expect("a line");
     assert_eq!(best.matches(" [").count(), 3, "intervals of three: {best}");
-    // The evaluation of step 0 is there, though its checkpoint is gone.
+    // The evaluation of step 0 exists, although its checkpoint was deleted.
     assert!(!workplace.path("slow/checkpoint-000000").exists());
-    let first = said
+    let first = output
         .lines()
         .find(|line| line.starts_with("| slot.mean | step 0 |"));
     assert!(!first.expect("a line").contains("–"), "{first:?}");
@@ -324,23 +367,28 @@ fn any_number_of_runs_is_compared_by_folder_or_config() {
         &workplace,
         &one,
         CONFIG,
-        &["--eval is for a page of one run"],
+        &["--eval only applies to a page of one run"],
     );
     let mixed = ["compare", "slow", "dev.jsonl"];
     assert_refused(
         &workplace,
         &mixed,
         CONFIG,
-        &["slow is a run and dev.jsonl is none"],
+        &["cannot compare the run slow with dev.jsonl, which is not a run"],
     );
-    let shown = ["compare", "slow", "fast", "--show", "3"];
-    assert_refused(&workplace, &shown, CONFIG, &["--show is for evaluations"]);
-    let said = workplace
+    let command = ["compare", "slow", "fast", "--show", "3"];
+    assert_refused(
+        &workplace,
+        &command,
+        CONFIG,
+        &["--show only applies to evaluations"],
+    );
+    let output = workplace
         .run(["compare", "slow", "fast", "--suite", "toolqa"])
         .success();
-    assert!(!said.contains("slot.mean"), "{said}");
+    assert!(!output.contains("slot.mean"), "{output}");
 
-    // A config names its run for `select` and `report` as for `eval`.
+    // A config selects its run for `select` and `report`, as for `eval`.
     let select = [
         "select",
         "config.toml",
@@ -348,13 +396,13 @@ fn any_number_of_runs_is_compared_by_folder_or_config() {
         "slot.mean",
         "--dry-run",
     ];
-    let said = workplace.run(select).success();
-    assert!(said.contains("run/checkpoint-"), "{said}");
+    let output = workplace.run(select).success();
+    assert!(output.contains("run/checkpoint-"), "{output}");
     workplace.run(["report", "config.toml"]).success();
     assert!(workplace.path("run/report.html").exists());
     let config = workplace.read("config.toml");
     workplace.write("untrained.toml", config.replace("\"run\"", "\"nowhere\""));
-    let said = [
+    let expected = [
         "untrained.toml: its run",
         "nowhere",
         "tooltune train untrained.toml",
@@ -364,12 +412,12 @@ fn any_number_of_runs_is_compared_by_folder_or_config() {
         &["select", "untrained.toml", "--metric", "loss"],
         &["compare", "slow", "untrained.toml"],
     ] {
-        assert_refused(&workplace, verb, CONFIG, &said);
+        assert_refused(&workplace, verb, CONFIG, &expected);
     }
 }
 
 #[test]
-fn a_run_of_chats_has_a_page_with_losses_learned_rows_and_texts() {
+fn a_report_of_a_chat_run_has_losses_training_rows_and_completions() {
     let workplace = Workplace::new();
     let chat = |n: usize| {
         json!({"messages": [{"role": "user", "content": format!("Is {n} even?")},
@@ -422,7 +470,7 @@ fn a_run_of_chats_has_a_page_with_losses_learned_rows_and_texts() {
     for part in [
         "<h4>Training loss</h4>",
         "<h4>Evaluation loss</h4>",
-        // The learned tokens with the text before them.
+        // The supervised tokens with the text before them.
         "class=\"t supervised\"",
         "Is",
         "<h2 id=\"samples-heading\">",
@@ -433,6 +481,6 @@ fn a_run_of_chats_has_a_page_with_losses_learned_rows_and_texts() {
         assert!(page.contains(part), "{part} is not in the page");
     }
     workplace.write("run/eval/notes.jsonl", "{\"a\": 1}\n");
-    let said = ["notes.jsonl:1: ", "no \"prompt\" and \"text\""];
-    assert_refused(&workplace, &["report", "run"], CONFIG, &said);
+    let expected = ["notes.jsonl:1: ", "no \"prompt\" and \"text\""];
+    assert_refused(&workplace, &["report", "run"], CONFIG, &expected);
 }

@@ -1,4 +1,4 @@
-//! Every config that a user is given, and the guide that explains its keys.
+//! Every config for users, and the guide that explains its keys.
 
 use std::collections::BTreeMap;
 
@@ -39,6 +39,7 @@ fn configs() -> Vec<(String, String)> {
     for preset in [
         Preset::Slot,
         Preset::Sft,
+        Preset::Calls,
         Preset::Goat,
         Preset::Retriever,
         Preset::Joint,
@@ -48,6 +49,7 @@ fn configs() -> Vec<(String, String)> {
     configs
 }
 
+/// Invariant: Every config of the repository and every preset loads.
 #[test]
 fn every_config_and_preset_loads() {
     for (name, text) in configs() {
@@ -59,7 +61,7 @@ fn every_config_and_preset_loads() {
         let again = load(&format!("{name}, resolved.toml"), resolved);
         assert_eq!(
             again.config, loaded.config,
-            "{name} means something else when resolved"
+            "{name} changes its meaning when resolved"
         );
     }
 }
@@ -98,7 +100,7 @@ fn a_misspelt_key_in_any_config_is_refused() {
     }
 }
 
-/// A key's default cell in the guide, by table.
+/// A key's default in the guide, by table.
 type Guide = BTreeMap<(String, String), String>;
 
 /// The rows of docs/config.md: `| key | default | meaning |` under a heading for each table.
@@ -127,7 +129,7 @@ fn guide() -> Guide {
     rows
 }
 
-/// What a reference within the schema leads to; anything else is itself.
+/// The target of a reference within the schema; any other value is returned unchanged.
 fn resolve<'a>(root: &'a Value, schema: &'a Value) -> &'a Value {
     match schema["$ref"]
         .as_str()
@@ -150,7 +152,7 @@ fn keys_of_the_schema() -> BTreeMap<(String, String), Value> {
         };
         for (key, setting) in settings {
             keys.insert((name.clone(), key.clone()), setting["default"].clone());
-            // An entry of a list may have several forms, such as a path or a table.
+            // An entry of a list may have several types, such as a path or a table.
             let items = resolve(&root, &setting["items"]);
             let forms = items["anyOf"].as_array().cloned().unwrap_or_default();
             for form in forms.iter().chain([items]) {
@@ -170,6 +172,7 @@ fn keys_of_the_schema() -> BTreeMap<(String, String), Value> {
     keys
 }
 
+/// Invariant: docs/config.md matches the settings in the code.
 #[test]
 fn the_guide_names_every_key_of_the_config() {
     let guide = guide();
@@ -193,7 +196,7 @@ fn the_guide_names_every_key_of_the_config() {
         .collect();
     assert!(
         invented.is_empty(),
-        "docs/config.md explains what does not exist: {invented:?}"
+        "docs/config.md explains keys that do not exist: {invented:?}"
     );
 }
 

@@ -1,5 +1,5 @@
-//! What a run becomes for others: adapters and merged weights that are read again by the rules of
-//! their targets, a page to look at, and a comparison with what was before.
+//! Outputs of a run for others: adapters and merged weights, read again with the rules of their
+//! targets, a report page, and a comparison with an earlier run.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -8,16 +8,16 @@ use serde_json::Value;
 
 use crate::bad_input::edit;
 use crate::support::fixture;
-use crate::workplace::{Answer, Workplace, tooltune};
+use crate::workplace::{CommandOutput, Workplace, tooltune};
 
 /// A finished run of 4 steps in `run`.
-fn trained() -> Workplace {
+fn trained_workplace() -> Workplace {
     let workplace = Workplace::new();
     workplace.run(["train", "config.toml"]).success();
     workplace
 }
 
-fn verify(workplace: &Workplace, reader: &str, export: &str) -> Answer {
+fn verify(workplace: &Workplace, reader: &str, export: &str) -> CommandOutput {
     let arguments = ["verify", "run", "--checkpoint", "last", "--rows", "2"];
     let against = ["--against", reader, "--export", export];
     workplace.run(arguments.into_iter().chain(against))
@@ -30,7 +30,7 @@ fn export(workplace: &Workplace, more: &str) {
 
 #[test]
 fn every_export_computes_what_the_checkpoint_does_by_the_rules_of_its_target() {
-    let workplace = trained();
+    let workplace = trained_workplace();
     export(&workplace, "--to peft --output peft");
     export(&workplace, "--to peft --neutral --output neutral");
     export(&workplace, "--to gguf --output adapter.gguf");
@@ -69,8 +69,8 @@ fn every_export_computes_what_the_checkpoint_does_by_the_rules_of_its_target() {
         ("gguf", "adapter-bf16.gguf"),
         ("merged", "merged"),
     ] {
-        let said = verify(&workplace, reader, export).success();
-        assert!(said.contains("agrees with"), "{reader} {export}: {said}");
+        let output = verify(&workplace, reader, export).success();
+        assert!(output.contains(" matches "), "{reader} {export}: {output}");
     }
     let size = |adapter: &str| {
         let path = workplace.path(&format!("{adapter}/adapter_model.safetensors"));
@@ -78,7 +78,7 @@ fn every_export_computes_what_the_checkpoint_does_by_the_rules_of_its_target() {
     };
     assert!(
         size("neutral-bf16") * 3 < size("neutral") * 2,
-        "not half as large"
+        "the file is not half as large"
     );
     let index = workplace.read("merged/model.safetensors.index.json");
     let index: Value = serde_json::from_str(&index).unwrap();
@@ -106,7 +106,7 @@ fn every_export_computes_what_the_checkpoint_does_by_the_rules_of_its_target() {
         workplace.run(arguments.split(' ')).success()
     });
     assert_eq!(greedy[1], greedy[2]);
-    // A merged model is a model: nothing beside it is needed.
+    // A merged model is complete: it needs nothing else.
     let plain = "eval config.toml --checkpoint base --set model.model_name_or_path=merged";
     workplace.run(plain.split(' ')).success();
 }
@@ -127,9 +127,9 @@ fn targets_that_a_pattern_chose_are_exported_by_name() {
         let row = table.lines().find(|line| line.contains("target_modules"));
         row.map(str::to_owned)
     };
-    let row = check("last").expect("a row on the pattern");
+    let row = check("last").expect("a row with the pattern");
     assert!(
-        row.contains("| refused: it takes a list of names |"),
+        row.contains("| refused: it needs a list of names |"),
         "{row}"
     );
     export(&workplace, "--to peft --output peft");
@@ -138,8 +138,8 @@ fn targets_that_a_pattern_chose_are_exported_by_name() {
     assert_eq!(config["target_modules"], serde_json::json!(names));
     assert_eq!(config["rank_pattern"], serde_json::json!({"q_proj": 3}));
     assert_eq!(check("peft"), None);
-    let said = verify(&workplace, "peft-rules", "peft").success();
-    assert!(said.contains("agrees with"), "{said}");
+    let output = verify(&workplace, "peft-rules", "peft").success();
+    assert!(output.contains(" matches "), "{output}");
     // Without the base at hand every module is named, which chooses the same.
     std::fs::write(
         workplace.path("run/config.resolved.toml"),
@@ -151,13 +151,13 @@ fn targets_that_a_pattern_chose_are_exported_by_name() {
     export(&workplace, "--to peft --output far");
     let config: Value = serde_json::from_str(&workplace.read("far/adapter_config.json")).unwrap();
     assert_eq!(config["target_modules"].as_array().unwrap().len(), 5);
-    // The checkpoint keeps what was configured, with which a run is resumed.
+    // The checkpoint keeps the configured value, with which a run is resumed.
     let own = workplace.read("run/checkpoint-000004/adapter_config.json");
     let own: Value = serde_json::from_str(&own).unwrap();
     assert!(own["target_modules"].is_string(), "{own}");
 }
 
-/// The most memory that a command has taken, in bytes, as Linux counts it until the command ends.
+/// Peak memory of a command in bytes, as Linux reports it until the command ends.
 fn peak_of(command: &mut Command) -> u64 {
     let mut child = command.stdout(Stdio::null()).spawn().unwrap();
     let status = format!("/proc/{}/status", child.id());
@@ -199,21 +199,24 @@ fn merging_takes_the_memory_of_a_tensor_and_not_that_of_the_model() {
         .args(export.split(' '));
     let peak = peak_of(&mut command);
     let files = std::fs::read_dir(workplace.path("merged")).unwrap();
-    let written: u64 = files
+    let model_bytes: u64 = files
         .map(|file| file.unwrap().metadata().unwrap().len())
         .sum();
-    assert!(written > 500_000_000, "{written}");
-    // The widest tensor, the embeddings, is 113 MB; the base of 98 MB is read in place.
-    assert!(peak < written / 2, "{peak} bytes for a model of {written}");
-    // W + sBA is rounded otherwise than W and sBA one after the other, and the more the larger the
-    // logits are.
-    let said = verify(&workplace, "merged", "merged").success();
-    assert!(said.contains("agrees with"), "{said}");
+    assert!(model_bytes > 500_000_000, "{model_bytes}");
+    // The largest tensor, the embeddings, has 113 MB; the base of 98 MB is read in place.
+    assert!(
+        peak < model_bytes / 2,
+        "{peak} bytes for a model of {model_bytes}"
+    );
+    // W + sBA is rounded differently from W and sBA one after the other; the difference grows with
+    // the logits.
+    let output = verify(&workplace, "merged", "merged").success();
+    assert!(output.contains(" matches "), "{output}");
 }
 
 #[test]
-fn a_merge_with_another_scaling_is_found_with_a_remedy_that_fits_it() {
-    let workplace = trained();
+fn a_merge_with_another_scaling_is_detected_with_its_remedy() {
+    let workplace = trained_workplace();
     export(&workplace, "--to peft --output adapter");
     edit(
         &workplace.path("adapter/adapter_config.json"),
@@ -227,8 +230,8 @@ fn a_merge_with_another_scaling_is_found_with_a_remedy_that_fits_it() {
         let answer = verify(&workplace, format, output);
         assert_eq!(answer.status, Some(1), "{}", answer.stdout);
         let again = format!("again with --to {format}");
-        for said in ["computes something else", "--checkpoint", &again] {
-            assert!(answer.stderr.contains(said), "{}", answer.stderr);
+        for expected in ["does not compute the same results", "--checkpoint", &again] {
+            assert!(answer.stderr.contains(expected), "{}", answer.stderr);
         }
         assert!(!answer.stderr.contains("--neutral"), "{}", answer.stderr);
     }
@@ -236,7 +239,7 @@ fn a_merge_with_another_scaling_is_found_with_a_remedy_that_fits_it() {
 
 #[test]
 fn an_adapter_of_another_base_is_not_merged_into_this_one() {
-    let workplace = trained();
+    let workplace = trained_workplace();
     export(&workplace, "--to peft --output adapter");
     let config = workplace.read("adapter/adapter_config.json");
     let config: Value = serde_json::from_str(&config).unwrap();
@@ -265,7 +268,7 @@ fn an_adapter_of_another_base_is_not_merged_into_this_one() {
     assert!(!workplace.path("merged").exists());
     export_of("someone/Tiny_Chat_Model", "merged").success();
 
-    // The run's own checkpoints name their weights by a hash.
+    // The run's own checkpoints identify their weights by a hash.
     let resolved = workplace.read("run/config.resolved.toml");
     let model = crate::support::fixture("tiny_chat_model")
         .display()
@@ -295,7 +298,7 @@ fn an_adapter_of_another_base_is_not_merged_into_this_one() {
 }
 
 #[test]
-fn scalings_that_a_server_ignores_are_told_before_and_found_after() {
+fn scalings_that_a_server_ignores_are_reported_by_check_and_verify() {
     let workplace = Workplace::new();
     let patterned =
         "train config.toml --set lora.rank_pattern={'q_proj'=4} --set lora.use_rslora=true";
@@ -312,7 +315,7 @@ fn scalings_that_a_server_ignores_are_told_before_and_found_after() {
     let answer = verify(&workplace, "vllm-rules", "peft");
     assert_eq!(answer.status, Some(1), "{}", answer.stdout);
     assert!(
-        answer.stderr.contains("computes something else"),
+        answer.stderr.contains("does not compute the same results"),
         "{}",
         answer.stderr
     );
@@ -323,8 +326,8 @@ fn scalings_that_a_server_ignores_are_told_before_and_found_after() {
 }
 
 #[test]
-fn a_report_shows_the_run_and_a_comparison_names_what_flipped() {
-    let workplace = trained();
+fn a_report_shows_the_run_and_a_comparison_names_changed_samples() {
+    let workplace = trained_workplace();
     workplace.run(["report", "run"]).success();
     let page = workplace.read("run/report.html");
     for part in [
@@ -346,29 +349,29 @@ fn a_report_shows_the_run_and_a_comparison_names_what_flipped() {
     let table = workplace
         .run(["compare", checkpoints[0], checkpoints[1]])
         .success();
-    assert!(table.contains("| slot.content_similarity |"), "{table}");
+    assert!(table.contains("content_similarity"), "{table}");
     let answer = workplace.run(["compare", "run", checkpoints[1]]);
     assert_eq!(answer.status, Some(2));
     assert!(
         answer
             .stderr
-            .contains("run is a run and run/checkpoint-000004 is none"),
+            .contains("cannot compare the run run with run/checkpoint-000004"),
         "{}",
         answer.stderr
     );
 }
 
 #[test]
-fn options_that_a_format_has_no_use_for_are_refused() {
-    let workplace = trained();
-    for (more, said) in [
+fn options_that_do_not_apply_to_an_export_format_are_refused() {
+    let workplace = trained_workplace();
+    for (more, expected) in [
         (
             "--to gguf --neutral --output a",
-            "--neutral is for --to peft",
+            "--neutral only applies to --to peft",
         ),
         (
             "--to sentence-transformers --dtype f16 --output a",
-            "--dtype is for",
+            "--dtype only applies to",
         ),
         (
             "--to merged --max-shard-size 0 --output a",
@@ -379,12 +382,16 @@ fn options_that_a_format_has_no_use_for_are_refused() {
         let arguments = format!("export run --checkpoint last {more}");
         let answer = workplace.run(arguments.split(' '));
         assert_eq!(answer.status, Some(2), "{more}");
-        assert!(answer.stderr.contains(said), "{more}: {}", answer.stderr);
+        assert!(
+            answer.stderr.contains(expected),
+            "{more}: {}",
+            answer.stderr
+        );
     }
 }
 
 /// Writes `predictions` of two test rows and evaluates them in `output`.
-fn evaluated(workplace: &Workplace, predictions: [&str; 2], output: &str) {
+fn evaluate_predictions(workplace: &Workplace, predictions: [&str; 2], output: &str) {
     let line = |(i, text): (usize, &&str)| {
         let line = serde_json::json!({"id": format!("test.jsonl:{}", i + 1), "prediction": text});
         format!("{line}\n")
@@ -397,7 +404,7 @@ fn evaluated(workplace: &Workplace, predictions: [&str; 2], output: &str) {
 
 #[test]
 fn a_report_shows_further_evaluations_with_their_worst_sample_first() {
-    let workplace = trained();
+    let workplace = trained_workplace();
     let synth = "data synth slot --split test --rows 2 --output test.jsonl";
     workplace.run(synth.split(' ')).success();
     let rows: Vec<Value> = workplace
@@ -406,8 +413,8 @@ fn a_report_shows_further_evaluations_with_their_worst_sample_first() {
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
     let gold = |i: usize| serde_json::to_string(&rows[i]["gold"]).unwrap();
-    evaluated(&workplace, [&gold(0), "Sorry."], "eval/plain");
-    evaluated(&workplace, [&gold(0), &gold(1)], "eval/constrained");
+    evaluate_predictions(&workplace, [&gold(0), "Sorry."], "eval/plain");
+    evaluate_predictions(&workplace, [&gold(0), &gold(1)], "eval/constrained");
 
     let report = "report run --output page.html --eval eval/plain eval/constrained";
     workplace.run(report.split(' ')).success();
@@ -422,17 +429,17 @@ fn a_report_shows_further_evaluations_with_their_worst_sample_first() {
     ] {
         assert!(page.contains(part), "{part} is not in the page");
     }
-    // The row that is no JSON in one of them is shown, and not the row that is right in both.
+    // A row that is invalid JSON in one of them is shown; a row that is right in both is not.
     let (_, page) = page.split_once("id=\"samples\"").expect("worst samples");
-    let at = |id: &str| page.find(&format!("<h3><code>{id}</code></h3>"));
-    let worst = at("test.jsonl:2").unwrap();
-    assert_eq!(at("test.jsonl:1"), None);
+    let position_of = |id: &str| page.find(&format!("<h3><code>{id}</code></h3>"));
+    let worst = position_of("test.jsonl:2").unwrap();
+    assert_eq!(position_of("test.jsonl:1"), None);
     let card = &page[worst..];
     assert!(card.contains("Sorry"), "{card}");
     let (_, prompt) = card.split_once("\"Prompt of test.jsonl:2\">").unwrap();
     let (prompt, _) = prompt.split_once("</div>").unwrap();
-    let asked = rows[1]["input_text"].as_str().unwrap();
-    let words = asked.split(|sign: char| !sign.is_alphanumeric());
+    let input_text = rows[1]["input_text"].as_str().unwrap();
+    let words = input_text.split(|sign: char| !sign.is_alphanumeric());
     let longest = words.max_by_key(|word| word.len()).unwrap();
     assert!(prompt.contains(longest), "{longest} is not in {prompt}");
 
@@ -441,21 +448,24 @@ fn a_report_shows_further_evaluations_with_their_worst_sample_first() {
         assert_eq!(answer.status, Some(2), "{}", answer.stderr);
         answer.stderr
     };
-    let said = refused("report run --eval eval");
+    let output = refused("report run --eval eval");
     assert!(
-        said.contains("eval holds no metrics.json; name the --output"),
-        "{said}"
+        output.contains("eval has no metrics.json; name the --output"),
+        "{output}"
     );
     refused("report run run --eval eval/plain");
     workplace.write("eval/metrics.json", r#"{"accuracy": 1.0}"#);
-    let said = refused("report run --eval eval");
-    assert!(said.contains("the metrics of no suite"), "{said}");
+    let output = refused("report run --eval eval");
+    assert!(
+        output.contains("not the metrics of a known suite"),
+        "{output}"
+    );
 }
 
-/// What is handed on says what it is, and lies beside its tokenizer.
+/// Exported files describe themselves and include their tokenizer.
 #[test]
-fn an_export_carries_its_card_its_tokenizer_and_the_name_of_its_base() {
-    let workplace = trained();
+fn an_export_contains_its_card_tokenizer_and_base_name() {
+    let workplace = trained_workplace();
     let answer = workplace.run("export run --checkpoint last --to peft --output plain".split(' '));
     assert!(
         answer.stderr.contains("set model.hub_id"),
@@ -477,7 +487,7 @@ fn an_export_carries_its_card_its_tokenizer_and_the_name_of_its_base() {
     let tokenizer = std::fs::read_to_string(tokenizer).unwrap();
     let card = workplace.read("named/README.md");
     assert_eq!(workplace.read("named/tokenizer.json"), tokenizer);
-    for said in [
+    for expected in [
         "base_model: org/tiny\nlibrary_name: peft",
         "| LoRA | r 2, alpha 4 |",
         "| checkpoint | checkpoint-000004 |",
@@ -487,7 +497,7 @@ fn an_export_carries_its_card_its_tokenizer_and_the_name_of_its_base() {
         "```jinja\n",
         "from_pretrained(\"org/tiny\")",
     ] {
-        assert!(card.contains(said), "{said:?} is not in\n{card}");
+        assert!(card.contains(expected), "{expected:?} is not in\n{card}");
     }
     let merged = workplace.read("merged/README.md");
     assert!(merged.contains("library_name: transformers"), "{merged}");
@@ -496,4 +506,43 @@ fn an_export_carries_its_card_its_tokenizer_and_the_name_of_its_base() {
         !plain.contains("base_model:") && plain.contains("was not set"),
         "{plain}"
     );
+}
+
+#[test]
+fn a_run_without_its_best_checkpoint_names_it_in_every_command_and_exports_its_base() {
+    let workplace = trained_workplace();
+    let base = "export run --checkpoint base --to merged --output merged";
+    workplace.run(base.split(' ')).success();
+    let reply =
+        workplace.run("generate merged --message Hi --set eval.max_new_tokens=3".split(' '));
+    let shown = reply.success();
+    assert!(shown.contains("3 tokens after"), "{shown}");
+    let [exported, original] = [workplace.path("merged"), fixture("tiny_chat_model")]
+        .map(|folder| std::fs::read(folder.join("model.safetensors")).unwrap());
+    assert_eq!(exported, original, "the base has no other weights");
+
+    let best: Value = serde_json::from_str(&workplace.read("run/BEST")).unwrap();
+    let best = best["checkpoint"].as_str().unwrap().to_owned();
+    std::fs::remove_dir_all(workplace.path("run").join(&best)).unwrap();
+    for command in [
+        "generate run --message Hi",
+        "eval run",
+        "export run --output adapter",
+        "chat run",
+        "verify run --rows 1 --logits logits.safetensors",
+    ] {
+        let refused = workplace.run(command.split(' '));
+        assert_eq!(refused.status, Some(1), "{command}: {}", refused.stderr);
+        for part in [
+            format!("run/BEST names {best}, which does not exist"),
+            "--checkpoint last".to_owned(),
+        ] {
+            assert!(
+                refused.stderr.contains(&part),
+                "{command}: {}",
+                refused.stderr
+            );
+        }
+    }
+    assert!(!workplace.path("adapter").exists());
 }

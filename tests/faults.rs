@@ -1,5 +1,5 @@
-//! What a run does when it died at a bad moment, when its files are damaged, and when what it was made
-//! from is no longer the same. `tests/fault_sweep.rs` makes single file calls fail.
+//! Runs that died at a bad moment, whose files are damaged, or whose input files have changed.
+//! `tests/fault_sweep.rs` makes single file calls fail.
 
 use std::fs::File;
 use std::path::Path;
@@ -7,15 +7,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
-use tooltune_checkpoints::atomic::FolderLock;
+use tooltune_disk::atomic::FolderLock;
 
-use crate::support::place::TestDevice;
 use crate::support::server::{Response, TestServer, chat};
+use crate::support::test_device::TestDevice;
 use crate::support::{fixture, model};
-use crate::workplace::{Answer, Workplace, tooltune};
+use crate::workplace::{CommandOutput, Workplace, tooltune};
 
-/// Runs of 4 steps on copies of a model and an encoder, which are evaluated after 0, 2 and 4, and
-/// learn with every step.
+/// Runs of 4 steps on copies of a model and an encoder, evaluated after steps 0, 2 and 4; every
+/// step improves the model.
 fn workplace() -> Workplace {
     let workplace = Workplace::with_rows("12");
     workplace.copy_model("base");
@@ -48,31 +48,31 @@ metric_for_best_model = "loss"
 save_steps = 2
 save_total_limit = 9
 "#,
-        device = TestDevice::chosen(),
+        device = TestDevice::from_env(),
     );
     workplace.write("config.toml", config);
     workplace
 }
 
-/// The same after its run.
-fn trained() -> Workplace {
+/// The same workplace after its run.
+fn trained_workplace() -> Workplace {
     let workplace = workplace();
     train(&workplace, &[]).success();
-    assert_eq!(best(&workplace), 4, "the last step is the best");
+    assert_eq!(best(&workplace), 4, "the last step must be the best");
     workplace
 }
 
-fn train(workplace: &Workplace, sets: &[&str]) -> Answer {
+fn train(workplace: &Workplace, sets: &[&str]) -> CommandOutput {
     let sets = sets.iter().flat_map(|set| ["--set", set]);
-    // Warnings are part of what is said.
+    // Warnings are included in the output.
     let mut command = tooltune();
     command
         .current_dir(workplace.folder())
         .env("RUST_LOG", "warn");
-    Answer::of(command.args(["train", "config.toml"]).args(sets))
+    CommandOutput::from_command(command.args(["train", "config.toml"]).args(sets))
 }
 
-/// The step that `BEST` names.
+/// The step in `BEST`.
 fn best(workplace: &Workplace) -> u64 {
     let best: Value = serde_json::from_str(&workplace.read("run/BEST")).unwrap();
     best["step"].as_u64().expect("a step")
@@ -101,25 +101,31 @@ fn steps(workplace: &Workplace) -> Vec<String> {
     steps
 }
 
+/// Invariant: `BEST` moves before a checkpoint is deleted and can be restored from the checkpoints.
 #[test]
 fn a_best_checkpoint_without_its_pointer_is_found_again_and_never_dropped() {
-    let workplace = trained();
-    let whole = workplace.read("run/BEST");
-    // Died between the checkpoint and the pointer, which is the earlier one, none, or half of one.
+    let workplace = trained_workplace();
+    let expected = workplace.read("run/BEST");
+    // Died between the checkpoint and the pointer, which is the earlier one, missing, or truncated.
     let earlier = r#"{"checkpoint":"checkpoint-000002","step":2,"metric":"loss","value":9.0}"#;
     for damaged in [Some(earlier), None, Some("{\"checkpo"), Some("")] {
         match damaged {
             Some(text) => workplace.write("run/BEST", text),
             None => std::fs::remove_file(workplace.path("run/BEST")).unwrap(),
         }
-        let said = train(&workplace, &["checkpoint.save_total_limit=1"]);
-        let told = damaged.is_some_and(|text| text != earlier);
-        assert_eq!(said.stderr.contains("run/BEST"), told, "{}", said.stderr);
-        said.success();
-        assert_eq!(workplace.read("run/BEST"), whole);
+        let output = train(&workplace, &["checkpoint.save_total_limit=1"]);
+        let is_reported = damaged.is_some_and(|text| text != earlier);
+        assert_eq!(
+            output.stderr.contains("run/BEST"),
+            is_reported,
+            "{}",
+            output.stderr
+        );
+        output.success();
+        assert_eq!(workplace.read("run/BEST"), expected);
         assert!(steps(&workplace).contains(&"checkpoint-000004".to_owned()));
     }
-    // The best is an older one, and what comes is no better.
+    // The best one is older, and the next one is not better.
     let workplace = workplace_whose_first_is_best();
     workplace.write("run/BEST", earlier);
     std::fs::remove_dir_all(workplace.path("run/checkpoint-000004")).unwrap();
@@ -137,19 +143,19 @@ fn workplace_whose_first_is_best() -> Workplace {
     let config = config.replace("suites =", "greater_is_better = true\nsuites =");
     workplace.write("config.toml", config);
     train(&workplace, &[]).success();
-    assert_eq!(best(&workplace), 0, "the first loss is the greatest");
+    assert_eq!(best(&workplace), 0, "the first loss must be the highest");
     workplace
 }
 
 #[test]
 fn what_a_user_selected_stays_until_a_newer_checkpoint_is_evaluated() {
-    let workplace = trained();
+    let workplace = trained_workplace();
     let select = "select run --metric loss";
     workplace
         .run(select.split(' ').chain(["--lower-is-better"]))
         .success();
     assert_eq!(best(&workplace), 4);
-    // No text of the three is right, and BEST stays among equals.
+    // None of the three completions is right, so BEST stays among equals.
     workplace
         .run("select run --metric slot.exact_match".split(' '))
         .success();
@@ -167,30 +173,33 @@ fn what_a_user_selected_stays_until_a_newer_checkpoint_is_evaluated() {
 }
 
 #[test]
-fn an_evaluation_whose_checkpoint_was_never_saved_counts_for_nothing() {
-    let workplace = trained();
-    let whole = workplace.read("run/metrics.jsonl");
-    let lines: Vec<&str> = whole.lines().collect();
+fn an_evaluation_without_a_saved_checkpoint_is_ignored() {
+    let workplace = trained_workplace();
+    let metrics = workplace.read("run/metrics.jsonl");
+    let lines: Vec<&str> = metrics.lines().collect();
     let evaluated = |step: u64| {
         let begin = format!("{{\"step\":{step},\"eval/");
-        let at = lines.iter().position(|line| line.starts_with(&begin));
-        at.expect("an evaluation of this step")
+        let first_line = lines.iter().position(|line| line.starts_with(&begin));
+        first_line.expect("an evaluation of this step")
     };
     // The run died three times between the evaluation after step 4 and its checkpoint.
     std::fs::remove_dir_all(workplace.path("run/checkpoint-000004")).unwrap();
     let last = lines[evaluated(4)];
     workplace.write(
         "run/metrics.jsonl",
-        format!("{whole}{last}\n{last}\n{last}\n"),
+        format!("{metrics}{last}\n{last}\n{last}\n"),
     );
-    // And once in the one after step 2, whose line stands twice.
+    // And once in the one after step 2, whose line is in the file twice.
     let mut twice = lines.clone();
     twice.insert(evaluated(2), lines[evaluated(2)]);
-    for damaged in [format!("{whole}{last}\n{last}\n"), twice.join("\n") + "\n"] {
+    for damaged in [
+        format!("{metrics}{last}\n{last}\n"),
+        twice.join("\n") + "\n",
+    ] {
         let _ = std::fs::remove_dir_all(workplace.path("run/checkpoint-000004"));
         workplace.write("run/metrics.jsonl", damaged);
-        let said = train(&workplace, &["eval.early_stopping_patience=2"]).success();
-        assert!(!said.contains("stopped early"), "{said}");
+        let output = train(&workplace, &["eval.early_stopping_patience=2"]).success();
+        assert!(!output.contains("stopped early"), "{output}");
         let read: Vec<Value> = workplace
             .read("run/metrics.jsonl")
             .lines()
@@ -204,8 +213,8 @@ fn an_evaluation_whose_checkpoint_was_never_saved_counts_for_nothing() {
     }
 }
 
-/// Changes a file, runs `check`, and puts the file back as it was.
-fn with_change(
+/// Changes a file, runs `check`, and restores the file.
+fn check_with_change(
     workplace: &Workplace,
     name: &str,
     change: impl FnOnce(&[u8]) -> Vec<u8>,
@@ -214,7 +223,7 @@ fn with_change(
     let path = workplace.path(name);
     let before = std::fs::read(&path).ok();
     let changed = change(before.as_deref().unwrap_or_default());
-    assert_ne!(Some(&changed), before.as_ref(), "{name} is as it was");
+    assert_ne!(Some(&changed), before.as_ref(), "{name} is unchanged");
     std::fs::write(&path, changed).unwrap();
     check();
     match before {
@@ -223,22 +232,23 @@ fn with_change(
     }
 }
 
-/// The last byte with its lowest bit flipped: of weights, a mantissa.
-fn flipped(bytes: &[u8]) -> Vec<u8> {
+/// The last byte with its lowest bit flipped: in weights, part of a mantissa.
+fn flip_bit(bytes: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     // Two bytes from the end, so that the value stays finite.
-    let at = bytes.len() - 2;
-    bytes[at] ^= 1;
+    let idx = bytes.len() - 2;
+    bytes[idx] ^= 1;
     bytes
 }
 
-fn spaced(bytes: &[u8]) -> Vec<u8> {
+fn append_newline(bytes: &[u8]) -> Vec<u8> {
     [bytes, b"\n"].concat()
 }
 
+/// Invariant: A run is resumed and used only with its original input files.
 #[test]
-fn every_file_that_a_run_depends_on_is_named_where_it_differs() {
-    let workplace = trained();
+fn every_changed_input_file_of_a_run_is_named() {
+    let workplace = trained_workplace();
     let outcome = workplace.read("run/checkpoint-000004/manifest.json");
     let theta = |bytes: &[u8]| {
         let mut config: Value = serde_json::from_slice(bytes).unwrap();
@@ -249,29 +259,29 @@ fn every_file_that_a_run_depends_on_is_named_where_it_differs() {
     type Change<'a> = &'a dyn Fn(&[u8]) -> Vec<u8>;
     let files: [(&str, Change<'_>); 11] = [
         ("base/config.json", &theta),
-        ("base/generation_config.json", &spaced),
-        ("base/tokenizer.json", &spaced),
-        ("base/tokenizer_config.json", &spaced),
-        ("base/chat_template.jinja", &spaced),
+        ("base/generation_config.json", &append_newline),
+        ("base/tokenizer.json", &append_newline),
+        ("base/tokenizer_config.json", &append_newline),
+        ("base/chat_template.jinja", &append_newline),
         ("base/added_tokens.json", &empty),
-        ("base/model.safetensors", &flipped),
-        ("encoder/config.json", &spaced),
-        ("encoder/model.safetensors", &flipped),
-        ("train.jsonl", &spaced),
-        ("dev.jsonl", &spaced),
+        ("base/model.safetensors", &flip_bit),
+        ("encoder/config.json", &append_newline),
+        ("encoder/model.safetensors", &flip_bit),
+        ("train.jsonl", &append_newline),
+        ("dev.jsonl", &append_newline),
     ];
     for (name, change) in files {
-        with_change(&workplace, name, change, || {
+        check_with_change(&workplace, name, change, || {
             let refused = train(&workplace, &[]);
             assert_eq!(refused.status, Some(2), "{name}: {}", refused.stderr);
             assert!(refused.stderr.contains(name), "{name}: {}", refused.stderr);
             assert!(!refused.stderr.contains("_sha256"), "{}", refused.stderr);
         });
     }
-    // Without the lock the checkpoints know it, and the file comes back.
+    // Without the lock the checkpoints have the digest, and the file is written again.
     let lock = workplace.read("run/run.lock.json");
     std::fs::remove_file(workplace.path("run/run.lock.json")).unwrap();
-    with_change(&workplace, "train.jsonl", spaced, || {
+    check_with_change(&workplace, "train.jsonl", append_newline, || {
         let refused = train(&workplace, &[]);
         assert_eq!(refused.status, Some(2), "{}", refused.stderr);
         assert!(refused.stderr.contains("train.jsonl"), "{}", refused.stderr);
@@ -284,9 +294,10 @@ fn every_file_that_a_run_depends_on_is_named_where_it_differs() {
     );
 }
 
+/// Invariant: A run is resumed and used only with its original input files.
 #[test]
 fn other_base_weights_are_refused_by_every_command_that_uses_a_run() {
-    let workplace = trained();
+    let workplace = trained_workplace();
     copy(&workplace.path("base"), &workplace.path("moved"));
     let export = |format: &str| format!("export run --to {format} --output out-{format}");
     let commands = [
@@ -299,33 +310,38 @@ fn other_base_weights_are_refused_by_every_command_that_uses_a_run() {
         export("merged"),
         export("gguf"),
     ];
-    with_change(&workplace, "base/model.safetensors", flipped, || {
+    check_with_change(&workplace, "base/model.safetensors", flip_bit, || {
         for command in &commands {
             let refused = workplace.run(command.split(' '));
             assert_eq!(refused.status, Some(2), "{command}: {}", refused.stderr);
-            let said = "other weights than those that the adapter was trained on";
+            let expected = "other weights than the model that the adapter was trained on";
             assert!(
-                refused.stderr.contains(said),
+                refused.stderr.contains(expected),
                 "{command}: {}",
                 refused.stderr
             );
         }
-        // A copy of the weights somewhere else is as good.
+        // A copy of the weights in another folder is accepted.
         let moved = "generate run --max-samples 1 --set model.model_name_or_path=moved";
         workplace.run(moved.split(' ')).success();
     });
-    with_change(&workplace, "base/generation_config.json", spaced, || {
-        let refused = workplace.run(commands[0].split(' '));
-        assert_eq!(refused.status, Some(2), "{}", refused.stderr);
-        let said = "base/generation_config.json";
-        assert!(refused.stderr.contains(said), "{}", refused.stderr);
-    });
-    // A checkpoint that was copied elsewhere still knows its base.
+    check_with_change(
+        &workplace,
+        "base/generation_config.json",
+        append_newline,
+        || {
+            let refused = workplace.run(commands[0].split(' '));
+            assert_eq!(refused.status, Some(2), "{}", refused.stderr);
+            let expected = "base/generation_config.json";
+            assert!(refused.stderr.contains(expected), "{}", refused.stderr);
+        },
+    );
+    // A checkpoint that was copied elsewhere still identifies its base.
     copy(
         &workplace.path("run/checkpoint-000004"),
         &workplace.path("taken"),
     );
-    with_change(&workplace, "base/model.safetensors", flipped, || {
+    check_with_change(&workplace, "base/model.safetensors", flip_bit, || {
         let refused = workplace.run("eval config.toml --checkpoint taken".split(' '));
         assert_eq!(refused.status, Some(2), "{}", refused.stderr);
     });
@@ -334,17 +350,18 @@ fn other_base_weights_are_refused_by_every_command_that_uses_a_run() {
     }
 }
 
+/// Invariant: `BEST` moves before a checkpoint is deleted and can be restored from the checkpoints.
 #[test]
-fn damaged_metrics_are_told_and_move_no_pointer() {
-    let workplace = trained();
-    let (whole, best) = (
+fn damaged_metrics_are_reported_and_change_no_pointer() {
+    let workplace = trained_workplace();
+    let (metrics, best) = (
         workplace.read("run/metrics.jsonl"),
         workplace.read("run/BEST"),
     );
-    let flipped = whole.replacen("\"loss\":", "\"lost\":", 1);
-    let broken = whole.replacen("{\"step\":2", "{\"step\"~2", 1);
-    let half = &whole[..whole.len() / 2];
-    for damaged in [None, Some(half), Some(""), Some(&flipped), Some(&broken)] {
+    let altered = metrics.replacen("\"loss\":", "\"lost\":", 1);
+    let broken = metrics.replacen("{\"step\":2", "{\"step\"~2", 1);
+    let half = &metrics[..metrics.len() / 2];
+    for damaged in [None, Some(half), Some(""), Some(&altered), Some(&broken)] {
         for is_over in [true, false] {
             if !is_over {
                 std::fs::remove_dir_all(workplace.path("run/checkpoint-000004")).unwrap();
@@ -353,23 +370,23 @@ fn damaged_metrics_are_told_and_move_no_pointer() {
                 Some(text) => workplace.write("run/metrics.jsonl", text),
                 None => std::fs::remove_file(workplace.path("run/metrics.jsonl")).unwrap(),
             }
-            let said = train(&workplace, &[]);
+            let output = train(&workplace, &[]);
             let step = if is_over { 4 } else { 2 };
-            let told = format!("lines up to step {step} are not those that were written");
-            assert!(said.stderr.contains(&told), "{}", said.stderr);
-            said.success();
+            let expected = format!("lines up to step {step} differ from those of the checkpoint");
+            assert!(output.stderr.contains(&expected), "{}", output.stderr);
+            output.success();
             assert_eq!(workplace.read("run/BEST"), best);
-            // A run that went on from there has said it once.
+            // A run that was resumed from there has printed it once.
             let again = train(&workplace, &[]);
             assert_eq!(
-                again.stderr.contains("not those"),
+                again.stderr.contains("differ from those of the checkpoint"),
                 is_over,
                 "{}",
                 again.stderr
             );
         }
-        // The last checkpoint is marked with what there was.
-        workplace.write("run/metrics.jsonl", &whole);
+        // The last checkpoint is marked with the state at that time.
+        workplace.write("run/metrics.jsonl", &metrics);
         std::fs::remove_dir_all(workplace.path("run")).unwrap();
         train(&workplace, &[]).success();
     }
@@ -377,7 +394,7 @@ fn damaged_metrics_are_told_and_move_no_pointer() {
 
 #[test]
 fn a_run_without_its_config_still_refuses_other_settings() {
-    let workplace = trained();
+    let workplace = trained_workplace();
     let resolved = workplace.read("run/config.resolved.toml");
     let remove = || std::fs::remove_file(workplace.path("run/config.resolved.toml")).unwrap();
     remove();
@@ -388,7 +405,7 @@ fn a_run_without_its_config_still_refuses_other_settings() {
         "{}",
         refused.stderr
     );
-    // Without both, the checkpoints know the digest.
+    // Without both, the checkpoints have the digest.
     std::fs::remove_file(workplace.path("run/run.lock.json")).unwrap();
     let refused = train(&workplace, &["train.seed=18"]);
     assert_eq!(refused.status, Some(2), "{}", refused.stderr);
@@ -398,31 +415,33 @@ fn a_run_without_its_config_still_refuses_other_settings() {
 
 #[test]
 fn evaluation_files_may_change_by_name_and_not_by_content() {
-    let workplace = trained();
+    let workplace = trained_workplace();
     std::fs::copy(workplace.path("dev.jsonl"), workplace.path("other.jsonl")).unwrap();
     let other = "data.eval=[\"other.jsonl\"]";
     train(&workplace, &[other]).success();
     let lock = workplace.read("run/run.lock.json");
     assert!(lock.contains("other.jsonl"), "{lock}");
-    with_change(&workplace, "other.jsonl", spaced, || {
+    check_with_change(&workplace, "other.jsonl", append_newline, || {
         let refused = train(&workplace, &[other]);
         assert_eq!(refused.status, Some(2), "{}", refused.stderr);
         assert!(refused.stderr.contains("other.jsonl"), "{}", refused.stderr);
     });
-    // The files of training may not, and the config says which.
+    // Training files must not change; the config names the setting.
     std::fs::copy(workplace.path("train.jsonl"), workplace.path("more.jsonl")).unwrap();
     let refused = train(&workplace, &["data.train=[\"more.jsonl\"]"]);
     assert_eq!(refused.status, Some(2), "{}", refused.stderr);
     assert!(refused.stderr.contains("data.train"), "{}", refused.stderr);
 }
 
+/// Invariant: A failed evaluation within a run loses no training step.
 #[test]
-fn a_judge_that_fails_within_a_run_costs_no_step() {
+fn a_failing_judge_in_a_run_loses_no_step() {
     let workplace = crate::suites::workplace();
     for (arguments, file) in [("--rows 4", "rows"), ("--split dev --rows 1", "dev")] {
-        let synth = format!("data synth goat {arguments} --output {file}.jsonl");
-        let synth = synth.split(' ').chain(["--documents", "goat.jsonl"]);
-        workplace.run(synth).success();
+        let synth = format!(
+            "data synth goat {arguments} --output {file}.goat.jsonl --documents {file}.apis.jsonl"
+        );
+        workplace.run(synth.split(' ')).success();
     }
     let is_well = Arc::new(AtomicBool::new(true));
     let server = {
@@ -443,9 +462,9 @@ fn a_judge_that_fails_within_a_run_costs_no_step() {
     let tiny = fixture("tiny_chat_model").display().to_string();
     let config = crate::suites::config(&judge)
         .replace(&gguf, &tiny)
-        .replace("none.jsonl", "rows.jsonl")
-        .replace("queries.json", "dev.jsonl")
-        .replace("documents.jsonl", "goat.jsonl")
+        .replace("none.jsonl", "rows.goat.jsonl")
+        .replace("queries.json", "dev.goat.jsonl")
+        .replace("documents.jsonl", "rows.apis.jsonl")
         .replace("max_length = 4096", "max_length = 8192")
         .replace("\"run\"", "\"run\"\nmax_steps = 3")
         .replace(
@@ -453,7 +472,7 @@ fn a_judge_that_fails_within_a_run_costs_no_step() {
             "max_new_tokens = 4\nsuites = [\"goat\"]\neval_steps = 3",
         );
     workplace.write("run.toml", config);
-    // The evaluation before the first step has its judge; that of the last one has none.
+    // The evaluation before the first step has its judge; the last one has none.
     let failing = std::thread::spawn({
         let (metrics, is_well) = (workplace.path("run/metrics.jsonl"), is_well.clone());
         move || {
@@ -469,21 +488,21 @@ fn a_judge_that_fails_within_a_run_costs_no_step() {
     let failed = workplace.run(["train", "run.toml"]);
     failing.join().unwrap();
     assert_eq!(failed.status, Some(1), "{}{}", failed.stdout, failed.stderr);
-    let said = "saved run/checkpoint-000003; the same command resumes from there";
-    assert!(failed.stderr.contains(said), "{}", failed.stderr);
+    let expected = "saved run/checkpoint-000003; the same command resumes from there";
+    assert!(failed.stderr.contains(expected), "{}", failed.stderr);
     assert!(failed.stderr.contains("goat.judge"), "{}", failed.stderr);
     let before = workplace.read("run/timing.jsonl");
     is_well.store(true, Ordering::SeqCst);
     workplace.run(["train", "run.toml"]).success();
-    // No step was taken again, and the evaluation was made.
+    // No step was repeated, and the evaluation was done.
     assert_eq!(workplace.read("run/timing.jsonl"), before);
     let metrics = workplace.read("run/metrics.jsonl");
     assert_eq!(metrics.matches("\"eval/goat.sr\"").count(), 2, "{metrics}");
 }
 
 #[test]
-fn what_killed_commands_left_goes_with_the_next_one() {
-    let workplace = trained();
+fn leftovers_of_killed_commands_are_removed_by_the_next_one() {
+    let workplace = trained_workplace();
     for name in [
         "run/.config.resolved.toml.tmp-1",
         "run/.BEST.tmp-1",
@@ -508,26 +527,26 @@ fn what_killed_commands_left_goes_with_the_next_one() {
     for folder in ["", "run"] {
         let entries = std::fs::read_dir(workplace.path(folder)).unwrap();
         let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        let left: Vec<String> = names.filter(|name| name.contains(".tmp-")).collect();
-        assert!(left.is_empty(), "{left:?}");
+        let temporary: Vec<String> = names.filter(|name| name.contains(".tmp-")).collect();
+        assert!(temporary.is_empty(), "{temporary:?}");
     }
 }
 
 #[test]
 fn two_evaluations_do_not_share_an_output() {
-    let workplace = trained();
+    let workplace = trained_workplace();
     let eval = "eval run --output out --max-samples 1";
     std::fs::create_dir(workplace.path("out")).unwrap();
     let first = FolderLock::take(&workplace.path("out")).unwrap();
     let refused = workplace.run(eval.split(' '));
     assert_eq!(refused.status, Some(1), "{}", refused.stderr);
-    let said = "out is in use by another process";
-    assert!(refused.stderr.contains(said), "{}", refused.stderr);
+    let expected = "out is in use by another process";
+    assert!(refused.stderr.contains(expected), "{}", refused.stderr);
     drop(first);
     workplace.run(eval.split(' ')).success();
 }
 
-/// What a shell writes to a file of a full disk.
+/// The message of a shell that writes to a full disk.
 #[test]
 fn a_full_disk_under_the_output_neither_panics_nor_is_silent() {
     let full = || File::options().write(true).open("/dev/full").unwrap();
@@ -541,13 +560,14 @@ fn a_full_disk_under_the_output_neither_panics_nor_is_silent() {
         } else {
             program.stderr(full()).env("RUST_LOG", "warn")
         };
-        Answer::of(&mut program).status
+        CommandOutput::from_command(&mut program).status
     };
-    // Errors that cannot be said leave their status, and a run needs nobody who reads its warnings.
+    // If an error cannot be printed, its exit status remains; a run does not need a reader for its
+    // warnings.
     assert_eq!(status("plan nowhere.toml", false), Some(2));
     assert_eq!(status("score nowhere.jsonl", false), Some(1));
     assert_eq!(status("train config.toml", false), Some(0));
-    // Rows that fit into a buffer are lost as well.
+    // Rows that fit in a buffer are lost as well.
     assert_eq!(status("data synth slot --rows 2", true), Some(1));
     assert_eq!(status("data reduce train.jsonl", true), Some(1));
 }

@@ -1,32 +1,29 @@
-//! What a new user names by mistake is told for what it is, and what stands beside a run is found.
+//! A path of the wrong kind is reported with its kind, and files next to a run are found.
 
 use serde_json::json;
 
-use crate::bad_input::{CONFIG, FILES, ROWS, assert_complains, assert_refused};
+use crate::bad_input::{CONFIG, FILES, ROWS, assert_error, assert_refused};
 use crate::support::fixture;
-use crate::workplace::{Answer, Workplace, tooltune};
+use crate::workplace::{CommandOutput, Workplace, tooltune};
 
 #[test]
-fn what_is_no_run_is_told_for_what_it_is() {
+fn a_path_that_is_not_a_run_is_described() {
     let workplace = Workplace::new();
     let model = fixture("tiny_chat_model").display().to_string();
-    for (command, said) in [
+    for (command, expected) in [
         (
             vec!["select", &model, "--metric", "loss"],
-            "this is a model, and no run",
+            "this is a model, not a run",
         ),
-        (vec!["report", &model], "this is a model, and no run"),
-        (
-            vec!["plan", &model],
-            "this is a folder, and it holds no run",
-        ),
+        (vec!["report", &model], "this is a model, not a run"),
+        (vec!["plan", &model], "this is a folder without a run"),
         (
             vec!["compare", "nowhere", "config.toml"],
-            "nowhere: there is no such file or folder",
+            "nowhere: no such file or folder",
         ),
-        (vec!["report", "nowhere"], "nowhere: there is no such run"),
+        (vec!["report", "nowhere"], "nowhere: no such run"),
     ] {
-        assert_refused(&workplace, &command, CONFIG, &[said]);
+        assert_refused(&workplace, &command, CONFIG, &[expected]);
     }
 }
 
@@ -38,8 +35,8 @@ fn a_run_is_named_by_its_folder_and_its_checkpoints_by_their_steps() {
         .current_dir(workplace.folder())
         .args(["train", "config.toml"])
         .env_remove("RUST_LOG");
-    let trained = Answer::of(&mut train);
-    // In a file there are neither colours nor the times of lines.
+    let trained = CommandOutput::from_command(&mut train);
+    // A file has neither colours nor timestamps.
     assert!(!trained.stderr.contains('\u{1b}'), "{}", trained.stderr);
     trained.success();
 
@@ -55,8 +52,8 @@ fn a_run_is_named_by_its_folder_and_its_checkpoints_by_their_steps() {
     again.success();
     let by_step = ["train", "config.toml", "--resume"];
     let absent = [&by_step[..], &["3"]].concat();
-    let said = ["3: there is no such checkpoint in run; it has those of the steps 0, 2, 4"];
-    assert_refused(&workplace, &absent, CONFIG, &said);
+    let expected = ["3: no such checkpoint in run; it has checkpoints at steps 0, 2, 4"];
+    assert_refused(&workplace, &absent, CONFIG, &expected);
     let resumed = workplace.run(by_step.into_iter().chain(["2"]));
     assert!(
         resumed
@@ -70,8 +67,8 @@ fn a_run_is_named_by_its_folder_and_its_checkpoints_by_their_steps() {
     let dev = workplace.run(["inspect", "run", "--row", "./dev.jsonl:2"]);
     assert!(dev.success().contains("dev.jsonl:2: "));
     let checkpoint = ["report", "run/checkpoint-000004"];
-    let said = ["this is a checkpoint; name its run, run"];
-    assert_refused(&workplace, &checkpoint, CONFIG, &said);
+    let expected = ["this is a checkpoint; name its run, run"];
+    assert_refused(&workplace, &checkpoint, CONFIG, &expected);
 
     workplace.write("bad.json", "{\"type\": \"objekt\"}");
     let text = ["generate", "run", "--text", "hi", "--schema", "bad.json"];
@@ -79,7 +76,7 @@ fn a_run_is_named_by_its_folder_and_its_checkpoints_by_their_steps() {
     workplace.write("good.json", "{\"type\": \"object\"}");
     let empty = ["generate", "run", "--text", "-", "--schema", "good.json"];
     let empty = workplace.run_with_input(empty, "\n");
-    assert_complains(&empty, CONFIG, &["--text -: the standard input is empty"]);
+    assert_error(&empty, CONFIG, &["--text -: standard input is empty"]);
 
     let export = |words: &str| {
         let words = format!("export run --checkpoint last {words}");
@@ -87,23 +84,23 @@ fn a_run_is_named_by_its_folder_and_its_checkpoints_by_their_steps() {
     };
     export("--to gguf --output x.gguf").success();
     let gguf = ["generate", "x.gguf", "--message", "hi"];
-    let said = ["this is a LoRA adapter for llama.cpp", "and no model"];
-    assert_refused(&workplace, &gguf, FILES, &said);
-    let named = export("--output named --set model.hub_id=a_name");
-    assert_complains(&named, CONFIG, &["has no owner; write owner/name"]);
+    let expected = ["this file is a llama.cpp LoRA adapter", "not a model"];
+    assert_refused(&workplace, &gguf, FILES, &expected);
+    let named_output = export("--output named --set model.hub_id=a_name");
+    assert_error(&named_output, CONFIG, &["has no owner; write owner/name"]);
     export("--output adapter").success();
     let card = workplace.read("adapter/README.md");
     assert!(card.contains("| at its checkpoint | loss | "), "{card}");
     assert!(card.contains("train.jsonl (24 rows, sha256 "), "{card}");
     let last = "generate adapter --checkpoint last --message hi";
     let last: Vec<&str> = last.split(' ').collect();
-    let said = ["an adapter of no run has no checkpoints"];
-    assert_refused(&workplace, &last, CONFIG, &said);
+    let expected = ["an adapter without a run has no checkpoint"];
+    assert_refused(&workplace, &last, CONFIG, &expected);
 }
 
-/// Where a template shows a model no tools, it is not scored by its calls.
+/// If a template shows the model no tools, the model is not scored by its calls.
 #[test]
-fn calls_are_not_asked_of_a_template_without_tools() {
+fn calls_need_a_template_with_tools() {
     let workplace = Workplace::new();
     let parameters = json!({"type": "object", "properties": {"city": {"type": "string"}}});
     let row = json!({"messages": [{"role": "user", "content": "Rain in Oslo?"},
@@ -118,11 +115,11 @@ fn calls_are_not_asked_of_a_template_without_tools() {
         ROWS,
         &["the chat template renders no tools"],
     );
-    let with = eval.into_iter().chain([
+    let arguments = eval.into_iter().chain([
         "--set",
         "data.chat_template=chatml-tools",
         "--set",
         "eval.max_new_tokens=4",
     ]);
-    workplace.run(with).success();
+    workplace.run(arguments).success();
 }

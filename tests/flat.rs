@@ -1,4 +1,4 @@
-//! Nested schemas that are learned and shown flat, and scored in their nested form.
+//! Nested schemas that are trained and shown flattened, and scored in nested form.
 
 use serde_json::{Value, json};
 
@@ -13,10 +13,10 @@ fn object(properties: Value) -> Value {
 
 /// A person, where they live, and their dogs.
 fn nested_schema() -> Value {
-    let place = object(json!({"street": {"type": "string"}, "city": {"type": "string"}}));
+    let address = object(json!({"street": {"type": "string"}, "city": {"type": "string"}}));
     let dog = object(json!({"name": {"type": "string"}, "age": {"type": "integer"}}));
     let mut schema = object(json!({
-        "who": object(json!({"name": {"type": "string"}, "home": place})),
+        "who": object(json!({"name": {"type": "string"}, "home": address})),
         "dogs": {"type": "array", "items": dog},
         "open": {"type": "boolean"},
     }));
@@ -24,12 +24,12 @@ fn nested_schema() -> Value {
     schema
 }
 
-/// What contains itself has no flat form.
+/// A recursive schema has no flat form.
 fn recursive_schema() -> Value {
     object(json!({"next": {"$ref": "#"}, "n": {"type": "integer"}}))
 }
 
-fn person(n: usize) -> Value {
+fn person_row(n: usize) -> Value {
     let dogs: Vec<Value> = (0..n % 3)
         .map(|age| json!({"name": format!("Rex {age}"), "age": age}))
         .collect();
@@ -49,19 +49,19 @@ fn lines(rows: impl IntoIterator<Item = Value>) -> String {
     rows.into_iter().map(|row| format!("{row}\n")).collect()
 }
 
-fn parsed(text: &str) -> Vec<Value> {
+fn parse_lines(text: &str) -> Vec<Value> {
     let lines = text.lines();
     lines
         .map(|line| serde_json::from_str(line).unwrap())
         .collect()
 }
 
-/// Eight rows to learn from, and six to evaluate on of which the last has no flat form.
+/// Eight training rows, and six evaluation rows, of which the last has no flat form.
 fn workplace() -> Workplace {
     let workplace = Workplace::new();
     let rows = |range: std::ops::Range<usize>| {
         let nested = nested_schema();
-        let rows = range.map(move |n| slot_row(&nested, &person(n)));
+        let rows = range.map(move |n| slot_row(&nested, &person_row(n)));
         rows.chain([slot_row(&recursive_schema(), &json!({"next": {"n": 1}}))])
     };
     workplace.write("train.jsonl", lines(rows(0..7)));
@@ -78,12 +78,14 @@ fn predictions(texts: &[String]) -> String {
 fn a_flat_run_shows_flat_schemas_and_scores_nested_answers() {
     let workplace = workplace();
     let inspect = ["inspect", "config.toml", "--format", "json", "-n", "2"];
-    let shown = workplace.run(inspect.into_iter().chain(RUN_FLAT)).success();
-    let row = &parsed(&shown)[1];
+    let output = workplace.run(inspect.into_iter().chain(RUN_FLAT)).success();
+    let row = &parse_lines(&output)[1];
     let text = |learned: bool| -> String {
         let tokens = row["tokens"].as_array().unwrap().iter();
-        let kept = tokens.filter(|token| !learned || token["weight"] == 1.0);
-        kept.map(|token| token["text"].as_str().unwrap()).collect()
+        let selected = tokens.filter(|token| !learned || token["weight"] == 1.0);
+        selected
+            .map(|token| token["text"].as_str().unwrap())
+            .collect()
     };
     assert!(text(false).contains("\"who_home_city\":{\"type\":\"string\"}"));
     let flat = "{\"who_name\": \"Ida 1\", \"who_home_city\": \"Oslo\", \"dogs_0_name\": \"Rex 0\", \
@@ -92,14 +94,14 @@ fn a_flat_run_shows_flat_schemas_and_scores_nested_answers() {
 
     let by_malformed = "eval.metric_for_best_model=slot.malformed_rate";
     let train = ["train", "config.toml", "--set", by_malformed];
-    let said = workplace.run(train.into_iter().chain(RUN_FLAT)).success();
+    let output = workplace.run(train.into_iter().chain(RUN_FLAT)).success();
     for line in [
-        "data.train: 7 of 8 schemas are flat now",
-        "data.train: 2 of them have more slots, as many as the longest list in their row needs",
-        "data.train: 1 stayed as they were, recursive: train.jsonl:8",
-        "data.eval: 1 stayed as they were, recursive: dev.jsonl:6",
+        "data.train: 7 of 8 schemas were flattened",
+        "data.train: 2 of them have additional slots for the longest list in their row",
+        "data.train: 1 stay nested, recursive: train.jsonl:8",
+        "data.eval: 1 stay nested, recursive: dev.jsonl:6",
     ] {
-        assert!(said.contains(line), "{line} is not in\n{said}");
+        assert!(output.contains(line), "{line} is not in\n{output}");
     }
     let report: Value = serde_json::from_str(&workplace.read("run/flatten.json")).unwrap();
     assert_eq!(report["train"]["schemas"]["kept"], json!({"recursive": 1}));
@@ -117,13 +119,13 @@ fn a_flat_run_shows_flat_schemas_and_scores_nested_answers() {
     let measured = workplace.read("run/checkpoint-000004/eval.slot.metrics.json");
     let measured: Value = serde_json::from_str(&measured).unwrap();
     assert_eq!(measured["flat"]["predictions"]["n_predictions"], 6);
-    let evaluated = parsed(&workplace.read("run/metrics.jsonl"));
+    let evaluated = parse_lines(&workplace.read("run/metrics.jsonl"));
     let rate = |line: &Value| line["eval/slot.malformed_rate"].as_f64();
     assert!(evaluated.iter().any(|line| rate(line).is_some()));
 }
 
 #[test]
-fn flat_golds_are_worth_everything_and_malformed_ones_nothing() {
+fn flat_golds_get_full_score_and_malformed_ones_zero() {
     let workplace = workplace();
     let train = ["train", "config.toml", "--set", "train.max_steps=1"];
     let train = train.into_iter().chain(RUN_FLAT);
@@ -132,38 +134,38 @@ fn flat_golds_are_worth_everything_and_malformed_ones_nothing() {
         .success();
     let flatten = "data flatten dev.jsonl --output flat.jsonl";
     workplace.run(flatten.split(' ')).success();
-    let flat = parsed(&workplace.read("flat.jsonl"));
+    let flat = parse_lines(&workplace.read("flat.jsonl"));
     let mut texts: Vec<String> = flat.iter().map(|row| row["gold"].to_string()).collect();
     workplace.write("golds.jsonl", predictions(&texts));
 
-    // The key comes from the run's own config.
+    // The key is from the run's own config.
     let golds = "eval run --predictions golds.jsonl --output golds";
-    let said = workplace.run(golds.split(' '));
+    let output = workplace.run(golds.split(' '));
     assert!(
-        said.stderr.contains("5 of 6 schemas are flat now"),
+        output.stderr.contains("5 of 6 schemas were flattened"),
         "{}",
-        said.stderr
+        output.stderr
     );
-    let said = said.success();
+    let output = output.success();
     let value = |name: &str| -> f64 {
-        let line = said.lines().find(|line| line.starts_with(name)).unwrap();
+        let line = output.lines().find(|line| line.starts_with(name)).unwrap();
         line.split_whitespace().nth(1).unwrap().parse().unwrap()
     };
     for name in ["schema_accuracy", "content_similarity", "exact_match "] {
-        assert_eq!(value(&format!("slot.{name}")), 1.0, "{name}\n{said}");
+        assert_eq!(value(&format!("slot.{name}")), 1.0, "{name}\n{output}");
     }
     assert_eq!(value("slot.malformed_rate"), 0.0);
-    let scored = &parsed(&workplace.read("golds/predictions.jsonl"))[1];
+    let scored = &parse_lines(&workplace.read("golds/predictions.jsonl"))[1];
     assert_eq!(scored["prediction"], texts[1]);
     let nested: Value = serde_json::from_str(scored["scored"]["text"].as_str().unwrap()).unwrap();
-    assert_eq!(nested, person(11));
+    assert_eq!(nested, person_row(11));
     assert_eq!(
-        parsed(&workplace.read("golds/nested_schemas.jsonl")),
+        parse_lines(&workplace.read("golds/nested_schemas.jsonl")),
         [json!({"id": "dev.jsonl:6", "reason": "recursive"})]
     );
 
-    // What the mapping does not have cannot come back, even the nested gold itself.
-    texts[0] = person(10).to_string();
+    // Fields outside the mapping cannot be restored, even from the nested gold itself.
+    texts[0] = person_row(10).to_string();
     texts[1] = "{\"who_name\": \"Ida 11\"".to_owned();
     workplace.write("faults.jsonl", predictions(&texts));
     let faults = "eval run --predictions faults.jsonl --output faults";
@@ -178,7 +180,7 @@ fn flat_golds_are_worth_everything_and_malformed_ones_nothing() {
     let compared = "eval run --predictions golds.jsonl --compare faults/metrics.json";
     workplace.run(compared.split(' ')).success();
 
-    // The same flat texts are no answers to nested schemas.
+    // The same flat completions are not answers to nested schemas.
     let nested = format!("{golds}-nested --set data.flatten=none");
     workplace.run(nested.split(' ')).success();
     let metrics = workplace.read("golds-nested/metrics.json");
@@ -208,10 +210,10 @@ fn constrained_answers_to_flat_schemas_are_never_malformed() {
         "{metrics}"
     );
     assert_eq!(metrics["schema_accuracy"]["value"], 1.0);
-    for line in parsed(&workplace.read("out/predictions.jsonl")) {
-        let written: Value = serde_json::from_str(line["prediction"].as_str().unwrap()).unwrap();
+    for line in parse_lines(&workplace.read("out/predictions.jsonl")) {
+        let prediction: Value = serde_json::from_str(line["prediction"].as_str().unwrap()).unwrap();
         let flat = |key: &String| ["a_b", "a_c_d"].contains(&key.as_str());
-        assert!(written.as_object().unwrap().keys().all(flat), "{line}");
+        assert!(prediction.as_object().unwrap().keys().all(flat), "{line}");
     }
 }
 
@@ -220,7 +222,7 @@ fn tools_and_their_calls_are_shown_flat() {
     let workplace = workplace();
     let tool = json!({"type": "function",
         "function": {"name": "register", "parameters": nested_schema()}});
-    let call = json!({"name": "register", "arguments": person(2)});
+    let call = json!({"name": "register", "arguments": person_row(2)});
     let row = json!({
         "messages": [
             {"role": "user", "content": "Register Ida."},
@@ -242,13 +244,13 @@ fn tools_and_their_calls_are_shown_flat() {
     let calls = "--set data.format=messages --set data.train=[\"calls.jsonl\"] --set eval.suites=[] \
                  --set eval.metric_for_best_model=loss --set eval.eval_strategy=no --set data.eval=[] \
                  --set train.output_dir=other";
-    let shown = workplace.run(
+    let output = workplace.run(
         inspect
             .into_iter()
             .chain(calls.split_whitespace())
             .chain(RUN_FLAT),
     );
-    let row = &parsed(&shown.success())[0];
+    let row = &parse_lines(&output.success())[0];
     let tokens = row["tokens"].as_array().unwrap().iter();
     let text: String = tokens
         .map(|token| token["text"].as_str().unwrap())

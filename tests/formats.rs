@@ -1,4 +1,4 @@
-//! Rows of other programs from the file to a run, and what becomes of rows said at every place.
+//! Rows of other programs from the file to a run, and the reports about rows in every command.
 
 use serde_json::{Value, json};
 
@@ -26,7 +26,7 @@ fn rows(name: &str) -> String {
 const XLAM: &str = r#"{"id": 1, "query": "How deep is Northcove at low tide?", "tools": "[{\"name\": \"harbour_depth\", \"description\": \"Depth of a harbour.\", \"parameters\": {\"harbour\": {\"type\": \"str\", \"description\": \"Name\"}, \"tide\": {\"type\": \"str, optional\", \"description\": \"low or high\", \"default\": \"high\"}}}]", "answers": "[{\"name\": \"harbour_depth\", \"arguments\": {\"harbour\": \"Northcove\", \"tide\": \"low\"}}]"}"#;
 
 #[test]
-fn a_run_recognises_its_rows_says_so_and_keeps_the_format() {
+fn a_run_detects_the_row_format_reports_and_keeps_it() {
     for (text, format, train_on) in [
         (rows("sharegpt"), "sharegpt", "assistant"),
         (rows("alpaca"), "alpaca", "assistant"),
@@ -35,9 +35,8 @@ fn a_run_recognises_its_rows_says_so_and_keeps_the_format() {
     ] {
         let workplace = workplace(&text);
         let answer = workplace.run(["train", "auto.toml"]);
-        let said =
-            format!("data.format = \"auto\": the rows are \"{format}\", as rows.jsonl:1 shows\n");
-        assert!(answer.stderr.contains(&said), "{}", answer.stderr);
+        let expected = format!("data.format = \"auto\": detected \"{format}\" from rows.jsonl:1\n");
+        assert!(answer.stderr.contains(&expected), "{}", answer.stderr);
         let out = answer.success();
         let resolved = workplace.read("run/config.resolved.toml");
         assert!(
@@ -52,7 +51,7 @@ fn a_run_recognises_its_rows_says_so_and_keeps_the_format() {
             out.contains("the field \"id\" of rows.jsonl:1 is not read"),
             format == "xlam"
         );
-        // The same config goes on with its run, and so does the resolved one.
+        // The same config continues its run, and so does the resolved one.
         for config in ["auto.toml", "run/config.resolved.toml"] {
             workplace
                 .run(["train", config, "--set", "train.max_steps=1"])
@@ -62,13 +61,13 @@ fn a_run_recognises_its_rows_says_so_and_keeps_the_format() {
 }
 
 #[test]
-fn rows_are_shown_and_asked_as_their_format_says() {
+fn rows_are_inspected_and_prompted_in_their_format() {
     let workplace = workplace(&format!("{XLAM}\n"));
-    let shown = workplace
+    let output = workplace
         .run(["inspect", "auto.toml", "--format", "json"])
         .success();
-    let shown: Value = serde_json::from_str(&shown).unwrap();
-    let tokens = shown["tokens"].as_array().unwrap().iter();
+    let inspected: Value = serde_json::from_str(&output).unwrap();
+    let tokens = inspected["tokens"].as_array().unwrap().iter();
     let text: String = tokens
         .map(|token| token["text"].as_str().unwrap())
         .collect();
@@ -90,8 +89,9 @@ fn rows_are_shown_and_asked_as_their_format_says() {
     assert_eq!(plan["not_read"]["fields"]["id"]["n_rows"], 1);
 }
 
+/// Invariant: The row format is recognised by its fields or the file is refused.
 #[test]
-fn what_is_not_recognised_or_of_two_formats_is_refused() {
+fn unrecognised_and_mixed_formats_are_refused() {
     let workplace = workplace("{\"text\": \"x\", \"prompts\": \"y\"}\n");
     let train = ["train", "auto.toml"];
     assert_refused(
@@ -99,7 +99,7 @@ fn what_is_not_recognised_or_of_two_formats_is_refused() {
         &train,
         CONFIG,
         &[
-            "rows.jsonl:1: the rows are of no known format",
+            "rows.jsonl:1: the format of the rows is unknown",
             "did you mean \"prompts\"?",
         ],
     );
@@ -111,7 +111,7 @@ fn what_is_not_recognised_or_of_two_formats_is_refused() {
         &workplace,
         &train,
         ROWS,
-        &["rows.jsonl:2: the row is of the format prompt-completion"],
+        &["rows.jsonl:2: the row has the format prompt-completion"],
     );
     workplace.write("rows.jsonl", format!("{messages}\n"));
     workplace.write("other.jsonl", format!("\n{pair}\n"));
@@ -131,7 +131,7 @@ fn what_is_not_recognised_or_of_two_formats_is_refused() {
         &workplace,
         &train,
         CONFIG,
-        &["rows.jsonl: the file holds no rows"],
+        &["rows.jsonl: the file has no rows"],
     );
     std::fs::remove_file(workplace.path("rows.jsonl")).unwrap();
     assert_refused(
@@ -146,12 +146,13 @@ fn what_is_not_recognised_or_of_two_formats_is_refused() {
         &workplace,
         &generate,
         CONFIG,
-        &["name it, as with --set data.format="],
+        &["for example with --set data.format="],
     );
 }
 
+/// Invariant: Dropped and truncated rows are reported in training and evaluation.
 #[test]
-fn rows_dropped_or_cut_are_named_in_training_and_evaluation() {
+fn dropped_and_truncated_rows_are_reported_in_training_and_evaluation() {
     let row = |answer: &str| json!({"prompt": "Name a boat.", "completion": answer}).to_string();
     let (short, long) = (row("boat"), row(&"boat ".repeat(90)));
     let workplace = workplace(&format!("{short}\n{long}\n{short}\n"));
@@ -163,42 +164,44 @@ fn rows_dropped_or_cut_are_named_in_training_and_evaluation() {
         workplace.run(words.split_whitespace()).success()
     };
     for verb in ["plan", "train"] {
-        let said = run(verb, "drop");
+        let output = run(verb, "drop");
         for line in [
-            "dropped rows.jsonl:2: it has more tokens than data.max_length, 100\n",
-            "dropped eval.jsonl:1: it has more tokens than data.max_length, 100\n",
-            "data.eval: the first 2 rows are read, and there are more (eval.max_samples)\n",
+            "dropped rows.jsonl:2: longer than data.max_length = 100 tokens\n",
+            "dropped eval.jsonl:1: longer than data.max_length = 100 tokens\n",
+            "data.eval: only the first 2 rows are used (eval.max_samples)\n",
         ] {
-            assert!(said.contains(line), "{line:?} is not in {said}");
+            assert!(output.contains(line), "{line:?} is not in {output}");
         }
     }
-    let said = run("plan", "truncate --set train.output_dir=other");
+    let output = run("plan", "truncate --set train.output_dir=other");
     for line in [
-        "data.train: 1 of 3 rows, such as rows.jsonl:2, are cut to data.max_length = 100 tokens",
-        "data.eval: 1 of 2 rows, such as eval.jsonl:1, are cut to data.max_length = 100 tokens",
+        "data.train: 1 of 3 rows, such as rows.jsonl:2, are truncated to data.max_length = 100 \
+         tokens",
+        "data.eval: 1 of 2 rows, such as eval.jsonl:1, are truncated to data.max_length = 100 \
+         tokens",
     ] {
-        assert!(said.contains(line), "{line:?} is not in {said}");
+        assert!(output.contains(line), "{line:?} is not in {output}");
     }
 }
 
 #[test]
-fn a_run_that_can_learn_nothing_says_so_before_it_begins() {
+fn a_run_without_supervised_tokens_is_refused_before_it_starts() {
     let workplace = workplace(&rows("alpaca"));
-    let nothing = "NOTHING WILL BE LEARNED: no step has a learning rate above 0";
+    let nothing = "NOTHING WILL BE LEARNED: the learning rate is 0 in every step";
     for verb in ["plan", "train"] {
-        let said = workplace
+        let output = workplace
             .run([verb, "auto.toml", "--set", "train.warmup_ratio=0.1"])
             .success();
-        assert!(said.contains(nothing), "{said}");
+        assert!(output.contains(nothing), "{output}");
     }
     let other = "plan auto.toml --set train.output_dir=other";
-    let said = workplace.run(other.split_whitespace()).success();
-    assert!(!said.contains("LEARNED"), "{said}");
+    let output = workplace.run(other.split_whitespace()).success();
+    assert!(!output.contains("LEARNED"), "{output}");
 }
 
-/// Each of `train`, `plan` and `inspect` says what of calls and results does not belong together.
+/// `train`, `plan` and `inspect` each report calls and results that do not match.
 #[test]
-fn results_and_calls_that_do_not_belong_together_are_said() {
+fn results_without_their_calls_are_reported() {
     let call = |id: &str| {
         json!({"role": "assistant", "tool_calls": [
         {"id": id, "type": "function", "function": {"name": "tide", "arguments": {}}}]})
@@ -209,49 +212,57 @@ fn results_and_calls_that_do_not_belong_together_are_said() {
         "content": "<tool_response>\nlow\n</tool_response>"});
     let tools = json!([{"type": "function", "function": {"name": "tide",
         "parameters": {"type": "object", "properties": {}}}}]);
-    let whole = json!({"messages": [user, answer], "tools": tools});
+    let valid_row = json!({"messages": [user, answer], "tools": tools});
     let row = json!({"messages": [user, call("a"), tagged, answer], "tools": tools});
-    let workplace = workplace(&format!("{whole}\n{row}\n{row}\n"));
-    let said = [
-        "data.train: results of tools that bring their own <tool_response>: 2, the first \
+    let workplace = workplace(&format!("{valid_row}\n{row}\n{row}\n"));
+    let expected = [
+        "data.train: tool results that contain <tool_response> tags: 2, the first \
          rows.jsonl:2, messages[2];",
-        "data.train: results of tools whose tool_call_id no call before them has: 2, the first \
+        "data.train: tool results whose tool_call_id matches no earlier call: 2, the first \
          rows.jsonl:2, messages[2];",
-        "data.train: calls without a result where the conversation goes on: 2, the first \
+        "data.train: calls without a result in conversations that continue: 2, the first \
          rows.jsonl:2, messages[1].tool_calls[0];",
     ];
     for verb in ["inspect", "plan", "train"] {
-        let answer = workplace.run([verb, "auto.toml"]);
+        let refused = workplace.run([verb, "auto.toml"]);
+        let location = "rows.jsonl:2: messages[2].tool_call_id is \"b\"";
+        assert!(
+            refused.stderr.contains(location),
+            "{verb}: {}",
+            refused.stderr
+        );
+        let answer = workplace.run([verb, "auto.toml", "--set", "data.check_calls=false"]);
         assert_eq!(answer.status, Some(0), "{verb}: {}", answer.stderr);
         let all = answer.stdout + &answer.stderr;
         let words: Vec<&str> = all.split_whitespace().collect();
         let all = words.join(" ");
-        for line in said {
+        for line in expected {
             assert!(all.contains(line), "{verb}: {line:?} is not in {all}");
         }
     }
-    let plan = workplace.run(["plan", "auto.toml", "--format", "json"]);
+    let plan = "plan auto.toml --format json --set data.check_calls=false";
+    let plan = workplace.run(plan.split(' '));
     let plan: Value = serde_json::from_str(&plan.success()).unwrap();
     assert_eq!(plan["tools"]["tagged_results"]["n"], 2);
 }
 
-/// Files that hold rows in other forms are answered in one line that says what to do.
+/// Files with rows in other formats give a one-line message with a fix.
 #[test]
-fn tables_and_folders_in_the_place_of_rows_are_told_so() {
+fn tables_and_folders_instead_of_rows_are_reported() {
     let workplace = workplace(&rows("alpaca"));
     workplace.write("table.csv", "instruction,output\nx,y\n");
     std::fs::create_dir(workplace.path("folder")).unwrap();
     workplace.write("folder/b.jsonl", rows("alpaca"));
-    for (file, said) in [
+    for (file, expected) in [
         (
             "table.csv",
-            "table.csv: the file is CSV, and rows stand in JSON Lines, one object a line; \
-                       convert it, `python3 -c",
+            "table.csv: the file is CSV, but rows must be JSON Lines, one object per \
+                       line; convert it with `python3 -c",
         ),
         (
             "folder",
-            "folder: it is a folder, and rows stand in files; name the files in it that are \
-                    meant: folder/b.jsonl",
+            "folder: expected a file of rows, found a folder; pass the files to read: \
+                       folder/b.jsonl",
         ),
     ] {
         let set = format!("data.train=[{file:?}]");
@@ -265,30 +276,38 @@ fn tables_and_folders_in_the_place_of_rows_are_told_so() {
                 .split_whitespace()
                 .filter(|word| *word != "│")
                 .collect();
-            assert!(words.join(" ").contains(said), "{file}: {}", refused.stderr);
+            assert!(
+                words.join(" ").contains(expected),
+                "{file}: {}",
+                refused.stderr
+            );
         }
         let refused = workplace.run(["data", "stats", file]);
         assert_eq!(refused.status, Some(ROWS), "{}", refused.stderr);
-        assert!(refused.stderr.contains(said), "{file}: {}", refused.stderr);
+        assert!(
+            refused.stderr.contains(expected),
+            "{file}: {}",
+            refused.stderr
+        );
     }
-    // What the message says to do makes rows of it.
+    // The suggested command converts the file to rows.
     let refused = workplace.run(["data", "stats", "table.csv"]).stderr;
     let command = refused.split('`').nth(1).unwrap();
-    let made = std::process::Command::new("sh")
+    let status = std::process::Command::new("sh")
         .args(["-c", command])
         .current_dir(workplace.folder())
         .status()
         .unwrap();
-    assert!(made.success(), "{command}");
+    assert!(status.success(), "{command}");
     assert_eq!(
         workplace.read("rows.jsonl"),
         "{\"instruction\": \"x\", \"output\": \"y\"}\n"
     );
 }
 
-/// `inspect` shows a row of which nothing is learned, and ends as training does.
+/// `inspect` shows a row without supervised tokens, and fails like training.
 #[test]
-fn a_row_of_which_nothing_is_learned_is_shown_and_refused() {
+fn a_row_without_supervised_tokens_is_shown_and_refused() {
     let turns = json!([
         {"role": "user", "content": "Tide?"},
         {"role": "assistant", "content": "Low.", "train": false},
@@ -296,14 +315,14 @@ fn a_row_of_which_nothing_is_learned_is_shown_and_refused() {
     let rows = format!("{}\n", json!({"messages": turns}));
     let workplace = workplace(&rows);
     let words = ["inspect", "auto.toml", "--row", "rows.jsonl:1"];
-    let shown = workplace.run(words);
-    assert_eq!(shown.status, Some(ROWS), "{}", shown.stderr);
-    assert!(shown.stdout.contains("0 learned"), "{}", shown.stdout);
+    let output = workplace.run(words);
+    assert_eq!(output.status, Some(ROWS), "{}", output.stderr);
+    assert!(output.stdout.contains("0 supervised"), "{}", output.stdout);
     assert!(
-        shown
+        output
             .stderr
-            .contains("rows.jsonl:1: no token of the row would be learned"),
+            .contains("rows.jsonl:1: no token of the row is supervised"),
         "{}",
-        shown.stderr
+        output.stderr
     );
 }

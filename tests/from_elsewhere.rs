@@ -1,10 +1,10 @@
-//! Configs of other trainers: `init --from` translates them, and what it writes is a config that plans.
+//! Configs of other trainers: `init --from` translates them to a config that `plan` accepts.
 
 use serde_json::{Value, json};
 
 use crate::bad_input::{CONFIG, assert_refused};
 use crate::support::fixture;
-use crate::workplace::{Answer, Workplace, tooltune};
+use crate::workplace::{CommandOutput, Workplace, tooltune};
 
 const AXOLOTL: &str = "\
 base_model: MODEL
@@ -97,7 +97,7 @@ const TRL: &str = r#"{"model_name_or_path": "MODEL", "use_peft": true, "lora_r":
 
 fn workplace() -> Workplace {
     let workplace = Workplace::new();
-    // Rows that are the same are kept back together.
+    // Equal rows are held out together.
     let row = |i: usize| {
         json!({"messages": [{"role": "user", "content": format!("Hi {i}")},
         {"role": "assistant", "content": "Hello."}]})
@@ -118,7 +118,7 @@ fn configs_of_four_trainers_become_configs_that_plan() {
         (
             "axolotl.yaml",
             AXOLOTL,
-            "a config of Axolotl",
+            "config of Axolotl",
             &[
                 "r = 16",
                 "target_modules = \"all-linear\"",
@@ -129,7 +129,7 @@ fn configs_of_four_trainers_become_configs_that_plan() {
                 "output_dir = \"outputs/axolotl\"",
             ][..],
             &[
-                "made_up = 7: not known of Axolotl here",
+                "made_up = 7: unknown key of Axolotl",
                 "flash_attention",
                 "wandb_project",
             ][..],
@@ -137,7 +137,7 @@ fn configs_of_four_trainers_become_configs_that_plan() {
         (
             "llama_factory.yaml",
             LLAMA_FACTORY,
-            "a config of LLaMA-Factory",
+            "config of LLaMA-Factory",
             &[
                 "r = 8",
                 "target_modules = \"all-linear\"",
@@ -151,7 +151,7 @@ fn configs_of_four_trainers_become_configs_that_plan() {
         (
             "swift.sh",
             MS_SWIFT,
-            "a config of ms-swift",
+            "config of ms-swift",
             &[
                 "target_modules = [\"q_proj\", \"v_proj\"]",
                 "compute_dtype = \"bf16\"",
@@ -163,45 +163,49 @@ fn configs_of_four_trainers_become_configs_that_plan() {
         (
             "trl.json",
             TRL,
-            "a config of TRL",
+            "config of TRL",
             &[
                 "r = 32",
                 "gradient_checkpointing = \"full\"",
                 "train_on = \"assistant\"",
             ],
-            &["use_peft", "fp16", "train.max_steps = -1: the epochs say"],
+            &[
+                "use_peft",
+                "fp16",
+                "train.max_steps = -1 (of max_steps): the number of epochs",
+            ],
         ),
     ];
-    for (name, text, origin, carried, left) in cases {
+    for (name, text, origin, carried, not_carried) in cases {
         workplace.write(name, text.replace("MODEL", &model));
         for output in ["toml", "yaml"] {
             let output = format!("{}.{output}", name.replace('.', "-"));
             let init = format!("init --from {name} --output {output}");
             let answer = workplace.run(init.split(' '));
-            for said in left.iter().chain([&origin]) {
+            for expected in not_carried.iter().chain([&origin]) {
                 assert!(
-                    answer.stderr.contains(said),
-                    "{name}: {said}: {}",
+                    answer.stderr.contains(expected),
+                    "{name}: {expected}: {}",
                     answer.stderr
                 );
             }
             assert!(
-                !answer.stderr.contains("not a config yet"),
+                !answer.stderr.contains("not a valid config yet"),
                 "{}",
                 answer.stderr
             );
             answer.success();
-            let written = workplace.read(&output);
+            let config = workplace.read(&output);
             if output.ends_with("toml") {
-                for said in carried {
+                for expected in carried {
                     assert!(
-                        written.contains(said),
-                        "{name}: {said} is not in\n{written}"
+                        config.contains(expected),
+                        "{name}: {expected} is not in\n{config}"
                     );
                 }
             }
             let plan = workplace.run(["plan", &output]);
-            assert_eq!(plan.status, Some(0), "{name}: {}\n{written}", plan.stderr);
+            assert_eq!(plan.status, Some(0), "{name}: {}\n{config}", plan.stderr);
         }
     }
 }
@@ -210,30 +214,35 @@ fn configs_of_four_trainers_become_configs_that_plan() {
 fn a_config_of_another_trainer_is_told_so_in_one_line() {
     let workplace = workplace();
     workplace.write("axolotl.yaml", AXOLOTL);
-    let said = [
+    let expected = [
         "this is a config of Axolotl",
         "tooltune init --from FILE",
         "1 mistake in",
     ];
-    assert_refused(&workplace, &["train", "axolotl.yaml"], CONFIG, &said);
+    assert_refused(&workplace, &["train", "axolotl.yaml"], CONFIG, &expected);
     for (file, text, origin) in [
         ("swift.sh", MS_SWIFT, "this is a config of ms-swift"),
         ("trl.json", TRL, "this is a config of TRL"),
     ] {
         workplace.write(file, text);
-        let said = [origin, "tooltune init --from FILE", "1 mistake in"];
-        assert_refused(&workplace, &["plan", file], CONFIG, &said);
+        let expected = [origin, "tooltune init --from FILE", "1 mistake in"];
+        assert_refused(&workplace, &["plan", file], CONFIG, &expected);
     }
-    for (file, text, said) in [
-        ("other.json", "{\"a\": 1}", "this is JSON, and a config"),
+    for (file, text, expected) in [
+        ("other.json", "{\"a\": 1}", "this is JSON; a config"),
         (
             "rows.jsonl",
             &workplace.read("rows.jsonl"),
-            "these are rows in JSON Lines, and no config",
+            "these are rows in JSON Lines, not a config",
         ),
     ] {
         workplace.write(file, text);
-        assert_refused(&workplace, &["plan", file], CONFIG, &[said, "1 mistake in"]);
+        assert_refused(
+            &workplace,
+            &["plan", file],
+            CONFIG,
+            &[expected, "1 mistake in"],
+        );
     }
     let rows = &["generate", "rows.jsonl", "--message", "Hi"];
     assert_refused(
@@ -244,25 +253,40 @@ fn a_config_of_another_trainer_is_told_so_in_one_line() {
     );
     let trl = "trl dpo --model_name_or_path MODEL --dataset_name rows.jsonl --lora_r 8 --use_peft";
     workplace.write("dpo.sh", trl);
-    let said = ["dpo.sh: trl dpo: ", "supervised fine-tuning with LoRA"];
-    assert_refused(&workplace, &["init", "--from", "dpo.sh"], CONFIG, &said);
+    let expected = ["dpo.sh: trl dpo: ", "supervised fine-tuning with LoRA"];
+    assert_refused(&workplace, &["init", "--from", "dpo.sh"], CONFIG, &expected);
     let beside = &["init", "--output", "nowhere/x.toml"];
-    assert_refused(&workplace, beside, 1, &["its folder is not there: make it"]);
+    assert_refused(
+        &workplace,
+        beside,
+        1,
+        &["its folder does not exist: create it"],
+    );
     let dpo = LLAMA_FACTORY.replace("stage: sft", "stage: dpo");
     workplace.write("dpo.yaml", dpo);
-    let said = [
+    let expected = [
         "dpo.yaml: stage = \"dpo\"",
         "supervised fine-tuning with LoRA",
     ];
-    assert_refused(&workplace, &["init", "--from", "dpo.yaml"], CONFIG, &said);
+    assert_refused(
+        &workplace,
+        &["init", "--from", "dpo.yaml"],
+        CONFIG,
+        &expected,
+    );
     workplace.write("notes.yaml", "a: 1\nb: 2\n");
-    let said = ["too few of its keys", "init --preset sft"];
-    assert_refused(&workplace, &["init", "--from", "notes.yaml"], CONFIG, &said);
+    let expected = ["too few keys match", "init --preset sft"];
+    assert_refused(
+        &workplace,
+        &["init", "--from", "notes.yaml"],
+        CONFIG,
+        &expected,
+    );
 }
 
-/// What is a name of the hub and no path is answered with the command that fetches it.
+/// A Hub name that is not a path gives an error with the command that fetches it.
 #[test]
-fn names_of_the_hub_are_answered_with_the_command_that_fetches_them() {
+fn hub_names_are_answered_with_the_fetch_command() {
     let workplace = workplace();
     let model = "`tooltune fetch acme/tiny`";
     let rows = "hf://datasets/acme/tides/train.jsonl";
@@ -275,7 +299,7 @@ fn names_of_the_hub_are_answered_with_the_command_that_fetches_them() {
         ]
     };
     let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
-    for (command, said) in [
+    for (command, expected) in [
         (set("data.train=[\"acme/tides\"]"), rows),
         (words("chat acme/tiny"), model),
         (words("eval config.toml --data acme/tides"), rows),
@@ -289,14 +313,14 @@ fn names_of_the_hub_are_answered_with_the_command_that_fetches_them() {
             "{command:?}: {}",
             refused.stderr
         );
-        // As one text, whatever the box around it.
-        let shown: String = refused
+        // As one string, whatever the line breaks of the message box.
+        let stderr: String = refused
             .stderr
             .chars()
             .filter(|letter| !letter.is_whitespace() && *letter != '│')
             .collect();
         assert!(
-            shown.contains(&said.replace(' ', "")),
+            stderr.contains(&expected.replace(' ', "")),
             "{command:?}: {}",
             refused.stderr
         );
@@ -304,8 +328,8 @@ fn names_of_the_hub_are_answered_with_the_command_that_fetches_them() {
     let retriever = "[retriever]\nmodel_name_or_path = \"acme/tiny\"\ntrain = [\"acme/tides\"]\n\
                      [train]\noutput_dir = \"found\"\nmax_steps = 1\n";
     workplace.write("retriever.toml", retriever);
-    // Names in settings are asked for, and here nothing may be.
-    for (command, said) in [
+    // Names in settings are downloaded, which is not possible here.
+    for (command, expected) in [
         (set("model.model_name_or_path=acme/tiny"), model),
         (set("eval.encoder=acme/tiny"), model),
         (words("plan retriever.toml"), model),
@@ -315,11 +339,11 @@ fn names_of_the_hub_are_answered_with_the_command_that_fetches_them() {
         offline
             .env("HF_HUB_OFFLINE", "1")
             .env("HF_HOME", workplace.path("hf"));
-        let refused = Answer::of(&mut offline);
+        let refused = CommandOutput::from_command(&mut offline);
         assert_eq!(refused.status, Some(CONFIG), "{}", refused.stderr);
-        let shown: Vec<&str> = refused.stderr.split_whitespace().collect();
-        let shown = shown.join(" ").replace("│ ", "");
-        assert!(shown.contains(said), "{command:?}: {}", refused.stderr);
+        let words: Vec<&str> = refused.stderr.split_whitespace().collect();
+        let stderr = words.join(" ").replace("│ ", "");
+        assert!(stderr.contains(expected), "{command:?}: {}", refused.stderr);
     }
     let axolotl = AXOLOTL
         .replace("MODEL", "acme/tiny")
@@ -327,13 +351,13 @@ fn names_of_the_hub_are_answered_with_the_command_that_fetches_them() {
     workplace.write("hub.yaml", axolotl);
     let answer = workplace.run("init --from hub.yaml --output hub.toml".split(' '));
     assert!(answer.stderr.contains(rows), "{}", answer.stderr);
-    // What uses a config fetches its model by name, and there is nothing to do.
+    // Commands with a config fetch its model by name, so there is nothing else to do.
     let to_do = "model.model_name_or_path:";
     assert!(!answer.stderr.contains(to_do), "{}", answer.stderr);
     answer.success();
 }
 
-/// A text of several lines, with what YAML and TOML write in other ways, is the same in both.
+/// A multi-line string with characters that YAML and TOML escape differently is the same in both.
 #[test]
 fn a_system_prompt_of_several_lines_is_translated_as_it_is() {
     let workplace = workplace();
@@ -350,16 +374,21 @@ fn a_system_prompt_of_several_lines_is_translated_as_it_is() {
         let init = format!("init --from swift.sh --output {output}");
         workplace.run(init.split(' ')).success();
         let words = ["inspect", output, "--format", "json", "--row", "1"];
-        let shown = workplace.run(words).success();
-        let row: Value = serde_json::from_str(shown.trim()).unwrap();
+        let inspected = workplace.run(words).success();
+        let row: Value = serde_json::from_str(inspected.trim()).unwrap();
         assert_eq!(row["system"]["text"], system, "{}", workplace.read(output));
     }
     workplace.write("open.sh", "swift sft --model 'a --train_type lora\n");
-    let said = ["a quote is not closed, or the text ends with a backslash"];
-    assert_refused(&workplace, &["init", "--from", "open.sh"], CONFIG, &said);
+    let expected = ["a quote is not closed, or the text ends with a backslash"];
+    assert_refused(
+        &workplace,
+        &["init", "--from", "open.sh"],
+        CONFIG,
+        &expected,
+    );
 }
 
-/// A preset in YAML names its own file, and is one.
+/// A preset in YAML names its own file, and is a valid preset.
 #[test]
 fn a_preset_is_written_in_yaml_and_names_its_file() {
     let workplace = workplace();
@@ -368,14 +397,14 @@ fn a_preset_is_written_in_yaml_and_names_its_file() {
         .success();
     let text = workplace.read("mine.yaml");
     assert!(text.contains("#   tooltune train mine.yaml"), "{text}");
-    let said = "models/smollm2-135m-instruct.gguf";
+    let expected = "models/smollm2-135m-instruct.gguf";
     let refused = workplace.run(["plan", "mine.yaml"]);
-    assert!(refused.stderr.contains(said), "{}", refused.stderr);
+    assert!(refused.stderr.contains(expected), "{}", refused.stderr);
 }
 
-/// What TRL learns where nothing says it depends on the rows, which are looked at.
+/// The tokens that TRL supervises by default depend on the rows, which are inspected.
 #[test]
-fn what_trl_learns_by_default_follows_from_the_rows() {
+fn the_default_supervised_part_of_trl_follows_from_the_rows() {
     let workplace = workplace();
     let pair = json!({"prompt": "Hi", "completion": "Hello."});
     workplace.write("pairs.jsonl", format!("{pair}\n"));
@@ -396,21 +425,162 @@ fn what_trl_learns_by_default_follows_from_the_rows() {
 }
 
 #[test]
-fn words_without_a_meaning_here_are_answered_with_leave_it_out() {
+fn unsupported_words_are_answered_with_remove_it() {
     let workplace = workplace();
     let config = workplace.read("config.toml");
     let config = config.replace("[train]\n", "[train]\nfp16 = true\nuse_peft = true\n");
     workplace.write("mine.toml", config + "[log]\nreport_to = \"wandb\"\n");
-    let said = ["leave it out", "fp16", "use_peft", "wandb", "3 mistakes in"];
-    assert_refused(&workplace, &["plan", "mine.toml"], CONFIG, &said);
-    // In another table than its own, what is wrong with the value is told as well.
+    let expected = ["remove it", "fp16", "use_peft", "wandb", "3 mistakes in"];
+    assert_refused(&workplace, &["plan", "mine.toml"], CONFIG, &expected);
+    // In a table other than its own, an invalid value is also reported.
     let moved = workplace.read("config.toml");
     let moved = moved.replace("[train]\n", "[train]\nreport_to = \"wandb\"\n");
     workplace.write("moved.toml", moved);
-    let said = [
+    let expected = [
         "this key belongs to [log]",
-        "\"wandb\" is none of them",
+        "\"wandb\" is not one of them",
         "2 mistakes in",
     ];
-    assert_refused(&workplace, &["plan", "moved.toml"], CONFIG, &said);
+    assert_refused(&workplace, &["plan", "moved.toml"], CONFIG, &expected);
+}
+
+/// Keys and values of a file remain strings: none becomes a line of the config or of the terminal.
+#[test]
+fn strings_in_a_file_never_become_settings() {
+    let workplace = workplace();
+    let model = fixture("tiny_chat_model").display().to_string();
+    let hostile =
+        "wandb\n[goat]\ndocuments = \"d\"\n[goat.executor]\nkind = \"mcp\"\ncommand = [\"sh\"]\n#";
+    let carriage = "x\r[goat.executor]\rkind = \"mcp\"\r\u{85}\u{2028}y";
+    let theirs = json!({"model_name_or_path": model, "use_peft": true, "lora_r": 8, "dataset_name": "rows.jsonl",
+        "max_steps": 1, hostile: 1, carriage: {"a": hostile}, "run_name": carriage, "output_dir": "out"});
+    workplace.write("evil.json", theirs.to_string());
+    let flags = format!(
+        "trl sft --model_name_or_path '{model}' --dataset_name rows.jsonl --use_peft --lora_r 8 --max_steps 1 \
+         --output_dir out '--{hostile}' 1 --run_name '{hostile}' > '{hostile}'"
+    );
+    workplace.write("evil.sh", flags);
+    for (from, output) in [
+        ("evil.json", "a.toml"),
+        ("evil.json", "a.yaml"),
+        ("evil.sh", "b.toml"),
+        ("evil.sh", "b.yaml"),
+    ] {
+        let answer = workplace.run(["init", "--from", from, "--output", output]);
+        assert!(
+            !answer.stderr.contains("not a valid config yet"),
+            "{}",
+            answer.stderr
+        );
+        for line in answer.stderr.lines() {
+            assert!(!line.trim_start().starts_with("[goat"), "{line}");
+        }
+        assert!(!answer.stderr.contains(['\r', '\u{85}', '\u{2028}']));
+        answer.success();
+        let text = workplace.read(output);
+        let is_structure = |line: &&str| line.starts_with("[goat") || line.starts_with("goat");
+        assert_eq!(text.lines().find(is_structure), None, "{text}");
+        assert!(!text.contains(['\r', '\u{85}', '\u{2028}']), "{text}");
+        workplace.run(["plan", output]).success();
+    }
+    // The file name is in the comments of presets.
+    let output = "x\n[goat.executor]\nkind = \"mcp\"\n#.toml";
+    workplace
+        .run(["init", "--preset", "sft", "--output", output])
+        .success();
+    let text = workplace.read(output);
+    assert!(
+        !text.lines().any(|line| line.starts_with("[goat")),
+        "{text}"
+    );
+}
+
+/// A script is read as a shell reads it, and one of several runs is selected.
+#[test]
+fn a_script_of_two_runs_is_translated_by_number() {
+    let workplace = workplace();
+    let model = fixture("tiny_chat_model").display().to_string();
+    let run = |rank: usize, more: &str| {
+        format!(
+            "accelerate launch --num_processes 8 -m trl.scripts.sft --model_name_or_path '{model}' \
+             --dataset_name rows.jsonl --use_peft --lora_r {rank} --max_steps 1 --output_dir out {more}\n"
+        )
+    };
+    let one = run(8, "--assistant_only_loss 2>&1 | tee log");
+    workplace.write("one.sh", &one);
+    let answer = workplace.run("init --from one.sh --output one.toml".split(' '));
+    let expected = "2>&1 | tee log: a redirection of the shell";
+    assert!(answer.stderr.contains(expected), "{}", answer.stderr);
+    answer.success();
+    let text = workplace.read("one.toml");
+    assert!(text.contains("train_on = \"assistant\""), "{text}");
+    workplace.write("two.sh", one + &run(4, "--learning_rate $RATE"));
+    let expected = [
+        "starts 2 runs",
+        "--command 1  line 1:",
+        "--command 2  line 2:",
+    ];
+    assert_refused(&workplace, &["init", "--from", "two.sh"], CONFIG, &expected);
+    let expected = ["line 2: the value of $RATE is not in the script"];
+    let second = ["init", "--from", "two.sh", "--command", "2"];
+    assert_refused(&workplace, &second, CONFIG, &expected);
+    let first = workplace.run("init --from two.sh --command 1 --output two.toml".split(' '));
+    let expected = "the other 1 of the script's 2 runs";
+    assert!(first.stderr.contains(expected), "{}", first.stderr);
+    first.success();
+    assert!(workplace.read("two.toml").contains("r = 8"));
+}
+
+/// Entries of data sets: their files, in several formats, are evaluated as in the other trainer.
+#[test]
+fn files_of_several_formats_are_one_run() {
+    let workplace = workplace();
+    let alpaca = (0..40).map(|i| {
+        let row = json!({"instruction": format!("Name {i}"), "input": "", "output": "Ida"});
+        format!("{row}\n")
+    });
+    workplace.write("alpaca.jsonl", alpaca.collect::<String>());
+    let model = fixture("tiny_chat_model").display().to_string();
+    let config = format!(
+        "base_model: {model}\nadapter: lora\nlora_r: 8\nmicro_batch_size: 2\ngradient_accumulation_steps: 4\n\
+         num_epochs: 1\noutput_dir: out\nval_set_size: 0.2\nevals_per_epoch: 2\ndatasets:\n  - path: json\n    \
+         data_files: rows.jsonl\n    ds_type: json\n    type: chat_template\n    weight: 0.5\n  - path: \
+         alpaca.jsonl\n    type: alpaca\n"
+    );
+    workplace.write("mixed.yaml", config);
+    let answer = workplace.run("init --from mixed.yaml --output mixed.toml".split(' '));
+    for expected in [
+        "datasets[0].data_files -> data.train",
+        "datasets[1].path -> data.train = \"alpaca.jsonl\"",
+        "datasets[0].ds_type = \"json\"",
+        "evals_per_epoch = 2 -> eval.eval_steps = 4",
+        "device = \"cpu\"",
+    ] {
+        assert!(
+            answer.stderr.contains(expected),
+            "{expected}: {}",
+            answer.stderr
+        );
+    }
+    assert!(
+        !answer.stderr.contains("not a valid config yet"),
+        "{}",
+        answer.stderr
+    );
+    answer.success();
+    let text = workplace.read("mixed.toml");
+    assert!(
+        text.contains("device = \"cpu\"\n") && text.contains("eval_steps = 4"),
+        "{text}"
+    );
+    let plan = workplace.run(["plan", "mixed.toml"]);
+    assert!(plan.stderr.contains("detected \"chat\""), "{}", plan.stderr);
+    let output = plan.success();
+    assert!(
+        output.contains("of rows.jsonl (weight 0.5) are used"),
+        "{output}"
+    );
+    workplace
+        .run("train mixed.toml --set train.max_steps=1".split(' '))
+        .success();
 }

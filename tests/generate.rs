@@ -1,4 +1,4 @@
-//! `tooltune generate`: texts beside what transformers writes, and beside what training taught.
+//! `tooltune generate`: completions compared with transformers, and with the training data.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::suites::lines;
 use crate::support::{fixture, model};
 use crate::workplace::Workplace;
 
-/// Settings of the tests' config for rows of messages, those of `chats.jsonl` to evaluate on.
+/// The tests' config for rows of messages, with `chats.jsonl` as evaluation rows.
 fn chats() -> Vec<String> {
     let settings = [
         "data.format=messages",
@@ -29,7 +29,7 @@ fn tools() -> Value {
     json!([{"type": "function", "function": {"name": "weather", "parameters": parameters}}])
 }
 
-/// A call, an answer to the result of one, and a chat without tools, learned and evaluated on.
+/// A call, an answer to a call's result, and a chat without tools, for training and evaluation.
 fn workplace() -> Workplace {
     let workplace = Workplace::new();
     let ask = json!({"role": "user", "content": "Weather in Oslo?"});
@@ -51,6 +51,7 @@ fn workplace() -> Workplace {
 const CALL: &str =
     "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\"}}\n</tool_call>";
 
+/// Invariant: The prompt of `generate` is the start of the row's training example.
 #[test]
 fn a_trained_checkpoint_writes_its_references_and_the_base_model_does_not() {
     let workplace = workplace();
@@ -73,20 +74,23 @@ fn a_trained_checkpoint_writes_its_references_and_the_base_model_does_not() {
     assert!(
         answer
             .stderr
-            .contains("writing with run/checkpoint-000150 (step 150"),
+            .contains("generating with run/checkpoint-000150 (step 150"),
         "{}",
         answer.stderr
     );
-    let shown = answer.success();
-    for said in [
+    let output = answer.success();
+    for expected in [
         "chats.jsonl:1\n  user       Weather in Oslo?\n  written    <tool_call>\n             {\"name\"",
         "chats.jsonl:2\n  user       Weather in Oslo?\n  tool       rain\n  written    Rain.\n  \
-         reference  the same\n  ended      at a stop token; ",
+         reference  (same)\n  ended      at a stop token; ",
         "  written    Hello,\n             friend.\n",
         "3 texts in last.jsonl",
-        "3 of 3 texts are their reference",
+        "3 of 3 replies match their reference",
     ] {
-        assert!(shown.contains(said), "{said:?} is not in\n{shown}");
+        assert!(
+            output.contains(expected),
+            "{expected:?} is not in\n{output}"
+        );
     }
     let texts = lines(&workplace.read("last.jsonl"));
     assert_eq!(texts.len(), 3);
@@ -100,18 +104,18 @@ fn a_trained_checkpoint_writes_its_references_and_the_base_model_does_not() {
 
     let base = generate("--checkpoint base --max-samples 2 --output base.jsonl");
     assert!(
-        base.stderr.contains("2 of 2 texts are CUT OFF"),
+        base.stderr.contains("2 of 2 replies are CUT OFF"),
         "{}",
         base.stderr
     );
-    let shown = base.success();
+    let output = base.success();
     assert!(
-        shown.contains("CUT OFF at eval.max_new_tokens = 60; 60 tokens after "),
-        "{shown}"
+        output.contains("CUT OFF at eval.max_new_tokens = 60; 60 tokens after "),
+        "{output}"
     );
     assert!(
-        shown.contains("0 of 2 texts are their reference"),
-        "{shown}"
+        output.contains("0 of 2 replies match their reference"),
+        "{output}"
     );
     let texts = lines(&workplace.read("base.jsonl"));
     assert_eq!(texts.len(), 2);
@@ -127,7 +131,7 @@ fn a_trained_checkpoint_writes_its_references_and_the_base_model_does_not() {
 }
 
 fn turns_with_calls_are_asked_unless_others_are_named(workplace: &Workplace) {
-    let asked = |turn: &str| {
+    let ask = |turn: &str| {
         let words = format!(
             "generate run --checkpoint last --set eval.max_new_tokens=60 {turn} --output turn.jsonl"
         );
@@ -143,18 +147,18 @@ fn turns_with_calls_are_asked_unless_others_are_named(workplace: &Workplace) {
         });
         pairs.collect::<Vec<_>>()
     };
-    let of = |id: &str, text: &str| (id.to_owned(), text.to_owned());
-    let friend = of("chats.jsonl:3", "Hello,\nfriend.");
-    let calls = [of("chats.jsonl:1#1", CALL), of("chats.jsonl:2#1", CALL)];
-    assert_eq!(asked(""), [calls.to_vec(), vec![friend]].concat());
+    let pair = |id: &str, text: &str| (id.to_owned(), text.to_owned());
+    let friend = pair("chats.jsonl:3", "Hello,\nfriend.");
+    let calls = [pair("chats.jsonl:1#1", CALL), pair("chats.jsonl:2#1", CALL)];
+    assert_eq!(ask(""), [calls.to_vec(), vec![friend]].concat());
     let all = [
         calls.to_vec(),
         vec![
-            of("chats.jsonl:2#3", "Rain."),
-            of("chats.jsonl:3#1", "Hello,\nfriend."),
+            pair("chats.jsonl:2#3", "Rain."),
+            pair("chats.jsonl:3#1", "Hello,\nfriend."),
         ],
     ];
-    assert_eq!(asked("--turn all"), all.concat());
+    assert_eq!(ask("--turn all"), all.concat());
     let words = "generate run --turn 2".split(' ').collect::<Vec<_>>();
     assert_refused(
         workplace,
@@ -164,33 +168,35 @@ fn turns_with_calls_are_asked_unless_others_are_named(workplace: &Workplace) {
     );
 }
 
-/// The result of the call is typed, and the answer is that of the row with the same history.
+/// The result of the call is typed in, and the answer is from the row with the same history.
 fn a_conversation_has_calls_and_results(workplace: &Workplace) {
     let words = "chat run --checkpoint last --tools tools.json --set eval.max_new_tokens=60";
-    let said = workplace.run_with_input(
+    let output = workplace.run_with_input(
         words.split(' '),
         "Weather in Oslo?\nrain\n/unknown\n/reset\nHi\n/exit\nnever read\n",
     );
-    for part in ["/unknown is no command", "the conversation begins anew"] {
-        assert!(said.stderr.contains(part), "{}", said.stderr);
+    for part in ["unknown command /unknown", "started a new conversation"] {
+        assert!(output.stderr.contains(part), "{}", output.stderr);
     }
-    let shown = said.success();
-    let lines: Vec<&str> = shown.lines().collect();
+    let output = output.success();
+    let lines: Vec<&str> = output.lines().collect();
     assert_eq!(
         lines[..2],
         ["call> weather {\"city\": \"Oslo\"}", "model> Rain."],
-        "{shown}"
+        "{output}"
     );
-    assert!(lines[2].starts_with("model> "), "{shown}");
+    assert!(lines[2].starts_with("model> "), "{output}");
     calls_are_answered_by_the_executor(workplace);
 }
 
-/// With `--execute` the canned response is the result, and nothing of the input is.
+/// With `--execute` the canned response is the result, and nothing is read from the input.
 fn calls_are_answered_by_the_executor(workplace: &Workplace) {
     let city = json!({"name": "city", "type": "string"});
     let document = json!({"api_name": "weather", "required_parameters": [city]});
     workplace.write("apis.jsonl", format!("{document}\n"));
-    let canned = json!({"api": "weather", "response": {"sky": "rain"}});
+    // A terminal would interpret these two characters.
+    let sky = "rain\u{9b}2J\u{202e}";
+    let canned = json!({"api": "weather", "response": {"sky": sky}});
     workplace.write("canned.jsonl", format!("{canned}\n"));
     let words = [
         "chat run --checkpoint last --tools tools.json --execute --set eval.max_new_tokens=60",
@@ -198,25 +204,28 @@ fn calls_are_answered_by_the_executor(workplace: &Workplace) {
         "--set goat.executor.responses=canned.jsonl",
     ];
     let words = words.join(" ");
-    let said = workplace.run_with_input(words.split(' '), "Weather in Oslo?\n/exit\n");
-    let shown = said.success();
-    let lines: Vec<&str> = shown.lines().collect();
+    let output = workplace.run_with_input(words.split(' '), "Weather in Oslo?\n/exit\n");
+    let output = output.success();
+    let lines: Vec<&str> = output.lines().collect();
     assert_eq!(
         lines[..2],
         [
             "call> weather {\"city\": \"Oslo\"}",
-            "result> {\"sky\": \"rain\"}"
+            "result> {\"sky\": \"rain\\u{9b}2J\\u{202e}\"}"
         ],
-        "{shown}"
+        "{output}"
     );
-    assert!(lines[2].starts_with("model> "), "{shown}");
-    let without = "chat run --checkpoint last --tools tools.json --execute";
-    let words: Vec<&str> = without.split(' ').collect();
+    assert!(lines[2].starts_with("model> "), "{output}");
+    let command = "chat run --checkpoint last --tools tools.json --execute";
+    let words: Vec<&str> = command.split(' ').collect();
     assert_refused(
         workplace,
         &words,
         CONFIG,
-        &["calls are answered by [goat.executor]", "type the results"],
+        &[
+            "--execute needs a [goat.executor] table",
+            "type the results",
+        ],
     );
 }
 
@@ -244,14 +253,14 @@ fn every_target_is_the_same_model(workplace: &Workplace) {
     }
     let base = fixture("tiny_chat_model").display().to_string();
     let words = format!("generate {base} --set eval.max_new_tokens=4 --message Hi");
-    let shown = workplace.run(words.split(' ')).success();
-    assert!(shown.contains("4 tokens after"), "{shown}");
-    let refused = |words: &str, said: &[&str]| {
+    let output = workplace.run(words.split(' ')).success();
+    assert!(output.contains("4 tokens after"), "{output}");
+    let refused = |words: &str, expected: &[&str]| {
         assert_refused(
             workplace,
             &words.split(' ').collect::<Vec<_>>(),
             CONFIG,
-            said,
+            expected,
         );
     };
     refused(
@@ -260,7 +269,7 @@ fn every_target_is_the_same_model(workplace: &Workplace) {
     );
     refused(
         &format!("generate {base} --checkpoint best --message Hi"),
-        &["a model alone has no checkpoints"],
+        &["a base model has no checkpoints"],
     );
     std::fs::create_dir(workplace.path("empty")).unwrap();
     refused(
@@ -273,7 +282,7 @@ fn every_target_is_the_same_model(workplace: &Workplace) {
     let encoder = model("all-minilm-l6-v2").display().to_string();
     refused(
         &format!("eval {encoder}"),
-        &["sentence-transformers", "writes none"],
+        &["sentence-transformers", "does not generate"],
     );
     let config = std::fs::read_to_string(workplace.path("exported/adapter_config.json")).unwrap();
     workplace.write(
@@ -283,7 +292,7 @@ fn every_target_is_the_same_model(workplace: &Workplace) {
     refused(
         "generate exported --message Hi",
         &[
-            "the adapter is of the base model",
+            "its base model",
             "org/base",
             "--set model.model_name_or_path=FOLDER",
         ],
@@ -294,7 +303,7 @@ fn every_target_is_the_same_model(workplace: &Workplace) {
     );
 }
 
-/// `inspect` shows the tokens of the training examples, and how they are learned.
+/// `inspect` shows the tokens of the training examples, and which are supervised.
 fn assert_prompts_begin_the_examples(workplace: &Workplace, chats: &[String], texts: &[Value]) {
     let inspect = "inspect config.toml --format json --set train.output_dir=other".split(' ');
     let inspect = inspect.chain(chats.iter().map(String::as_str));
@@ -311,22 +320,22 @@ fn assert_prompts_begin_the_examples(workplace: &Workplace, chats: &[String], te
     }
 }
 
-/// With the tools of the row from a file; as a prompt the same text needs no template.
+/// With the row's tools from a file; as a prompt the same text needs no template.
 fn a_question_is_answered_as_the_row_that_asks_it(workplace: &Workplace) {
     workplace.write("tools.json", tools().to_string());
     let generate = "generate run --checkpoint last --set eval.max_new_tokens=60 --output";
     let ask = |output: &str, source: &[&str]| {
         let words = generate.split(' ').chain([output]);
-        let shown = workplace.run(words.chain(source.iter().copied())).success();
-        (shown, lines(&workplace.read(output)).remove(0))
+        let inspected = workplace.run(words.chain(source.iter().copied())).success();
+        (inspected, lines(&workplace.read(output)).remove(0))
     };
     let question = ["--message", "Weather in Oslo?", "--tools", "tools.json"];
-    let (shown, answer) = ask("asked.jsonl", &question);
+    let (stdout, answer) = ask("asked.jsonl", &question);
     assert!(
-        shown.starts_with("1 texts in asked.jsonl\n--message\n  user       Weather"),
-        "{shown}"
+        stdout.starts_with("1 texts in asked.jsonl\n--message\n  user       Weather"),
+        "{stdout}"
     );
-    assert!(!shown.contains("reference"), "{shown}");
+    assert!(!stdout.contains("reference"), "{stdout}");
     assert_eq!(answer["text"], CALL);
     assert_eq!(answer.get("reference"), None);
     let prompt = answer["prompt"].as_str().unwrap();
@@ -352,13 +361,13 @@ fn a_question_is_answered_as_the_row_that_asks_it(workplace: &Workplace) {
 }
 
 #[test]
-fn texts_after_messages_are_those_of_transformers() {
+fn completions_after_messages_equal_those_of_transformers() {
     let workplace = Workplace::new();
     let greedy = std::fs::read_to_string(fixture("smollm2/greedy.json")).unwrap();
     let greedy: Vec<Value> = serde_json::from_str(&greedy).unwrap();
     let rows = greedy.iter().map(|expected| {
-        let asked = json!({"role": "user", "content": expected["prompt"]});
-        let row = json!({"messages": [asked, {"role": "assistant", "content": "?"}]});
+        let question = json!({"role": "user", "content": expected["prompt"]});
+        let row = json!({"messages": [question, {"role": "assistant", "content": "?"}]});
         format!("{row}\n")
     });
     workplace.write("chats.jsonl", rows.collect::<String>());
@@ -374,9 +383,9 @@ fn texts_after_messages_are_those_of_transformers() {
     assert_eq!(texts.len(), greedy.len());
     let mut n_stopped = 0;
     for (text, expected) in texts.iter().zip(&greedy) {
-        // transformers was not told to stop at the end of the turn, which is token 2.
-        let whole = expected["text"].as_str().unwrap();
-        let until_stop = whole.split("<|im_end|>").next().unwrap();
+        // transformers was not configured to stop at the end-of-turn token, 2.
+        let expected_text = expected["text"].as_str().unwrap();
+        let until_stop = expected_text.split("<|im_end|>").next().unwrap();
         assert_eq!(text["text"], until_stop);
         let new_ids = expected["new_ids"].as_array().unwrap();
         let stop = new_ids.iter().position(|id| *id == json!(2));
@@ -391,15 +400,15 @@ fn texts_after_messages_are_those_of_transformers() {
 }
 
 #[test]
-fn slot_rows_and_trajectories_are_asked_as_they_are_learned() {
+fn slot_rows_and_trajectories_are_prompted_as_in_training() {
     let workplace = Workplace::new();
-    let written = |words: &str| {
+    let generate_text = |words: &str| {
         let words = format!("generate config.toml --checkpoint base --max-samples 2 {words}");
         workplace.run(words.split_whitespace()).success();
         lines(&workplace.read(words.rsplit(' ').next().unwrap()))
     };
     let rows = lines(&workplace.read("dev.jsonl"));
-    let texts = written("--output slot.jsonl");
+    let texts = generate_text("--output slot.jsonl");
     assert_eq!(texts.len(), 2);
     for (text, row) in texts.iter().zip(&rows) {
         let reference = text["reference"].as_str().unwrap();
@@ -409,7 +418,7 @@ fn slot_rows_and_trajectories_are_asked_as_they_are_learned() {
 
     let synth = "data synth goat --split dev --rows 2 --output goat.jsonl --documents apis.jsonl";
     workplace.run(synth.split(' ')).success();
-    let texts = written(
+    let texts = generate_text(
         "--set data.format=goat --set data.eval=[\"goat.jsonl\"] --set eval.suites=[] \
          --set eval.metric_for_best_model=loss --set goat.documents=apis.jsonl \
          --set goat.method=global --set goat.distractors=random \
@@ -426,7 +435,7 @@ fn slot_rows_and_trajectories_are_asked_as_they_are_learned() {
 }
 
 #[test]
-fn what_cannot_be_written_after_is_refused_before_anything_is_written() {
+fn unusable_prompts_are_refused_before_anything_is_written() {
     let workplace = workplace();
     let open = json!({"messages": [{"role": "user", "content": "Hi"}]});
     let chat = json!({"messages": [{"role": "user", "content": "Hi"},
@@ -436,14 +445,19 @@ fn what_cannot_be_written_after_is_refused_before_anything_is_written() {
     workplace.write("kept.jsonl", "old\n");
     let chats = chats();
     let start = ["generate", "config.toml", "--checkpoint", "base"];
-    let refused = |words: &[&str], status: i32, said: &[&str]| {
+    let refused = |words: &[&str], status: i32, expected: &[&str]| {
         let words = start
             .into_iter()
             .chain(chats.iter().map(String::as_str))
             .chain(words.to_vec());
-        assert_refused(&workplace, &words.collect::<Vec<_>>(), status, said);
+        assert_refused(&workplace, &words.collect::<Vec<_>>(), status, expected);
     };
-    let nothing: &[&str] = &["nothing to write after", "--data", "--message", "--prompt"];
+    let nothing: &[&str] = &[
+        "nothing to generate from",
+        "--data",
+        "--message",
+        "--prompt",
+    ];
     let fields = ["--data", "chats.jsonl"];
     refused(&["--set", "data.eval=[]"], CONFIG, nothing);
     for source in [["--message", "Hi"], ["--prompt", "Hi"]] {
@@ -468,7 +482,7 @@ fn what_cannot_be_written_after_is_refused_before_anything_is_written() {
         &["--text", "Hi", "--schema", "schema.json"],
         CONFIG,
         &[
-            "--text is for models that learned from rows of data.format = \"slot\"",
+            "--text needs a model trained on rows of data.format = \"slot\"",
             "messages",
         ],
     );
@@ -483,70 +497,86 @@ fn what_cannot_be_written_after_is_refused_before_anything_is_written() {
         &["--set", "eval.max_new_tokens=8100"],
         CONFIG,
         &[
-            "chats.jsonl:1#1: a prompt of",
+            "chats.jsonl:1#1: the prompt has",
             "8100",
-            "the 8192 positions of the model",
+            "context of 8192 tokens",
         ],
     );
-    let kept: &[&str] = &["kept.jsonl exists already", "name another --output"];
-    refused(&["--output", "kept.jsonl"], CONFIG, kept);
-    let gone = "generate config.toml --checkpoint gone --message Hi".split(' ');
+    let already_there: &[&str] = &["kept.jsonl already exists", "name another --output"];
+    refused(&["--output", "kept.jsonl"], CONFIG, already_there);
+    let missing = "generate config.toml --checkpoint gone --message Hi".split(' ');
     assert_refused(
         &workplace,
-        &gone.collect::<Vec<_>>(),
+        &missing.collect::<Vec<_>>(),
         FILES,
         &["gone: cannot open"],
     );
 
-    // A row that ends with a question is asked for its answer.
+    // A row that ends with a question is completed with its answer.
     let open = ["--data", "open.jsonl", "--set", "eval.max_new_tokens=4"];
     let words = start
         .into_iter()
         .chain(chats.iter().map(String::as_str))
         .chain(open);
-    let shown = workplace.run(words).success();
+    let output = workplace.run(words).success();
     for part in [
         "open.jsonl:1",
         "open.jsonl:2\n  user       Hi\n",
-        "0 of 1 texts are their",
+        "0 of 1 replies match their reference",
     ] {
-        assert!(shown.contains(part), "{shown}");
+        assert!(output.contains(part), "{output}");
     }
 }
 
-/// A text with its schema is asked as the row with that text, from the command line and from a file;
-/// constrained, the answer keeps to the schema.
+/// A text with its schema gives the same prompt as the row with that text, from the command line
+/// and from a file; a constrained answer matches the schema.
 #[test]
-fn a_text_is_asked_as_the_row_that_has_it_and_a_row_needs_no_gold() {
+fn a_text_gets_the_prompt_of_its_row_and_rows_need_no_gold() {
     let workplace = Workplace::new();
     let row = lines(&workplace.read("dev.jsonl")).remove(0);
     let text = row["input_text"].as_str().unwrap();
     workplace.write("schema.json", row["json_schema"].to_string());
-    let without = json!({"input_text": text, "json_schema": row["json_schema"]});
-    workplace.write("asked.jsonl", format!("{without}\n"));
+    let unlabelled = json!({"input_text": text, "json_schema": row["json_schema"]});
+    workplace.write("asked.jsonl", format!("{unlabelled}\n"));
     let n_runs = std::cell::Cell::new(0);
-    let written = |words: &[&str], input: &str| {
+    let generate_line = |words: &[&str], input: &str| {
         n_runs.set(n_runs.get() + 1);
         let output = format!("written{}.jsonl", n_runs.get());
         let start = "generate config.toml --checkpoint base --output".split(' ');
-        let words = start.chain([output.as_str()]).chain(words.iter().copied());
-        let shown = workplace.run_with_input(words, input).success();
-        assert!(shown.contains("\n  text       "), "{shown}");
+        let all = start.chain([output.as_str()]).chain(words.iter().copied());
+        let inspected = workplace.run_with_input(all, input).success();
+        let is_told = inspected.contains("\n  text       ") || words.starts_with(&["--prompt"]);
+        assert!(is_told, "{inspected}");
         let mut texts = lines(&workplace.read(&output));
         assert_eq!(texts.len(), 1);
         texts.remove(0)
     };
-    let of_row = written(&["--max-samples", "1"], "");
+    let of_row = generate_line(&["--max-samples", "1"], "");
     assert!(of_row.get("reference").is_some());
     let same = |other: &Value| {
         assert_eq!(other["prompt"], of_row["prompt"]);
         assert_eq!(other["text"], of_row["text"]);
         assert_eq!(other.get("reference"), None);
     };
-    same(&written(&["--text", text, "--schema", "schema.json"], ""));
-    same(&written(&["--text", "-", "--schema", "schema.json"], text));
-    same(&written(&["--data", "asked.jsonl"], ""));
-    same(&written(&["--data", "-"], &without.to_string()));
+    same(&generate_line(
+        &["--text", text, "--schema", "schema.json"],
+        "",
+    ));
+    same(&generate_line(
+        &["--text", "-", "--schema", "schema.json"],
+        text,
+    ));
+    same(&generate_line(&["--data", "asked.jsonl"], ""));
+    same(&generate_line(&["--data", "-"], &unlabelled.to_string()));
+    // The start of a text is used byte for byte.
+    for beginning in ["Once\n", "Once", "Once \r\n\n"] {
+        let piped = generate_line(&["--prompt", "-"], beginning);
+        assert_eq!(piped["prompt"], beginning);
+        assert_eq!(
+            piped["text"],
+            generate_line(&["--prompt", beginning], "")["text"]
+        );
+    }
 
     workplace.write(
         "closed.json",
@@ -554,7 +584,7 @@ fn a_text_is_asked_as_the_row_that_has_it_and_a_row_needs_no_gold() {
             "required": ["ok"], "additionalProperties": false})
         .to_string(),
     );
-    let held = [
+    let constrained = [
         "--text",
         text,
         "--schema",
@@ -562,8 +592,8 @@ fn a_text_is_asked_as_the_row_that_has_it_and_a_row_needs_no_gold() {
         "--set",
         "eval.constrained=true",
     ];
-    let held = written(&held, "");
-    let answer: Value = serde_json::from_str(held["text"].as_str().unwrap()).unwrap();
+    let line = generate_line(&constrained, "");
+    let answer: Value = serde_json::from_str(line["text"].as_str().unwrap()).unwrap();
     assert!(answer["ok"].is_boolean(), "{answer}");
-    assert_eq!(held["finish_reason"], "stop");
+    assert_eq!(line["finish_reason"], "stop");
 }

@@ -1,4 +1,5 @@
-//! What is generated: alone or in company, drawn, cut, or held to a schema; here or by a server.
+//! Generation: single or batched, sampled, truncated, or constrained to a schema; local or by a
+//! server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +20,7 @@ use crate::support::server::{Response, TestServer, chat};
 use crate::support::{fixture, load_base, model, test_device};
 use crate::workplace::Workplace;
 
-/// Texts of 1 to 40 tokens.
+/// Prompts of 1 to 40 tokens.
 fn prompts(n: u32, vocabulary: u32) -> Vec<Vec<u32>> {
     let len = |i: u32| 1 + (i * 17) % 40;
     (0..n)
@@ -31,22 +32,22 @@ fn prompts(n: u32, vocabulary: u32) -> Vec<Vec<u32>> {
         .collect()
 }
 
-fn generated(
+fn generate_all(
     decoder: &Decoder,
     prompts: &[Vec<u32>],
     options: &GenerationOptions,
 ) -> Vec<Generation> {
     let generations = generate(decoder, prompts, options, &mut |_| true).unwrap();
-    generations.expect("nobody has stopped it")
+    generations.expect("generation was not stopped")
 }
 
 #[test]
-fn a_row_becomes_the_same_in_any_company() {
+fn a_completion_does_not_depend_on_its_batch() {
     let decoder = load_base(&fixture("models/llama31"));
     let prompts = prompts(23, 256);
-    // A quarter of all tokens stops, so that rows leave and join all the time.
+    // A quarter of all tokens are stop tokens, so rows leave and join the batch continually.
     let stop_ids: Vec<u32> = (0..256).step_by(4).collect();
-    // Drawn, because a random model's most likely tokens soon repeat themselves.
+    // Sampled, because a random model's greedy tokens soon repeat.
     let options = |batch_size| GenerationOptions {
         sampling: Sampling {
             temperature: 2.0,
@@ -55,25 +56,32 @@ fn a_row_becomes_the_same_in_any_company() {
         },
         ..GenerationOptions::greedy(19, batch_size, stop_ids.clone())
     };
-    let alone = generated(&decoder, &prompts, &options(1));
+    let alone = generate_all(&decoder, &prompts, &options(1));
     let lens: std::collections::BTreeSet<usize> = alone.iter().map(|g| g.ids.len()).collect();
     assert!(lens.len() > 4, "{lens:?}");
     for batch_size in [2, 5, 23, 64] {
-        assert_eq!(generated(&decoder, &prompts, &options(batch_size)), alone);
+        assert_eq!(
+            generate_all(&decoder, &prompts, &options(batch_size)),
+            alone
+        );
     }
     for tokens in [1, 70, 200, 400] {
         let mut options = options(8);
         options.kv_cache_tokens = Some(tokens);
-        assert_eq!(generated(&decoder, &prompts, &options), alone, "{tokens}");
+        assert_eq!(
+            generate_all(&decoder, &prompts, &options),
+            alone,
+            "{tokens}"
+        );
     }
 }
 
 #[test]
-fn no_text_goes_beyond_the_context() {
+fn no_completion_exceeds_the_context() {
     let mut decoder = load_base(&fixture("models/llama31"));
     let free = {
         let prompts = prompts(6, 256);
-        generated(
+        generate_all(
             &decoder,
             &prompts,
             &GenerationOptions::greedy(8, 3, Vec::new()),
@@ -81,22 +89,22 @@ fn no_text_goes_beyond_the_context() {
     };
     decoder.config.max_position_embeddings = 36;
     let prompts = prompts(6, 256);
-    let held = generated(
+    let constrained = generate_all(
         &decoder,
         &prompts,
         &GenerationOptions::greedy(8, 3, Vec::new()),
     );
     let lens: Vec<usize> = prompts.iter().map(Vec::len).collect();
     assert_eq!(lens, [1, 18, 35, 12, 29, 6]);
-    for ((held, free), len) in held.iter().zip(&free).zip(lens) {
+    for ((constrained, free), len) in constrained.iter().zip(&free).zip(lens) {
         let room = 8.min(36 - len);
         assert_eq!(
-            (held.finish, &held.ids[..]),
+            (constrained.finish, &constrained.ids[..]),
             (FinishReason::Length, &free.ids[..room])
         );
     }
     decoder.config.max_position_embeddings = 18;
-    let none = generated(
+    let none = generate_all(
         &decoder,
         &prompts,
         &GenerationOptions::greedy(8, 3, Vec::new()),
@@ -111,17 +119,17 @@ fn no_text_goes_beyond_the_context() {
 }
 
 #[test]
-fn the_real_model_writes_the_same_alone_and_in_company() {
+fn a_real_model_completes_the_same_alone_and_in_a_batch() {
     let decoder = load_base(&model("smollm2-135m-instruct.gguf"));
     let prompts = prompts(6, 20_000);
     // The most frequent tokens: commas, full stops and line ends.
     let options = |n| GenerationOptions::greedy(12, n, vec![28, 30, 198]);
-    let alone = generated(&decoder, &prompts, &options(1));
-    assert_eq!(generated(&decoder, &prompts, &options(3)), alone);
+    let alone = generate_all(&decoder, &prompts, &options(1));
+    assert_eq!(generate_all(&decoder, &prompts, &options(3)), alone);
 }
 
 #[test]
-fn draws_follow_the_seed_and_the_row_alone() {
+fn sampling_depends_only_on_the_seed_and_the_row() {
     let decoder = load_base(&fixture("models/llama31"));
     let prompts = prompts(9, 256);
     let drawn = |batch_size, seed, temperature| {
@@ -134,13 +142,13 @@ fn draws_follow_the_seed_and_the_row_alone() {
             seed,
             ..GenerationOptions::greedy(8, batch_size, vec![3])
         };
-        generated(&decoder, &prompts, &options)
+        generate_all(&decoder, &prompts, &options)
     };
     let first = drawn(1, 7, 1.0);
     assert_eq!(drawn(4, 7, 1.0), first);
     assert_ne!(drawn(4, 8, 1.0), first);
-    // Nearly no temperature leaves the most likely token.
-    let greedy = generated(
+    // A temperature near zero selects the most likely token.
+    let greedy = generate_all(
         &decoder,
         &prompts,
         &GenerationOptions::greedy(8, 4, vec![3]),
@@ -154,7 +162,7 @@ fn tiny_chat_model() -> (BaseModel, Decoder) {
     (base, decoder)
 }
 
-fn completed(
+fn complete_all(
     (base, decoder): &(BaseModel, Decoder),
     constraints: &[Option<Constraint>],
     prompts: &[Vec<u32>],
@@ -169,57 +177,57 @@ fn completed(
             strings: &options.stop_strings,
         }),
     };
-    let found = complete(decoder, jobs, options, &mut &mut |_| true).unwrap();
-    found.expect("nobody has stopped it")
+    let generations = complete(decoder, jobs, options, &mut &mut |_| true).unwrap();
+    generations.expect("generation was not stopped")
 }
 
 #[test]
-fn stop_strings_and_time_end_a_text() {
+fn stop_strings_and_max_time_end_a_completion() {
     let model = tiny_chat_model();
     let prompts = prompts(3, 200);
     let options = GenerationOptions::greedy(16, 2, model.0.stop_ids.clone());
-    let free = completed(&model, &[], &prompts, &options);
+    let free = complete_all(&model, &[], &prompts, &options);
     let text = |generation: &Generation| {
         let tokenizer = &model.0.tokenizer;
         tokenizer.decode(&generation.ids, Specials::Skip).unwrap()
     };
-    let whole = text(&free[0]);
-    let (middle, stop) = whole
+    let full_text = text(&free[0]);
+    let (middle, stop) = full_text
         .char_indices()
         .map(|(at, letter)| (at, letter.to_string()))
-        .find(|(at, _)| *at >= whole.len() / 2)
+        .find(|(at, _)| *at >= full_text.len() / 2)
         .unwrap();
-    let first = whole.find(&stop).unwrap();
+    let first = full_text.find(&stop).unwrap();
     let options_with = GenerationOptions {
         stop_strings: vec![stop],
         ..options.clone()
     };
-    let cut = &completed(&model, &[], &prompts, &options_with)[0];
+    let cut = &complete_all(&model, &[], &prompts, &options_with)[0];
     assert_eq!(cut.finish, FinishReason::Stop);
-    assert!(text(cut).len() <= whole.len() && first <= middle);
+    assert!(text(cut).len() <= full_text.len() && first <= middle);
     let stops = StopStrings {
         tokenizer: &model.0.tokenizer,
         strings: &options_with.stop_strings,
     };
-    assert_eq!(stops.text(cut).unwrap(), whole[..first]);
+    assert_eq!(stops.text(cut, Specials::Skip).unwrap(), full_text[..first]);
 
     let late = GenerationOptions {
         max_time: Some(Duration::ZERO),
         ..options
     };
-    for generation in completed(&model, &[], &prompts, &late) {
+    for generation in complete_all(&model, &[], &prompts, &late) {
         assert_eq!(generation.ids.len(), 1);
         assert_eq!(generation.finish, FinishReason::Time);
     }
 }
 
 #[test]
-fn random_weights_write_valid_json_where_they_are_held_to_a_schema() {
+fn random_weights_write_valid_json_under_a_schema() {
     let model = tiny_chat_model();
     let base = &model.0;
     let vocabulary =
         Vocabulary::new(&base.tokenizer, base.config.vocab_size, &base.stop_ids).unwrap();
-    // All of it is bounded, so that even random weights come to an end.
+    // All of it is bounded, so that even random weights finish.
     let schema = json!({
         "type": "object",
         "properties": {
@@ -234,11 +242,11 @@ fn random_weights_write_valid_json_where_they_are_held_to_a_schema() {
     let grammar = Grammar::json_schema(&vocabulary, &schema, &GrammarOptions::default()).unwrap();
     let validator: Validator = jsonschema::validator_for(&schema).unwrap();
     let prompts = prompts(10, 200);
-    // Every third row is free.
+    // Every third row is unconstrained.
     let constraints: Vec<Option<Constraint>> = (0..10)
         .map(|i| (i % 3 != 0).then(|| grammar.constraint()))
         .collect();
-    let at = |temperature, batch_size| GenerationOptions {
+    let options_at = |temperature, batch_size| GenerationOptions {
         sampling: Sampling {
             temperature,
             top_k: None,
@@ -248,8 +256,12 @@ fn random_weights_write_valid_json_where_they_are_held_to_a_schema() {
     };
     let mut texts = std::collections::BTreeSet::new();
     for temperature in [0.0, 1.0, 3.0] {
-        let found = completed(&model, &constraints, &prompts, &at(temperature, 4));
-        for (generation, _) in found.iter().zip(&constraints).filter(|(_, c)| c.is_some()) {
+        let generations = complete_all(&model, &constraints, &prompts, &options_at(temperature, 4));
+        for (generation, _) in generations
+            .iter()
+            .zip(&constraints)
+            .filter(|(_, c)| c.is_some())
+        {
             let text = base
                 .tokenizer
                 .decode(&generation.ids, Specials::Skip)
@@ -260,8 +272,8 @@ fn random_weights_write_valid_json_where_they_are_held_to_a_schema() {
             assert!(validator.is_valid(&value), "{text}");
             texts.insert(text);
         }
-        let alone = completed(&model, &constraints, &prompts, &at(temperature, 1));
-        assert_eq!(found, alone);
+        let alone = complete_all(&model, &constraints, &prompts, &options_at(temperature, 1));
+        assert_eq!(generations, alone);
     }
     assert!(texts.len() > 5, "{texts:?}");
 }
@@ -269,7 +281,7 @@ fn random_weights_write_valid_json_where_they_are_held_to_a_schema() {
 const CONSTRAINED: &str = "eval config.toml --checkpoint base --set eval.constrained=true";
 
 #[test]
-fn eval_names_the_schemas_that_it_cannot_enforce_and_holds_the_others() {
+fn eval_names_unenforceable_schemas_and_enforces_the_others() {
     let workplace = Workplace::new();
     let mut rows: Vec<Value> = workplace
         .read("dev.jsonl")
@@ -294,7 +306,7 @@ fn eval_names_the_schemas_that_it_cannot_enforce_and_holds_the_others() {
 }
 
 #[test]
-fn an_interrupted_evaluation_by_a_server_goes_on_where_it_was() {
+fn an_interrupted_server_evaluation_resumes() {
     let workplace = Workplace::new();
     let is_well = Arc::new(AtomicBool::new(false));
     let server = {
@@ -337,13 +349,13 @@ fn an_interrupted_evaluation_by_a_server_goes_on_where_it_was() {
         assert_eq!(
             messages.last().unwrap()["role"],
             "user",
-            "the gold stays here"
+            "the expected answer must not be sent"
         );
     }
 }
 
 #[test]
-fn an_answer_of_a_server_without_a_text_counts_as_empty_and_is_kept_over_a_resume() {
+fn a_server_reply_without_text_counts_as_empty_also_after_a_resume() {
     let workplace = Workplace::new();
     let is_well = Arc::new(AtomicBool::new(false));
     let answer = |content: Value, finish_reason: &str, n_tokens: usize| {
@@ -375,15 +387,15 @@ fn an_answer_of_a_server_without_a_text_counts_as_empty_and_is_kept_over_a_resum
     let done = workplace.run(command.split(' '));
     assert!(
         done.stderr
-            .contains("1 of 3 texts were cut at the limit of tokens"),
+            .contains("1 of 3 replies were cut off at the token limit"),
         "{}",
         done.stderr
     );
-    let counted = "1 of 3 answers of the server have no text and count as empty, by finish_reason \
-                   and what they have instead: 1 length, reasoning";
-    assert!(done.stderr.contains(counted), "{}", done.stderr);
+    let expected = "1 of 3 server answers have no text and are scored as empty; by finish_reason \
+                   and content: 1 length, reasoning";
+    assert!(done.stderr.contains(expected), "{}", done.stderr);
     done.success();
-    let kept: Vec<Value> = workplace
+    let predictions: Vec<Value> = workplace
         .read("out/predictions.jsonl")
         .lines()
         .map(|line| {
@@ -394,14 +406,14 @@ fn an_answer_of_a_server_without_a_text_counts_as_empty_and_is_kept_over_a_resum
         })
         .collect();
     assert_eq!(
-        kept,
+        predictions,
         [
             json!(["", "length", 12, "reasoning"]),
             json!(["{\"a\": 1}", "stop", 6, null]),
             json!(["{\"a\": 1}", "stop", 6, null]),
         ]
     );
-    // Saved predictions are scored as they are.
+    // Saved predictions are scored unchanged.
     workplace
         .run([
             "eval",
@@ -415,7 +427,7 @@ fn an_answer_of_a_server_without_a_text_counts_as_empty_and_is_kept_over_a_resum
 }
 
 #[test]
-fn a_server_is_asked_to_sample_as_the_config_says() {
+fn requests_have_the_sampling_settings_of_the_config() {
     let workplace = Workplace::new();
     let server = TestServer::start(|_, _| chat("{}"));
     let greedy = format!(
@@ -424,7 +436,7 @@ fn a_server_is_asked_to_sample_as_the_config_says() {
         server.url()
     );
     let sampled = format!("{greedy} --set eval.temperature=0.7 --set eval.top_p=0.9");
-    let news = "eval.top_k = 40 is sent as the field \"top_k\"";
+    let news = "eval.top_k = 40 is sent as \"top_k\"";
     for (command, is_sampled) in [(greedy, false), (sampled, true)] {
         let n_before = server.received().len();
         let answer = workplace.run(command.split(' '));
@@ -450,7 +462,7 @@ fn a_server_is_asked_to_sample_as_the_config_says() {
 }
 
 #[test]
-fn texts_of_an_evaluation_with_other_settings_are_not_taken_over() {
+fn completions_of_an_evaluation_with_other_settings_are_not_reused() {
     let workplace = Workplace::new();
     std::fs::create_dir(workplace.path("out")).unwrap();
     workplace.write("out/texts.partial.jsonl", "{\"evaluation\": \"other\"}\n");

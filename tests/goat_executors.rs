@@ -1,4 +1,4 @@
-//! `data goat` over an API of orders, whose calls a server or a recording answers.
+//! `data goat` with an orders API whose calls a server or a recording answers.
 
 use serde_json::{Value, json};
 
@@ -46,30 +46,30 @@ fn first_order() -> Value {
     json!({"customer": {"name": "Ada", "city": "Aldmouth"}, "items": [{"sku": "lamp", "count": 2}]})
 }
 
-/// What a model may say to a prompt about these two APIs.
-fn said(prompt: &str) -> Value {
+/// A model's possible reply to a prompt about these two APIs.
+fn model_reply(prompt: &str) -> Value {
     let is_about = |part: &str| prompt.contains(part);
-    let begins = |with: &str| prompt.starts_with(with);
+    let starts_with = |prefix: &str| prompt.starts_with(prefix);
     let first = prompt.split("<second_api>").next().unwrap_or_default();
-    if begins("Say in plain words") && is_about("State of an order.") {
+    if starts_with("Say in plain words") && is_about("State of an order.") {
         json!({"input_params": {"order_id": "the number of an order"}, "output": "its state"})
-    } else if begins("Say in plain words") {
+    } else if starts_with("Say in plain words") {
         json!({"input_params": {"customer": "who orders", "items": "what is ordered"},
             "output": "the number of the order"})
-    } else if begins("Decide whether what one API") {
+    } else if starts_with("Decide whether what one API") {
         let holds = first.contains(ORDER);
         json!({"reason": "The number stands at order_id.", "connectable": holds})
-    } else if begins("Two APIs were called") {
+    } else if starts_with("Two APIs were called") {
         json!({"reason": "It is the same number.", "connectable": true})
-    } else if begins("Write the arguments of a call of this API") {
+    } else if starts_with("Write the arguments of a call of this API") {
         first_order()
-    } else if begins("Write the arguments of a call that") || begins("Take arguments") {
+    } else if starts_with("Write the arguments of a call that") || starts_with("Take arguments") {
         json!({"order_id": 12})
-    } else if begins("Write the request that this call") && is_about("State of an order.") {
+    } else if starts_with("Write the request that this call") && is_about("State of an order.") {
         json!({"thought": "", "instruction": "Get the state of the new order."})
-    } else if begins("Write the request that this call") {
+    } else if starts_with("Write the request that this call") {
         json!({"thought": "", "instruction": "Order two lamps for Ada in Aldmouth."})
-    } else if begins("Steps of a task") {
+    } else if starts_with("Steps of a task") {
         json!({"thought": "", "query": "Order two lamps for Ada in Aldmouth; how far is it?"})
     } else {
         json!({"thought": "", "final_answer": "The order is packed."})
@@ -79,8 +79,50 @@ fn said(prompt: &str) -> Value {
 fn generator() -> TestServer {
     TestServer::start(|request, _| {
         let request: Value = serde_json::from_str(&request.body).unwrap();
-        chat(&said(request["messages"][0]["content"].as_str().unwrap()).to_string())
+        chat(&model_reply(request["messages"][0]["content"].as_str().unwrap()).to_string())
     })
+}
+
+#[test]
+fn calls_that_may_change_data_are_listed_and_not_sent() {
+    let (workplace, model_server) = (workplace(), generator());
+    let shop = TestServer::start(|_, _| Response::json(200, &json!({"order_id": 12})));
+    let run = |output: &str, more: &[&str]| {
+        let encoder = model("all-minilm-l6-v2");
+        let line = format!(
+            "data goat documents.jsonl --output {output} --rows 5 --threshold 0.0 --retriever {} \
+             --endpoint {}/v1 --endpoint-model m --executor kind=http \
+             --executor specification=shop.json --executor base_url={}",
+            encoder.display(),
+            model_server.url(),
+            shop.url()
+        );
+        let mut command = tooltune();
+        command
+            .current_dir(workplace.folder())
+            .args(line.split_whitespace())
+            .args(more);
+        crate::workplace::CommandOutput::from_command(&mut command)
+    };
+    let host = shop.url().trim_start_matches("http://").to_owned();
+    let plan = run("plan", &["--dry-run"]).success();
+    for (request, calls) in [(ORDER, "none, not allowed"), (STATUS, "at most")] {
+        let line = plan.lines().find(|line| line.contains(request));
+        let line = line.unwrap_or_else(|| panic!("{request}: {plan}"));
+        assert!(line.contains(&host) && line.contains(calls), "{line}");
+    }
+    assert!(plan.contains("1 of 2 APIs would not be called"), "{plan}");
+    let plan = run("plan", &["--dry-run", "--allow-method", "post"]).success();
+    assert!(!plan.contains("not allowed"), "{plan}");
+    assert!(shop.received().is_empty() && model_server.received().is_empty());
+
+    let done = run("careful", &[]);
+    let expected = "1 of 2 APIs are not called: POST /orders";
+    assert!(done.stderr.contains(expected), "{}", done.stderr);
+    assert!(shop.received().is_empty() && !model_server.received().is_empty());
+    let other = run("other", &["--allow-tool", "x"]);
+    let expected = "--allow-tool is for an executor of the kind mcp";
+    assert!(other.stderr.contains(expected), "{}", other.stderr);
 }
 
 #[test]
@@ -99,7 +141,7 @@ fn nested_calls_reach_a_server_and_a_recording_gives_the_same_rows() {
         "recorded.jsonl",
         recorded.map(|row| row.to_string()).join("\n"),
     );
-    let made = |output: &str, executor: &[String]| {
+    let run_pipeline = |output: &str, executor: &[String]| {
         let encoder = model("all-minilm-l6-v2");
         let line = format!(
             "data goat documents.jsonl --output {output} --rows 5 --threshold 0.0 --retriever {} \
@@ -114,7 +156,10 @@ fn nested_calls_reach_a_server_and_a_recording_gives_the_same_rows() {
         for setting in executor {
             command.args(["--executor", setting]);
         }
-        let done = crate::workplace::Answer::of(&mut command).success();
+        if executor[0] == "kind=http" {
+            command.args(["--allow-method", "POST"]);
+        }
+        let done = crate::workplace::CommandOutput::from_command(&mut command).success();
         assert!(done.contains("| execute "), "{done}");
         workplace.read(&format!("{output}/train.jsonl"))
     };
@@ -124,8 +169,8 @@ fn nested_calls_reach_a_server_and_a_recording_gives_the_same_rows() {
         format!("base_url={}", shop.url()),
     ];
     let by_recording = ["kind=replay", "recorded=recorded.jsonl"].map(str::to_owned);
-    let rows = made("by_server", &by_server);
-    assert_eq!(made("by_recording", &by_recording), rows);
+    let rows = run_pipeline("by_server", &by_server);
+    assert_eq!(run_pipeline("by_recording", &by_recording), rows);
 
     let row = &lines(&rows)[0];
     assert_eq!(row["calls"][0]["name"], ORDER);
@@ -141,7 +186,7 @@ fn nested_calls_reach_a_server_and_a_recording_gives_the_same_rows() {
     let received = shop.received();
     let body: Value = serde_json::from_str(&received[0].body).unwrap();
     assert_eq!((body, received.len()), (first_order(), 2));
-    // The model was shown what the body is made of.
+    // The model was shown the structure of the body.
     let prompts = model_server.received();
     assert!(prompts.iter().any(|request| {
         request

@@ -1,4 +1,4 @@
-//! `data goat` of the program, asked of a server that answers by rule about the invented world.
+//! `data goat` with a server that answers by rules about the invented world.
 
 use std::collections::BTreeSet;
 
@@ -9,25 +9,25 @@ use crate::pipelines::{files, run};
 use crate::suites::lines;
 use crate::support::model;
 use crate::support::server::{Response, TestServer, chat};
-use crate::workplace::{Answer, tooltune};
+use crate::workplace::{CommandOutput, tooltune};
 
 #[path = "../data/pipelines/src/goat/tests/oracle.rs"]
 mod oracle;
 
-/// Tools enough that one can be held out.
+/// Enough tools that one can be held out.
 const TOOLS: [&str; 4] = ["RoomKey", "TownDesk", "SkyLedger", "FerryLine"];
 
-/// What an oracle says to a prompt.
+/// The oracle's reply to a prompt.
 pub(crate) fn oracle_says() -> impl Fn(&str, u64) -> Value {
     let oracle = oracle::Oracle::new();
-    move |text, seed| oracle.says(text, seed)
+    move |text, seed| oracle.reply_for(text, seed)
 }
 
 /// A folder with the documents of these tools.
 pub(crate) fn folder() -> TempDir {
     let dir = TempDir::new().unwrap();
     let all = "data synth goat --rows 1 --output row.jsonl --documents all.jsonl";
-    Answer::of(tooltune().current_dir(dir.path()).args(all.split(' '))).success();
+    CommandOutput::from_command(tooltune().current_dir(dir.path()).args(all.split(' '))).success();
     let all = std::fs::read_to_string(dir.path().join("all.jsonl")).unwrap();
     let ours: Vec<&str> = all
         .lines()
@@ -42,22 +42,22 @@ pub(crate) fn folder() -> TempDir {
 
 fn server() -> TestServer {
     let oracle = oracle::Oracle::new();
-    TestServer::start(move |request, _| answered(&oracle, &request.body))
+    TestServer::start(move |request, _| oracle_response(&oracle, &request.body))
 }
 
-fn answered(oracle: &oracle::Oracle, body: &str) -> Response {
+fn oracle_response(oracle: &oracle::Oracle, body: &str) -> Response {
     let request: Value = serde_json::from_str(body).unwrap();
     let text = request["messages"][0]["content"].as_str().unwrap();
     let seed = request["seed"].as_u64().unwrap_or_default();
-    chat(&oracle.says(text, seed).to_string())
+    chat(&oracle.reply_for(text, seed).to_string())
 }
 
-pub(crate) fn command(server: &TestServer, output: &str, rest: &str) -> Vec<String> {
+pub(crate) fn command(server: &TestServer, output: &str, options: &str) -> Vec<String> {
     let encoder = model("all-minilm-l6-v2");
     let usual = [("--rows", "20"), ("--threshold", "0.4")];
-    let is_again = rest.contains("--seen-from");
+    let is_again = options.contains("--seen-from");
     let is_left = |(option, _): &&(&str, &str)| {
-        !(rest.contains(option) || is_again && *option == "--threshold")
+        !(options.contains(option) || is_again && *option == "--threshold")
     };
     let usual: Vec<String> = usual
         .iter()
@@ -66,7 +66,7 @@ pub(crate) fn command(server: &TestServer, output: &str, rest: &str) -> Vec<Stri
         .collect();
     let line = format!(
         "data goat documents.jsonl --output {output} {} --retriever {} --endpoint {}/v1 \
-         --endpoint-model m --concurrency 4 {rest}",
+         --endpoint-model m --concurrency 4 {options}",
         usual.join(" "),
         encoder.display(),
         server.url()
@@ -81,7 +81,7 @@ fn documents_become_splits_pairs_statistics_and_a_graph() {
     for part in [
         "| parse ",
         "| at most 450 |",
-        "calls of APIs",
+        "API calls",
         "at most 300 |",
         "Nothing was sent",
     ] {
@@ -97,13 +97,13 @@ fn documents_become_splits_pairs_statistics_and_a_graph() {
     for part in [
         "graph dropped",
         "filter dropped",
-        "execute calls of APIs:",
+        "execute API calls:",
         "trajectories in out/trajectories.jsonl",
         "APIs called",
         "sub-graphs of size 2",
         "pairs in pairs.jsonl",
-        "test_unseen alone calls",
-        "the graph of the APIs in out/graph.html",
+        "only test_unseen calls",
+        "API graph in out/graph.html",
     ] {
         assert!(done.contains(part), "{part}: {done}");
     }
@@ -145,7 +145,7 @@ fn documents_become_splits_pairs_statistics_and_a_graph() {
         executed.len()
     );
 
-    // The verbs that exist read all of it.
+    // Existing commands read all of the output.
     let check = |line: &str| {
         let arguments: Vec<String> = line.split(' ').map(str::to_owned).collect();
         run(&dir, &arguments).success()
@@ -174,7 +174,7 @@ fn documents_become_splits_pairs_statistics_and_a_graph() {
 }
 
 #[test]
-fn executors_are_chosen_by_their_keys_and_what_is_wrong_is_said_before_anything_is_sent() {
+fn executors_are_chosen_by_their_keys_and_errors_precede_requests() {
     let (dir, server) = (folder(), server());
     let one: String = std::fs::read_to_string(dir.path().join("documents.jsonl"))
         .unwrap()
@@ -192,10 +192,10 @@ fn executors_are_chosen_by_their_keys_and_what_is_wrong_is_said_before_anything_
     std::fs::write(dir.path().join("responses.jsonl"), one).unwrap();
     let canned = "--executor kind=canned --executor responses=responses.jsonl --rows 3";
     let done = run(&dir, &command(&server, "canned", canned)).success();
-    assert!(done.contains("execute calls of APIs:"), "{done}");
+    assert!(done.contains("execute API calls:"), "{done}");
     let n_requests = server.received().len();
-    for (rest, expected) in [
-        ("--threshold nan", "--threshold NaN: give a cosine"),
+    for (options, expected) in [
+        ("--threshold nan", "--threshold NaN: set it to a cosine"),
         ("--min-calls 5", "--min-calls 5 and --max-calls 4"),
         ("--min-calls 0", "at least 1"),
         ("--max-edges 0", "--max-edges 0"),
@@ -207,21 +207,21 @@ fn executors_are_chosen_by_their_keys_and_what_is_wrong_is_said_before_anything_
             "--executor kind=replay --executor recorded=none.jsonl",
             "none.jsonl",
         ),
-        ("--unseen-share 0.9 --seen-share 0.9", "at most 1 together"),
+        ("--unseen-share 0.9 --seen-share 0.9", "their sum at most 1"),
         (
             "--stage call",
             "the stages are parse, graph, filter, execute",
         ),
     ] {
-        let refused = run(&dir, &command(&server, "refused", rest));
+        let refused = run(&dir, &command(&server, "refused", options));
         assert!(
             matches!(refused.status, Some(1..=3)),
-            "{rest}: {}",
+            "{options}: {}",
             refused.stderr
         );
         assert!(
             refused.stderr.contains(expected),
-            "{rest}: {}",
+            "{options}: {}",
             refused.stderr
         );
     }
@@ -231,9 +231,9 @@ fn executors_are_chosen_by_their_keys_and_what_is_wrong_is_said_before_anything_
     assert_eq!(server.received().len(), n_requests);
 }
 
-/// The labels of edges that the server knows to hold, as a file of settled edges.
-fn settled(dir: &TempDir) {
-    let edges = "data synth goat --rows 1 --output row.jsonl --edges edges.jsonl";
+/// The labels of the true edges that the server knows, as a file of settled edges.
+fn write_true_edges(dir: &TempDir) {
+    let edges = "data synth goat --rows 1 --output again.row.jsonl --edges edges.jsonl";
     run(dir, &words(edges)).success();
     let ours = |line: &&str| {
         let edge: Value = serde_json::from_str(line).unwrap();
@@ -254,18 +254,18 @@ fn words(line: &str) -> Vec<String> {
 #[test]
 fn edges_are_measured_and_rows_become_a_benchmark_that_people_review() {
     let (dir, server) = (folder(), server());
-    settled(&dir);
-    let rest = "--global-functions --hold-out RoomKey --true-edges edges.jsonl";
-    let done = run(&dir, &command(&server, "out", rest)).success();
+    write_true_edges(&dir);
+    let options = "--global-functions --hold-out RoomKey --true-edges edges.jsonl";
+    let done = run(&dir, &command(&server, "out", options)).success();
     for part in [
         "| edges   | kept | settled | right | precision | recall |",
         "| execute |",
-        "test_unseen alone calls RoomKey",
+        "only test_unseen calls RoomKey",
     ] {
         assert!(done.contains(part), "{part}: {done}");
     }
-    let made = files(&dir, "out");
-    let scores: Value = serde_json::from_str(&made["edge_scores.json"]).unwrap();
+    let outputs = files(&dir, "out");
+    let scores: Value = serde_json::from_str(&outputs["edge_scores.json"]).unwrap();
     let precision: Vec<f64> = (0..4)
         .map(|stage| scores[stage]["precision"].as_f64().unwrap())
         .collect();
@@ -273,16 +273,16 @@ fn edges_are_measured_and_rows_become_a_benchmark_that_people_review() {
     assert!(precision[3] > 0.7, "{scores}");
     let documents = std::fs::read_to_string(dir.path().join("documents.jsonl")).unwrap();
     let n_documents = documents.lines().count();
-    assert_eq!(made["documents.jsonl"].lines().count(), n_documents + 2);
+    assert_eq!(outputs["documents.jsonl"].lines().count(), n_documents + 2);
 
-    let seen = "--global-functions --seen-from out --rows 8 --seed 5";
-    let done = run(&dir, &command(&server, "seen", seen)).success();
+    let seen_options = "--global-functions --seen-from out --rows 8 --seed 5";
+    let done = run(&dir, &command(&server, "seen", seen_options)).success();
     assert!(
         done.contains("in test_seen.jsonl") && !done.contains("in train.jsonl"),
         "{done}"
     );
     let rows = files(&dir, "seen")["test_seen.jsonl"].clone();
-    let learned = lines(&made["train.jsonl"]);
+    let learned = lines(&outputs["train.jsonl"]);
     for row in lines(&rows) {
         let earlier = learned.iter().find(|earlier| earlier["id"] == row["id"]);
         let earlier = earlier.unwrap();
@@ -294,11 +294,7 @@ fn edges_are_measured_and_rows_become_a_benchmark_that_people_review() {
     run(&dir, &words(file)).success();
     let again = run(&dir, &words(file));
     assert_eq!(again.status, Some(2), "{}", again.stderr);
-    assert!(
-        again.stderr.contains("is there already"),
-        "{}",
-        again.stderr
-    );
+    assert!(again.stderr.contains("already exists"), "{}", again.stderr);
     let mut review = lines(&std::fs::read_to_string(dir.path().join("review.jsonl")).unwrap());
     assert!(review.len() > 2);
     for line in &mut review {
@@ -314,32 +310,32 @@ fn edges_are_measured_and_rows_become_a_benchmark_that_people_review() {
                  --review review.jsonl --output bench.jsonl";
     let done = run(&dir, &words(apply)).success();
     assert!(
-        done.contains("1 edited, 1 rejected, 0 without a verdict"),
+        done.contains("1 edited, 1 rejected, 0 dropped without a verdict"),
         "{done}"
     );
     assert!(done.contains("rejected 1: not natural"), "{done}");
     let bench = lines(&std::fs::read_to_string(dir.path().join("bench.jsonl")).unwrap());
     assert_eq!(bench.len(), review.len() - 1);
     assert_eq!(bench[0]["query"], "What else?");
-    // Both are what a suite reads.
+    // A suite reads both.
     let stats = "data stats bench.jsonl --documents out/documents.jsonl";
     run(&dir, &words(stats)).success();
 
     assert!(
-        made["trajectories.jsonl"].contains("\"name\":\"global/compare\""),
+        outputs["trajectories.jsonl"].contains("\"name\":\"global/compare\""),
         "no row compares"
     );
-    for (rest, expected) in [
+    for (options, expected) in [
         ("--hold-out RoomKye", "the tools are FerryLine"),
         ("--seen-from out --max-edges 3", "cannot be used with"),
-        ("--seen-from none", "no run of `data goat`"),
+        ("--seen-from none", "not a completed run of `data goat`"),
         ("--true-edges documents.jsonl", "unknown field"),
     ] {
-        let refused = run(&dir, &command(&server, "refused", rest));
-        assert_eq!(refused.status, Some(2), "{rest}: {}", refused.stderr);
+        let refused = run(&dir, &command(&server, "refused", options));
+        assert_eq!(refused.status, Some(2), "{options}: {}", refused.stderr);
         assert!(
             refused.stderr.contains(expected),
-            "{rest}: {}",
+            "{options}: {}",
             refused.stderr
         );
     }

@@ -1,4 +1,4 @@
-//! Documents of APIs to a graph, its sub-graphs and tasks, and trajectories to pairs.
+//! API documents to a graph, its sub-graphs and tasks, and trajectories to pairs.
 
 use serde_json::json;
 
@@ -18,7 +18,7 @@ fn documents_become_tasks_and_trajectories_pairs() {
         let more = [&graph[..], &["--retriever", encoder], more].concat();
         workplace.run(more)
     };
-    let said = graph(&[
+    let result = graph(&[
         "--threshold",
         "0.5",
         "--edges",
@@ -26,8 +26,8 @@ fn documents_become_tasks_and_trajectories_pairs() {
         "--output",
         "a.jsonl",
     ]);
-    let said = said.success();
-    assert!(said.contains("63 documents"), "{said}");
+    let output = result.success();
+    assert!(output.contains("63 documents"), "{output}");
     let tasks = lines(&workplace.read("a.jsonl"));
     assert!(tasks.len() > 10, "{}", tasks.len());
     for task in &tasks {
@@ -41,7 +41,7 @@ fn documents_become_tasks_and_trajectories_pairs() {
     assert_eq!(
         from_file,
         workplace.read("a.jsonl"),
-        "edges survive their file"
+        "edges are equal after a round trip through the file"
     );
     let stricter = graph(&["--threshold", "0.7"]).success();
     assert!(
@@ -94,7 +94,7 @@ fn every_sub_graph_is_listed_even_without_an_order_of_calls() {
     let workplace = Workplace::new();
     let folder = fixture("subgraphs");
     let file = |name: &str| folder.join(name).display().to_string();
-    let said = workplace.run([
+    let output = workplace.run([
         "data",
         "graph",
         &file("documents.jsonl"),
@@ -105,7 +105,7 @@ fn every_sub_graph_is_listed_even_without_an_order_of_calls() {
         "--output",
         "tasks.jsonl",
     ]);
-    let said = said.success();
+    let output = output.success();
     let listed = workplace.read("subgraphs.jsonl");
     let expected = std::fs::read_to_string(folder.join("subgraphs.jsonl")).unwrap();
     assert_eq!(listed, expected);
@@ -114,11 +114,11 @@ fn every_sub_graph_is_listed_even_without_an_order_of_calls() {
         workplace.read("tasks.jsonl").lines().count(),
     );
     assert!(n_tasks < n_listed, "the graph has cycles: {n_tasks}");
-    let counted = format!(
-        "{n_listed} sub-graphs, of which {} have no order of calls",
+    let expected = format!(
+        "{n_listed} sub-graphs ({} of them without an order of calls)",
         n_listed - n_tasks
     );
-    assert!(said.contains(&counted), "{said}");
+    assert!(output.contains(&expected), "{output}");
 }
 
 #[test]
@@ -134,19 +134,29 @@ fn request_bodies_of_a_specification_are_left_out_on_request() {
             "requestBody": body, "responses": {"200": {"description": "A list."}}}}},
     });
     workplace.write("lists.json", specification.to_string());
-    for (more, expected) in [
-        ("", ["user", "name"].as_slice()),
-        (" --no-bodies", &["user"]),
+    for (file, expected) in [
+        ("documents", ["user", "name"].as_slice()),
+        ("path --no-bodies", &["user"]),
     ] {
-        let import = format!("data import openapi lists.json --output documents.jsonl{more}");
-        workplace.run(import.split(' ')).success();
-        let documents = lines(&workplace.read("documents.jsonl"));
+        let (name, option) = file.split_once(' ').unwrap_or((file, ""));
+        let output = format!("{name}.jsonl");
+        let import = [
+            "data",
+            "import",
+            "openapi",
+            "lists.json",
+            "--output",
+            &output,
+        ];
+        let option = Some(option).filter(|option| !option.is_empty());
+        workplace.run(import.into_iter().chain(option)).success();
+        let documents = lines(&workplace.read(&output));
         let parameters = documents[0]["required_parameters"].as_array().unwrap();
         let names: Vec<&str> = parameters
             .iter()
             .map(|parameter| parameter["name"].as_str().unwrap())
             .collect();
-        assert_eq!(names, expected, "{more}");
+        assert_eq!(names, expected, "{file}");
     }
     let import = "data import stabletoolbench documents.jsonl --no-bodies --output again.jsonl";
     let refused = workplace.run(import.split(' '));
@@ -154,6 +164,6 @@ fn request_bodies_of_a_specification_are_left_out_on_request() {
     assert!(
         refused
             .stderr
-            .contains("--no-bodies is for the layout openapi")
+            .contains("--no-bodies only applies to the layout openapi")
     );
 }

@@ -1,32 +1,37 @@
-//! What README and guide show can be done: commands parse, configs load, rows are read, links lead
-//! somewhere.
+//! Examples in README and guide: commands parse, configs load, rows are read, and links resolve.
 
 use tooltune::cli::Cli;
 use tooltune::config::{LoadedConfig, Source};
+use tooltune_apis::read_trajectories;
 use tooltune_checkpoints::families::{BERT, FAMILIES};
 use tooltune_rows::text::{RecognisedFormat, read_rows, recognise_file};
-use tooltune_rows::tools::read_trajectories;
 
 use crate::support::{root, words};
 
-const PAGES: [&str; 19] = [
+const PAGES: &[&str] = &[
     "README.md",
     "ARCHITECTURE.md",
     "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "docs/README.md",
     "docs/commands.md",
     "docs/config.md",
     "docs/constrained.md",
     "docs/data.md",
+    "docs/evaluate.md",
     "docs/from-elsewhere.md",
     "docs/gpu.md",
+    "docs/install.md",
     "docs/limits.md",
     "docs/metrics.md",
     "docs/models.md",
+    "docs/pipelines.md",
     "docs/prompts.md",
     "docs/retriever.md",
     "docs/runs.md",
     "docs/sandbox.md",
     "docs/serving.md",
+    "docs/supervision.md",
     "docs/tutorial.md",
     "docs/verification.md",
 ];
@@ -35,10 +40,11 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// Line and text of every fenced block in a language. A block ends with a fence as long as its first.
+/// Line and text of every fenced block in a language. A block ends with a fence as long as its
+/// opening fence.
 fn blocks(page: &str, language: &str) -> Vec<(usize, String)> {
     let text = read(page);
-    let mut found = Vec::new();
+    let mut blocks = Vec::new();
     let mut open: Option<(usize, String, String)> = None;
     for (i, line) in text.lines().enumerate() {
         match &mut open {
@@ -49,14 +55,14 @@ fn blocks(page: &str, language: &str) -> Vec<(usize, String)> {
             Some((_, begin, _)) if line == begin.trim_end_matches(|c| c != '`') => {
                 let (first, begin, block) = open.take().expect("a block");
                 if begin.trim_start_matches('`') == language {
-                    found.push((first, block));
+                    blocks.push((first, block));
                 }
             }
             Some((_, _, block)) => *block += &format!("{line}\n"),
         }
     }
-    assert!(open.is_none(), "{page}: a block has no end");
-    found
+    assert!(open.is_none(), "{page}: a code block is not closed");
+    blocks
 }
 
 #[test]
@@ -65,29 +71,33 @@ fn the_page_of_models_lists_every_family() {
     for family in FAMILIES {
         let model_type = family.model_type;
         let row = format!("| `{model_type}` | `{}` | ", family.gguf.architecture);
-        assert!(page.contains(&row), "docs/models.md lacks the row {row}");
+        assert!(
+            page.contains(&row),
+            "docs/models.md lacks the row {row}: run scripts/docs --families"
+        );
     }
     assert!(page.contains(&format!("`{}`", BERT.model_type)));
 }
 
 #[test]
-fn every_command_of_the_guide_is_one() {
+fn every_command_in_the_guide_exists() {
     let mut n_commands = 0;
     for page in PAGES {
         for (first, block) in blocks(page, "sh") {
+            let block = block.replace("\\\n", " ");
             for (i, line) in block.lines().enumerate() {
                 let command = line.split(" #").next().unwrap_or_default().trim();
-                let place = format!("{page}:{}: {command}", first + i);
+                let location = format!("{page}:{}: {command}", first + i);
                 let words = words(command);
                 match words.first().map(String::as_str) {
-                    // Programs of others, which fetch what is public.
+                    // External programs that download public files.
                     Some("git" | "hf" | "ollama") => {}
                     Some("tooltune") => {
-                        let parsed = Cli::of(words.iter().map(std::ffi::OsString::from));
-                        assert!(parsed.is_ok(), "{place}: {}", parsed.unwrap_err());
+                        let parsed = Cli::from_words(words.iter().map(std::ffi::OsString::from));
+                        assert!(parsed.is_ok(), "{location}: {}", parsed.unwrap_err());
                         n_commands += 1;
                     }
-                    Some(script) => assert!(root().join(script).is_file(), "{place}"),
+                    Some(script) => assert!(root().join(script).is_file(), "{location}"),
                     None => {}
                 }
             }
@@ -96,27 +106,27 @@ fn every_command_of_the_guide_is_one() {
     assert!(n_commands >= 9, "only {n_commands} commands found");
 }
 
-/// Commands in running text stand in backticks, some of them cut short.
+/// Commands in running text are in backticks, sometimes shortened.
 #[test]
 fn every_verb_and_option_in_the_text_exists() {
     let help = all_help();
     let quoted = regex::Regex::new(r"`(tooltune [^`]*)`").unwrap();
     for page in PAGES {
         let text = read(page);
-        for found in quoted.captures_iter(&text) {
-            for word in found[1].split_whitespace().skip(1) {
+        for captures in quoted.captures_iter(&text) {
+            for word in captures[1].split_whitespace().skip(1) {
                 let is_checked = word.starts_with("--") || word.chars().all(char::is_lowercase);
                 assert!(
                     !is_checked || help.contains(word),
                     "{page}: `{}`: {word}",
-                    &found[1]
+                    &captures[1]
                 );
             }
         }
     }
 }
 
-/// The long help of every verb.
+/// The long help of every subcommand.
 fn all_help() -> String {
     fn add(command: &mut clap::Command, all: &mut String) {
         *all += &command.render_long_help().to_string();
@@ -141,14 +151,14 @@ fn every_config_in_the_guide_loads() {
             match (LoadedConfig::parse(source, &[]), text.contains("[model]")) {
                 (Ok(_), _) => n_loaded += 1,
                 (Err(error), true) => panic!("{page}:{line}: {error}"),
-                // A part of a config misses the rest and nothing else.
+                // A part of a config may only lack the rest.
                 (Err(error), false) => error.to_string().lines().for_each(|line| {
                     assert!(line.contains("is missing"), "{page}: {line}");
                 }),
             }
         }
     }
-    assert!(n_loaded >= 1, "no whole config in the guide");
+    assert!(n_loaded >= 1, "the guide has no complete config");
 }
 
 #[test]
@@ -156,11 +166,11 @@ fn every_row_of_the_guide_is_read() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("row.jsonl");
     let mut formats = Vec::new();
-    for page in ["README.md", "docs/data.md"] {
+    for page in ["README.md", "docs/data.md", "docs/supervision.md"] {
         for (line, text) in blocks(page, "json") {
             std::fs::write(&path, &text).unwrap();
-            let found = recognise_file(&path);
-            let found = found.unwrap_or_else(|error| panic!("{page}:{line}: {error}"));
+            let recognised = recognise_file(&path);
+            let found = recognised.unwrap_or_else(|error| panic!("{page}:{line}: {error}"));
             match found.format {
                 RecognisedFormat::Trajectories => {
                     for trajectory in read_trajectories(&path).unwrap() {
@@ -186,16 +196,16 @@ fn every_link_of_the_guide_leads_to_a_file() {
         let folder = root().join(page);
         let folder = folder.parent().expect("a folder");
         for (i, line) in read(page).lines().enumerate() {
-            for found in link
+            for captures in link
                 .captures_iter(line)
-                .filter(|found| !found[1].contains("://"))
+                .filter(|captures| !captures[1].contains("://"))
             {
-                let target = folder.join(&found[1]);
+                let target = folder.join(&captures[1]);
                 assert!(
                     target.exists(),
                     "{page}:{}: {} leads nowhere",
                     i + 1,
-                    &found[1]
+                    &captures[1]
                 );
             }
         }
@@ -211,7 +221,7 @@ fn every_path_in_the_architecture_exists() {
     let text = read("ARCHITECTURE.md");
     let paths: Vec<&str> = path
         .captures_iter(&text)
-        .map(|found| found.get(1).unwrap().as_str())
+        .map(|captures| captures.get(1).unwrap().as_str())
         .collect();
     assert!(paths.len() > 10, "{paths:?}");
     for path in paths {
@@ -222,13 +232,25 @@ fn every_path_in_the_architecture_exists() {
     }
 }
 
-/// A budget that no page names ends somebody's run without a remedy.
+/// A budget without documentation would stop a run without a remedy.
 #[test]
-fn every_budget_stands_on_the_page_of_limits() {
+fn every_budget_is_on_the_page_of_limits() {
     let page = read("docs/limits.md");
     for file in [
-        "data/rows/src/budgets.rs",
         "checkpoints/src/budgets.rs",
+        "data/agents/src/budgets.rs",
+        "data/apis/src/budgets.rs",
+        "data/disk/src/budgets.rs",
+        "data/endpoint/src/budgets.rs",
+        "data/files/src/budgets.rs",
+        "data/grammar/src/budgets.rs",
+        "data/json/src/budgets.rs",
+        "data/pipelines/src/budgets.rs",
+        "data/rows/src/budgets.rs",
+        "data/suites/src/budgets.rs",
+        "data/synth/src/budgets.rs",
+        "data/template/src/budgets.rs",
+        "trainer/config/src/budgets.rs",
         "trainer/src/budgets.rs",
     ] {
         let text = read(file);
@@ -241,7 +263,7 @@ fn every_budget_stands_on_the_page_of_limits() {
         for name in names {
             assert!(
                 page.contains(&format!("`{name}`")),
-                "docs/limits.md does not tell of {name} in {file}"
+                "docs/limits.md does not mention {name} in {file}"
             );
         }
     }

@@ -1,15 +1,15 @@
-//! Names of the hub in the place of folders, against a server that speaks its protocol: a run by name,
-//! its commit in the lock, resuming and evaluating without the server, and an adapter that goes up.
+//! Hub names instead of folders, against a server with the Hub's protocol: a run by name, its
+//! commit in the lock, resuming and evaluating without the server, and uploading an adapter.
 
-use serde_json::Value;
-use tooltune_hub::test_hub::TestHub;
+use serde_json::{Value, json};
+use tooltune_hub::test_hub::{Fault, TestHub};
 
 use crate::support::fixture;
-use crate::workplace::{Answer, Workplace, tooltune};
+use crate::workplace::{CommandOutput, Workplace, tooltune};
 
 const MODEL: &str = "org/tiny-chat";
 
-/// A hub with the tiny chat model and the rows of a workplace, and the workplace, whose config names
+/// A Hub with the tiny chat model and a workplace's rows, and the workplace, whose config uses
 /// both.
 fn by_name() -> (TestHub, Workplace) {
     let workplace = Workplace::new();
@@ -39,7 +39,7 @@ fn by_name() -> (TestHub, Workplace) {
     (hub, workplace)
 }
 
-/// Puts a text of the config in the place of another.
+/// Replaces a string in the config.
 fn edit(workplace: &Workplace, from: &str, to: &str) {
     let config = workplace.read("config.toml");
     assert!(config.contains(from), "{config}");
@@ -47,7 +47,7 @@ fn edit(workplace: &Workplace, from: &str, to: &str) {
 }
 
 /// Runs the program with a hub at `url`, and a cache in the workplace.
-fn run(workplace: &Workplace, url: &str, arguments: &str) -> Answer {
+fn run(workplace: &Workplace, url: &str, arguments: &str) -> CommandOutput {
     let mut command = tooltune();
 
     command.current_dir(workplace.folder());
@@ -64,36 +64,39 @@ fn run(workplace: &Workplace, url: &str, arguments: &str) -> Answer {
     if arguments.contains("--push-to-hub") {
         command.env("HF_TOKEN", TOKEN);
     }
-    Answer::of(command.args(arguments.split(' ')))
+    CommandOutput::from_command(command.args(arguments.split(' ')))
 }
 
 const TOKEN: &str = "hf_test";
 
-/// Where nobody listens.
+/// An address without a server.
 const NOWHERE: &str = "http://127.0.0.1:9";
 
 #[test]
-fn a_run_by_names_keeps_their_commits_and_goes_on_without_the_hub() {
+fn a_run_with_hub_names_keeps_commits_and_resumes_offline() {
     let (hub, workplace) = by_name();
     let commit = hub.repo("models/org/tiny-chat").commit();
     let answer = run(&workplace, &hub.url(), "train config.toml");
     assert_eq!(answer.status, Some(0), "{}", answer.stderr);
-    let said = answer.stderr + &answer.stdout;
+    let stderr = answer.stderr + &answer.stdout;
     assert!(
-        said.contains(&format!("{MODEL}: fetched")) && said.contains(&commit),
-        "{said}"
+        stderr.contains(&format!("{MODEL}: fetched")) && stderr.contains(&commit),
+        "{stderr}"
     );
 
     let lock: Value = serde_json::from_str(&workplace.read("run/run.lock.json")).unwrap();
     let inputs = lock["inputs"].as_array().unwrap();
-    let of = |setting: &str| {
+    let value_of = |setting: &str| {
         let mut inputs = inputs.iter();
         inputs.find(|input| input["setting"] == setting).unwrap()["hub"].clone()
     };
-    assert_eq!(of("model.model_name_or_path")["commit"], commit.as_str());
-    assert_eq!(of("model.model_name_or_path")["name"], MODEL);
     assert_eq!(
-        of("data.train[0]")["commit"],
+        value_of("model.model_name_or_path")["commit"],
+        commit.as_str()
+    );
+    assert_eq!(value_of("model.model_name_or_path")["name"], MODEL);
+    assert_eq!(
+        value_of("data.train[0]")["commit"],
         hub.repo("datasets/org/rows").commit().as_str()
     );
     let resolved = workplace.read("run/config.resolved.toml");
@@ -102,7 +105,7 @@ fn a_run_by_names_keeps_their_commits_and_goes_on_without_the_hub() {
         "{resolved}"
     );
 
-    // The branch moves on; the run has what it began with, from the cache alone.
+    // The branch moves; the run keeps its original commit, from the cache only.
     hub.add("models/org/tiny-chat", "config.json", b"{}", false);
     for arguments in [
         "train config.toml --set train.max_steps=6",
@@ -115,7 +118,7 @@ fn a_run_by_names_keeps_their_commits_and_goes_on_without_the_hub() {
 }
 
 #[test]
-fn fetch_brings_what_plan_and_train_then_find_and_wrong_names_are_errors() {
+fn fetch_downloads_files_for_plan_and_train_and_refuses_wrong_names() {
     let (hub, workplace) = by_name();
     let rows = "hf://datasets/org/rows/data/train.jsonl";
     let answer = run(&workplace, &hub.url(), &format!("fetch {MODEL} {rows}"));
@@ -128,7 +131,7 @@ fn fetch_brings_what_plan_and_train_then_find_and_wrong_names_are_errors() {
 
     for (arguments, status, expected) in [
         ("fetch org/tiny-chaat", 1, "org/tiny-chaat"),
-        ("fetch tiny", 2, "no name of the hub"),
+        ("fetch tiny", 2, "is not a Hugging Face Hub name"),
         (
             "fetch hf://datasets/org/rows/data/tain.jsonl",
             1,
@@ -150,9 +153,9 @@ fn fetch_brings_what_plan_and_train_then_find_and_wrong_names_are_errors() {
     assert!(answer.stderr.contains("org/absent"), "{}", answer.stderr);
 }
 
-/// Rows in columns, with a weight of one file, and some of both kept back to evaluate on.
+/// Rows in columns, with a weight for one file, and some rows of both held out for evaluation.
 #[test]
-fn parquet_files_of_the_hub_are_read_with_weights_and_rows_kept_back() {
+fn hub_parquet_files_support_weights_and_held_out_rows() {
     let (hub, workplace) = by_name();
     let lines = workplace.read("train.jsonl");
     let lines: Vec<&str> = lines.split_inclusive('\n').collect();
@@ -180,19 +183,23 @@ fn parquet_files_of_the_hub_are_read_with_weights_and_rows_kept_back() {
     );
     edit(&workplace, "eval = [\"dev.jsonl\"]\n", "");
 
-    let shown = run(
+    let output = run(
         &workplace,
         &hub.url(),
         "inspect config.toml --row 3 --format json",
     )
     .success();
-    let shown: Value = serde_json::from_str(&shown).unwrap();
+    // The third row of each file, unless it is held out.
+    let inspected: Vec<Value> = output
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
     let row: Value = serde_json::from_str(lines[2]).unwrap();
-    let text = shown.to_string();
+    let text = json!(inspected).to_string();
     let input = row["input_text"].to_string();
     assert!(text.contains(input.trim_matches('"')), "{text}");
-    // From here on the cache has all of it: 24 rows, of which a quarter is kept back, more or less, as
-    // what stands in a row decides.
+    // From here on the cache has all 24 rows; about a quarter is held out, depending on the rows'
+    // contents.
     let plan = run(&workplace, NOWHERE, "plan config.toml --format json").success();
     let plan: Value = serde_json::from_str(&plan).unwrap();
     let learned = plan["examples"].as_u64().unwrap();
@@ -217,14 +224,14 @@ fn parquet_files_of_the_hub_are_read_with_weights_and_rows_kept_back() {
 }
 
 #[test]
-fn an_export_goes_up_with_its_card_and_comes_down_as_it_was() {
+fn an_export_is_pushed_with_its_card_and_fetched_unchanged() {
     let (hub, workplace) = by_name();
     run(&workplace, &hub.url(), "train config.toml").success();
     hub.take_token(TOKEN);
     let export = "export run --checkpoint last --output adapter --push-to-hub org/mine";
-    let said = run(&workplace, &hub.url(), export).success();
+    let output = run(&workplace, &hub.url(), export).success();
     let repo = hub.repo("models/org/mine");
-    assert!(said.contains(&repo.commit()), "{said}");
+    assert!(output.contains(&repo.commit()), "{output}");
     for file in [
         "README.md",
         "adapter_config.json",
@@ -237,14 +244,89 @@ fn an_export_goes_up_with_its_card_and_comes_down_as_it_was() {
     let adapter: Value =
         serde_json::from_str(&workplace.read("adapter/adapter_config.json")).unwrap();
     assert_eq!(adapter["base_model_name_or_path"], MODEL);
-    // What is written stays where the upload fails.
+    // A missing Hub is noticed before anything is written.
     let export = "export run --checkpoint last --output again --push-to-hub org/mine";
     let answer = run(&workplace, NOWHERE, export);
     assert_eq!(answer.status, Some(1), "{}", answer.stderr);
+    assert!(answer.stderr.contains("no connection"), "{}", answer.stderr);
+    assert!(!workplace.path("again").exists());
+    // The same command repeats a failed upload, without writing anything again.
+    hub.add("models/org/mine", "model.safetensors", b"merged", true);
+    hub.fail("/commit/", 1, Fault::Status(500, vec![]));
+    let answer = run(&workplace, &hub.url(), export);
+    assert_eq!(answer.status, Some(1), "{}", answer.stderr);
+    let path = workplace.path("again/adapter_config.json");
+    let modified = std::fs::metadata(&path).unwrap().modified().unwrap();
+    let answer = run(&workplace, &hub.url(), export);
+    assert_eq!(answer.status, Some(0), "{}", answer.stderr);
     assert!(
-        answer.stderr.contains("again is written"),
+        answer
+            .stderr
+            .contains("was already written, but not uploaded"),
         "{}",
         answer.stderr
     );
-    assert!(workplace.path("again/adapter_config.json").is_file());
+    assert!(
+        answer
+            .stdout
+            .contains("deletes 1 file of an earlier export: model.safetensors"),
+        "{}",
+        answer.stdout
+    );
+    assert_eq!(
+        std::fs::metadata(&path).unwrap().modified().unwrap(),
+        modified
+    );
+    // Another export is not uploaded instead, and an uploaded one is no longer pending.
+    let answer = run(&workplace, &hub.url(), export);
+    assert_eq!(answer.status, Some(1), "{}", answer.stderr);
+    assert!(answer.stderr.contains("exists"), "{}", answer.stderr);
+}
+
+#[test]
+fn an_export_is_uploaded_after_a_kill_and_not_if_its_base_was_replaced() {
+    let hub = TestHub::start();
+    hub.take_token(TOKEN);
+    let workplace = Workplace::new();
+    workplace.copy_model("base");
+    let export = "export base --to merged --output merged --push-to-hub org/merged";
+    hub.fail("/commit/", 1, Fault::Status(500, vec![]));
+    let failed = run(&workplace, &hub.url(), export);
+    assert_eq!(failed.status, Some(1), "{}", failed.stderr);
+    let record = workplace.read("merged.upload.json");
+
+    // Other weights of the same size under the same name.
+    let weights = workplace.path("base/model.safetensors");
+    let original = std::fs::read(&weights).unwrap();
+    let mut others = original.clone();
+    *others.last_mut().unwrap() ^= 1;
+    std::fs::write(&weights, others).unwrap();
+    let refused = run(&workplace, &hub.url(), export);
+    assert_eq!(refused.status, Some(2), "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains("another checkpoint or base model"),
+        "{}",
+        refused.stderr
+    );
+    std::fs::write(&weights, original).unwrap();
+
+    // A kill between the last file of the export and its digests leaves this record.
+    let mut begun: Value = serde_json::from_str(&record).unwrap();
+    begun["files"] = Value::Null;
+    workplace.write("merged.upload.json", begun.to_string());
+    let uploaded = run(&workplace, &hub.url(), export);
+    assert!(
+        uploaded
+            .stderr
+            .contains("was already written, but not uploaded"),
+        "{}",
+        uploaded.stderr
+    );
+    uploaded.success();
+    assert!(
+        hub.repo("models/org/merged")
+            .files
+            .contains_key("model.safetensors")
+    );
+    assert!(!workplace.path("merged.upload.json").exists());
 }

@@ -1,4 +1,4 @@
-//! Evaluations that end in the middle, by a failure or a limit: what was paid for is not paid for
+//! Evaluations that are interrupted by a failure or a limit: finished requests are not paid for
 //! again.
 
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::suites::{config, workplace};
 use crate::support::server::{Response, TestServer, chat};
 
 #[test]
-fn interrupted_agents_go_on_where_they_were_and_make_no_call_twice() {
+fn interrupted_agents_resume_without_repeating_a_call() {
     let workplace = workplace();
     let is_well = Arc::new(AtomicBool::new(false));
     let writer = {
@@ -26,7 +26,7 @@ fn interrupted_agents_go_on_where_they_were_and_make_no_call_twice() {
             "Finish: It is -3.".to_owned(),
         ];
         TestServer::start(move |_, number| {
-            // The second request fails until the server is well; it is asked for again then.
+            // The second request fails until the server recovers; it is then sent again.
             let is_well = is_well.load(Ordering::SeqCst);
             match number {
                 0 => chat(&texts[0]),
@@ -49,7 +49,7 @@ fn interrupted_agents_go_on_where_they_were_and_make_no_call_twice() {
     let failed = workplace.run(eval.split_whitespace());
     assert_eq!(failed.status, Some(1), "{}", failed.stderr);
     assert_eq!((writer.received().len(), called.received().len()), (2, 1));
-    // The head, a text and the result of its call.
+    // The header, a completion and the result of its call.
     assert_eq!(workplace.read("out/texts.partial.jsonl").lines().count(), 3);
 
     is_well.store(true, Ordering::SeqCst);

@@ -1,14 +1,14 @@
-//! Both data pipelines killed at random moments: what a resumed one ends with, and what it has paid.
+//! Both data pipelines killed at random moments: the results and costs of a resumed pipeline.
 //!
-//! A request is in flight at a kill if the server has it whole and its reply is not in the journal.
-//! These alone are sent again, and there are never more of them than requests at once: a worker
-//! begins no request before the reply of its last one is in the journal. Calls of APIs are made one
-//! after the other, so that one of them is in flight at most.
+//! At a kill, a request is in flight if the server has received it completely and its reply is not
+//! in the journal. Only these are sent again, and their number never exceeds the concurrency: a
+//! worker starts no request before the reply to its previous one is in the journal. API calls are
+//! made one after the other, so at most one of them is in flight.
 //!
-//! `TOOLTUNE_KILLS` sets the number of kills of each pipeline; `scripts/pipeline-kills` makes more of
-//! them, at moments of other seeds (`TOOLTUNE_KILLS_SEED`).
+//! `TOOLTUNE_KILLS` sets the number of kills per pipeline; `scripts/pipeline-kills` runs more
+//! kills, at moments from other seeds (`TOOLTUNE_KILLS_SEED`).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Child, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -20,34 +20,36 @@ use tooltune_rows::batches::SeededRandom;
 use tooltune_synth::goat::{self, GoatExecutor};
 
 use crate::support::server::{Received, Response, TestServer, chat};
-use crate::workplace::{Answer, tooltune};
+use crate::workplace::{CommandOutput, tooltune};
 use crate::{goat_pipeline, pipelines};
 
-/// Requests at once.
+/// Concurrent requests.
 const CONCURRENCY: usize = 4;
 
-/// Longer than anything here takes that is not waited for in vain.
+/// A time limit longer than any successful wait here.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How long a server takes, so that requests meet the kill.
-const SERVICE: Duration = Duration::from_millis(2);
+/// The server's response time, so that requests are in flight at the kill.
+const RESPONSE_TIME: Duration = Duration::from_millis(2);
 
-/// What the environment sets, or what is usual.
-fn chosen(variable: &str, usual: usize) -> usize {
+/// The value of the environment variable, or the default.
+fn env_or(variable: &str, usual: usize) -> usize {
     std::env::var(variable).map_or(usual, |text| text.parse().expect("a number"))
 }
 
-/// A pipeline that asks servers.
+/// A pipeline that sends requests to servers.
 struct Pipeline<'a> {
-    /// Where it runs.
+    /// Working directory of the pipeline.
     dir: &'a TempDir,
     /// Its arguments, with the server's address and the folder.
     arguments: &'a dyn Fn(&TestServer, &str) -> Vec<String>,
-    /// A new server.
+    /// Starts a new server.
     server: &'a dyn Fn() -> TestServer,
 }
 
-/// A request by which it is known again: the body, which follows from its item alone.
+/// A digest that identifies a request: a hash of its body, which its item determines.
+///
+/// Two items may send the same body, so requests are counted by their markers.
 fn marker(request: &Received) -> String {
     let mut digest: u64 = 0xcbf2_9ce4_8422_2325;
     for byte in format!("{} {}", request.target, request.body).bytes() {
@@ -56,21 +58,47 @@ fn marker(request: &Received) -> String {
     format!("{digest:016x}")
 }
 
-/// A chat completion whose text tells the request that it answers; pipelines pass over such a key.
-fn marked(mut said: Value, request: &Received) -> Response {
-    said["request"] = marker(request).into();
-    std::thread::sleep(SERVICE);
-    chat(&said.to_string())
+/// How often each marker occurs.
+type Counts = BTreeMap<String, usize>;
+
+fn count_markers(markers: impl IntoIterator<Item = String>) -> Counts {
+    let mut counts = Counts::new();
+    for marker in markers {
+        *counts.entry(marker).or_default() += 1;
+    }
+    counts
 }
 
-/// Requests that came whole, chats and calls of APIs.
-fn whole(server: &TestServer) -> Vec<Received> {
+/// How often a marker occurs; 0 without one.
+fn count_of(counts: &Counts, marker: &str) -> usize {
+    counts.get(marker).copied().unwrap_or_default()
+}
+
+/// Separates the JSON of a reply from the marker of its request.
+const MARK: &str = "\nrequest ";
+
+/// A chat completion whose text ends with the request's marker; pipelines parse the JSON before it.
+fn marked_response(reply: &Value, request: &Received) -> Response {
+    std::thread::sleep(RESPONSE_TIME);
+    chat(&format!("{reply}{MARK}{}", marker(request)))
+}
+
+/// Requests that arrived completely: chats and API calls.
+fn complete_requests(server: &TestServer) -> Vec<Received> {
     let is_whole = |request: &Received| serde_json::from_str::<Value>(&request.body).is_ok();
     server.received().into_iter().filter(is_whole).collect()
 }
 
-/// What the journal of a folder has: the markers of its replies, and its calls of APIs.
-fn journaled(dir: &TempDir, output: &str) -> (BTreeSet<String>, usize) {
+/// The contents of a folder's journal.
+#[derive(Default)]
+struct JournalContents {
+    /// Replies by the markers of their requests.
+    chats: Counts,
+    /// Calls of APIs.
+    n_calls: usize,
+}
+
+fn read_journal(dir: &TempDir, output: &str) -> JournalContents {
     let path = dir.path().join(output).join("journal.jsonl");
     let text = std::fs::read_to_string(path).unwrap_or_default();
     let lines = text.lines().skip(1);
@@ -78,16 +106,19 @@ fn journaled(dir: &TempDir, output: &str) -> (BTreeSet<String>, usize) {
         .filter_map(|line| serde_json::from_str(line).ok())
         .collect();
     let marker = |line: &Value| {
-        let reply: Value = serde_json::from_str(line["reply"]["text"].as_str()?).ok()?;
-        Some(reply["request"].as_str()?.to_owned())
+        let (_, marker) = line["reply"]["text"].as_str()?.rsplit_once(MARK)?;
+        Some(marker.to_owned())
     };
     let keys: BTreeSet<&str> = lines
         .iter()
         .filter_map(|line| line["key"].as_str())
         .collect();
-    assert_eq!(keys.len(), lines.len(), "a key stands twice in the journal");
+    assert_eq!(keys.len(), lines.len(), "the journal contains a key twice");
     let n_calls = keys.iter().filter(|key| key.starts_with("api/")).count();
-    (lines.iter().filter_map(marker).collect(), n_calls)
+    JournalContents {
+        chats: count_markers(lines.iter().filter_map(marker)),
+        n_calls,
+    }
 }
 
 fn is_call(request: &Received) -> bool {
@@ -95,7 +126,7 @@ fn is_call(request: &Received) -> bool {
 }
 
 impl Pipeline<'_> {
-    fn start(&self, server: &TestServer, output: &str) -> Child {
+    fn spawn(&self, server: &TestServer, output: &str) -> Child {
         tooltune()
             .current_dir(self.dir.path())
             .args((self.arguments)(server, output))
@@ -105,24 +136,35 @@ impl Pipeline<'_> {
             .unwrap()
     }
 
-    fn end(&self, server: &TestServer, output: &str) {
+    fn finish(&self, server: &TestServer, output: &str) {
         let arguments = (self.arguments)(server, output);
-        Answer::of(tooltune().current_dir(self.dir.path()).args(arguments)).success();
+        CommandOutput::from_command(tooltune().current_dir(self.dir.path()).args(arguments))
+            .success();
     }
 
-    /// Kills it so often, each time at a random moment of what is left of its work, and resumes.
+    /// Kills the pipeline this number of times, each at a random moment of its remaining work, and
+    /// resumes it.
     #[allow(
         clippy::print_stdout,
         reason = "scripts/pipeline-kills shows what was lost"
     )]
-    fn is_killed(&self, n_kills: usize, seed: u64) {
+    fn kill_repeatedly(&self, n_kills: usize, seed: u64) {
         let well = (self.server)();
         let begun = Instant::now();
-        self.end(&well, "whole");
+        self.finish(&well, "whole");
         let whole_span = begun.elapsed();
         let mut span = whole_span;
-        let all: BTreeSet<String> = whole(&well).iter().map(marker).collect();
-        assert_eq!(all.len(), whole(&well).len(), "a request is sent twice");
+        let all = count_markers(complete_requests(&well).iter().map(marker));
+        let (chats, calls): (Vec<_>, Vec<_>) = complete_requests(&well)
+            .into_iter()
+            .partition(|request| !is_call(request));
+        let now = read_journal(self.dir, "whole");
+        let journaled_chats: usize = now.chats.values().sum();
+        assert_eq!(
+            (chats.len(), calls.len()),
+            (journaled_chats, now.n_calls),
+            "an item sends a request twice"
+        );
 
         let mut random = SeededRandom::new(seed, 0);
         let (mut n_killed, mut n_lost, mut n_folders) = (0, 0, 0);
@@ -130,12 +172,12 @@ impl Pipeline<'_> {
             let output = format!("killed-{n_folders}");
             n_folders += 1;
             let server = (self.server)();
-            let mut paid = (BTreeSet::new(), 0);
+            let mut paid = JournalContents::default();
             let mut n_sent = 0;
             while n_killed < n_kills {
-                let mut child = self.start(&server, &output);
+                let mut child = self.spawn(&server, &output);
                 std::thread::sleep(span.mul_f64(random.uniform_f64()));
-                // The machine may have become faster or slower since the first one.
+                // The machine may have become faster or slower since the first run.
                 if child.try_wait().unwrap().is_some() {
                     span = span.mul_f64(0.8);
                     break;
@@ -144,74 +186,85 @@ impl Pipeline<'_> {
                 child.kill().unwrap();
                 child.wait().unwrap();
                 n_killed += 1;
-                // What had come whole is answered into the void.
-                let sent = settled(&server);
-                let now = journaled(self.dir, &output);
+                // Requests that arrived completely are answered after the client is gone.
+                let sent = requests_after_quiet(&server);
+                let now = read_journal(self.dir, &output);
                 let of_life = &sent[n_sent..];
-                n_lost += lost_in_one_life(of_life, &paid, &now);
+                n_lost += count_lost_requests(of_life, &paid, &now, &all);
                 n_sent = sent.len();
                 paid = now;
             }
-            self.end(&server, &output);
-            let made = pipelines::files(self.dir, &output);
-            assert_eq!(made, pipelines::files(self.dir, "whole"));
-            let sent = whole(&server);
-            let again: BTreeSet<String> = sent[n_sent..].iter().map(marker).collect();
+            self.finish(&server, &output);
+            let files = pipelines::files(self.dir, &output);
+            assert_eq!(files, pipelines::files(self.dir, "whole"));
+            let sent = complete_requests(&server);
+            let (chats, _): (Vec<&Received>, Vec<&Received>) =
+                sent[n_sent..].iter().partition(|request| !is_call(request));
+            for (marker, n_again) in count_markers(chats.into_iter().map(marker)) {
+                assert!(
+                    n_again + count_of(&paid.chats, &marker) <= count_of(&all, &marker),
+                    "a journaled request is sent again"
+                );
+            }
+            let sent = count_markers(sent.iter().map(marker));
+            let is_asked = |(marker, n): (&String, &usize)| count_of(&sent, marker) >= *n;
+            assert!(all.iter().all(is_asked), "{output} has fewer requests");
             assert!(
-                again.is_disjoint(&paid.0),
-                "a journaled request is sent again"
+                sent.keys().all(|marker| all.contains_key(marker)),
+                "{output} has other requests"
             );
-            let sent: BTreeSet<String> = sent.iter().map(marker).collect();
-            assert_eq!(sent, all, "{output} has asked for something else");
             std::fs::remove_dir_all(self.dir.path().join(&output)).unwrap();
         }
         println!(
             "{n_killed} kills in {n_folders} folders: {n_lost} requests in flight were sent again"
         );
         assert!(n_lost <= CONCURRENCY * n_killed);
-        // Moments without work would show nothing.
+        // Moments without work would test nothing.
         assert!(n_folders < n_killed && n_lost > 0, "{n_folders} {n_lost}");
     }
 }
 
-/// All requests, once no further one arrives.
-fn settled(server: &TestServer) -> Vec<Received> {
+/// All requests, after no more arrive.
+fn requests_after_quiet(server: &TestServer) -> Vec<Received> {
     let begun = Instant::now();
     let mut n_before = usize::MAX;
     loop {
         let sent = server.received();
         if sent.len() == n_before {
-            return whole(server);
+            return complete_requests(server);
         }
         assert!(begun.elapsed() < PATIENCE);
         n_before = sent.len();
-        std::thread::sleep(5 * SERVICE);
+        std::thread::sleep(5 * RESPONSE_TIME);
     }
 }
 
-/// How many requests of one life of the process are lost; none of them was paid for before.
-fn lost_in_one_life(
+/// Number of requests lost in one life of the process; none of them was paid for before.
+fn count_lost_requests(
     sent: &[Received],
-    before: &(BTreeSet<String>, usize),
-    now: &(BTreeSet<String>, usize),
+    before: &JournalContents,
+    now: &JournalContents,
+    all: &Counts,
 ) -> usize {
     let (calls, chats): (Vec<&Received>, Vec<&Received>) =
         sent.iter().partition(|request| is_call(request));
     let mut lost = 0;
-    for request in &chats {
-        let marker = marker(request);
+    for (marker, n_sent) in count_markers(chats.into_iter().map(marker)) {
+        let n_before = count_of(&before.chats, &marker);
         assert!(
-            !before.0.contains(&marker),
+            n_before + n_sent <= count_of(all, &marker),
             "a journaled request is sent again"
         );
-        lost += usize::from(!now.0.contains(&marker));
+        lost += n_sent - (count_of(&now.chats, &marker) - n_before);
     }
     assert!(lost <= CONCURRENCY, "{lost} requests in flight");
-    let lost_calls = calls.len() - (now.1 - before.1);
-    assert!(lost_calls <= 1, "{lost_calls} calls of APIs in flight");
+    let lost_calls = calls.len() - (now.n_calls - before.n_calls);
+    assert!(lost_calls <= 1, "{lost_calls} API calls in flight");
     lost + lost_calls
 }
 
+/// Invariant: A pipeline never repeats a request that has its reply, and ends the same after any
+/// interruption.
 #[test]
 fn a_slot_pipeline_that_is_killed_at_random_moments_ends_the_same_and_pays_once() {
     let dir = TempDir::new().unwrap();
@@ -220,25 +273,25 @@ fn a_slot_pipeline_that_is_killed_at_random_moments_ends_the_same_and_pays_once(
         arguments: &|server, output| pipelines::command(server, output, ""),
         server: &|| {
             TestServer::start(|request, _| {
-                let said = pipelines::said(&pipelines::prompt(&request.body));
-                marked(serde_json::from_str(&said).unwrap(), request)
+                let reply = pipelines::rule_based_reply(&pipelines::prompt(&request.body));
+                marked_response(&serde_json::from_str(&reply).unwrap(), request)
             })
         },
     }
-    .is_killed(
-        chosen("TOOLTUNE_KILLS", 50),
-        chosen("TOOLTUNE_KILLS_SEED", 17) as u64,
+    .kill_repeatedly(
+        env_or("TOOLTUNE_KILLS", 50),
+        env_or("TOOLTUNE_KILLS_SEED", 17) as u64,
     );
 }
 
-/// The invented APIs behind a server of StableToolBench's form.
+/// The invented APIs behind a server with StableToolBench's protocol.
 fn answered_call(executor: &Mutex<GoatExecutor>, request: &Value) -> Response {
     let standard = |name: &str| name.to_lowercase().replace(' ', "_");
-    let named = goat::documents().into_iter().find(|document| {
+    let document = goat::documents().into_iter().find(|document| {
         request["tool_name"] == standard(&document.tool_name)
             && request["api_name"] == standard(&document.api_name)
     });
-    let name = named.expect("a tool of the world").call_name();
+    let name = document.expect("a tool of the world").call_name();
     let input = request["tool_input"].as_str().expect("a JSON text");
     let input: Value = serde_json::from_str(input).expect("JSON");
     let input = input.as_object().expect("an object");
@@ -250,6 +303,8 @@ fn answered_call(executor: &Mutex<GoatExecutor>, request: &Value) -> Response {
     )
 }
 
+/// Invariant: A pipeline never repeats a request that has its reply, and ends the same after any
+/// interruption.
 #[test]
 fn a_goat_pipeline_that_is_killed_at_random_moments_ends_the_same_and_pays_once() {
     let dir = goat_pipeline::folder();
@@ -263,25 +318,25 @@ fn a_goat_pipeline_that_is_killed_at_random_moments_ends_the_same_and_pays_once(
             goat_pipeline::command(server, output, &executor)
         },
         server: &|| {
-            let says = goat_pipeline::oracle_says();
+            let reply = goat_pipeline::oracle_says();
             let executor = Mutex::new(GoatExecutor::new());
             TestServer::start(move |request, _| {
-                // A process that is killed leaves half a request.
+                // A killed process leaves half a request.
                 let Ok(body) = serde_json::from_str::<Value>(&request.body) else {
                     return Response::json(400, &json!({"error": "half a request"}));
                 };
                 if is_call(request) {
-                    std::thread::sleep(SERVICE);
+                    std::thread::sleep(RESPONSE_TIME);
                     return answered_call(&executor, &body);
                 }
                 let text = body["messages"][0]["content"].as_str().unwrap_or_default();
                 let seed = body["seed"].as_u64().unwrap_or_default();
-                marked(says(text, seed), request)
+                marked_response(&reply(text, seed), request)
             })
         },
     }
-    .is_killed(
-        chosen("TOOLTUNE_KILLS", 50),
-        chosen("TOOLTUNE_KILLS_SEED", 17) as u64,
+    .kill_repeatedly(
+        env_or("TOOLTUNE_KILLS", 50),
+        env_or("TOOLTUNE_KILLS_SEED", 17) as u64,
     );
 }

@@ -1,5 +1,8 @@
-//! Everything that crosses crates, in reading order: numbers against PyTorch and PEFT first, then
-//! runs, then what users are given, then the rules of the house.
+//! Integration tests across crates, in reading order: numbers against PyTorch and PEFT first, then
+//! runs, then users' files, then the project's rules.
+
+#[macro_use]
+mod shapes;
 
 mod agents;
 mod bad_evaluations;
@@ -8,6 +11,7 @@ mod bad_models;
 mod calls;
 mod commands;
 mod comparisons;
+mod exit_codes;
 mod exports;
 mod fault_sweep;
 mod faults;
@@ -30,18 +34,22 @@ mod parity;
 mod pipelines;
 mod planned_memory;
 mod planning;
+mod presets;
 mod profiles;
 mod prompts;
 mod recipes;
 mod recordings;
+mod repeated_settings;
 mod retriever;
 mod retriever_texts;
 mod row_files;
 mod runs;
-mod said_twice;
+
+mod saved_predictions;
 mod servers;
 mod several_files;
 mod signals;
+mod stages;
 mod starting_points;
 mod structure;
 mod suites;

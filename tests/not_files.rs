@@ -1,5 +1,5 @@
-//! What has the name of a file and is none, and folders that are no place for a run: refused at
-//! once, with the name and what is there.
+//! Paths that are not regular files, and folders that cannot hold a run: rejected immediately, with
+//! the path and its kind.
 
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
@@ -7,37 +7,42 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::bad_input::{CONFIG, FILES, ROWS, assert_refused};
-use crate::workplace::{Answer, Workplace, tooltune};
+use crate::bad_input::{CONFIG, FILES, assert_refused};
+use crate::workplace::{CommandOutput, Workplace, tooltune};
 
-/// Waiting for a pipe never ends; a loaded machine may need some seconds for the rest.
+/// Waiting for a pipe never ends; a loaded machine may need some seconds for everything else.
 const BOUND: Duration = Duration::from_secs(60);
 
 fn pipe(path: &Path) {
-    let made = Command::new("mkfifo").arg(path).status().unwrap();
-    assert!(made.success());
+    let status = Command::new("mkfifo").arg(path).status().unwrap();
+    assert!(status.success());
 }
 
-/// The kinds of what is no file: a name in the workplace and what is said of it.
-fn others(workplace: &Workplace) -> (Vec<(String, &'static str)>, UnixListener) {
+/// Kinds of non-files: a name in the workplace and the expected message.
+fn non_files(workplace: &Workplace) -> (Vec<(String, &'static str)>, UnixListener) {
     pipe(&workplace.path("fifo"));
     let listener = UnixListener::bind(workplace.path("socket")).unwrap();
-    let at = |name: &str| workplace.path(name).display().to_string();
+    let path_of = |name: &str| workplace.path(name).display().to_string();
     let kinds = vec![
-        (at("fifo"), "a named pipe (FIFO)"),
-        (at("socket"), "a socket"),
+        (path_of("fifo"), "a named pipe (FIFO)"),
+        (path_of("socket"), "a socket"),
         ("/dev/zero".to_owned(), "a character device"),
         ("/dev/urandom".to_owned(), "a character device"),
     ];
     (kinds, listener)
 }
 
-/// Runs without a snapshot of the folder, whose pipes nobody could read.
-fn refused(workplace: &Workplace, arguments: &[&str], status: i32, said: &[&str]) {
+/// Runs without a snapshot of the folder, whose pipes cannot be read.
+fn assert_refused_quickly(
+    workplace: &Workplace,
+    arguments: &[&str],
+    status: i32,
+    expected: &[&str],
+) {
     let started = Instant::now();
     let mut command = tooltune();
     command.current_dir(workplace.folder()).args(arguments);
-    // Enough for the tiny model, too little for a device read whole.
+    // Enough for the tiny model, but not for reading a whole device.
     let limited = Command::new("sh")
         .args(["-c", "ulimit -v 8000000; exec \"$0\" \"$@\""])
         .arg(command.get_program())
@@ -62,18 +67,19 @@ fn refused(workplace: &Workplace, arguments: &[&str], status: i32, said: &[&str]
         .filter(|word| *word != "│")
         .collect();
     let errors = words.join(" ");
-    for part in said {
+    for part in expected {
         assert!(
             errors.contains(part),
-            "{arguments:?}: {part:?} is not said:\n{errors}"
+            "{arguments:?}: the errors do not contain {part:?}:\n{errors}"
         );
     }
 }
 
+/// Invariant: One module opens files for reading, and it accepts only regular files.
 #[test]
-fn what_is_no_file_is_refused_wherever_it_is_read() {
+fn pipes_and_devices_are_refused_as_input_files() {
     let workplace = Workplace::new();
-    let (kinds, _listener) = others(&workplace);
+    let (kinds, _listener) = non_files(&workplace);
     let train = ["train", "config.toml"];
     for (path, kind) in &kinds {
         for setting in [
@@ -82,14 +88,14 @@ fn what_is_no_file_is_refused_wherever_it_is_read() {
             "data.chat_template=\"F\"",
         ] {
             let set = setting.replace('F', path);
-            refused(
+            assert_refused_quickly(
                 &workplace,
                 &["train", "config.toml", "--set", &set],
                 CONFIG,
                 &[kind, path],
             );
         }
-        refused(&workplace, &["train", path], CONFIG, &[kind, path]);
+        assert_refused_quickly(&workplace, &["train", path], CONFIG, &[kind, path]);
         for file in [
             "config.json",
             "model.safetensors",
@@ -102,16 +108,16 @@ fn what_is_no_file_is_refused_wherever_it_is_read() {
             let model = workplace.copy_model("model");
             let _ = std::fs::remove_file(model.join(file));
             symlink(path, model.join(file)).unwrap();
-            // The map counts only beside a tokenizer_config.json without added tokens.
+            // The map is used only with a tokenizer_config.json without added tokens.
             if file == "special_tokens_map.json" {
                 std::fs::write(model.join("tokenizer_config.json"), "{}").unwrap();
             }
             let arguments = [&train[..], &["--set", "model.model_name_or_path=\"model\""]].concat();
-            refused(&workplace, &arguments, FILES, &[kind, file]);
+            assert_refused_quickly(&workplace, &arguments, FILES, &[kind, file]);
             std::fs::remove_dir_all(model).unwrap();
         }
-        refused(&workplace, &["score", path], FILES, &[kind, path]);
-        refused(
+        assert_refused_quickly(&workplace, &["score", path], FILES, &[kind, path]);
+        assert_refused_quickly(
             &workplace,
             &[
                 "generate",
@@ -121,14 +127,35 @@ fn what_is_no_file_is_refused_wherever_it_is_read() {
                 "--data",
                 path,
             ],
-            ROWS,
+            FILES,
             &[kind],
         );
+        let chat = [
+            "generate",
+            "config.toml",
+            "--checkpoint",
+            "base",
+            "--message",
+            "Hi",
+        ];
+        for (arguments, file) in [
+            ([&chat[..], &["--tools"]].concat(), path.as_str()),
+            (vec!["data", "stats"], path),
+            (vec!["data", "convert", "--output", "new.jsonl"], path),
+            (vec!["data", "import", "mcp", "--output", "new.jsonl"], path),
+            (
+                vec!["data", "import", "webnlg", "--output", "new.jsonl"],
+                path,
+            ),
+        ] {
+            let arguments = [&arguments[..], &[file]].concat();
+            assert_refused_quickly(&workplace, &arguments, FILES, &[kind]);
+        }
     }
 }
 
 #[test]
-fn what_is_no_file_in_a_run_is_refused_by_every_verb_that_reads_it() {
+fn pipes_and_devices_in_a_run_are_refused_by_every_command() {
     let workplace = Workplace::new();
     workplace.run(["train", "config.toml"]).success();
     let report = ["report", "run"].as_slice();
@@ -142,27 +169,27 @@ fn what_is_no_file_in_a_run_is_refused_by_every_verb_that_reads_it() {
         (".lock", &[train]),
     ] {
         let path = workplace.path("run").join(file);
-        let kept = std::fs::read(&path).ok();
+        let original = std::fs::read(&path).ok();
         let _ = std::fs::remove_file(&path);
         pipe(&path);
         for verb in verbs {
-            refused(&workplace, verb, FILES, &["a named pipe (FIFO)", file]);
+            assert_refused_quickly(&workplace, verb, FILES, &["a named pipe (FIFO)", file]);
         }
         std::fs::remove_file(&path).unwrap();
-        if let Some(kept) = kept {
-            std::fs::write(&path, kept).unwrap();
+        if let Some(original) = original {
+            std::fs::write(&path, original).unwrap();
         }
     }
     let path = workplace.path("run/config.resolved.toml");
     std::fs::remove_file(&path).unwrap();
     pipe(&path);
-    refused(
+    assert_refused_quickly(
         &workplace,
         report,
         CONFIG,
         &["a named pipe (FIFO)", "config.resolved.toml"],
     );
-    refused(
+    assert_refused_quickly(
         &workplace,
         train,
         FILES,
@@ -171,37 +198,40 @@ fn what_is_no_file_in_a_run_is_refused_by_every_verb_that_reads_it() {
 }
 
 #[test]
-fn a_folder_that_holds_no_run_is_no_place_for_one() {
+fn a_folder_with_other_files_is_refused_as_run_directory() {
     let workplace = Workplace::new();
     std::fs::create_dir(workplace.path("others")).unwrap();
     workplace.write("others/letter.txt", "of somebody");
     let long = format!("train.output_dir=\"{}\"", "a".repeat(5_000));
-    // Other programs have a `.lock`, too.
+    // Other programs also have a `.lock`.
     std::fs::create_dir(workplace.path("project")).unwrap();
     workplace.write("project/.lock", "");
     workplace.write("project/main.py", "");
     let cases: [(&str, &[&str]); 6] = [
         (
             "train.output_dir=\"project\"",
-            &["holds main.py, and no run", "a folder of its own"],
+            &["contains main.py, but no run", "a separate folder"],
         ),
         (
             "train.output_dir=\"/\"",
-            &["names /, and that folder holds", "and no run"],
+            &["names /, and that folder contains", "but no run"],
         ),
         (
             "train.output_dir=\"others\"",
-            &["holds letter.txt, and no run", "a folder of its own"],
+            &["contains letter.txt, but no run", "a separate folder"],
         ),
-        ("train.output_dir=\"a\\u0000b\"", &["no name can hold NUL"]),
+        (
+            "train.output_dir=\"a\\u0000b\"",
+            &["a path cannot contain NUL"],
+        ),
         (
             "train.output_dir=\"train.jsonl/run\"",
             &["train.jsonl is a file"],
         ),
-        (&long, &["one of its names has 5000", "255 are the most"]),
+        (&long, &["one of its names has 5000", "the limit is 255"]),
     ];
     for verb in ["train", "plan"] {
-        for (set, said) in cases {
+        for (set, expected) in cases {
             let arguments = [
                 verb,
                 "config.toml",
@@ -211,10 +241,10 @@ fn a_folder_that_holds_no_run_is_no_place_for_one() {
                 "eval.eval_strategy=\"no\"",
             ];
             assert_refused(&workplace, &arguments, CONFIG, &[]);
-            refused(&workplace, &arguments, CONFIG, said);
+            assert_refused_quickly(&workplace, &arguments, CONFIG, expected);
         }
     }
-    // An empty folder, one with hidden files alone, and that of a run are places for one.
+    // An empty folder, a folder with only hidden files, and a run's own folder can hold a run.
     std::fs::create_dir(workplace.path("empty")).unwrap();
     workplace.write("empty/.gitkeep", "");
     for _ in 0..2 {
@@ -237,7 +267,7 @@ fn an_evaluation_is_written_to_a_folder_of_its_own() {
         let of_base = ["eval", "config.toml", "--checkpoint", "base"];
         [&of_base[..], &["--max-samples", "1", "--output", output]].concat()
     };
-    // Beside other evaluations, and beside what is hidden.
+    // Next to other evaluations, and next to hidden files.
     std::fs::create_dir_all(workplace.path("run/eval/base")).unwrap();
     workplace.write("run/eval/base/.gitkeep", "");
     for name in ["run/eval/base", "run/eval/other"] {
@@ -247,24 +277,27 @@ fn an_evaluation_is_written_to_a_folder_of_its_own() {
     std::fs::create_dir(workplace.path("others")).unwrap();
     workplace.write("others/letter.txt", "of somebody");
     workplace.write("others/second.txt", "of somebody");
-    for (name, said) in [
+    for (name, expected) in [
         (
             "others",
-            "holds letter.txt and 1 more, which is of no evaluation",
+            "contains letter.txt and 1 more, which does not belong to an evaluation",
         ),
-        ("run", "holds eval, which is of no evaluation"),
+        (
+            "run",
+            "contains eval, which does not belong to an evaluation",
+        ),
         (
             "run/eval",
-            "holds base and 1 more, which is of no evaluation",
+            "contains base and 1 more, which does not belong to an evaluation",
         ),
-        ("run/eval/base", "holds an evaluation"),
+        ("run/eval/base", "already contains an evaluation"),
     ] {
-        assert_refused(&workplace, &evaluate(name), CONFIG, &[name, said]);
+        assert_refused(&workplace, &evaluate(name), CONFIG, &[name, expected]);
     }
 }
 
 #[test]
-fn evaluations_of_the_base_may_lie_where_the_run_will_be() {
+fn evaluations_of_the_base_may_be_in_the_future_run_directory() {
     let workplace = Workplace::new();
     std::fs::create_dir_all(workplace.path("run/eval/base")).unwrap();
     workplace.write("run/eval/base/metrics.json", "{}");
@@ -275,23 +308,23 @@ fn evaluations_of_the_base_may_lie_where_the_run_will_be() {
 }
 
 #[test]
-fn a_config_of_unknown_keys_without_end_is_refused_with_the_first_of_them() {
+fn a_config_with_endless_unknown_keys_is_refused_with_the_first() {
     let workplace = Workplace::new();
     let keys = |n: usize| -> String { (0..n).map(|i| format!("k{i} = 1\n")).collect() };
-    for (text, said) in [
+    for (text, expected) in [
         (
             keys(100_000),
-            "100004 mistakes in long.toml, of which the first 50 are shown",
+            "100004 mistakes in long.toml; the first 50 are shown",
         ),
         (
             format!("x = [\n{}", keys(100_000)),
-            "of which the first 50 are shown",
+            "the first 50 are shown",
         ),
         (keys(600_000), "more than 4194304 bytes"),
     ] {
         workplace.write("long.toml", text);
         let started = Instant::now();
-        let answer = Answer::of(
+        let answer = CommandOutput::from_command(
             tooltune()
                 .current_dir(workplace.folder())
                 .args(["plan", "long.toml"]),
@@ -303,6 +336,6 @@ fn a_config_of_unknown_keys_without_end_is_refused_with_the_first_of_them() {
             .split_whitespace()
             .filter(|word| *word != "│")
             .collect();
-        assert!(words.join(" ").contains(said), "{}", answer.stderr);
+        assert!(words.join(" ").contains(expected), "{}", answer.stderr);
     }
 }

@@ -1,5 +1,5 @@
-//! The data pipelines of the program, asked of a server that writes by rule and of a model here:
-//! stopped, refused and resumed.
+//! The program's data pipelines with a rule-based server and with a local model: interrupted,
+//! rejected and resumed.
 
 use std::collections::BTreeMap;
 use std::process::Stdio;
@@ -11,27 +11,27 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::support::server::{Received, Response, TestServer, chat};
-use crate::workplace::{Answer, Workplace, tooltune};
+use crate::workplace::{CommandOutput, Workplace, tooltune};
 
-/// Longer than anything here takes that is not waited for in vain.
+/// A time limit longer than any successful wait here.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The prompt of a request.
 pub(crate) fn prompt(body: &str) -> String {
-    // A process that is killed leaves half a request.
+    // A killed process leaves half a request.
     let request: Value = serde_json::from_str(body).unwrap_or_default();
     let content = request["messages"][0]["content"].as_str();
     content.unwrap_or_default().to_owned()
 }
 
-/// A number that follows from a text.
+/// A number derived from a text.
 fn number(text: &str) -> u64 {
     text.bytes()
         .fold(7, |n, byte| (n * 31 + u64::from(byte)) % 100_003)
 }
 
-/// What a model says that writes by rule, right for four pairs of five.
-pub(crate) fn said(prompt: &str) -> String {
+/// The reply of a rule-based model, right for four pairs out of five.
+pub(crate) fn rule_based_reply(prompt: &str) -> String {
     if prompt.starts_with("Judge") {
         let is_supported = !prompt.contains("9 seats");
         return json!({"unsupported": [], "supported": is_supported}).to_string();
@@ -55,21 +55,21 @@ pub(crate) fn said(prompt: &str) -> String {
     json!({"planning": "by rule", "pairs": [pair(0), pair(1), pair(2)]}).to_string()
 }
 
-pub(crate) fn command(server: &TestServer, output: &str, rest: &str) -> Vec<String> {
+pub(crate) fn command(server: &TestServer, output: &str, options: &str) -> Vec<String> {
     let line = format!(
-        "data slot --output {output} --rows 30 --endpoint {}/v1 --endpoint-model m --concurrency 4 {rest}",
+        "data slot --output {output} --rows 30 --endpoint {}/v1 --endpoint-model m --concurrency 4 {options}",
         server.url()
     );
     line.split_whitespace().map(str::to_owned).collect()
 }
 
 /// Runs the program in a folder.
-pub(crate) fn run(dir: &TempDir, arguments: &[String]) -> Answer {
-    Answer::of(tooltune().current_dir(dir.path()).args(arguments))
+pub(crate) fn run(dir: &TempDir, arguments: &[String]) -> CommandOutput {
+    CommandOutput::from_command(tooltune().current_dir(dir.path()).args(arguments))
 }
 
-/// The files of a pipeline but for its journal, which has its lines in the order of the replies; without
-/// the name of their folder, which pages hold.
+/// The files of a pipeline except its journal, whose lines are in the order of the replies; without
+/// the name of their folder, which pages contain.
 pub(crate) fn files(dir: &TempDir, output: &str) -> BTreeMap<String, String> {
     let entries = std::fs::read_dir(dir.path().join(output)).unwrap();
     let paths = entries.map(|entry| entry.unwrap().path());
@@ -78,11 +78,11 @@ pub(crate) fn files(dir: &TempDir, output: &str) -> BTreeMap<String, String> {
         .map(|path| {
             let name = path.file_name().unwrap().to_string_lossy().into_owned();
             let text = std::fs::read_to_string(&path).unwrap();
-            let places = ["of {}", "{}/", "{}&#x2f;"].map(|place| place.replace("{}", output));
+            let places = ["of {}", "{}/", "{}&#x2f;"].map(|pattern| pattern.replace("{}", output));
             let places = places.iter();
             (
                 name,
-                places.fold(text, |text, place| text.replace(place, "OUT")),
+                places.fold(text, |text, pattern| text.replace(pattern, "OUT")),
             )
         })
         .collect()
@@ -91,7 +91,7 @@ pub(crate) fn files(dir: &TempDir, output: &str) -> BTreeMap<String, String> {
 #[test]
 fn pairs_become_rows_that_training_reads_and_the_same_command_sends_nothing_again() {
     let dir = TempDir::new().unwrap();
-    let server = TestServer::start(|request, _| chat(&said(&prompt(&request.body))));
+    let server = TestServer::start(|request, _| chat(&rule_based_reply(&prompt(&request.body))));
     let plan = run(
         &dir,
         &command(
@@ -104,7 +104,7 @@ fn pairs_become_rows_that_training_reads_and_the_same_command_sends_nothing_agai
     for part in [
         "| generate |",
         "at most 30",
-        "which cost at most",
+        "and cost at most",
         "Nothing was sent",
     ] {
         assert!(plan.contains(part), "{part}: {plan}");
@@ -116,7 +116,7 @@ fn pairs_become_rows_that_training_reads_and_the_same_command_sends_nothing_agai
         "dropped 7: the gold does not fit the schema",
         "judge dropped",
         "the text does not support the gold",
-        "the replies have cost",
+        "cost of the replies:",
         "schema_complexity",
         "out/rows.jsonl; their complexity in out/complexity.html",
     ] {
@@ -140,7 +140,7 @@ fn pairs_become_rows_that_training_reads_and_the_same_command_sends_nothing_agai
     let other = run(&dir, &command(&server, "out", "--seed 18"));
     assert_eq!(other.status, Some(2));
     assert!(
-        other.stderr.contains("seed was 17 and is 18"),
+        other.stderr.contains("seed was 17, now 18"),
         "{}",
         other.stderr
     );
@@ -151,7 +151,7 @@ fn a_signal_ends_a_pipeline_in_order_and_says_what_is_kept() {
     let dir = TempDir::new().unwrap();
     for (signal, status) in [("-INT", 130), ("-TERM", 75)] {
         let server = TestServer::start(|request, number| match number {
-            0..=2 => chat(&said(&prompt(&request.body))),
+            0..=2 => chat(&rule_based_reply(&prompt(&request.body))),
             _ => Response::Hang,
         });
         let mut child = tooltune();
@@ -171,33 +171,33 @@ fn a_signal_ends_a_pipeline_in_order_and_says_what_is_kept() {
             .status();
         assert!(sent.unwrap().success());
         let output = child.wait_with_output().unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(status), "{said}");
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(status), "{stderr}");
         assert!(
-            said.contains("3 replies are kept, and the same command continues"),
-            "{said}"
+            stderr.contains("3 replies are kept; run the same command to continue"),
+            "{stderr}"
         );
     }
 }
 
 #[test]
-fn a_failing_server_loses_no_pair_and_a_budget_and_a_stage_end_where_they_say() {
+fn a_failing_server_loses_no_pair_and_limits_end_the_run() {
     let dir = TempDir::new().unwrap();
-    let well = TestServer::start(|request, _| chat(&said(&prompt(&request.body))));
+    let well = TestServer::start(|request, _| chat(&rule_based_reply(&prompt(&request.body))));
     run(&dir, &command(&well, "whole", "")).success();
-    let seen: Arc<Mutex<BTreeMap<String, usize>>> = Arc::default();
+    let request_counts: Arc<Mutex<BTreeMap<String, usize>>> = Arc::default();
     let n_faults = Arc::new(AtomicUsize::new(0));
     let server = {
         let n_faults = n_faults.clone();
         TestServer::start(move |request, _| {
             let n_before = {
-                let mut seen = seen.lock().unwrap();
-                let n = seen.entry(request.body.clone()).or_default();
+                let mut request_counts = request_counts.lock().unwrap();
+                let n = request_counts.entry(request.body.clone()).or_default();
                 *n += 1;
                 *n - 1
             };
             if n_before > 0 {
-                return chat(&said(&prompt(&request.body)));
+                return chat(&rule_based_reply(&prompt(&request.body)));
             }
             match n_faults.fetch_add(1, Ordering::SeqCst) % 6 {
                 0 => Response::json(429, &json!({"error": "slow down"})),
@@ -205,12 +205,12 @@ fn a_failing_server_loses_no_pair_and_a_budget_and_a_stage_end_where_they_say() 
                 2 => Response::html(502, "<html>bad gateway</html>"),
                 3 => Response::Raw(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{\"cho".to_vec()),
                 4 => Response::Hang,
-                _ => chat(&said(&prompt(&request.body))),
+                _ => chat(&rule_based_reply(&prompt(&request.body))),
             }
         })
     };
-    let rest = "--timeout 1.5 --max-requests 7";
-    let stopped = run(&dir, &command(&server, "faults", rest));
+    let options = "--timeout 1.5 --max-requests 7";
+    let stopped = run(&dir, &command(&server, "faults", options));
     assert_eq!(stopped.status, Some(1), "{}", stopped.stderr);
     for part in [
         "7 of 7 requests",
@@ -228,7 +228,7 @@ fn a_failing_server_loses_no_pair_and_a_budget_and_a_stage_end_where_they_say() 
     let early = run(&dir, &command(&server, "faults", "--stage judge"));
     assert_eq!(early.status, Some(2));
     assert!(
-        early.stderr.contains("the stage check comes first"),
+        early.stderr.contains("the earlier stage check is not done"),
         "{}",
         early.stderr
     );
@@ -245,28 +245,25 @@ fn a_failing_server_loses_no_pair_and_a_budget_and_a_stage_end_where_they_say() 
 }
 
 #[test]
-fn what_cannot_be_asked_for_is_refused_before_anything_is_sent_or_written() {
+fn invalid_arguments_are_refused_before_any_request_or_file() {
     let dir = TempDir::new().unwrap();
-    let server = TestServer::start(|request, _| chat(&said(&prompt(&request.body))));
+    let server = TestServer::start(|request, _| chat(&rule_based_reply(&prompt(&request.body))));
     std::fs::write(dir.path().join("blank.jsonl"), "\n \n").unwrap();
     std::fs::write(dir.path().join("none.json"), "[]").unwrap();
-    for (rest, expected) in [
-        ("--rows 0", "--rows 0: nothing is asked for"),
-        ("--rows 18446744073709551615", "give at most 1000000"),
+    for (options, expected) in [
+        ("--rows 0", "--rows 0: set it to at least 1"),
+        ("--rows 18446744073709551615", "set it to at most 1000000"),
         ("--reply-tokens 0", "--reply-tokens 0"),
         ("--verdict-tokens 18446744073709551615", "--verdict-tokens"),
-        (
-            "--texts blank.jsonl",
-            "blank.jsonl: the file holds no texts",
-        ),
-        ("--texts none.json", "none.json: the file holds no texts"),
+        ("--texts blank.jsonl", "blank.jsonl: the file has no texts"),
+        ("--texts none.json", "none.json: the file has no texts"),
         (
             "--demonstrations blank.jsonl",
-            "blank.jsonl: the file holds no rows",
+            "blank.jsonl: the file has no rows",
         ),
     ] {
-        let arguments = command(&server, "out", rest).join(" ");
-        let arguments = match rest.starts_with("--demo") || rest.ends_with("tokens 0") {
+        let arguments = command(&server, "out", options).join(" ");
+        let arguments = match options.starts_with("--demo") || options.ends_with("tokens 0") {
             true => arguments,
             false => arguments.replace(" --rows 30", ""),
         };
@@ -274,15 +271,15 @@ fn what_cannot_be_asked_for_is_refused_before_anything_is_sent_or_written() {
         let refused = run(&dir, &arguments);
         assert!(
             matches!(refused.status, Some(2 | 3)),
-            "{rest}: {}",
+            "{options}: {}",
             refused.stderr
         );
         assert!(
             refused.stderr.contains(expected),
-            "{rest}: {}",
+            "{options}: {}",
             refused.stderr
         );
-        assert!(!dir.path().join("out").exists(), "{rest}");
+        assert!(!dir.path().join("out").exists(), "{options}");
     }
     assert!(server.received().is_empty());
 }
@@ -290,10 +287,10 @@ fn what_cannot_be_asked_for_is_refused_before_anything_is_sent_or_written() {
 #[test]
 fn damaged_files_of_a_folder_are_named_with_what_to_do() {
     let dir = TempDir::new().unwrap();
-    let server = TestServer::start(|request, _| chat(&said(&prompt(&request.body))));
+    let server = TestServer::start(|request, _| chat(&rule_based_reply(&prompt(&request.body))));
     let arguments = command(&server, "out", "");
     run(&dir, &arguments).success();
-    let whole = files(&dir, "out");
+    let uninterrupted = files(&dir, "out");
     let n_sent = server.received().len();
     let path = |name: &str| dir.path().join("out").join(name);
     for (name, text, status, expected) in [
@@ -301,7 +298,7 @@ fn damaged_files_of_a_folder_are_named_with_what_to_do() {
             "report.json",
             "{\"stages\": [",
             2,
-            "remove it, and the stages are made again",
+            "remove it to rebuild the stages",
         ),
         ("checked.jsonl", "x\n", 3, "checked.jsonl:1: not valid JSON"),
         (
@@ -321,12 +318,12 @@ fn damaged_files_of_a_folder_are_named_with_what_to_do() {
         let refused = run(&dir, &arguments);
         assert_eq!(refused.status, Some(status), "{}", refused.stderr);
         assert!(refused.stderr.contains(expected), "{}", refused.stderr);
-        std::fs::write(path(name), &whole[name]).unwrap();
+        std::fs::write(path(name), &uninterrupted[name]).unwrap();
     }
-    // As the message says.
+    // As the message suggests.
     std::fs::remove_file(path("report.json")).unwrap();
     run(&dir, &arguments).success();
-    assert_eq!(files(&dir, "out"), whole);
+    assert_eq!(files(&dir, "out"), uninterrupted);
     assert_eq!(server.received().len(), n_sent);
 }
 
@@ -358,7 +355,7 @@ fn a_folder_has_one_writer() {
     first.wait().unwrap();
 }
 
-/// The most memory that a process has taken so far, in MiB.
+/// Peak memory of a process so far, in MiB.
 #[cfg(target_os = "linux")]
 fn peak_mib(id: u32) -> Option<usize> {
     let status = std::fs::read_to_string(format!("/proc/{id}/status")).ok()?;
@@ -369,8 +366,8 @@ fn peak_mib(id: u32) -> Option<usize> {
     Some(kib / 1024)
 }
 
-/// A request that meets no fault is answered; the others meet theirs once.
-fn hostile(request: &Received, is_first: bool) -> Response {
+/// A request without a fault is answered; the others get their fault once.
+fn reply_with_fault(request: &Received, is_first: bool) -> Response {
     let fault = if is_first {
         number(&request.body) % 20
     } else {
@@ -394,7 +391,7 @@ fn hostile(request: &Received, is_first: bool) -> Response {
         8 if number(&request.body) % 40 == 8 => {
             Response::Reply(200, Vec::new(), vec![b' '; 6 << 20])
         }
-        _ => chat(&said(&prompt(&request.body))),
+        _ => chat(&rule_based_reply(&prompt(&request.body))),
     }
 }
 
@@ -402,30 +399,30 @@ fn hostile(request: &Received, is_first: bool) -> Response {
 #[test]
 fn a_thousand_requests_at_once_to_a_hostile_server_lose_nothing_within_time_and_memory() {
     let dir = TempDir::new().unwrap();
-    let arguments = |server: &TestServer, output: &str, rest: &str| {
-        let arguments = command(server, output, rest).join(" ");
+    let arguments = |server: &TestServer, output: &str, options: &str| {
+        let arguments = command(server, output, options).join(" ");
         let arguments = arguments.replace("--rows 30", "--rows 3000");
         let arguments = arguments.replace("--concurrency 4", "--concurrency 1000");
         arguments.split(' ').map(str::to_owned).collect::<Vec<_>>()
     };
-    let well = TestServer::start(|request, _| chat(&said(&prompt(&request.body))));
+    let well = TestServer::start(|request, _| chat(&rule_based_reply(&prompt(&request.body))));
     run(&dir, &arguments(&well, "whole", "")).success();
-    let seen: Mutex<BTreeMap<String, usize>> = Mutex::default();
+    let request_counts: Mutex<BTreeMap<String, usize>> = Mutex::default();
     let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let server = {
         let most = most.clone();
         TestServer::start(move |request, _| {
             most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-            // So that a thousand are here before the first one is answered, within its time-out.
-            let asked = Instant::now();
-            while most.load(Ordering::SeqCst) <= 900 && asked.elapsed() < Duration::from_secs(4) {
+            // So that a thousand have arrived before the first one is answered, within its timeout.
+            let started = Instant::now();
+            while most.load(Ordering::SeqCst) <= 900 && started.elapsed() < Duration::from_secs(4) {
                 std::thread::sleep(Duration::from_millis(20));
             }
             now.fetch_sub(1, Ordering::SeqCst);
-            let mut seen = seen.lock().unwrap();
-            let n = seen.entry(request.body.clone()).or_default();
+            let mut request_counts = request_counts.lock().unwrap();
+            let n = request_counts.entry(request.body.clone()).or_default();
             *n += 1;
-            hostile(request, *n == 1)
+            reply_with_fault(request, *n == 1)
         })
     };
     let begun = Instant::now();
@@ -444,13 +441,13 @@ fn a_thousand_requests_at_once_to_a_hostile_server_lose_nothing_within_time_and_
     let ended = child.wait_with_output().unwrap();
     let errors = String::from_utf8_lossy(&ended.stderr);
     assert!(ended.status.success(), "{errors}");
-    let (found, expected) = (files(&dir, "hostile"), files(&dir, "whole"));
+    let (actual, expected) = (files(&dir, "hostile"), files(&dir, "whole"));
     for name in [
         "rows.jsonl",
         "generated.dropped.jsonl",
         "checked.dropped.jsonl",
     ] {
-        assert_eq!(found[name], expected[name], "{name}");
+        assert_eq!(actual[name], expected[name], "{name}");
     }
     assert!(most.load(Ordering::SeqCst) > 900, "{most:?}");
     let seconds = begun.elapsed().as_secs();
@@ -461,7 +458,7 @@ fn a_thousand_requests_at_once_to_a_hostile_server_lose_nothing_within_time_and_
 #[test]
 fn texts_are_annotated_with_prompts_of_the_users() {
     let dir = TempDir::new().unwrap();
-    let server = TestServer::start(|request, _| chat(&said(&prompt(&request.body))));
+    let server = TestServer::start(|request, _| chat(&rule_based_reply(&prompt(&request.body))));
     let texts = "{\"text\": \"A hall for many.\"}\n\"A boat for six.\"\n";
     std::fs::write(dir.path().join("texts.jsonl"), texts).unwrap();
     std::fs::create_dir(dir.path().join("own")).unwrap();
@@ -498,7 +495,7 @@ fn texts_are_annotated_with_prompts_of_the_users() {
 }
 
 #[test]
-fn a_model_here_writes_under_its_grammar_and_is_not_asked_twice() {
+fn a_local_model_follows_its_grammar_and_completes_each_prompt_once() {
     let workplace = Workplace::new();
     let command = "data slot --output out --rows 4 --model config.toml --checkpoint base \
                    --reply-tokens 24 --set eval.batch_size=2";
@@ -506,41 +503,36 @@ fn a_model_here_writes_under_its_grammar_and_is_not_asked_twice() {
         .run(format!("{command} --dry-run").split_whitespace())
         .success();
     assert!(
-        plan.contains("at most 2 requests are left")
-            || plan.contains("at most 6 requests are left"),
+        plan.contains("up to 2 requests remain") || plan.contains("up to 6 requests remain"),
         "{plan}"
     );
-    let done = workplace.run(command.split_whitespace()).success();
-    // Its weights are random: what it writes begins as the schema says and is cut.
-    assert!(
-        done.contains("generate dropped 4: the reply cannot be read"),
-        "{done}"
-    );
+    // Its weights are random: its output starts according to the schema and is cut.
+    let is_refused = |command: &str| {
+        let done = workplace.run(command.split_whitespace());
+        assert_eq!(done.status, Some(1), "{}", done.stderr);
+        let expected = "stage generate: none of 2 replies can be parsed";
+        assert!(done.stderr.contains(expected), "{}", done.stderr);
+    };
+    is_refused(command);
     let journal = workplace.read("out/journal.jsonl");
     let replies: Vec<Value> = journal
         .lines()
         .skip(1)
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
-    assert_eq!(replies.len(), 4, "two batches, each asked twice");
+    assert_eq!(replies.len(), 4, "two batches, each requested twice");
     for reply in &replies {
         assert_eq!(reply["reply"]["finish_reason"], "length");
         let text = reply["reply"]["text"].as_str().unwrap();
         assert!(text.starts_with("{\"planning\""), "{text}");
     }
-    workplace.run(command.split_whitespace()).success();
+    is_refused(command);
     assert_eq!(workplace.read("out/journal.jsonl"), journal);
-    // Draws follow the requests, not what was written before.
+    // Sampling depends on the requests, not on earlier output.
     let first: String = journal.split_inclusive('\n').take(2).collect();
     std::fs::create_dir(workplace.path("again")).unwrap();
     workplace.write("again/journal.jsonl", first);
-    workplace
-        .run(
-            command
-                .replace("--output out", "--output again")
-                .split_whitespace(),
-        )
-        .success();
+    is_refused(&command.replace("--output out", "--output again"));
     let sorted = |text: String| {
         let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
         lines.sort();

@@ -1,4 +1,4 @@
-//! The memory that `plan` predicts beside what runs then take.
+//! Memory predicted by `plan` compared with actual runs.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -12,11 +12,11 @@ use crate::support::model;
 use crate::workplace::{Workplace, tooltune};
 
 #[test]
-fn the_predicted_memory_of_a_step_is_within_a_fifth_of_what_it_takes() {
+fn the_predicted_memory_of_a_step_is_within_20_percent() {
     let workplace = Workplace::new();
     let gguf = model("smollm2-135m-instruct.gguf");
     let base = format!("model.model_name_or_path=\"{}\"", gguf.display());
-    // Each changes another part: dropout, the tokens of a batch, the adapter.
+    // Each changes another part: dropout, tokens per batch, adapter.
     for setting in [
         "lora.lora_dropout=0.05",
         "train.per_device_train_batch_size=5",
@@ -33,8 +33,8 @@ fn the_predicted_memory_of_a_step_is_within_a_fifth_of_what_it_takes() {
     }
 }
 
-/// A config for two steps of a random model of this family in `model`, as large as activations beside
-/// the program must be to be measured.
+/// A config for two steps of a random model of this family in `model`, large enough that its
+/// activations are measurable compared with the program.
 fn family_workplace(family: &str, more: &Value) -> Workplace {
     let workplace = Workplace::with_rows("16");
     let mut config = json!({
@@ -77,7 +77,7 @@ per_device_train_batch_size = 4
     workplace
 }
 
-/// What `plan` predicts and what training takes, in bytes.
+/// Predicted and actual memory of training, in bytes.
 fn planned_and_measured(workplace: &Workplace, settings: &[&str]) -> [f64; 2] {
     let sets: Vec<&str> = settings.iter().flat_map(|set| ["--set", set]).collect();
     let arguments = "plan config.toml --format json".split(' ');
@@ -96,7 +96,7 @@ fn planned_and_measured(workplace: &Workplace, settings: &[&str]) -> [f64; 2] {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn the_predicted_memory_is_within_15_percent_whatever_blocks_keep_and_learn() {
+fn the_predicted_memory_is_within_15_percent_for_any_blocks_and_settings() {
     let own_head = json!({"tie_word_embeddings": false, "vocab_size": 8192});
     let biased = json!({"attention_bias": true});
     let window = json!({"sliding_window": 256});
@@ -122,22 +122,22 @@ fn the_predicted_memory_is_within_15_percent_whatever_blocks_keep_and_learn() {
     ];
     for (i, (family, shape, settings)) in cases.into_iter().enumerate() {
         let workplace = family_workplace(family, shape);
-        for kept in ["none", "full"] {
-            let kept = format!("train.gradient_checkpointing={kept}");
+        for checkpointing in ["none", "full"] {
+            let checkpointing = format!("train.gradient_checkpointing={checkpointing}");
             let dtype = ["f32", "bf16"][i % 2];
             let dtype = format!("model.compute_dtype={dtype}");
-            let settings = [settings, &[kept.as_str(), dtype.as_str()]].concat();
+            let settings = [settings, &[checkpointing.as_str(), dtype.as_str()]].concat();
             let [predicted, measured] = planned_and_measured(&workplace, &settings);
             let ratio = predicted / measured;
             let what = format!("{family} {settings:?}: {predicted} / {measured} = {ratio:.3}");
-            // Below is worse than above: such a run ends where there is too little.
+            // Too low is worse than too high: such a run fails with insufficient memory.
             assert!((0.93..1.15).contains(&ratio), "{what}");
             std::fs::remove_dir_all(workplace.path("run")).unwrap();
         }
     }
 }
 
-/// A retriever alone, learning from pairs of random words that fill its `tokens`.
+/// A retriever run that trains on pairs of random words that fill its `tokens`.
 fn retriever_workplace(tokens: usize) -> Workplace {
     let workplace = Workplace::new();
     let encoder = model("all-minilm-l6-v2");
@@ -177,7 +177,7 @@ report_to = ["jsonl"]
     workplace
 }
 
-/// Trains 3 steps and answers the largest resident set before the last save.
+/// Trains 3 steps and returns the peak resident set before the last save.
 fn peak_of_training(workplace: &Workplace, config: &str, sets: &[&str]) -> f64 {
     let arguments = ["train", config].into_iter();
     workplace
@@ -198,8 +198,9 @@ fn assert_within_15_percent(predicted: &Value, measured: f64, what: &[&str]) {
     );
 }
 
+/// Invariant: The predicted peak memory is within 15 % of the measured peak.
 #[test]
-fn the_predicted_memory_of_a_retriever_is_within_15_percent_of_what_it_takes() {
+fn the_predicted_memory_of_a_retriever_is_within_15_percent() {
     let workplace = retriever_workplace(128);
     for (settings, key) in [
         (
@@ -240,18 +241,18 @@ fn the_predicted_memory_of_a_retriever_is_within_15_percent_of_what_it_takes() {
             _ => &plan["memory"]["peak_bytes"],
         };
         assert_within_15_percent(predicted, measured, &settings);
-        let written = bytes_of(&workplace.path("run/checkpoint-000003"), ".safetensors");
+        let checkpoint_bytes = bytes_of(&workplace.path("run/checkpoint-000003"), ".safetensors");
         let predicted = plan["checkpoint_bytes"].as_u64().unwrap();
         assert!(
-            (written..written + 20_000).contains(&predicted),
-            "{written}, {predicted}"
+            (checkpoint_bytes..checkpoint_bytes + 20_000).contains(&predicted),
+            "{checkpoint_bytes}, {predicted}"
         );
         std::fs::remove_dir_all(workplace.path("run")).unwrap();
     }
 }
 
 #[test]
-fn a_retriever_beside_a_model_counts_in_the_peak() {
+fn a_retriever_next_to_a_model_counts_in_the_peak() {
     let workplace = Workplace::new();
     let synth = "data synth goat --rows 24 --output train.jsonl --documents documents.jsonl";
     std::fs::remove_file(workplace.path("train.jsonl")).unwrap();
@@ -306,7 +307,8 @@ save_steps = 1
     assert_within_15_percent(&beside["memory"]["peak_bytes"], measured, &["joint"]);
 }
 
-/// Rows of a suite, and a config for two steps of SmolLM2 with an evaluation before, between and after.
+/// Rows of a suite, and a config for two steps of SmolLM2 with an evaluation before, between and
+/// after them.
 fn evaluating_workplace(suite: &str) -> Workplace {
     let workplace = Workplace::new();
     let (format, suites, metric, more) = match suite {
@@ -383,15 +385,15 @@ report_to = ["jsonl"]
 /// A row of slot as a conversation.
 fn as_messages(row: &str) -> String {
     let row: Value = serde_json::from_str(row).unwrap();
-    let asked = format!("{} {}", row["input_text"], row["json_schema"]);
+    let question = format!("{} {}", row["input_text"], row["json_schema"]);
     serde_json::json!({"messages": [
-        {"role": "user", "content": asked},
+        {"role": "user", "content": question},
         {"role": "assistant", "content": row["gold"].to_string()},
     ]})
     .to_string()
 }
 
-/// Runs a command to its end and answers its largest resident set, in bytes.
+/// Runs a command to completion and returns its peak resident set, in bytes.
 fn peak_of(command: &mut Command) -> f64 {
     let mut child = command.stdout(Stdio::null()).spawn().unwrap();
     let status = format!("/proc/{}/status", child.id());
@@ -411,9 +413,10 @@ fn peak_of(command: &mut Command) -> f64 {
 }
 
 #[cfg(target_os = "linux")]
+/// Invariant: The predicted peak memory is within 15 % of the measured peak.
 #[test]
-fn the_predicted_memory_of_a_run_that_evaluates_is_within_15_percent_of_what_it_takes() {
-    // With blocks computed again, generation is the peak.
+fn the_predicted_memory_of_a_run_with_evaluations_is_within_15_percent() {
+    // With recomputed layers, generation is the peak.
     let generates = [
         "train.gradient_checkpointing=\"full\"",
         "eval.batch_size=16",
@@ -434,13 +437,13 @@ fn the_predicted_memory_of_a_run_that_evaluates_is_within_15_percent_of_what_it_
         let [predicted, measured] = planned_and_measured(&workplace, settings);
         let ratio = predicted / measured;
         let what = format!("{suite} {settings:?}: {predicted} / {measured} = {ratio:.3}");
-        // Below is worse than above: such a run ends where there is too little.
+        // Too low is worse than too high: such a run fails with insufficient memory.
         assert!((0.93..1.15).contains(&ratio), "{what}");
     }
 }
 
 #[test]
-fn a_plan_names_the_phases_that_come_and_no_others() {
+fn a_plan_names_only_the_phases_of_its_run() {
     let phases = |workplace: &Workplace, settings: &[&str]| -> Vec<String> {
         let sets = settings.iter().flat_map(|set| ["--set", set]);
         let arguments = "plan config.toml --format json".split(' ');
@@ -454,26 +457,37 @@ fn a_plan_names_the_phases_that_come_and_no_others() {
         names
     };
     let always = ["optimizer update", "saving", "training step"];
-    let with = |more: &[&'static str]| {
+    let settings_with = |more: &[&'static str]| {
         let mut names: Vec<&str> = always.iter().chain(more).copied().collect();
         names.sort_unstable();
         names
     };
     let messages = evaluating_workplace("messages");
-    assert_eq!(phases(&messages, &[]), with(&["evaluation loss"]));
-    let said = messages.run(["plan", "config.toml"]).success();
-    assert!(said.contains("3: the loss of 16 rows\n"), "{said}");
-    assert_eq!(phases(&messages, &["eval.eval_strategy=\"no\""]), with(&[]));
+    assert_eq!(phases(&messages, &[]), settings_with(&["evaluation loss"]));
+    let output = messages.run(["plan", "config.toml"]).success();
+    assert!(output.contains("3: the loss of 16 rows\n"), "{output}");
+    assert_eq!(
+        phases(&messages, &["eval.eval_strategy=\"no\""]),
+        settings_with(&[])
+    );
     let goat = evaluating_workplace("goat");
     let reading = "reading texts with the encoder";
     let loss = "evaluation loss";
-    assert_eq!(phases(&goat, &[]), with(&["generation", loss, reading]));
+    assert_eq!(
+        phases(&goat, &[]),
+        settings_with(&["generation", loss, reading])
+    );
     let ranks = "eval.suites=[\"retrieval\"]";
     let best = "eval.metric_for_best_model=retrieval.recall_at_5";
-    assert_eq!(phases(&goat, &[ranks, best]), with(&[loss, reading]));
-    let said = goat.run(["plan", "config.toml"]).success();
+    assert_eq!(
+        phases(&goat, &[ranks, best]),
+        settings_with(&[loss, reading])
+    );
+    let output = goat.run(["plan", "config.toml"]).success();
     assert!(
-        said.contains("3: the loss of 16 rows, goat with 16 queries, at most 6 new tokens each\n"),
-        "{said}"
+        output.contains(
+            "3: the loss of 16 rows, goat (16 prompts), at most 6 new tokens per prompt\n"
+        ),
+        "{output}"
     );
 }

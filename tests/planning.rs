@@ -1,15 +1,15 @@
-//! What `plan` predicts beside what training then does, what `doctor` finds, and what `data stats`
-//! measures.
+//! Predictions of `plan` compared with training, findings of `doctor`, and measurements of `data
+//! stats`.
 
 use serde_json::Value;
 
 use crate::bad_input::row;
-use crate::workplace::{Answer, Workplace, tooltune};
+use crate::workplace::{CommandOutput, Workplace, tooltune};
 
-/// Asks for a plan with a probe, as JSON, with further settings.
+/// Requests a plan with a probe, as JSON, with additional settings.
 pub(crate) fn probed_plan(workplace: &Workplace, settings: &[&str]) -> Value {
     let sets = settings.iter().flat_map(|setting| ["--set", setting]);
-    // What is predicted is the memory of a step on the CPU.
+    // The predicted memory is for a step on the CPU.
     let arguments = "plan config.toml --probe --format json --device cpu".split(' ');
     let text = workplace.run(arguments.chain(sets)).success();
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
@@ -25,7 +25,7 @@ pub(crate) fn bytes_of(folder: &std::path::Path, ending: &str) -> u64 {
 }
 
 #[test]
-fn a_plan_counts_what_training_then_does_and_writes_nothing() {
+fn a_plan_matches_training_and_writes_nothing() {
     let workplace = Workplace::new();
     let plan = probed_plan(&workplace, &[]);
     assert!(!workplace.path("run").exists());
@@ -44,11 +44,11 @@ fn a_plan_counts_what_training_then_does_and_writes_nothing() {
     assert_eq!(plan["evaluations"]["n"], evaluations.len());
     assert_eq!(plan["evaluations"]["queries"]["slot"], 3);
     assert_eq!(plan["goes_on_from_step"], Value::Null);
-    let written = bytes_of(&workplace.path("run/checkpoint-000004"), ".safetensors");
+    let checkpoint_bytes = bytes_of(&workplace.path("run/checkpoint-000004"), ".safetensors");
     let predicted = plan["checkpoint_bytes"].as_u64().unwrap();
     assert!(
-        (written..written + 20_000).contains(&predicted),
-        "{written}, {predicted}"
+        (checkpoint_bytes..checkpoint_bytes + 20_000).contains(&predicted),
+        "{checkpoint_bytes}, {predicted}"
     );
 
     assert_eq!(
@@ -91,7 +91,7 @@ fn a_plan_refuses_what_training_would_refuse_later() {
 }
 
 #[test]
-fn numbers_that_nobody_means_are_refused_and_long_runs_planned_at_once() {
+fn absurd_numbers_are_refused_and_long_runs_planned_quickly() {
     let workplace = Workplace::new();
     let plan = |set: &str| {
         let arguments = ["plan", "config.toml", "--format", "json", "--set", set];
@@ -99,25 +99,29 @@ fn numbers_that_nobody_means_are_refused_and_long_runs_planned_at_once() {
     };
     let answer = plan("train.num_train_epochs=1e12");
     assert_eq!(answer.status, Some(2), "{}", answer.stdout);
-    for said in ["train.num_train_epochs", "at most 100000"] {
-        assert!(answer.stderr.contains(said), "{said}: {}", answer.stderr);
+    for expected in ["train.num_train_epochs", "at most 100000"] {
+        assert!(
+            answer.stderr.contains(expected),
+            "{expected}: {}",
+            answer.stderr
+        );
     }
-    let counted = |set: &str| -> Value { serde_json::from_str(&plan(set).success()).unwrap() };
+    let output = |set: &str| -> Value { serde_json::from_str(&plan(set).success()).unwrap() };
     let (once, long) = (
-        counted("train.num_train_epochs=1"),
-        counted("train.num_train_epochs=1e5"),
+        output("train.num_train_epochs=1"),
+        output("train.num_train_epochs=1e5"),
     );
     assert_eq!(once["steps"], 12);
     assert_eq!(long["steps"], 1_200_000);
     let tokens = |plan: &Value| plan["tokens"].as_f64().unwrap();
     let times = tokens(&long) / tokens(&once);
     assert!((99_900.0..100_100.0).contains(&times), "{times}");
-    let endless = counted("train.max_steps=9000000000000000000");
+    let endless = output("train.max_steps=9000000000000000000");
     assert_eq!(endless["steps"], 9_000_000_000_000_000_000_u64);
 }
 
 #[test]
-fn what_executes_a_suite_is_opened_before_a_run_and_by_its_plan() {
+fn executors_of_suites_are_opened_by_plan_and_before_a_run() {
     let workplace = Workplace::new();
     for arguments in [
         "data synth goat --rows 4 --output train.goat.jsonl --documents documents.jsonl",
@@ -142,14 +146,18 @@ fn what_executes_a_suite_is_opened_before_a_run_and_by_its_plan() {
     for verb in ["plan", "train"] {
         let answer = workplace.run([verb, "goat.toml"]);
         assert_eq!(answer.status, Some(3), "{verb}: {}", answer.stderr);
-        let place = "responses.jsonl:1";
-        assert!(answer.stderr.contains(place), "{verb}: {}", answer.stderr);
+        let location = "responses.jsonl:1";
+        assert!(
+            answer.stderr.contains(location),
+            "{verb}: {}",
+            answer.stderr
+        );
         assert!(!workplace.path("run").exists(), "{verb}");
     }
 }
 
 #[test]
-fn a_plan_looks_at_the_folder_of_its_run() {
+fn a_plan_checks_the_run_directory() {
     let workplace = Workplace::new();
     workplace.run(["train", "config.toml"]).success();
     for mode in [
@@ -157,19 +165,22 @@ fn a_plan_looks_at_the_folder_of_its_run() {
         &["plan", "config.toml", "--offline"],
     ] {
         let plan = |set: &str| workplace.run(mode.iter().copied().chain(["--set", set]));
-        let said = plan("train.max_steps=4").success();
-        let found = "run has one at step 4, which training resumes from";
-        assert!(said.contains(found), "{mode:?}: {said}");
-        for (set, said) in [
+        let output = plan("train.max_steps=4").success();
+        let expected = "training resumes from step 4 of run";
+        assert!(output.contains(expected), "{mode:?}: {output}");
+        for (set, output) in [
             ("lora.r=3", "lora.r: 2 -> 3"),
             // Nobody makes a file there, not even root.
-            ("train.output_dir=/proc/run", "no file can be made in /proc"),
+            (
+                "train.output_dir=/proc/run",
+                "no file can be created in /proc",
+            ),
             ("train.output_dir=train.jsonl", "train.jsonl is a file"),
         ] {
             let answer = plan(set);
             assert_eq!(answer.status, Some(2), "{mode:?} {set}: {}", answer.stdout);
             assert!(
-                answer.stderr.contains(said),
+                answer.stderr.contains(output),
                 "{mode:?} {set}: {}",
                 answer.stderr
             );
@@ -178,7 +189,7 @@ fn a_plan_looks_at_the_folder_of_its_run() {
 }
 
 #[test]
-fn a_plan_counts_the_checkpoints_that_lie_on_the_disk_at_once() {
+fn a_plan_counts_the_checkpoints_that_are_on_disk_together() {
     let workplace = Workplace::new();
     let checkpoints = |limit: u64, strategy: &str| -> u64 {
         let limit = format!("checkpoint.save_total_limit={limit}");
@@ -188,7 +199,7 @@ fn a_plan_counts_the_checkpoints_that_lie_on_the_disk_at_once() {
         let plan: Value = serde_json::from_str(&workplace.run(arguments).success()).unwrap();
         plan["disk_bytes"].as_u64().unwrap() / plan["checkpoint_bytes"].as_u64().unwrap()
     };
-    // The kept ones, among them the best and the newest, and the one being written.
+    // The kept checkpoints, among them the best and the newest, and the one being written.
     assert_eq!(checkpoints(1, "no"), 2);
     assert_eq!(checkpoints(1, "steps"), 3);
     assert_eq!(checkpoints(2, "steps"), 3);
@@ -238,18 +249,18 @@ fn a_named_checkpoint_is_exported_only_if_it_is_whole() {
 }
 
 #[test]
-fn doctor_says_what_to_do_and_never_shows_a_token() {
+fn doctor_gives_remedies_and_never_shows_a_token() {
     let workplace = Workplace::new();
     let doctor = || {
         let mut command = tooltune();
         command
             .current_dir(workplace.folder())
             .args(["doctor", "config.toml"]);
-        Answer::of(command.env("HF_TOKEN", "hf_never_to_be_seen"))
+        CommandOutput::from_command(command.env("HF_TOKEN", "hf_never_to_be_seen"))
     };
     let healthy = doctor().success();
     assert!(
-        healthy.contains("present in the variable HF_TOKEN"),
+        healthy.contains("set in the variable HF_TOKEN"),
         "{healthy}"
     );
     assert!(!healthy.contains("never_to_be_seen"), "{healthy}");
@@ -262,8 +273,8 @@ fn doctor_says_what_to_do_and_never_shows_a_token() {
     std::fs::remove_file(workplace.path("dev.jsonl")).unwrap();
     let ill = doctor();
     assert_eq!(ill.status, Some(2), "{}", ill.stdout);
-    for said in ["not ready", "dev.jsonl", "data.eval"] {
-        assert!(ill.stderr.contains(said), "{said}: {}", ill.stderr);
+    for expected in ["not ready", "dev.jsonl", "data.eval"] {
+        assert!(ill.stderr.contains(expected), "{expected}: {}", ill.stderr);
     }
     let answer = workplace.run(["doctor", "--device", "cuda:99"]);
     assert_eq!(answer.status, Some(2), "{}", answer.stdout);
@@ -295,13 +306,13 @@ fn data_stats_measure_characters_and_with_a_model_tokens() {
     let model = workplace.copy_model("model");
     // Counting tokens needs no template.
     std::fs::remove_file(model.join("chat_template.jinja")).unwrap();
-    let counted = workplace
+    let output = workplace
         .run(["data", "stats", "train.jsonl", "--model", "model"])
         .success();
     for measure in ["prompt_tokens", "completion_tokens"] {
         assert!(
-            counted.contains(&format!("| {measure} ")),
-            "{measure}: {counted}"
+            output.contains(&format!("| {measure} ")),
+            "{measure}: {output}"
         );
     }
 }
@@ -316,8 +327,8 @@ fn a_dropped_row_is_named_with_the_limit_that_it_exceeds() {
     workplace.write("train.jsonl", format!("{}\n{rows}", long.trim()));
     for verb in ["plan", "train"] {
         let arguments = [verb, "config.toml", "--set", "data.on_overflow=drop"];
-        let said = workplace.run(arguments).success();
-        let dropped = "dropped train.jsonl:1: it has more tokens than data.max_length, 4096";
-        assert!(said.contains(dropped), "{said}");
+        let output = workplace.run(arguments).success();
+        let dropped = "dropped train.jsonl:1: longer than data.max_length = 4096 tokens";
+        assert!(output.contains(dropped), "{output}");
     }
 }

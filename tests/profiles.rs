@@ -1,4 +1,4 @@
-//! What `train --profile` says of where the time of a run goes.
+//! The breakdown of a run's time by `train --profile`.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::workplace::Workplace;
 
-/// Rows of a table of operations: the name, and calls, own and whole milliseconds a step.
+/// Rows of a table of operations: name, calls, and own and total milliseconds per step.
 fn operations(page: &str) -> Vec<(String, [f64; 3])> {
     let rows = page.lines().filter(|line| line.starts_with("| "));
     let cells = rows.map(|row| row.split('|').map(str::trim).collect::<Vec<_>>());
@@ -25,9 +25,9 @@ fn the_table_and_the_trace_of_a_profile_have_the_same_operations_and_no_time_twi
     let workplace = Workplace::new();
     let command = "train config.toml --profile=2 --set train.output_dir=run \
                    --set eval.eval_strategy=no";
-    let said = workplace.run(command.split_whitespace()).success();
+    let output = workplace.run(command.split_whitespace()).success();
     let line = "profile of steps 2 to 3: run/profile/operations.md and run/profile/trace.json";
-    assert!(said.contains(line), "{said}");
+    assert!(output.contains(line), "{output}");
     let page = workplace.read("run/profile/operations.md");
     assert!(page.starts_with("# Profile of steps 2 to 3\n"), "{page}");
 
@@ -36,7 +36,7 @@ fn the_table_and_the_trace_of_a_profile_have_the_same_operations_and_no_time_twi
         let row = table.iter().find(|(operation, _)| operation == name);
         row.unwrap_or_else(|| panic!("no {name} in {page}")).1
     };
-    // Two blocks of the tiny model, forward and backward.
+    // Two layers of the tiny model, forward and backward.
     let [steps, _, step_ms] = row("step");
     assert_eq!(steps, 1.0);
     assert_eq!(row("block backward")[0], row("attention backward")[0]);
@@ -46,18 +46,18 @@ fn the_table_and_the_trace_of_a_profile_have_the_same_operations_and_no_time_twi
         .filter(|(name, _)| name.starts_with("lora_linear ") && !name.contains("backward"))
         .map(|(_, [calls, ..])| calls)
         .sum();
-    assert_eq!(linear, 4.0 * row("block")[0], "four stacks a block");
-    // All that a step does is within it, so own times sum up to it, but for two decimals of each.
+    assert_eq!(linear, 4.0 * row("block")[0], "four stacks per block");
+    // All operations of a step are within it, so own times add up to it, up to two decimals each.
     let own: f64 = table.iter().map(|(_, [_, own, _])| own).sum();
     let rounding = 0.01 * (table.len() + 1) as f64;
     assert!((own - step_ms).abs() < rounding, "{own} and {step_ms}");
 
     let trace: Vec<Value> =
         serde_json::from_str(&workplace.read("run/profile/trace.json")).unwrap();
-    let begins = trace.iter().filter(|event| event["ph"] == "B");
+    let begin_events = trace.iter().filter(|event| event["ph"] == "B");
     let mut names = BTreeSet::new();
     let mut begun = 0;
-    for event in begins {
+    for event in begin_events {
         begun += 1;
         let name = event["name"].as_str().unwrap();
         let shape = event["args"]["shape"].as_str();
@@ -72,28 +72,28 @@ fn the_table_and_the_trace_of_a_profile_have_the_same_operations_and_no_time_twi
 }
 
 #[test]
-fn a_profile_changes_nothing_that_is_learned_and_one_of_a_single_step_is_said_to_be_none() {
+fn a_profile_does_not_change_training_and_needs_two_steps() {
     let workplace = Workplace::new();
     let train = |name: &str, more: &str| {
         let command = format!("train config.toml --set train.output_dir={name}{more}");
         workplace.run(command.split(' ')).success()
     };
     train("plain", "");
-    let said = train("profiled", " --profile");
-    // The run has four steps, and the first one is not among them.
-    assert!(said.contains("profile of steps 2 to 4"), "{said}");
+    let output = train("profiled", " --profile");
+    // The run has four steps, and the first one is excluded.
+    assert!(output.contains("profile of steps 2 to 4"), "{output}");
     let adapter = |run: &str| {
         let path = format!("{run}/checkpoint-000004/adapter_model.safetensors");
         std::fs::read(workplace.path(&path)).unwrap()
     };
     assert!(adapter("plain") == adapter("profiled"));
-    let said = train("short", " --profile --set train.max_steps=1");
-    assert!(said.contains("no profile"), "{said}");
+    let output = train("short", " --profile --set train.max_steps=1");
+    assert!(output.contains("no profile"), "{output}");
     assert!(!workplace.path("short/profile").exists());
 }
 
 #[test]
-fn a_profile_that_cannot_be_written_costs_no_run() {
+fn an_unwritable_profile_does_not_stop_the_run() {
     let workplace = Workplace::new();
     let train = |more: &str| {
         let command = format!("train config.toml --set train.output_dir=run {more}");
@@ -101,8 +101,8 @@ fn a_profile_that_cannot_be_written_costs_no_run() {
     };
     train("--set train.max_steps=1");
     workplace.write("run/profile", "a file in the place of the folder");
-    let said = train("--set train.max_steps=4 --profile");
-    assert!(said.contains("4 steps done"), "{said}");
-    assert!(!said.contains("profile of steps"), "{said}");
+    let output = train("--set train.max_steps=4 --profile");
+    assert!(output.contains("4 steps done"), "{output}");
+    assert!(!output.contains("profile of steps"), "{output}");
     assert!(workplace.path("run/checkpoint-000004").is_dir());
 }

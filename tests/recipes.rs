@@ -1,5 +1,5 @@
-//! The recipes for models that are not in this repository: each is planned with nothing of its model
-//! but the shape, as a user would before fetching anything.
+//! The recipes for models that are not in this repository: each is planned with only the shape of
+//! its model, as a user would before downloading it.
 
 use std::path::Path;
 
@@ -8,9 +8,9 @@ use tempfile::TempDir;
 use tooltune::config::{Config, LoadedConfig, Optim, RunLength, TargetModules};
 
 use crate::support::{fixture, root};
-use crate::workplace::{Answer, tooltune};
+use crate::workplace::{CommandOutput, tooltune};
 
-/// A folder with a config, and `config.json` alone of the model that it names.
+/// A folder with a config, and only `config.json` of the model that it names.
 struct Empty(TempDir);
 
 impl Empty {
@@ -26,11 +26,11 @@ impl Empty {
         Self(folder)
     }
 
-    fn plan(&self, recipe: &str, further: &[&str]) -> Answer {
+    fn plan(&self, recipe: &str, further: &[&str]) -> CommandOutput {
         let arguments = ["plan", recipe, "--offline", "--format", "json"];
         let mut command = tooltune();
         command.current_dir(self.0.path()).args(arguments);
-        Answer::of(command.args(further))
+        CommandOutput::from_command(command.args(further))
     }
 }
 
@@ -38,7 +38,7 @@ fn shape(model: &str) -> std::path::PathBuf {
     fixture("model_configs").join(model).join("config.json")
 }
 
-/// Recipe, model and the size that its publisher gives, in values.
+/// Recipe, model and the published number of parameters.
 const RECIPES: [(&str, &str, u64); 8] = [
     ("goat-llama3-8b.toml", "llama-3-8b-instruct", 8_030_261_248),
     ("goat-llama2-7b.toml", "llama-2-7b-chat", 6_738_415_616),
@@ -63,7 +63,7 @@ const RECIPES: [(&str, &str, u64); 8] = [
 ];
 
 #[test]
-fn every_recipe_is_planned_with_nothing_but_the_shape_of_its_model() {
+fn every_recipe_is_planned_with_only_the_shape_of_its_model() {
     for (recipe, model, n_weights) in RECIPES {
         let folder = Empty::new(recipe, &shape(model));
         let text = folder.plan(recipe, &[]).success();
@@ -72,10 +72,10 @@ fn every_recipe_is_planned_with_nothing_but_the_shape_of_its_model() {
         assert_eq!(
             plan["steps"],
             Value::Null,
-            "{recipe}: epochs of unknown rows"
+            "{recipe}: epochs over an unknown number of rows"
         );
         assert_eq!(plan["compute_dtype"], "bf16", "{recipe}");
-        // Adapter and two moments, in f32.
+        // Adapter and optimizer state, in f32.
         let n_trained = plan["trained_weights"].as_u64().unwrap();
         let of_retriever = plan["retriever"]["n_parameters"].as_u64().unwrap_or(0);
         assert_eq!(recipe.starts_with("goat"), of_retriever > 0, "{recipe}");
@@ -103,7 +103,7 @@ fn every_recipe_of_the_folder_is_planned_here() {
     }
 }
 
-/// The recipes of [`RECIPES`] whose names begin with a paper's, as they load.
+/// The recipes of [`RECIPES`] whose names start with a paper's name, as loaded.
 fn recipes_of(paper: &str) -> Vec<(&'static str, Config)> {
     let names = RECIPES.iter().map(|(name, ..)| *name);
     names
@@ -117,7 +117,7 @@ fn recipes_of(paper: &str) -> Vec<(&'static str, Config)> {
 
 /// GOAT, appendix B.
 #[test]
-fn recipes_of_goat_hold_the_settings_of_the_paper() {
+fn goat_recipes_have_the_settings_of_the_paper() {
     let recipes = recipes_of("goat");
     assert_eq!(recipes.len(), 5);
     for (name, config) in recipes {
@@ -134,9 +134,9 @@ fn recipes_of_goat_hold_the_settings_of_the_paper() {
     }
 }
 
-/// SLOT, Table 4. Temperature 0 takes the most likely token, whatever top-p and top-k are.
+/// SLOT, Table 4. Temperature 0 selects the most likely token, whatever top-p and top-k are.
 #[test]
-fn recipes_of_slot_hold_the_settings_of_the_paper() {
+fn slot_recipes_have_the_settings_of_the_paper() {
     let recipes = recipes_of("slot");
     assert_eq!(recipes.len(), 3);
     for (name, config) in recipes {
@@ -160,7 +160,7 @@ fn recipes_of_slot_hold_the_settings_of_the_paper() {
 }
 
 #[test]
-fn an_outline_follows_the_settings() {
+fn an_offline_plan_follows_the_settings() {
     let recipe = "slot-llama3.2-1b.toml";
     let folder = Empty::new(recipe, &shape("llama-3.2-1b-instruct"));
     let plan = |settings: &[&str]| -> Value {
@@ -192,13 +192,13 @@ fn an_outline_follows_the_settings() {
 }
 
 #[test]
-fn what_makes_an_outline_impossible_is_said_with_its_place() {
+fn an_impossible_offline_plan_is_refused_with_its_setting() {
     let recipe = "goat-llama3-8b.toml";
     let folder = Empty::new(recipe, &shape("llama-3-8b-instruct"));
-    let refusal = |further: &[&str], status: i32, said: &[&str]| {
+    let refusal = |further: &[&str], status: i32, expected: &[&str]| {
         let answer = folder.plan(recipe, further);
         assert_eq!(answer.status, Some(status), "{}", answer.stderr);
-        for part in said {
+        for part in expected {
             assert!(answer.stderr.contains(part), "{part}: {}", answer.stderr);
         }
     };
@@ -231,7 +231,7 @@ fn what_makes_an_outline_impossible_is_said_with_its_place() {
         &[
             "goat-llama3-8b.toml:",
             "config.json, which does not exist",
-            "put the model's",
+            "copy the model's",
         ],
     );
 }

@@ -1,14 +1,18 @@
-//! What executors answer, recorded and replayed.
+//! Executors' answers, recorded and replayed.
 
 use serde_json::json;
 
-use crate::suites::{TAUGHT, config, lines, metrics, run_with, teach, workplace};
+use crate::suites::{
+    TRAINED_CHECKPOINT, config, lines, metrics, run_with, train_to_call, workplace,
+};
 use crate::support::server::{Response, TestServer};
 
+/// Invariant: A recording replays the original answers after any interruption and contains no
+/// secret.
 #[test]
 fn a_recording_of_a_server_gives_the_same_evaluation_without_it() {
     let workplace = workplace();
-    teach(&workplace);
+    train_to_call(&workplace);
     let server = TestServer::start(|request, number| match number {
         0 => Response::json(503, &json!({"message": "busy"})),
         _ => Response::json(
@@ -24,11 +28,11 @@ fn a_recording_of_a_server_gives_the_same_evaluation_without_it() {
     workplace.write("sky.toml", config(&executor));
     let eval = |config: &'static str, output: &'static str| {
         let eval = ["eval", config, "--suite", "restbench", "--output", output];
-        let eval: Vec<&str> = eval.into_iter().chain(TAUGHT).collect();
+        let eval: Vec<&str> = eval.into_iter().chain(TRAINED_CHECKPOINT).collect();
         run_with(&workplace, &[("SKY_KEY", "s3cret-0123")], &eval).success()
     };
     eval("sky.toml", "busy");
-    // What a busy server says is no answer; the others are one call.
+    // A busy server's reply is not an answer; the others are one call.
     let recorded = workplace.read("kept/replay.jsonl");
     let call = json!({"api_name": "GET /weather", "input": {"city": "Oslo"},
         "output": {"degrees": -3, "key": "***"}, "exception": null});
@@ -51,7 +55,7 @@ fn a_recording_of_a_server_gives_the_same_evaluation_without_it() {
     };
     assert_eq!(outcomes("replayed"), outcomes("served"));
 
-    // A file that is none is found before a model is loaded.
+    // A file that is not a recording is detected before a model is loaded.
     let text = config(replay).replace(
         "kept/replay.jsonl\"\n",
         "kept/replay.jsonl\"\nrecord = \"queries.json\"\n",

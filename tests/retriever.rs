@@ -1,14 +1,15 @@
-//! Retrievers through every verb: trained alone and beside a model, resumed, evaluated, exported.
+//! Retrievers in every command: trained by themselves and with a model, resumed, evaluated,
+//! exported.
 
 use serde_json::Value;
 use tooltune::encoder::{EncoderFiles, EncoderOptions, MiniLmEncoder};
 use tooltune_suites::SentenceEncoder;
 
-use crate::support::place::TestDevice;
+use crate::support::test_device::TestDevice;
 use crate::support::{fixture, test_device};
 use crate::workplace::Workplace;
 
-fn alone(run: &str, extra: &str) -> String {
+fn retriever_config(run: &str, extra: &str) -> String {
     format!(
         r#"device = "{device}"
 [retriever]
@@ -32,12 +33,12 @@ save_total_limit = 10
 [log]
 report_to = ["jsonl"]
 "#,
-        device = TestDevice::chosen(),
+        device = TestDevice::from_env(),
         encoder = fixture("retriever/model").display(),
     )
 }
 
-fn joint(run: &str) -> String {
+fn joint_config(run: &str) -> String {
     format!(
         r#"device = "{device}"
 [model]
@@ -80,13 +81,13 @@ save_total_limit = 10
 [log]
 report_to = ["jsonl"]
 "#,
-        device = TestDevice::chosen(),
+        device = TestDevice::from_env(),
         model = fixture("tiny_chat_model").display(),
         encoder = fixture("retriever/model").display(),
     )
 }
 
-/// Queries and documents that share a word which no other pair has.
+/// Queries and documents that share a word with no other pair.
 fn workplace() -> Workplace {
     let workplace = Workplace::new();
     let words = ["train", "hotel", "ticket", "table", "report", "forecast"];
@@ -124,14 +125,14 @@ fn values(lines: &[Value], key: &str) -> Vec<f64> {
     lines.iter().filter_map(|line| line[key].as_f64()).collect()
 }
 
-/// What a checkpoint holds that must be the same, however it came about.
+/// The contents of a checkpoint that must be the same, however it was created.
 fn contents(workplace: &Workplace, checkpoint: &str, files: &[&str]) -> Vec<Vec<u8>> {
     let read =
         |file: &&str| std::fs::read(workplace.path(&format!("{checkpoint}/{file}"))).unwrap();
     files.iter().map(read).collect()
 }
 
-fn forget_after(workplace: &Workplace, run: &str, step: usize) {
+fn remove_checkpoints_after(workplace: &Workplace, run: &str, step: usize) {
     for entry in std::fs::read_dir(workplace.path(run)).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
@@ -151,20 +152,27 @@ const RETRIEVER: [&str; 3] = [
 ];
 
 #[test]
-fn a_retriever_learns_alone_and_is_evaluated_selected_and_exported() {
+fn a_retriever_is_trained_evaluated_selected_and_exported() {
     let workplace = workplace();
-    workplace.write("retriever.toml", alone("run", "max_seq_length = 20"));
-    let said = workplace.run(["train", "retriever.toml"]).success();
+    workplace.write(
+        "retriever.toml",
+        retriever_config("run", "max_seq_length = 20"),
+    );
+    let output = workplace.run(["train", "retriever.toml"]).success();
     assert!(
-        said.contains("18 pairs of 18 queries and 18 documents"),
-        "{said}"
+        output.contains("18 pairs of 18 queries and 18 documents"),
+        "{output}"
     );
     let metrics = lines(&workplace.read("run/metrics.jsonl"));
     let losses = values(&metrics, "retriever/loss");
     assert_eq!(losses.len(), 3, "{metrics:?}");
     assert!(losses[2] < 0.7 * losses[0], "{losses:?}");
     let recalls = values(&metrics, "eval/retrieval.recall_at_5");
-    assert_eq!(recalls.len(), 3, "before, between and after: {metrics:?}");
+    assert_eq!(
+        recalls.len(),
+        3,
+        "evaluations before, during and after training: {metrics:?}"
+    );
     assert_eq!(values(&metrics, "step")[0], 0.0);
     assert!(workplace.read("run/BEST").contains("checkpoint-"));
 
@@ -237,8 +245,8 @@ fn a_retriever_learns_alone_and_is_evaluated_selected_and_exported() {
         .replace("exported", "untrained");
     let refused = workplace.run(untrained.split(' '));
     assert_eq!(refused.status, Some(2), "{}", refused.stderr);
-    for said in [first, "learned nothing", "--checkpoint last"] {
-        assert!(refused.stderr.contains(said), "{}", refused.stderr);
+    for expected in [first, "equals the untrained", "--checkpoint last"] {
+        assert!(refused.stderr.contains(expected), "{}", refused.stderr);
     }
     assert!(!workplace.path("untrained").exists());
 }
@@ -246,11 +254,11 @@ fn a_retriever_learns_alone_and_is_evaluated_selected_and_exported() {
 #[test]
 fn a_profile_of_a_retriever_has_its_steps_evaluations_and_saves() {
     let workplace = workplace();
-    workplace.write("retriever.toml", alone("run", ""));
-    let said = workplace
+    workplace.write("retriever.toml", retriever_config("run", ""));
+    let output = workplace
         .run(["train", "retriever.toml", "--profile"])
         .success();
-    assert!(said.contains("profile of steps 2 to 6"), "{said}");
+    assert!(output.contains("profile of steps 2 to 6"), "{output}");
     let page = workplace.read("run/profile/operations.md");
     let operations = page.lines().filter_map(|line| line.split(" | ").next());
     let operations: Vec<&str> = operations
@@ -261,6 +269,7 @@ fn a_profile_of_a_retriever_has_its_steps_evaluations_and_saves() {
     }
 }
 
+/// Invariant: A resumed retriever run ends as an uninterrupted one.
 #[test]
 fn a_resumed_retriever_equals_the_uninterrupted_one() {
     let workplace = workplace();
@@ -276,12 +285,12 @@ fn a_resumed_retriever_equals_the_uninterrupted_one() {
         ),
     ] {
         let file = format!("{run}.toml");
-        workplace.write(&file, alone(run, extra));
+        workplace.write(&file, retriever_config(run, extra));
         workplace.run(["train", &file]).success();
         let last = format!("{run}/checkpoint-000006");
         let before = contents(&workplace, &last, &RETRIEVER);
         let metrics = workplace.read(&format!("{run}/metrics.jsonl"));
-        forget_after(&workplace, run, 2);
+        remove_checkpoints_after(&workplace, run, 2);
         let answer = workplace.run(["train", &file]);
         let from = format!("resuming from {run}/checkpoint-000002 (step 2 of 6)");
         assert!(answer.stderr.contains(&from), "{}", answer.stderr);
@@ -295,6 +304,7 @@ fn a_resumed_retriever_equals_the_uninterrupted_one() {
     }
 }
 
+/// Invariant: A resumed retriever run ends as an uninterrupted one.
 #[test]
 fn a_joint_run_has_one_checkpoint_one_resume_and_one_evaluation() {
     let workplace = workplace();
@@ -303,11 +313,11 @@ fn a_joint_run_has_one_checkpoint_one_resume_and_one_evaluation() {
     workplace.run(synth.split(' ')).success();
     let synth = "data synth goat --split dev --output goat/dev.jsonl --rows 4";
     workplace.run(synth.split(' ')).success();
-    workplace.write("joint.toml", joint("run"));
-    let said = workplace.run(["train", "joint.toml"]).success();
+    workplace.write("joint.toml", joint_config("run"));
+    let output = workplace.run(["train", "joint.toml"]).success();
     assert!(
-        said.contains("retriever: ") && said.contains("6 steps"),
-        "{said}"
+        output.contains("retriever: ") && output.contains("6 steps"),
+        "{output}"
     );
     let metrics = lines(&workplace.read("run/metrics.jsonl"));
     assert_eq!(
@@ -319,7 +329,7 @@ fn a_joint_run_has_one_checkpoint_one_resume_and_one_evaluation() {
         let measured = values(&metrics, &format!("eval/{name}"));
         assert_eq!(measured.len(), 3, "{name}: {metrics:?}");
     }
-    // The agents' documents come from the retriever as it was trained.
+    // The agents' documents come from the trained retriever.
     let of_goat = values(&metrics, "eval/goat.recall_at_5");
     assert_eq!(of_goat, values(&metrics, "eval/retrieval.recall_at_5"));
     let best = workplace.read("run/BEST");
@@ -331,7 +341,7 @@ fn a_joint_run_has_one_checkpoint_one_resume_and_one_evaluation() {
         "retrieval.mrr_at_10 - goat.parse_error_rate",
     ];
     let ranked = workplace.run(select).success();
-    assert!(ranked.contains("BEST stays run/checkpoint-"), "{ranked}");
+    assert!(ranked.contains("BEST remains run/checkpoint-"), "{ranked}");
     let select = workplace.run(["select", "run", "--metric", "2 + goat.sa"]);
     assert!(
         select.stderr.contains("no kept checkpoint"),
@@ -349,7 +359,7 @@ fn a_joint_run_has_one_checkpoint_one_resume_and_one_evaluation() {
         .collect();
     let before = contents(&workplace, "run/checkpoint-000004", &files);
     let text = workplace.read("run/metrics.jsonl");
-    forget_after(&workplace, "run", 2);
+    remove_checkpoints_after(&workplace, "run", 2);
     workplace.run(["train", "joint.toml"]).success();
     assert!(before == contents(&workplace, "run/checkpoint-000004", &files));
     assert_eq!(text, workplace.read("run/metrics.jsonl"));
@@ -364,11 +374,11 @@ fn a_joint_run_has_one_checkpoint_one_resume_and_one_evaluation() {
 }
 
 #[test]
-fn what_a_retriever_cannot_learn_from_is_refused_with_the_remedy() {
+fn unusable_retriever_data_is_refused_with_the_remedy() {
     let workplace = workplace();
     workplace.write("one.jsonl", r#"{"query": "q", "positive": "d"}"#);
     workplace.write("broken.jsonl", "{\"query\": \"q\"}\n");
-    let good = alone("run", "");
+    let good = retriever_config("run", "");
     let cases: [(&str, &str, &str); 10] = [
         (
             "train = [\"pairs.jsonl\"]",
@@ -388,12 +398,12 @@ fn what_a_retriever_cannot_learn_from_is_refused_with_the_remedy() {
         (
             "train = [\"pairs.jsonl\"]",
             "train = \"trajectories\"",
-            "are no trajectories",
+            "are not trajectories",
         ),
         (
             "[\"pairs.jsonl\"]",
             "[\"one.jsonl\"]",
-            "nothing can be a wrong one",
+            "no document is wrong for any query",
         ),
         (
             "[\"pairs.jsonl\"]",
@@ -410,7 +420,7 @@ fn what_a_retriever_cannot_learn_from_is_refused_with_the_remedy() {
         (
             "max_steps = 6",
             "lora = { target_modules = [\"q_proj\"] }",
-            "no linear layer of the encoder is called \"q_proj\"",
+            "the encoder has no linear layer \"q_proj\"",
         ),
     ];
     for (from, to, expected) in cases {
@@ -418,14 +428,14 @@ fn what_a_retriever_cannot_learn_from_is_refused_with_the_remedy() {
         workplace.write("bad.toml", good.replace(from, to));
         let answer = workplace.run(["train", "bad.toml"]);
         assert_ne!(answer.status, Some(0), "{to}");
-        // Lines of a message are broken to the terminal's width.
-        let said = answer
+        // Lines of a message are wrapped to the terminal's width.
+        let stderr = answer
             .stderr
             .split_whitespace()
             .collect::<Vec<_>>()
             .join(" ")
             .replace("│ ", "");
-        assert!(said.contains(expected), "{to}: {said}");
+        assert!(stderr.contains(expected), "{to}: {stderr}");
         assert!(
             !workplace.path("run").join("metrics.jsonl").exists(),
             "{to}"
@@ -435,9 +445,9 @@ fn what_a_retriever_cannot_learn_from_is_refused_with_the_remedy() {
     workplace.run(["train", "retriever.toml"]).success();
     let patient = "train retriever.toml --set train.output_dir=early \
                    --set eval.early_stopping_patience=1 --set eval.early_stopping_threshold=2";
-    let said = workplace.run(patient.split_whitespace()).success();
-    assert!(said.contains("3 steps done"), "{said}");
-    assert!(said.contains("stopped early: 1 evaluations"), "{said}");
+    let output = workplace.run(patient.split_whitespace()).success();
+    assert!(output.contains("3 steps done"), "{output}");
+    assert!(output.contains("stopped early: 1 evaluations"), "{output}");
     let export = workplace.run("export run --to peft --output adapter".split(' '));
     assert!(
         export.stderr.contains("language model"),
@@ -455,7 +465,8 @@ fn ten_thousand_documents_are_ranked_and_mined() {
         .map(|i| serde_json::json!({"document": format!("train number {i} of a city")}).to_string())
         .collect();
     workplace.write("many.jsonl", documents.join("\n"));
-    let config = alone("run", "hard_negatives = 3").replace("documents.jsonl", "many.jsonl");
+    let config =
+        retriever_config("run", "hard_negatives = 3").replace("documents.jsonl", "many.jsonl");
     workplace.write("many.toml", config);
     workplace
         .run(["train", "many.toml", "--set", "retriever.max_steps=2"])
@@ -467,4 +478,48 @@ fn ten_thousand_documents_are_ranked_and_mined() {
     for prediction in lines(&report) {
         assert_eq!(prediction["ranked"].as_array().unwrap().len(), 10);
     }
+}
+
+#[test]
+fn a_retriever_is_evaluated_locally_among_a_printed_number_of_documents() {
+    let workplace = workplace();
+    workplace.write("retriever.toml", retriever_config("run", ""));
+    let eval = "eval retriever.toml --suite retrieval";
+    let remote = format!("{eval} --endpoint http://127.0.0.1:9/v1 --endpoint-model m");
+    let refused = workplace.run(remote.split(' '));
+    assert_eq!(refused.status, Some(2), "{}", refused.stderr);
+    let reason = "--endpoint does not apply to the suite retrieval";
+    for part in [reason, "omit --endpoint"] {
+        assert!(refused.stderr.contains(part), "{}", refused.stderr);
+    }
+
+    let untrained = workplace.run(eval.split(' '));
+    assert_eq!(untrained.status, Some(2), "{}", untrained.stderr);
+    for part in [
+        "train.output_dir = run",
+        "does not exist",
+        "`tooltune train retriever.toml`",
+        "--checkpoint base",
+    ] {
+        assert!(untrained.stderr.contains(part), "{}", untrained.stderr);
+    }
+
+    let base = workplace.run(format!("{eval} --checkpoint base").split(' '));
+    let printed = base.stderr.clone() + &base.stdout;
+    base.success();
+    assert!(printed.contains("6 queries rank 24 documents"), "{printed}");
+}
+
+#[test]
+fn a_plan_refuses_pairs_for_both_training_and_evaluation() {
+    let workplace = workplace();
+    let config = retriever_config("run", "").replace("[\"dev.jsonl\"]", "[\"pairs.jsonl\"]");
+    workplace.write("retriever.toml", config);
+    let refused = workplace.run(["plan", "retriever.toml"]);
+    assert_eq!(refused.status, Some(2), "{}", refused.stderr);
+    let part = "`retriever.eval` names pairs.jsonl, which is also in `retriever.train`";
+    let printed: Vec<&str> = refused.stderr.split_whitespace().collect();
+    let printed = printed.join(" ").replace("│ ", "");
+    assert!(printed.contains(part), "{printed}");
+    assert!(!workplace.path("run").exists());
 }

@@ -1,10 +1,10 @@
-//! What becomes of a retriever's texts: cut, read alike, tied in rankings, alone in a batch.
+//! A retriever's texts: truncated, equal after normalisation, tied in rankings, single in a batch.
 
 use serde_json::{Value, json};
 
 use crate::support::fixture;
-use crate::support::place::TestDevice;
-use crate::workplace::{Answer, Workplace, tooltune};
+use crate::support::test_device::TestDevice;
+use crate::workplace::{CommandOutput, Workplace, tooltune};
 
 fn config(extra: &str) -> String {
     format!(
@@ -26,7 +26,7 @@ save_total_limit = 10
 [log]
 report_to = ["jsonl"]
 "#,
-        device = TestDevice::chosen(),
+        device = TestDevice::from_env(),
         encoder = fixture("retriever/model").display(),
     )
 }
@@ -51,7 +51,7 @@ fn words(text: &str) -> String {
         .join(" ")
 }
 
-/// Two documents that differ behind the cut, and one of its own.
+/// Two documents that differ only after the truncation, and a different one.
 fn cut_pairs() -> String {
     let long = "train hotel ".repeat(40);
     rows(&[
@@ -61,29 +61,39 @@ fn cut_pairs() -> String {
     ])
 }
 
+/// Writes the pairs in reverse order as an evaluation file, which is not a copy of the training
+/// file.
+fn write_held_out(workplace: &Workplace) {
+    let pairs = workplace.read("pairs.jsonl");
+    let reversed: Vec<&str> = pairs.lines().rev().collect();
+    workplace.write("held.jsonl", reversed.join("\n"));
+}
+
+/// Invariant: Positive documents and duplicate texts are never negatives.
 #[test]
-fn cut_texts_are_counted_and_those_read_alike_are_one() {
+fn truncated_texts_are_counted_and_equal_ones_count_as_one() {
     let workplace = Workplace::new();
     workplace.write("pairs.jsonl", cut_pairs());
-    let extra = "eval = [\"pairs.jsonl\"]\nmax_steps = 2\nper_device_train_batch_size = 3";
+    write_held_out(&workplace);
+    let extra = "eval = [\"held.jsonl\"]\nmax_steps = 2\nper_device_train_batch_size = 3";
     workplace.write("retriever.toml", config(extra));
     let expected = [
-        "2 of 3 documents are cut at 48 tokens: pairs.jsonl:1 (83 tokens), pairs.jsonl:2 (",
+        "2 of 3 documents are truncated at 48 tokens: pairs.jsonl:1 (83 tokens), pairs.jsonl:2 (",
         "raise retriever.max_seq_length, up to 64, or shorten them",
-        "1 document has the same tokens as one before: pairs.jsonl:2 and pairs.jsonl:1; they count \
-         as one",
-        "1 query has the same tokens as one before: pairs.jsonl:3 and pairs.jsonl:1; they count as \
+        "1 document has the same tokens as an earlier one: pairs.jsonl:2 and pairs.jsonl:1; they are \
+         treated as one",
+        "1 query has the same tokens as an earlier one: pairs.jsonl:3 and pairs.jsonl:1; they are treated as \
          one",
     ];
     let trained = words(&workplace.run(["train", "retriever.toml"]).success());
     let planned = words(&workplace.run(["plan", "retriever.toml"]).success());
-    for said in [&trained, &planned] {
+    for message in [&trained, &planned] {
         assert!(
-            said.contains("3 pairs of 2 queries and 2 documents"),
-            "{said}"
+            message.contains("3 pairs of 2 queries and 2 documents"),
+            "{message}"
         );
         for line in expected {
-            assert!(said.contains(line), "{line}: {said}");
+            assert!(message.contains(line), "{line}: {message}");
         }
     }
     let plan = workplace
@@ -95,21 +105,22 @@ fn cut_texts_are_counted_and_those_read_alike_are_one() {
     assert_eq!(cut["same"], json!([["pairs.jsonl:2", "pairs.jsonl:1"]]));
 
     let arguments = "eval run --suite retrieval --checkpoint base".split(' ');
-    let answer = Answer::of(
+    let answer = CommandOutput::from_command(
         tooltune()
             .env("RUST_LOG", "warn")
             .current_dir(workplace.folder())
             .args(arguments),
     );
-    let said = words(&answer.stderr);
+    let stderr = words(&answer.stderr);
     assert!(
-        said.contains("2 of 3 documents are cut at 48 tokens"),
-        "{said}"
+        stderr.contains("2 of 3 documents are truncated at 48 tokens"),
+        "{stderr}"
     );
-    assert!(said.contains("they share their ranks"), "{said}");
+    assert!(stderr.contains("they share their ranks"), "{stderr}");
     answer.success();
 
-    // The only wrong document of the second query is right for the first in other letters.
+    // The second query's only wrong document is the first query's positive, with other
+    // capitalisation.
     let long = "train hotel ".repeat(40);
     let alike = rows(&[
         ("get a train", format!("{long} oslo")),
@@ -117,15 +128,15 @@ fn cut_texts_are_counted_and_those_read_alike_are_one() {
     ]);
     workplace.write("pairs.jsonl", alike);
     let refused = workplace.run(["train", "retriever.toml", "--set", "train.output_dir=other"]);
-    let said = words(&refused.stderr);
+    let stderr = words(&refused.stderr);
     assert!(
-        said.contains("2 pairs and one document: nothing can be a wrong one"),
-        "{said}"
+        stderr.contains("2 pairs and one document: no document is wrong for any query"),
+        "{stderr}"
     );
 }
 
 #[test]
-fn mining_finds_no_document_that_is_read_like_a_right_one() {
+fn mining_skips_documents_with_the_tokens_of_a_positive() {
     let workplace = Workplace::new();
     let long = "train hotel ".repeat(40);
     let pairs = [
@@ -146,34 +157,34 @@ fn mining_finds_no_document_that_is_read_like_a_right_one() {
 }
 
 #[test]
-fn lengths_that_leave_no_word_are_refused() {
+fn maximum_lengths_without_room_for_a_word_are_refused() {
     let workplace = Workplace::new();
     workplace.write("pairs.jsonl", cut_pairs());
     workplace.write("retriever.toml", config("max_steps = 1"));
     for (settings, expected) in [
         (
             vec!["retriever.max_seq_length=2"],
-            "max_seq_length = 2 leaves no token for a text beside 2 special ones",
+            "max_seq_length = 2 leaves no room for text after 2 special tokens",
         ),
         (
             vec![
                 "retriever.max_seq_length=5",
                 "retriever.query_prompt=\"find the train\"",
             ],
-            "leaves no token for a text beside the prompt \"find the train\", which takes 5",
+            "leaves no token for a text: the prompt \"find the train\" takes 5",
         ),
     ] {
         let settings = settings.iter().flat_map(|setting| ["--set", *setting]);
         let arguments = ["train", "retriever.toml"].into_iter().chain(settings);
         let refused = workplace.run(arguments);
         assert_ne!(refused.status, Some(0), "{}", refused.stderr);
-        let said = words(&refused.stderr);
-        assert!(said.contains(expected), "{expected}: {said}");
+        let stderr = words(&refused.stderr);
+        assert!(stderr.contains(expected), "{expected}: {stderr}");
     }
 }
 
 #[test]
-fn documents_that_an_encoder_cannot_tell_apart_score_what_chance_does() {
+fn indistinguishable_documents_score_as_chance() {
     let workplace = Workplace::new();
     let long = "train hotel ".repeat(40);
     workplace.write("pairs.jsonl", cut_pairs());
@@ -196,19 +207,24 @@ fn documents_that_an_encoder_cannot_tell_apart_score_what_chance_does() {
     workplace.run(arguments).success();
     let harmonic: f64 = (1..=10).map(|rank| 1.0 / f64::from(rank)).sum();
     for (name, expected) in [("recall_at_5", 5.0 / 50.0), ("mrr_at_10", harmonic / 50.0)] {
-        let found = metrics(&workplace, "run", &format!("eval/retrieval.{name}"));
-        assert_eq!(found.len(), 2, "before and after the step");
-        for found in found {
+        let values = metrics(&workplace, "run", &format!("eval/retrieval.{name}"));
+        assert_eq!(
+            values.len(),
+            2,
+            "one evaluation before and one after the step"
+        );
+        for values in values {
             assert!(
-                (found - expected).abs() < 1e-9,
-                "{name}: {found} {expected}"
+                (values - expected).abs() < 1e-9,
+                "{name}: {values} {expected}"
             );
         }
     }
 }
 
+/// Invariant: Every retriever step has at least one negative.
 #[test]
-fn no_step_is_one_pair_without_a_wrong_document() {
+fn no_step_has_a_single_pair_without_a_negative() {
     let workplace = Workplace::new();
     let things = [
         "train", "hotel", "ticket", "table", "report", "ferry", "museum",
@@ -217,11 +233,13 @@ fn no_step_is_one_pair_without_a_wrong_document() {
     workplace.write("pairs.jsonl", rows(&pairs));
     let extra = "num_train_epochs = 2\nper_device_train_batch_size = 3";
     workplace.write("retriever.toml", config(extra));
-    let said = workplace.run(["train", "retriever.toml"]).success();
-    assert!(said.contains("7 documents; 4 steps"), "{said}");
+    let output = workplace.run(["train", "retriever.toml"]).success();
+    assert!(output.contains("7 documents; 4 steps"), "{output}");
     assert!(
-        said.contains("1 batch of the first epoch has no wrong document and joins another"),
-        "{said}"
+        output.contains(
+            "1 batch of the first epoch has no wrong document and is merged with another"
+        ),
+        "{output}"
     );
     let losses = metrics(&workplace, "run", "retriever/loss");
     assert_eq!(losses.len(), 4);
@@ -244,15 +262,18 @@ fn no_step_is_one_pair_without_a_wrong_document() {
         "train.output_dir=one",
     ];
     let refused = workplace.run(["train", "retriever.toml"].into_iter().chain(one));
-    let said = words(&refused.stderr);
-    assert!(said.contains("7 of 7 pairs have no negatives"), "{said}");
+    let stderr = words(&refused.stderr);
+    assert!(
+        stderr.contains("7 of 7 pairs have no negatives"),
+        "{stderr}"
+    );
     let mined = ["--set", "retriever.hard_negatives=1"];
     let arguments = ["train", "retriever.toml"]
         .into_iter()
         .chain(one)
         .chain(mined);
-    let said = workplace.run(arguments).success();
-    assert!(said.contains("14 steps"), "{said}");
+    let output = workplace.run(arguments).success();
+    assert!(output.contains("14 steps"), "{output}");
 }
 
 /// A copy of the tiny encoder with other settings in some files.
@@ -274,12 +295,12 @@ fn encoder(workplace: &Workplace, name: &str, changes: &[(&str, Value)]) {
 }
 
 #[test]
-fn a_folder_is_obeyed_in_training_and_export_or_refused() {
+fn settings_of_an_encoder_folder_are_used_or_refused() {
     let workplace = Workplace::new();
     let things = ["train", "hotel", "ticket", "table"];
     let pairs = things.map(|thing| (thing, format!("the {thing} of a city")));
     workplace.write("pairs.jsonl", rows(&pairs));
-    let whole = "config_sentence_transformers.json";
+    let config_name = "config_sentence_transformers.json";
     let prompts = json!({"query": "find the ", "document": "city: "});
     let cls = json!({"word_embedding_dimension": 32, "pooling_mode_cls_token": true});
     encoder(&workplace, "mean", &[]);
@@ -287,9 +308,10 @@ fn a_folder_is_obeyed_in_training_and_export_or_refused() {
     encoder(
         &workplace,
         "prompted",
-        &[(whole, json!({"prompts": prompts}))],
+        &[(config_name, json!({"prompts": prompts}))],
     );
-    let extra = "eval = [\"pairs.jsonl\"]\nmax_steps = 1\nper_device_train_batch_size = 4";
+    write_held_out(&workplace);
+    let extra = "eval = [\"held.jsonl\"]\nmax_steps = 1\nper_device_train_batch_size = 4";
     let text = config(extra).replace(&fixture("retriever/model").display().to_string(), "mean");
     workplace.write("retriever.toml", text);
     let train = |run: &str, settings: &[&str]| {
@@ -323,8 +345,8 @@ fn a_folder_is_obeyed_in_training_and_export_or_refused() {
             ],
         ),
     ] {
-        let (status, said) = train(run, &settings);
-        assert_eq!(status, Some(0), "{said}");
+        let (status, stderr) = train(run, &settings);
+        assert_eq!(status, Some(0), "{stderr}");
         losses.push(metrics(&workplace, run, "retriever/loss")[0]);
     }
     let [mean, cls, prompted, set, unset] = losses[..] else {
@@ -337,13 +359,13 @@ fn a_folder_is_obeyed_in_training_and_export_or_refused() {
     assert_eq!(
         (prompted, mean),
         (set, unset),
-        "settings count before the folder"
+        "settings have precedence over the folder"
     );
 
     let export = "export run-set --to sentence-transformers --checkpoint last --output exported";
     workplace.run(export.split(' ')).success();
     let exported: Value =
-        serde_json::from_str(&workplace.read(&format!("exported/{whole}"))).unwrap();
+        serde_json::from_str(&workplace.read(&format!("exported/{config_name}"))).unwrap();
     assert_eq!(exported["prompts"], prompts);
     let verify = "verify run-set --checkpoint last -n 2 --embeddings embeddings.jsonl";
     workplace.run(verify.split(' ')).success();
@@ -373,24 +395,24 @@ fn a_folder_is_obeyed_in_training_and_export_or_refused() {
         ),
         (
             "passage",
-            whole,
+            config_name,
             json!({"prompts": {"passage": "p: "}}),
-            "write retriever.document_prompt = \"p: \", or \"\" for none",
+            "set retriever.document_prompt = \"p: \", or \"\" for none",
         ),
     ] {
         encoder(&workplace, name, &[(file, value)]);
         let folder = format!("retriever.model_name_or_path={name}");
-        let (status, said) = train("refused", &[&folder]);
+        let (status, stderr) = train("refused", &[&folder]);
         assert_ne!(status, Some(0), "{name}");
-        assert!(said.contains(expected), "{name}: {said}");
+        assert!(stderr.contains(expected), "{name}: {stderr}");
     }
     let folder = "retriever.model_name_or_path=passage";
-    let (status, said) = train("chosen", &[folder, "retriever.document_prompt=\"p: \""]);
-    assert_eq!(status, Some(0), "{said}");
+    let (status, stderr) = train("chosen", &[folder, "retriever.document_prompt=\"p: \""]);
+    assert_eq!(status, Some(0), "{stderr}");
 }
 
 #[test]
-fn lower_case_of_the_folder_is_obeyed_and_exported() {
+fn lower_casing_of_an_encoder_folder_is_used_and_exported() {
     let workplace = Workplace::new();
     let source = fixture("retriever/model/tokenizer_config.json");
     let mut cased: Value = serde_json::from_slice(&std::fs::read(source).unwrap()).unwrap();
@@ -408,13 +430,14 @@ fn lower_case_of_the_folder_is_obeyed_and_exported() {
         ("a hotel", "HOTEL in oslo".to_owned()),
     ];
     workplace.write("pairs.jsonl", rows(&pairs));
-    let extra = "eval = [\"pairs.jsonl\"]\nmax_steps = 1\nper_device_train_batch_size = 4";
+    write_held_out(&workplace);
+    let extra = "eval = [\"held.jsonl\"]\nmax_steps = 1\nper_device_train_batch_size = 4";
     let text = config(extra).replace(&fixture("retriever/model").display().to_string(), "lower");
     workplace.write("retriever.toml", text);
-    let said = workplace.run(["train", "retriever.toml"]).success();
+    let output = workplace.run(["train", "retriever.toml"]).success();
     assert!(
-        said.contains("2 pairs of 2 queries and 2 documents"),
-        "{said}"
+        output.contains("2 pairs of 2 queries and 2 documents"),
+        "{output}"
     );
     let verify = "verify run --checkpoint last -n 9 --embeddings embeddings.jsonl";
     workplace.run(verify.split(' ')).success();
@@ -423,8 +446,9 @@ fn lower_case_of_the_folder_is_obeyed_and_exported() {
         .lines()
         .map(|l| serde_json::from_str(l).unwrap())
         .collect();
-    assert_eq!(lines[0]["embedding"], lines[1]["embedding"]);
-    assert_eq!(lines[3]["embedding"], lines[4]["embedding"]);
+    // In the order of the held-out pairs.
+    assert_eq!(lines[1]["embedding"], lines[2]["embedding"]);
+    assert_eq!(lines[4]["embedding"], lines[5]["embedding"]);
     let export = "export run --to sentence-transformers --checkpoint last --output exported";
     workplace.run(export.split(' ')).success();
     let exported = workplace.read("exported/sentence_bert_config.json");

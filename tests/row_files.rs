@@ -1,5 +1,4 @@
-//! Files of rows in every form: training from each, splits, weights, columns, and the cache of what
-//! was prepared.
+//! Row files in every format: training from each, splits, weights, columns, and the example cache.
 
 use std::fs;
 use std::process::Stdio;
@@ -7,19 +6,21 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::workplace::{Answer, Workplace, put_begin_token, tooltune};
+use crate::workplace::{CommandOutput, Workplace, put_begin_token, tooltune};
 
-/// A cache of its own, for tests that look into it.
-fn with_cache(workplace: &Workplace, words: &str) -> Answer {
+/// A separate cache, for tests that inspect it.
+fn with_cache(workplace: &Workplace, words: &str) -> CommandOutput {
     let mut command = tooltune();
     command
         .current_dir(workplace.folder())
         .env("TOOLTUNE_CACHE", workplace.path("cache"))
+        // Preparing a set again is a warning.
+        .env("RUST_LOG", "warn")
         .args(words.split_whitespace());
-    Answer::of(&mut command)
+    CommandOutput::from_command(&mut command)
 }
 
-/// The sets of prepared rows in the cache of a workplace.
+/// The cached example sets of a workplace.
 fn sets(workplace: &Workplace) -> Vec<String> {
     let names = fs::read_dir(workplace.path("cache/examples"))
         .into_iter()
@@ -35,8 +36,9 @@ fn metrics(workplace: &Workplace, run: &str) -> String {
     workplace.read(&format!("{run}/metrics.jsonl"))
 }
 
+/// Invariant: The file format changes no row, and every error names the file and the row.
 #[test]
-fn every_form_of_a_file_trains_the_same_adapter() {
+fn every_file_format_trains_the_same_adapter() {
     let workplace = Workplace::new();
     let expected = {
         workplace.run("train config.toml".split(' ')).success();
@@ -44,8 +46,11 @@ fn every_form_of_a_file_trains_the_same_adapter() {
     };
     for name in ["a.json", "b.parquet", "c.arrow", "d.jsonl.gz", "e.json.zst"] {
         let words = format!("data convert train.jsonl --output {name}");
-        let said = workplace.run(words.split(' ')).success();
-        assert!(said.starts_with(&format!("24 rows in {name}\n")), "{said}");
+        let output = workplace.run(words.split(' ')).success();
+        assert!(
+            output.starts_with(&format!("24 rows in {name}\n")),
+            "{output}"
+        );
         let words = format!(
             "train config.toml --set data.train=[\"{name}\"] --set data.format=auto --set \
              train.output_dir=run-{name}"
@@ -68,8 +73,9 @@ fn every_form_of_a_file_trains_the_same_adapter() {
     );
 }
 
+/// Invariant: The file format changes no row, and every error names the file and the row.
 #[test]
-fn a_fault_in_any_form_names_file_and_row() {
+fn errors_in_any_file_format_name_file_and_row() {
     let workplace = Workplace::new();
     let mut rows: Vec<Value> = workplace
         .read("train.jsonl")
@@ -93,20 +99,20 @@ fn a_fault_in_any_form_names_file_and_row() {
         let words = format!("plan config.toml --set data.train=[\"{name}\"]");
         let answer = workplace.run(words.split_whitespace());
         assert_eq!(answer.status, Some(3), "{}", answer.stderr);
-        let said = format!("{name}:7: field \"gold\" is missing");
-        assert!(answer.stderr.contains(&said), "{}", answer.stderr);
+        let expected = format!("{name}:7: field \"gold\" is missing");
+        assert!(answer.stderr.contains(&expected), "{}", answer.stderr);
     }
 }
 
 #[test]
-fn columns_weights_and_a_limit_say_which_rows_are_read() {
+fn columns_weights_and_a_limit_select_the_rows() {
     let workplace = Workplace::new();
     let row = |i: usize| json!({"question": format!("What is {i}?"), "answer": i.to_string()});
     let rows: String = (0..10).map(|i| format!("{}\n", row(i))).collect();
     workplace.write("a.jsonl", &rows);
     workplace.write("b.jsonl", &rows);
-    let whole = crate::workplace::config();
-    let (model, _) = whole.split_once("[data]").unwrap();
+    let full_config = crate::workplace::config();
+    let (model, _) = full_config.split_once("[data]").unwrap();
     workplace.write(
         "plain.toml",
         format!(
@@ -126,8 +132,23 @@ fn columns_weights_and_a_limit_say_which_rows_are_read() {
     };
     assert_eq!(planned("--set data.train=[\"a.jsonl\"]", "examples"), 10);
     assert_eq!(planned("--set data.max_samples=3", "examples"), 6);
-    // An epoch of weights: 10 + 5 rows, two a step.
+    // An epoch with weights: 10 + 5 rows, two per step.
     assert_eq!(planned("", "steps"), 8);
+    // A row with weight 0.1 occurs once in ten epochs, and not in this one.
+    let few = "--set data.train=[\"a.jsonl\",{path=\"b.jsonl\",weight=0.01}]";
+    let plan_output = planned(
+        &format!("{few} --set train.num_train_epochs=10"),
+        "weighted_rows",
+    );
+    assert_eq!(plan_output[0]["file"], "b.jsonl");
+    assert_eq!(
+        (&plan_output[0]["n_examples"], &plan_output[0]["n_seen"]),
+        (&json!(10), &json!(1))
+    );
+    let refused = plan(few);
+    assert_eq!(refused.status, Some(2), "{}", refused.stderr);
+    let expected = "b.jsonl: weight = 0.01 uses none of the file's 10 rows";
+    assert!(refused.stderr.contains(expected), "{}", refused.stderr);
 
     let misspelt = plan("--set data.columns.promt=\"question\"");
     assert!(
@@ -143,8 +164,9 @@ fn columns_weights_and_a_limit_say_which_rows_are_read() {
     assert!(!config.contains("weight = 1"), "{config}");
 }
 
+/// Invariant: Held-out rows are never trained on.
 #[test]
-fn rows_that_are_kept_back_are_evaluated_and_never_learned() {
+fn held_out_rows_are_evaluated_and_never_trained() {
     let workplace = Workplace::with_rows("60");
     workplace.write("config.toml", crate::workplace::config());
     let words = "--set data.eval=[] --set data.validation_split=0.2 --set eval.max_samples=100";
@@ -185,7 +207,7 @@ fn rows_that_are_kept_back_are_evaluated_and_never_learned() {
             "{id}"
         );
     }
-    // Other files win over the split.
+    // Explicit files take precedence over the split.
     let other = workplace.run("eval run --data dev.jsonl --output other".split(' '));
     other.success();
     assert_eq!(workplace.read("other/predictions.jsonl").lines().count(), 3);
@@ -201,14 +223,24 @@ fn rows_that_are_kept_back_are_evaluated_and_never_learned() {
     );
     let none = workplace.run(none.split_whitespace());
     assert!(
-        none.stderr.contains("keeps none of 60 rows back"),
+        none.stderr.contains("holds out none of 60 rows"),
         "{}",
         none.stderr
     );
+    let all = format!("plan config.toml {words} --set data.validation_split=0.999999");
+    let all = format!("{all} --set train.output_dir=fourth");
+    let all = workplace.run(all.split_whitespace());
+    assert!(
+        all.stderr.contains("holds out all 60 rows"),
+        "{}",
+        all.stderr
+    );
 }
 
+/// Invariant: A cached example set is complete and serves only the rows, settings and program that
+/// made it.
 #[test]
-fn what_was_prepared_is_read_again_and_never_stale() {
+fn prepared_examples_are_reused_and_never_stale() {
     let workplace = Workplace::new();
     let plan = |words: &str| {
         with_cache(
@@ -222,7 +254,9 @@ fn what_was_prepared_is_read_again_and_never_stale() {
     assert_eq!(sets(&workplace).len(), 1);
     let second = plan("");
     assert!(
-        second.stderr.contains("24 rows were prepared before"),
+        second
+            .stderr
+            .contains("24 prepared rows are loaded from the cache"),
         "{}",
         second.stderr
     );
@@ -232,7 +266,7 @@ fn what_was_prepared_is_read_again_and_never_stale() {
     };
     assert_eq!(data(&second.success()), data(&text));
 
-    // What changes rows, prompts, tokens or weights changes the key, and nothing else does.
+    // Changes of rows, prompts, tokens or weights change the key, and nothing else does.
     for same in [
         "--set train.learning_rate=0.5",
         "--set data.packing=block-diagonal --set train.group_by_length=false",
@@ -258,7 +292,7 @@ fn what_was_prepared_is_read_again_and_never_stale() {
         assert_eq!(answer.status, Some(0), "{other}: {}", answer.stderr);
         assert_eq!(sets(&workplace).len(), n + 2, "{other}");
     }
-    // The tokens around plain texts are counted in what was prepared.
+    // The special tokens of plain texts are included in the cached counts.
     let model = workplace.copy_model("model");
     let own = "--set model.model_name_or_path=model";
     assert!(plan(own).stderr.contains("from the cache"));
@@ -284,31 +318,45 @@ fn what_was_prepared_is_read_again_and_never_stale() {
     file.set_modified(times).unwrap();
     assert!(!plan("").stderr.contains("from the cache"));
 
-    // Damage is seen, and what is damaged is made again.
-    for set in sets(&workplace) {
-        let file = workplace.path(&format!("cache/examples/{set}/index"));
-        fs::write(&file, &fs::read(&file).unwrap()[1..]).unwrap();
+    // Damage is detected, and damaged sets are rebuilt: one flipped bit anywhere, or a missing
+    // byte.
+    let good = data(&plan("").success());
+    let cut = |bytes: &mut Vec<u8>| _ = bytes.remove(0);
+    let middle = |bytes: &mut Vec<u8>| {
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+    };
+    let last = |bytes: &mut Vec<u8>| *bytes.last_mut().unwrap() ^= 1;
+    type Damage<'a> = &'a dyn Fn(&mut Vec<u8>);
+    let damages: [Damage<'_>; 3] = [&cut, &middle, &last];
+    for name in ["examples", "index", "account.json"] {
+        for damage in damages {
+            for set in sets(&workplace) {
+                let file = workplace.path(&format!("cache/examples/{set}/{name}"));
+                let mut bytes = fs::read(&file).unwrap();
+                damage(&mut bytes);
+                fs::write(&file, bytes).unwrap();
+            }
+            let answer = plan("");
+            let stderr = &answer.stderr;
+            assert!(!stderr.contains("from the cache"), "{name}: {stderr}");
+            assert!(stderr.contains("prepared again"), "{name}: {stderr}");
+            assert_eq!(data(&answer.success()), good, "{name}");
+        }
     }
-    let answer = plan("");
-    assert!(
-        !answer.stderr.contains("from the cache"),
-        "{}",
-        answer.stderr
-    );
-    assert_eq!(data(&answer.success())[1], 24);
 
-    let said = with_cache(&workplace, "data cache").success();
+    let output = with_cache(&workplace, "data cache").success();
     assert!(
-        said.contains(&format!("holds {} sets", sets(&workplace).len())),
-        "{said}"
+        output.contains(&format!("holds {} sets", sets(&workplace).len())),
+        "{output}"
     );
-    let said = with_cache(&workplace, "data cache --purge").success();
-    assert!(said.contains("removed"), "{said}");
+    let output = with_cache(&workplace, "data cache --purge").success();
+    assert!(output.contains("removed"), "{output}");
     assert_eq!(sets(&workplace), [""; 0]);
 }
 
 #[test]
-fn a_folder_that_cannot_be_written_costs_the_cache_and_not_the_run() {
+fn an_unwritable_cache_folder_does_not_stop_the_run() {
     let workplace = Workplace::new();
     workplace.write("cache", "no folder");
     let answer = with_cache(&workplace, "train config.toml");
@@ -316,8 +364,10 @@ fn a_folder_that_cannot_be_written_costs_the_cache_and_not_the_run() {
     assert!(workplace.path("run/LATEST").exists());
 }
 
+/// Invariant: A cached example set is complete and serves only the rows, settings and program that
+/// made it.
 #[test]
-fn two_processes_and_kills_leave_whole_sets_alone() {
+fn concurrent_and_killed_processes_leave_only_complete_cache_entries() {
     let workplace = Workplace::with_rows("3000");
     workplace.write("config.toml", crate::workplace::config());
     let start = || {
@@ -331,8 +381,8 @@ fn two_processes_and_kills_leave_whole_sets_alone() {
         command.spawn().unwrap()
     };
     let begun = Instant::now();
-    let mut whole = start();
-    assert!(whole.wait().unwrap().success());
+    let mut process = start();
+    assert!(process.wait().unwrap().success());
     let took = begun.elapsed();
     with_cache(&workplace, "data cache --purge").success();
     for part in 1..8 {
@@ -352,4 +402,35 @@ fn two_processes_and_kills_leave_whole_sets_alone() {
     assert_eq!(sets.len(), 1, "{sets:?}");
     assert!(!sets[0].starts_with('.'));
     assert!(took > Duration::ZERO);
+}
+
+#[test]
+fn a_conversion_that_a_limit_ends_leaves_no_file() {
+    let workplace = Workplace::new();
+    let convert = |from: &str, to: &str| workplace.run(["data", "convert", from, "--output", to]);
+    convert("train.jsonl", "rows.jsonl.gz").success();
+    // GZIP_MEMBERS: the rows are followed by more empty gzip members than are read.
+    let mut bytes = std::fs::read(workplace.path("rows.jsonl.gz")).unwrap();
+    let empty = [
+        0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+    ];
+    bytes.extend(empty.repeat(30_000));
+    workplace.write("rows.jsonl.gz", bytes);
+    std::fs::create_dir(workplace.path("out")).unwrap();
+    for name in [
+        "out/rows.jsonl",
+        "out/rows.json",
+        "out/rows.parquet",
+        "out/rows.arrow",
+    ] {
+        let refused = convert("rows.jsonl.gz", name);
+        assert_eq!(refused.status, Some(3), "{name}: {}", refused.stderr);
+        assert!(
+            refused.stderr.contains("GZIP_MEMBERS"),
+            "{}",
+            refused.stderr
+        );
+        let left: Vec<_> = std::fs::read_dir(workplace.path("out")).unwrap().collect();
+        assert!(left.is_empty(), "{name}: {left:?}");
+    }
 }

@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 use tooltune_checkpoints::run_dir::RunDir;
 use tooltune_rows::batches::SeededRandom;
 
-use crate::support::place::TestDevice;
+use crate::support::test_device::TestDevice;
 use crate::support::{fixture, model};
-use crate::workplace::{Answer, Workplace, tooltune};
+use crate::workplace::{CommandOutput, Workplace, tooltune};
 
-/// Optimizer steps of a run; evaluations and saves fall on every tenth and sixth.
+/// Optimizer steps of a run; evaluations happen every tenth step, saves every sixth.
 const STEPS: u64 = 30;
 
 /// A folder with a config and rows, for as many run directories as needed.
@@ -53,7 +53,7 @@ encoder = "{encoder}"
 save_steps = 6
 save_total_limit = 3
 "#,
-        device = TestDevice::chosen(),
+        device = TestDevice::from_env(),
         model = fixture("tiny_chat_model").display(),
         encoder = model("all-minilm-l6-v2").display(),
     );
@@ -74,10 +74,11 @@ fn train(workplace: &Workplace, name: &str) -> Command {
 }
 
 fn finish(workplace: &Workplace, name: &str) {
-    Answer::of(&mut train(workplace, name)).success();
+    CommandOutput::from_command(&mut train(workplace, name)).success();
 }
 
-/// What two runs must share: every metrics line and the last adapter and moments.
+/// The results that two runs must share: every metrics line, and the last adapter and optimizer
+/// state.
 fn outcome(run: &Path) -> Vec<(&'static str, Vec<u8>)> {
     let last = format!("checkpoint-{STEPS:06}");
     let read = |path: PathBuf| {
@@ -139,6 +140,7 @@ pub(crate) fn signal(child: &Child, name: &str) {
     assert!(status.success());
 }
 
+/// Invariant: A resumed run writes the same files as an uninterrupted run, except for timing.
 #[test]
 fn a_run_resumed_after_a_signal_equals_the_uninterrupted_run() {
     let workplace = workplace();
@@ -152,12 +154,12 @@ fn a_run_resumed_after_a_signal_equals_the_uninterrupted_run() {
     assert_eq!(child.wait().unwrap().code(), Some(75));
     assert!(
         !run.join(format!("checkpoint-{STEPS:06}")).exists(),
-        "it was not interrupted"
+        "the run was not interrupted"
     );
-    let said = Answer::of(&mut train(&workplace, "terminated"));
+    let output = CommandOutput::from_command(&mut train(&workplace, "terminated"));
     let from = "resuming from terminated/checkpoint-";
-    assert!(said.stderr.contains(from), "{}", said.stderr);
-    assert!(said.stderr.contains(" of 30)"), "{}", said.stderr);
+    assert!(output.stderr.contains(from), "{}", output.stderr);
+    assert!(output.stderr.contains(" of 30)"), "{}", output.stderr);
     assert_same_outcome(&run, &expected);
 
     let run = workplace.path("killed");
@@ -168,37 +170,38 @@ fn a_run_resumed_after_a_signal_equals_the_uninterrupted_run() {
     finish(&workplace, "killed");
     assert_same_outcome(&run, &expected);
     // A finished run has nothing left to do.
-    let said = Answer::of(&mut train(&workplace, "killed"));
+    let output = CommandOutput::from_command(&mut train(&workplace, "killed"));
     let done = "nothing to do: all 30 steps are done";
-    assert!(said.stderr.contains(done), "{}", said.stderr);
+    assert!(output.stderr.contains(done), "{}", output.stderr);
     assert_same_outcome(&run, &expected);
 }
 
+/// Invariant: A resumed run writes the same files as an uninterrupted run, except for timing.
 #[test]
 fn killing_at_random_moments_never_leaves_a_run_that_cannot_be_resumed() {
     let workplace = workplace();
     let begun = Instant::now();
     finish(&workplace, "whole");
-    let whole = begun.elapsed();
+    let run_time = begun.elapsed();
     let expected = outcome(&workplace.path("whole"));
     let mut random = SeededRandom::new(5, 0);
     let mut name = String::new();
     for kill in 0..20 {
-        // Seven kills a run, so that the moments spread over its whole length.
+        // Seven kills per run, so that the moments are spread over its whole length.
         if kill % 7 == 0 {
             name = format!("killed-{kill}");
         }
         let mut child = train(&workplace, &name).spawn().unwrap();
-        std::thread::sleep(whole.mul_f64(random.uniform_f64() * 0.5));
+        std::thread::sleep(run_time.mul_f64(random.uniform_f64() * 0.5));
         // It may have ended already; then there is nothing to kill.
         let _ = child.kill();
         child.wait().unwrap();
         let run = RunDir::create_or_open(&workplace.path(&name)).unwrap();
-        let found = run.latest_valid().unwrap();
+        let latest = run.latest_valid().unwrap();
         assert!(
-            found.rejected.is_empty(),
+            latest.rejected.is_empty(),
             "kill {kill} left {:?}",
-            found.rejected
+            latest.rejected
         );
         drop(run);
         if kill % 7 == 6 || kill == 19 {
@@ -208,8 +211,10 @@ fn killing_at_random_moments_never_leaves_a_run_that_cannot_be_resumed() {
     }
 }
 
+/// Invariant: A loss that is not finite changes no weight and ends the run with its last good
+/// checkpoint.
 #[test]
-fn a_loss_that_stays_not_finite_stops_the_run_with_status_5_and_keeps_its_checkpoints() {
+fn repeated_non_finite_losses_stop_the_run_and_keep_checkpoints() {
     let workplace = workplace();
     let output = train(&workplace, "overflow")
         .args([
@@ -227,42 +232,45 @@ fn a_loss_that_stays_not_finite_stops_the_run_with_status_5_and_keeps_its_checkp
         "{errors}"
     );
     let run = RunDir::open_to_read(&workplace.path("overflow")).unwrap();
-    let kept = run
+    let steps = run
         .latest_valid()
         .unwrap()
         .checkpoint
-        .expect("the one of step 0");
-    assert_eq!(kept.step, 0);
+        .expect("the evaluation of step 0");
+    assert_eq!(steps.step, 0);
 }
 
 #[test]
-fn a_run_without_gain_stops_early_and_goes_on_with_more_patience() {
+fn a_run_without_gain_stops_early_and_continues_with_more_patience() {
     let workplace = workplace();
     finish(&workplace, "whole");
     let run = workplace.path("stopped");
     let stop_after = |patience: u64| {
         let mut command = train(&workplace, "stopped");
-        // No score is better than another by 2.
+        // No score exceeds another by 2.
         command.args(["--set", "eval.early_stopping_threshold=2", "--set"]);
         command.arg(format!("eval.early_stopping_patience={patience}"));
-        Answer::of(command.stdout(Stdio::piped()))
+        CommandOutput::from_command(command.stdout(Stdio::piped()))
     };
-    // The first evaluation is that of step 0, and nothing changes where patience is exhausted.
+    // The first evaluation is at step 0, and nothing changes when the patience is exhausted.
     let again = "nothing to do: the run stopped early at step 10 of 30";
     let more = "resuming from stopped/checkpoint-000010 (step 10 of 30)";
     for (patience, steps, begun) in [(1, 10, ""), (1, 10, again), (2, 20, more)] {
         let answer = stop_after(patience);
         assert!(answer.stderr.contains(begun), "{}", answer.stderr);
-        let said = answer.success();
-        assert!(said.contains(&format!("{steps} steps done")), "{said}");
+        let output = answer.success();
+        assert!(output.contains(&format!("{steps} steps done")), "{output}");
         let stopped = format!("stopped early: {patience} evaluations in a row");
-        assert!(said.contains(&stopped), "{said}");
+        assert!(output.contains(&stopped), "{output}");
         let latest = RunDir::create_or_open(&run)
             .unwrap()
             .latest_valid()
             .unwrap();
         assert_eq!(
-            latest.checkpoint.expect("that of the last step").step,
+            latest
+                .checkpoint
+                .expect("the evaluation of the last step")
+                .step,
             steps
         );
     }
@@ -288,8 +296,9 @@ fn a_run_directory_of_another_config_is_refused_and_left_as_it_is() {
     assert_same_outcome(&workplace.path("run"), &expected);
 }
 
+/// Invariant: A run produces the same tokens on any day.
 #[test]
-fn a_run_keeps_the_day_on_which_it_began() {
+fn a_run_keeps_its_start_date() {
     let workplace = workplace();
     let template = fixture("tiny_chat_model").join("chat_template.jinja");
     let template = std::fs::read_to_string(template).unwrap();
@@ -301,7 +310,7 @@ fn a_run_keeps_the_day_on_which_it_began() {
         if let Some(day) = day {
             command.args(["--set", &format!("data.template_date={day}")]);
         }
-        Answer::of(&mut command)
+        CommandOutput::from_command(&mut command)
     };
     let day = "2019-03-04";
     for name in ["whole", "later"] {
@@ -331,15 +340,15 @@ fn a_run_keeps_the_day_on_which_it_began() {
     });
     assert_ne!(texts[0], texts[1]);
     assert!(texts[0].contains("04"), "{}", texts[0]);
-    // A run that is told no day keeps today.
+    // A run without a configured day keeps the current one.
     let mut begun = train(&workplace, "begun");
-    Answer::of(begun.args(["--set", "train.max_steps=1"])).success();
+    CommandOutput::from_command(begun.args(["--set", "train.max_steps=1"])).success();
     let config = workplace.read("begun/config.resolved.toml");
     assert!(config.contains("\ntemplate_date = \"20"), "{config}");
 }
 
-/// A longer run continues where it was, says what becomes of its schedule, and keeps it in its lock; a
-/// shorter one is refused.
+/// A longer run continues from its current step, prints the effect on its schedule, and updates its
+/// lock; a shorter one is rejected.
 #[test]
 fn a_run_is_made_longer_and_never_shorter() {
     let workplace = Workplace::new();
@@ -348,15 +357,15 @@ fn a_run_is_made_longer_and_never_shorter() {
         let words = ["train", "config.toml", "--set", setting];
         let mut command = tooltune();
         command.current_dir(workplace.folder()).args(words);
-        Answer::of(command.env("RUST_LOG", "warn"))
+        CommandOutput::from_command(command.env("RUST_LOG", "warn"))
     };
     let longer = train("train.max_steps=6");
-    for said in [
+    for expected in [
         "run is made longer at step 4 of 6",
         "train.max_steps: 4 -> 6",
-        "goes up again",
+        "jumps back up",
     ] {
-        assert!(longer.stderr.contains(said), "{}", longer.stderr);
+        assert!(longer.stderr.contains(expected), "{}", longer.stderr);
     }
     longer.success();
     let lock: Value = serde_json::from_str(&workplace.read("run/run.lock.json")).unwrap();
@@ -384,4 +393,23 @@ fn a_run_is_made_longer_and_never_shorter() {
         "{}",
         shorter.stderr
     );
+    // The number in another unit may be smaller or larger: only the number of steps matters.
+    let config = workplace.read("config.toml");
+    let in_epochs = config.replace("max_steps = 4", "num_train_epochs = 4");
+    assert_ne!(in_epochs, config);
+    workplace.write("epochs.toml", in_epochs.replace("\"run\"", "\"epochs\""));
+    workplace.run(["train", "epochs.toml"]).success();
+    let shorter = workplace.run("train epochs.toml --set train.max_steps=5".split(' '));
+    assert_eq!(shorter.status, Some(2), "{}", shorter.stderr);
+    for expected in [
+        "contains a longer run of ",
+        "train.num_train_epochs: 4.0 -> (not set)",
+        "it would have 5",
+    ] {
+        assert!(
+            shorter.stderr.contains(expected),
+            "{expected}: {}",
+            shorter.stderr
+        );
+    }
 }

@@ -1,5 +1,5 @@
-//! Servers that refuse, lie and fall silent, and signals and limits of the process meanwhile: what
-//! was paid for is kept, and every end says what it was.
+//! Servers that reject requests, send wrong responses or stop responding, also during signals and
+//! with process limits: paid results are kept, and every exit states its cause.
 
 use std::io::Read;
 use std::process::{Child, Stdio};
@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 
 use crate::suites::{config, saved_outcomes, workplace as sky};
 use crate::support::server::{Response, TestServer, chat};
-use crate::workplace::{Answer, Workplace, tooltune};
+use crate::workplace::{CommandOutput, Workplace, tooltune};
 
-/// Longer than anything here takes that is not waited for in vain.
+/// A time limit longer than any successful wait here.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn eval(server: &TestServer, output: &str) -> String {
+fn eval_arguments(server: &TestServer, output: &str) -> String {
     format!(
         "eval config.toml --checkpoint base --endpoint {}/v1 --endpoint-model m --concurrency 1 \
          --max-samples 3 --output {output}",
@@ -24,7 +24,7 @@ fn eval(server: &TestServer, output: &str) -> String {
     )
 }
 
-fn start(workplace: &Workplace, arguments: &str) -> Child {
+fn spawn(workplace: &Workplace, arguments: &str) -> Child {
     let mut command = tooltune();
     command
         .current_dir(workplace.folder())
@@ -34,7 +34,7 @@ fn start(workplace: &Workplace, arguments: &str) -> Child {
     command.spawn().unwrap()
 }
 
-fn until(mut is_so: impl FnMut() -> bool, what: &str) {
+fn wait_until(mut is_so: impl FnMut() -> bool, what: &str) {
     let begun = Instant::now();
     while !is_so() {
         assert!(begun.elapsed() < PATIENCE, "{what}");
@@ -42,33 +42,35 @@ fn until(mut is_so: impl FnMut() -> bool, what: &str) {
     }
 }
 
-/// Sends one signal; the status and what was said. A server that is waited for would be silent for
-/// two minutes.
-fn signalled(mut child: Child, signal: &str) -> (Option<i32>, String) {
+/// Sends one signal; returns the status and the output. A server that is waited for would be silent
+/// for two minutes.
+fn send_signal(mut child: Child, signal: &str) -> (Option<i32>, String) {
     let sent = std::process::Command::new("kill")
         .args([signal, &child.id().to_string()])
         .status();
     assert!(sent.unwrap().success());
     let mut status = None;
-    until(
+    wait_until(
         || {
             status = child.try_wait().unwrap();
             status.is_some()
         },
         "the signal ends nothing",
     );
-    let mut said = String::new();
+    let mut stderr = String::new();
     child
         .stderr
         .take()
         .unwrap()
-        .read_to_string(&mut said)
+        .read_to_string(&mut stderr)
         .unwrap();
-    (status.unwrap().code(), said)
+    (status.unwrap().code(), stderr)
 }
 
+/// Invariant: One signal ends any wait for a server, judge or executor and keeps the finished
+/// completions.
 #[test]
-fn one_signal_ends_what_waits_for_a_silent_server_and_keeps_its_texts() {
+fn one_signal_ends_a_wait_for_a_server_and_keeps_completions() {
     let workplace = Workplace::new();
     for (signal, status) in [("-INT", 130), ("-TERM", 75)] {
         let is_well = Arc::new(AtomicBool::new(false));
@@ -80,30 +82,32 @@ fn one_signal_ends_what_waits_for_a_silent_server_and_keeps_its_texts() {
                 _ => Response::Hang,
             })
         };
-        let command = eval(&server, signal.trim_start_matches('-'));
-        let child = start(&workplace, &command);
-        until(|| server.received().len() == 2, "no second request");
-        let (ended, said) = signalled(child, signal);
-        assert_eq!(ended, Some(status), "{said}");
+        let command = eval_arguments(&server, signal.trim_start_matches('-'));
+        let child = spawn(&workplace, &command);
+        wait_until(|| server.received().len() == 2, "no second request");
+        let (ended, stderr) = send_signal(child, signal);
+        assert_eq!(ended, Some(status), "{stderr}");
         for part in [
             "1 requests to the server, silent for",
-            "1 texts are in",
+            "1 completions are saved in",
             "resumes from there",
         ] {
-            assert!(said.contains(part), "{part}: {said}");
+            assert!(stderr.contains(part), "{part}: {stderr}");
         }
         is_well.store(true, Ordering::SeqCst);
         workplace.run(command.split(' ')).success();
         assert_eq!(
             server.received().len(),
             4,
-            "the first text is not asked for again"
+            "the first text is not requested again"
         );
     }
 }
 
+/// Invariant: One signal ends any wait for a server, judge or executor and keeps the finished
+/// completions.
 #[test]
-fn one_signal_ends_what_waits_for_a_judge() {
+fn one_signal_ends_a_wait_for_a_judge() {
     let workplace = sky();
     workplace.write("saved.jsonl", saved_outcomes());
     let server = TestServer::start(|_, _| Response::Hang);
@@ -113,16 +117,21 @@ fn one_signal_ends_what_waits_for_a_judge() {
     );
     workplace.write("judged.toml", config(&judge));
     let command = "eval judged.toml --suite restbench --predictions saved.jsonl --output out";
-    let child = start(&workplace, command);
-    until(|| !server.received().is_empty(), "no request");
-    let (status, said) = signalled(child, "-INT");
-    assert_eq!(status, Some(130), "{said}");
-    assert!(said.contains("requests to the judge, silent for"), "{said}");
+    let child = spawn(&workplace, command);
+    wait_until(|| !server.received().is_empty(), "no request");
+    let (status, stderr) = send_signal(child, "-INT");
+    assert_eq!(status, Some(130), "{stderr}");
+    assert!(
+        stderr.contains("requests to the judge, silent for"),
+        "{stderr}"
+    );
     assert!(workplace.path("out/predictions.jsonl").exists());
 }
 
+/// Invariant: One signal ends any wait for a server, judge or executor and keeps the finished
+/// completions.
 #[test]
-fn one_signal_ends_what_waits_for_an_executor_and_its_call_is_not_taken_for_answered() {
+fn one_signal_ends_a_wait_for_an_executor_whose_call_stays_open() {
     let workplace = sky();
     let action = "Action: {\"name\": \"GET /weather\", \"arguments\": {\"city\": \"Oslo\"}}";
     let writer = TestServer::start(move |_, _| chat(action));
@@ -138,17 +147,18 @@ fn one_signal_ends_what_waits_for_an_executor_and_its_call_is_not_taken_for_answ
          --endpoint {}/v1 --endpoint-model m",
         writer.url()
     );
-    let child = start(&workplace, &command);
-    until(|| !called.received().is_empty(), "no call");
-    let (status, said) = signalled(child, "-INT");
-    assert_eq!(status, Some(130), "{said}");
-    assert!(said.contains("calls of the executor"), "{said}");
+    let child = spawn(&workplace, &command);
+    wait_until(|| !called.received().is_empty(), "no call");
+    let (status, stderr) = send_signal(child, "-INT");
+    assert_eq!(status, Some(130), "{stderr}");
+    assert!(stderr.contains("executor calls"), "{stderr}");
     // The head and the text that asks for the call.
     assert_eq!(workplace.read("out/texts.partial.jsonl").lines().count(), 2);
 }
 
+/// Invariant: A failed prompt costs one completion, and a failing server ends the evaluation.
 #[test]
-fn a_refused_prompt_costs_its_own_text_and_stays_refused_over_a_resume() {
+fn a_refused_prompt_loses_only_its_completion_also_after_a_resume() {
     let workplace = Workplace::new();
     let is_well = Arc::new(AtomicBool::new(false));
     let long = json!({"error": {"message": "This model's maximum context length is 10 tokens"}});
@@ -165,8 +175,8 @@ fn a_refused_prompt_costs_its_own_text_and_stays_refused_over_a_resume() {
             _ => Response::json(401, &json!({"error": "no key"})),
         })
     };
-    let command = eval(&server, "out");
-    // A key that is wrong concerns all rows.
+    let command = eval_arguments(&server, "out");
+    // A wrong key affects all rows.
     let failed = workplace.run(command.split(' '));
     assert_eq!(failed.status, Some(1), "{}", failed.stderr);
     assert!(failed.stderr.contains("answered 401"), "{}", failed.stderr);
@@ -174,12 +184,16 @@ fn a_refused_prompt_costs_its_own_text_and_stays_refused_over_a_resume() {
     assert_eq!(server.received().len(), 3);
     is_well.store(true, Ordering::SeqCst);
     let done = workplace.run(command.split(' '));
-    assert_eq!(server.received().len(), 4, "what was refused is final");
+    assert_eq!(
+        server.received().len(),
+        4,
+        "a rejected request is not sent again"
+    );
     for part in [
-        "2 of 3 prompts have no answer of the server and count as empty",
+        "2 of 3 prompts got no answer from the server and are scored as empty",
         "1 context, such as dev.jsonl:1: ",
         "1 not UTF-8, such as dev.jsonl:3: ",
-        "answered 200 with what is not UTF-8 from byte",
+        "answered 200 with invalid UTF-8 at byte",
     ] {
         assert!(done.stderr.contains(part), "{part}: {}", done.stderr);
     }
@@ -201,26 +215,36 @@ fn a_refused_prompt_costs_its_own_text_and_stays_refused_over_a_resume() {
         (&lines[0]["prediction"], lines[1].get("error")),
         (&json!(""), None)
     );
-    // What is saved is scored as it was.
+    // Saved results are scored unchanged.
     let again =
         "eval config.toml --max-samples 3 --predictions out/predictions.jsonl --output again";
     workplace.run(again.split(' ')).success();
+    let without_origin = |file: &str| {
+        let mut metrics: Value = serde_json::from_str(&workplace.read(file)).unwrap();
+        let origin = metrics.as_object_mut().unwrap().shift_remove("origin");
+        (metrics, origin.expect("an origin"))
+    };
+    let (again, of_predictions) = without_origin("again/metrics.json");
+    let (out, of_server) = without_origin("out/metrics.json");
+    assert_eq!(again, out);
+    assert_eq!(of_server["endpoint"]["model"], "m");
     assert_eq!(
-        workplace.read("again/metrics.json"),
-        workplace.read("out/metrics.json")
+        of_predictions["predictions"]["file"],
+        "out/predictions.jsonl"
     );
 }
 
+/// Invariant: A failed prompt costs one completion, and a failing server ends the evaluation.
 #[test]
-fn a_server_that_refuses_every_prompt_is_not_asked_for_all_and_nothing_is_final() {
+fn a_server_that_refuses_every_prompt_stops_the_evaluation_without_results() {
     let workplace = Workplace::new();
     let many = "data synth slot --split dev --rows 24 --output many.jsonl";
     workplace.run(many.split(' ')).success();
     let server =
         TestServer::start(|_, _| Response::json(400, &json!({"error": "top_k is no field"})));
-    for (rows, said) in [
+    for (rows, expected) in [
         ("24", "several requests in a row"),
-        ("3", "none of the 3 requests"),
+        ("3", "all 3 requests failed"),
     ] {
         let before = server.received().len();
         let command = format!(
@@ -230,7 +254,7 @@ fn a_server_that_refuses_every_prompt_is_not_asked_for_all_and_nothing_is_final(
         );
         let failed = workplace.run(command.split(' '));
         assert_eq!(failed.status, Some(1), "{}", failed.stderr);
-        for part in ["top_k is no field", said] {
+        for part in ["top_k is no field", expected] {
             assert!(failed.stderr.contains(part), "{part}: {}", failed.stderr);
         }
         assert!(server.received().len() - before <= 10);
@@ -239,6 +263,7 @@ fn a_server_that_refuses_every_prompt_is_not_asked_for_all_and_nothing_is_final(
     }
 }
 
+/// Invariant: The same command completes an evaluation that died at any point.
 #[test]
 fn an_evaluation_that_died_after_its_numbers_were_written_is_finished_by_the_same_command() {
     let workplace = Workplace::new();
@@ -250,44 +275,45 @@ fn an_evaluation_that_died_after_its_numbers_were_written_is_finished_by_the_sam
             _ => chat("{}"),
         })
     };
-    let command = eval(&server, "out");
+    let command = eval_arguments(&server, "out");
     assert_eq!(workplace.run(command.split(' ')).status, Some(1));
     let journal = workplace.read("out/texts.partial.jsonl");
     is_well.store(true, Ordering::SeqCst);
     workplace.run(command.split(' ')).success();
     let files = ["metrics.json", "predictions.jsonl"];
-    let whole = files.map(|file| workplace.read(&format!("out/{file}")));
+    let expected = files.map(|file| workplace.read(&format!("out/{file}")));
     let partial = workplace.path("out/texts.partial.jsonl");
     assert!(!partial.exists());
-    // As a kill leaves it behind the last file, and one between the two.
-    for gone in [None, Some("out/metrics.json")] {
-        if let Some(gone) = gone {
-            std::fs::remove_file(workplace.path(gone)).unwrap();
+    // The state that a kill leaves after the last file, and between the two.
+    for removed in [None, Some("out/metrics.json")] {
+        if let Some(removed) = removed {
+            std::fs::remove_file(workplace.path(removed)).unwrap();
         }
         std::fs::write(&partial, &journal).unwrap();
         workplace.run(command.split(' ')).success();
         assert_eq!(
             files.map(|file| workplace.read(&format!("out/{file}"))),
-            whole
+            expected
         );
         assert!(!partial.exists());
     }
     let refused = workplace.run(command.split(' '));
     assert_eq!(refused.status, Some(2));
     assert!(
-        refused.stderr.contains("holds an evaluation"),
+        refused.stderr.contains("already contains an evaluation"),
         "{}",
         refused.stderr
     );
-    // Without a server it is the same: the file that says so is there from the beginning.
+    // It works the same without a server: the file with the settings exists from the start.
     let saved =
         "eval config.toml --max-samples 3 --predictions out/predictions.jsonl --output saved";
     workplace.run(saved.split(' ')).success();
     assert!(!workplace.path("saved/texts.partial.jsonl").exists());
 }
 
+/// Invariant: Messages contain no secret from an address or a key.
 #[test]
-fn secrets_of_an_address_are_in_no_message() {
+fn secrets_in_a_url_appear_in_no_message() {
     let workplace = Workplace::new();
     for address in [
         "http://127.0.0.1:9/v1?api-key=hunter2",
@@ -317,10 +343,11 @@ fn secrets_of_an_address_are_in_no_message() {
 }
 
 #[cfg(target_os = "linux")]
+/// Invariant: An error that a process limit causes names the limit.
 #[test]
-fn limits_of_the_process_are_named_where_they_end_a_command() {
+fn process_limits_that_end_a_command_are_named() {
     let workplace = Workplace::new();
-    let within = |limit: &str, arguments: &str| {
+    let run_within = |limit: &str, arguments: &str| {
         let program = tooltune();
         let settings = program
             .get_envs()
@@ -333,7 +360,7 @@ fn limits_of_the_process_are_named_where_they_end_a_command() {
             .envs(settings)
             .env("RUST_BACKTRACE", "0")
             .current_dir(workplace.folder());
-        Answer::of(&mut shell)
+        CommandOutput::from_command(&mut shell)
     };
     for (limit, status, parts) in [
         (
@@ -344,15 +371,18 @@ fn limits_of_the_process_are_named_where_they_end_a_command() {
         (
             "-n 6",
             1,
-            ["Too many open files", "at most 6 open files (ulimit -n)"],
+            ["Too many open files", "at most 6 files at once (ulimit -n)"],
         ),
         (
             "-v 500000",
             4,
-            ["of memory were refused", "512000000 bytes (ulimit -v)"],
+            [
+                "out of memory: cannot allocate",
+                "512000000 bytes (ulimit -v)",
+            ],
         ),
     ] {
-        let ended = within(limit, "train config.toml");
+        let ended = run_within(limit, "train config.toml");
         assert_eq!(ended.status, Some(status), "{limit}: {}", ended.stderr);
         for part in parts {
             assert!(
@@ -362,7 +392,7 @@ fn limits_of_the_process_are_named_where_they_end_a_command() {
             );
         }
     }
-    // Commands have a stack of their own.
-    let ended = within("-s 128", "plan config.toml");
+    // Commands have their own stack.
+    let ended = run_within("-s 128", "plan config.toml");
     assert_eq!(ended.status, Some(0), "{}", ended.stderr);
 }

@@ -1,4 +1,4 @@
-//! Evaluations on several files, what limits answers, and what `data stats` says of files of all kinds.
+//! Evaluations on several files, limits of answers, and `data stats` for all kinds of files.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ fn metrics(workplace: &Workplace, folder: &str) -> Value {
     serde_json::from_str(&workplace.read(&format!("{folder}/metrics.json"))).unwrap()
 }
 
-/// Two files of two and of one SLOT row, and answers of which the first and the last are right.
+/// Two files with two and with one SLOT row, and answers of which the first and the last are right.
 fn slot(workplace: &Workplace) {
     let row = |n: usize| {
         json!({"input_text": format!("Quay {n}"), "gold": {"n": n},
@@ -31,11 +31,11 @@ fn slot(workplace: &Workplace) {
 }
 
 #[test]
-fn each_file_has_its_numbers_and_counts_the_same_in_their_mean() {
+fn each_file_has_metrics_and_equal_weight_in_the_mean() {
     let workplace = Workplace::new();
     slot(&workplace);
     let eval = "eval config.toml --data quays.jsonl --data tides.jsonl --predictions answers.jsonl";
-    let said = workplace
+    let output = workplace
         .run(format!("{eval} --output both").split(' '))
         .success();
     let report = metrics(&workplace, "both");
@@ -51,16 +51,16 @@ fn each_file_has_its_numbers_and_counts_the_same_in_their_mean() {
         "| macro mean of the files |  | 0.7500 |",
         "| all samples | 3 | 0.6667 |",
     ] {
-        assert!(said.contains(line), "{line}: {said}");
+        assert!(output.contains(line), "{line}: {output}");
     }
     // One file has no table of files.
     let one = "eval config.toml --data tides.jsonl --predictions last.jsonl --output one";
     let last = workplace.read("answers.jsonl");
     workplace.write("last.jsonl", last.lines().last().unwrap());
-    let said = workplace.run(one.split(' ')).success();
-    assert!(!said.contains("macro mean"), "{said}");
+    let output = workplace.run(one.split(' ')).success();
+    assert!(!output.contains("macro mean"), "{output}");
     assert_eq!(metrics(&workplace, "one")["by_file"], Value::Null);
-    // What reads evaluations reads those of several files, too.
+    // Commands that read evaluations also read those of several files.
     workplace.run("compare both both".split(' ')).success();
     let change = format!("{eval} --compare both/metrics.json");
     workplace.run(change.split(' ')).success();
@@ -96,7 +96,7 @@ fn toolqa(workplace: &Workplace) {
 const TOOLQA: &str = "eval config.toml --suite toolqa --set eval.toolqa.responses=responses.jsonl --data a.jsonl --data b.jsonl";
 
 #[test]
-fn questions_and_sequences_have_numbers_by_file_and_say_what_counts_nowhere() {
+fn questions_and_sequences_have_metrics_by_file() {
     let workplace = Workplace::new();
     toolqa(&workplace);
     let outputs = [
@@ -106,14 +106,14 @@ fn questions_and_sequences_have_numbers_by_file_and_say_what_counts_nowhere() {
     ];
     workplace.write("outputs.jsonl", lines(&outputs));
     let eval = format!("{TOOLQA} --predictions outputs.jsonl --output scored");
-    let said = workplace.run(eval.split(' ')).success();
+    let output = workplace.run(eval.split(' ')).success();
     let report = metrics(&workplace, "scored");
     assert_eq!(report["exact_match"]["value"], 0.5);
     assert_eq!(report["by_file"][0]["exact_match"]["value"], 1.0);
     assert_eq!(report["macro_mean"]["exact_match"], 0.5);
     assert!(
-        said.contains("1 questions have neither an answer nor an output"),
-        "{said}"
+        output.contains("1 questions have neither an answer nor an output"),
+        "{output}"
     );
 
     let spec = |name: &str| json!({"name": name, "parameters": {"arg_0": {}, "arg_1": {}}, "output_parameters": {"result": {}}});
@@ -130,21 +130,25 @@ fn questions_and_sequences_have_numbers_by_file_and_say_what_counts_nowhere() {
     workplace.write("golds.jsonl", lines(&golds));
     let eval = "eval config.toml --suite nestful --data c.jsonl --data d.jsonl --predictions \
                 golds.jsonl --output calls";
-    let said = workplace.run(eval.split(' ')).success();
+    let output = workplace.run(eval.split(' ')).success();
     let report = metrics(&workplace, "calls");
     assert_eq!(report["by_file"][0]["win_strict"]["value"], 1.0);
     assert_eq!(report["by_file"][1]["win_strict"], Value::Null);
     assert_eq!(report["macro_mean"]["full"], 1.0);
-    for part in ["1 golds do not compute", "f1_function %", "| d.jsonl | 1 |"] {
-        assert!(said.contains(part), "{part}: {said}");
+    for part in [
+        "1 reference sequences do not compute",
+        "f1_function %",
+        "| d.jsonl | 1 |",
+    ] {
+        assert!(output.contains(part), "{part}: {output}");
     }
 }
 
 #[test]
-fn answers_about_outputs_have_a_limit_of_their_own() {
+fn answers_about_outputs_have_their_own_token_limit() {
     let workplace = Workplace::new();
     toolqa(&workplace);
-    let asked = |more: &str| {
+    let requested_max_tokens = |more: &str| {
         let server = TestServer::start(|_, _| chat("Old Quay"));
         let url = format!("{}/v1", server.url());
         let eval = format!("{TOOLQA} --endpoint {url} --endpoint-model m{more}");
@@ -156,20 +160,20 @@ fn answers_about_outputs_have_a_limit_of_their_own() {
             .collect::<Vec<_>>()
     };
     // The config has eval.max_new_tokens = 12, which is for other suites.
-    assert_eq!(asked(""), vec![json!(1000); 3]);
+    assert_eq!(requested_max_tokens(""), vec![json!(1000); 3]);
     assert_eq!(
-        asked(" --set eval.toolqa.setting=cot_answer_schema"),
+        requested_max_tokens(" --set eval.toolqa.setting=cot_answer_schema"),
         vec![json!(1000); 3]
     );
     assert_eq!(
-        asked(" --set eval.toolqa.max_new_tokens=1500"),
+        requested_max_tokens(" --set eval.toolqa.max_new_tokens=1500"),
         vec![json!(1500); 3]
     );
     let config = workplace.read("config.toml");
     let table = "[eval.toolqa]\nmax_new_tokens = 700\n[checkpoint]";
     workplace.write("config.toml", config.replace("[checkpoint]", table));
     assert_eq!(
-        asked(" --set eval.toolqa.classify=true"),
+        requested_max_tokens(" --set eval.toolqa.classify=true"),
         vec![json!(700); 3]
     );
     let refused = workplace.run([
@@ -184,7 +188,7 @@ fn answers_about_outputs_have_a_limit_of_their_own() {
 }
 
 #[test]
-fn families_on_offer_are_those_that_exist() {
+fn offered_families_exist() {
     let workplace = Workplace::new();
     let schema = workplace.run(["schema"]).success();
     let guide = std::fs::read_to_string(crate::support::root().join("docs/config.md")).unwrap();
@@ -202,7 +206,7 @@ fn families_on_offer_are_those_that_exist() {
 }
 
 #[test]
-fn data_stats_know_the_rows_by_their_fields() {
+fn data_stats_detects_rows_by_their_fields() {
     let workplace = Workplace::new();
     let synth = "data synth goat --rows 20 --output goat.jsonl --documents apis.jsonl";
     workplace.run(synth.split(' ')).success();
@@ -210,7 +214,7 @@ fn data_stats_know_the_rows_by_their_fields() {
         let command = format!("data stats {arguments}");
         workplace.run(command.split(' ')).success()
     };
-    let found = stats("goat.jsonl --documents apis.jsonl");
+    let table = stats("goat.jsonl --documents apis.jsonl");
     for part in [
         "20 trajectories in goat.jsonl",
         "domains of the APIs called",
@@ -218,45 +222,45 @@ fn data_stats_know_the_rows_by_their_fields() {
         "| calls ",
         "| query_characters ",
     ] {
-        assert!(found.contains(part), "{part}: {found}");
+        assert!(table.contains(part), "{part}: {table}");
     }
     toolqa(&workplace);
-    let found = stats("a.jsonl --responses responses.jsonl");
-    assert!(found.starts_with("2 questions in a.jsonl"), "{found}");
+    let table = stats("a.jsonl --responses responses.jsonl");
+    assert!(table.starts_with("2 questions in a.jsonl"), "{table}");
     // Python writes {'name': 'Old Quay'}: 20 characters.
-    assert!(found.contains("20.0"), "{found}");
-    let found = stats("responses.jsonl");
+    assert!(table.contains("20.0"), "{table}");
+    let table = stats("responses.jsonl");
     assert!(
-        found.starts_with("1 responses in responses.jsonl"),
-        "{found}"
+        table.starts_with("1 responses in responses.jsonl"),
+        "{table}"
     );
-    let said = |role: &str, text: &str| json!({"role": role, "content": text});
-    let chat = json!({"messages": [said("user", "Where?"), said("assistant", "Here.")]});
+    let message = |role: &str, text: &str| json!({"role": role, "content": text});
+    let chat = json!({"messages": [message("user", "Where?"), message("assistant", "Here.")]});
     workplace.write("chat.jsonl", lines(&[chat]));
-    let found = stats("chat.jsonl");
+    let table = stats("chat.jsonl");
     for part in [
         "1 rows in chat.jsonl",
         "1 user messages",
         "| prompt_characters ",
     ] {
-        assert!(found.contains(part), "{part}: {found}");
+        assert!(table.contains(part), "{part}: {table}");
     }
     let pair = json!({"anchor": "tide", "positive": "harbour depth", "negatives": ["wind"]});
     workplace.write("pairs.jsonl", lines(&[pair]));
-    let found = stats("pairs.jsonl");
+    let table = stats("pairs.jsonl");
     for part in [
         "1 pairs in pairs.jsonl",
-        "1 different queries",
-        "2 different documents",
+        "1 distinct queries",
+        "2 distinct documents",
         "| document_characters ",
     ] {
-        assert!(found.contains(part), "{part}: {found}");
+        assert!(table.contains(part), "{part}: {table}");
     }
     for (arguments, expected) in [
         ("data stats a.jsonl", "--responses"),
         (
             "data stats chat.jsonl --documents apis.jsonl",
-            "--documents is for trajectories",
+            "--documents only applies to trajectories",
         ),
     ] {
         let refused = workplace.run(arguments.split(' '));

@@ -1,15 +1,17 @@
-//! When a signal ends a command at once, and when it saves first; and what a run says whose folder is
-//! taken away.
+//! Signals that end a command immediately or after saving; and the message of a run whose folder is
+//! removed.
 
+use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::bad_input::row;
 use crate::runs::{signal, wait_for_step};
+use crate::support::fixture;
 use crate::workplace::{Workplace, tooltune};
 
-/// More than any of the commands would need to get to its end.
+/// More than enough time for any of the commands.
 const BOUND: Duration = Duration::from_secs(120);
 
 fn spawn(workplace: &Workplace, arguments: &[&str]) -> Child {
@@ -19,18 +21,21 @@ fn spawn(workplace: &Workplace, arguments: &[&str]) -> Child {
     command.spawn().unwrap()
 }
 
-/// Waits until `is_there`, while the command goes on.
+/// Waits until `is_there` is true while the command runs.
 fn wait_until(child: &mut Child, what: &str, is_there: impl Fn() -> bool) {
     let begun = Instant::now();
     while !is_there() {
         let ended = child.try_wait().unwrap();
-        assert!(ended.is_none(), "it ended before {what}: {ended:?}");
+        assert!(
+            ended.is_none(),
+            "the program ended before {what}: {ended:?}"
+        );
         assert!(begun.elapsed() < BOUND, "no {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
 
-/// The status with which one signal ends the command.
+/// The exit status after one signal.
 fn status_after(mut child: Child, name: &str) -> Option<i32> {
     signal(&child, name);
     child.wait().unwrap().code()
@@ -41,6 +46,7 @@ fn many_rows(workplace: &Workplace, n: usize) {
     workplace.write("many.jsonl", format!("{line}\n").repeat(n));
 }
 
+/// Invariant: One signal ends the program at once if there is nothing to save.
 #[test]
 fn before_the_first_step_one_signal_ends_the_program_at_once() {
     let workplace = Workplace::new();
@@ -67,7 +73,7 @@ fn a_signal_during_the_evaluation_before_the_first_step_leaves_a_run_that_can_be
     let workplace = Workplace::new();
     let rows = workplace.read("dev.jsonl");
     workplace.write("dev.jsonl", rows.repeat(200));
-    // Rows of one id would be refused.
+    // Rows with duplicate ids would be rejected.
     let long = [
         "--set",
         "eval.max_new_tokens=200",
@@ -84,19 +90,20 @@ fn a_signal_during_the_evaluation_before_the_first_step_leaves_a_run_that_can_be
     let short = ["--set", "eval.max_samples=3"];
     let arguments = [&arguments[..], &short].concat();
     let answer = workplace.run(arguments);
-    // The same command goes on, or says which setting of the run differs.
+    // The same command continues, or prints which setting of the run differs.
     assert!(matches!(answer.status, Some(0 | 2)), "{}", answer.stderr);
 }
 
+/// Invariant: One signal ends the program at once if there is nothing to save.
 #[test]
-fn a_signal_ends_an_evaluation_in_order_if_its_texts_are_kept_and_else_at_once() {
+fn a_signal_ends_an_evaluation_in_order_only_if_its_completions_are_saved() {
     let workplace = Workplace::new();
     let rows = workplace.read("dev.jsonl");
     workplace.write("dev.jsonl", rows.repeat(100));
     let eval = "eval config.toml --checkpoint base --set eval.max_new_tokens=100";
     let eval: Vec<&str> = eval.split(' ').collect();
-    let kept = [&eval[..], &["--output", "out"]].concat();
-    let mut child = spawn(&workplace, &kept);
+    let with_output = [&eval[..], &["--output", "out"]].concat();
+    let mut child = spawn(&workplace, &with_output);
     let texts = workplace.path("out/texts.partial.jsonl");
     let lines = |path: &Path| {
         std::fs::read_to_string(path)
@@ -107,13 +114,13 @@ fn a_signal_ends_an_evaluation_in_order_if_its_texts_are_kept_and_else_at_once()
     wait_until(&mut child, "texts", || lines(&texts) > 2);
     assert_eq!(status_after(child, "-TERM"), Some(75));
     assert!(lines(&texts) > 2);
-    workplace.run(kept).success();
+    workplace.run(with_output).success();
     assert!(!texts.exists());
 
     for (name, status) in [("-TERM", 143), ("-INT", 130)] {
         let mut child = spawn(&workplace, &eval);
         let id = child.id();
-        // It computes, and nothing is kept.
+        // It computes, and nothing is saved.
         let ticks = || {
             let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
             let fields = stat.rsplit(')').next().unwrap_or_default().to_owned();
@@ -129,8 +136,9 @@ fn a_signal_ends_an_evaluation_in_order_if_its_texts_are_kept_and_else_at_once()
     }
 }
 
+/// Invariant: Writing to a removed run directory is an error.
 #[test]
-fn a_run_whose_folder_is_taken_away_says_so_and_fails() {
+fn a_run_whose_directory_is_removed_fails_with_a_message() {
     let workplace = Workplace::new();
     let long = [
         "train",
@@ -167,4 +175,69 @@ fn a_run_whose_folder_is_taken_away_says_so_and_fails() {
         std::fs::remove_dir_all(&aside).unwrap();
         let _ = std::fs::remove_dir_all(&run);
     }
+}
+
+/// Invariant: A metrics file that is removed during a run is written again.
+#[test]
+fn a_run_whose_metrics_file_is_removed_writes_it_again() {
+    let workplace = Workplace::new();
+    let arguments = "train config.toml --set train.max_steps=200 --set train.logging_steps=1 --set \
+                     eval.eval_strategy=\"no\" --set checkpoint.save_steps=200";
+    let mut command: Command = tooltune();
+    command
+        .current_dir(workplace.folder())
+        .env("RUST_LOG", "warn");
+    command.args(arguments.split(' '));
+    let mut child = command
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    wait_for_step(&workplace.path("run"), 3, &mut child);
+    std::fs::remove_file(workplace.path("run/metrics.jsonl")).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{errors}");
+    let warning = "metrics.jsonl: the file was removed during the run";
+    assert_eq!(errors.matches(warning).count(), 1, "{errors}");
+    let n_lines = workplace.read("run/metrics.jsonl").lines().count();
+    assert_eq!(n_lines, 200);
+}
+
+/// A conversation about a file of questions that would take minutes, after its first answer.
+fn conversation(workplace: &Workplace) -> (Child, BufReader<ChildStdout>) {
+    workplace.write("questions", "hello there\n".repeat(20_000));
+    let questions = std::fs::File::open(workplace.path("questions")).unwrap();
+    let model = fixture("tiny_chat_model").display().to_string();
+    let mut command = tooltune();
+    command.current_dir(workplace.folder());
+    command.args(["chat", &model, "--set", "eval.max_new_tokens=8"]);
+    command.stdin(questions).stdout(Stdio::piped());
+    let mut child = command.stderr(Stdio::null()).spawn().unwrap();
+    let mut answers = BufReader::new(child.stdout.take().unwrap());
+    let mut first = String::new();
+    answers.read_line(&mut first).unwrap();
+    assert!(first.starts_with("model> "), "{first}");
+    (child, answers)
+}
+
+#[test]
+fn a_chat_from_a_file_ends_when_its_reader_closes_or_at_the_first_signal() {
+    let workplace = Workplace::new();
+    for (name, status) in [("-INT", 130), ("-TERM", 143)] {
+        let (child, answers) = conversation(&workplace);
+        assert_eq!(status_after(child, name), Some(status), "{name}");
+        drop(answers);
+    }
+    let (mut child, answers) = conversation(&workplace);
+    drop(answers);
+    let begun = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        assert!(
+            begun.elapsed() < BOUND,
+            "the program must end when its output is closed"
+        );
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(child.wait().unwrap().success());
 }

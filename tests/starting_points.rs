@@ -1,4 +1,4 @@
-//! Where a run begins and how its steps differ from plain ones: another adapter, LoRA+, NEFTune.
+//! Alternatives to a plain start and plain steps: another adapter, LoRA+, NEFTune.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use tooltune_checkpoints::weights::{HostTensor, Weights, write_tensors};
 
 use crate::support::bounds::Quantity;
 use crate::support::fixture;
-use crate::support::place::TestDevice;
+use crate::support::test_device::TestDevice;
 use crate::workplace::Workplace;
 
-/// A folder with rows and a config whose evaluations measure the loss alone.
+/// A folder with rows and a config whose evaluations only measure the loss.
 fn workplace() -> Workplace {
     let workplace = Workplace::with_rows("24");
     let config = format!(
@@ -43,7 +43,7 @@ metric_for_best_model = "loss"
 [checkpoint]
 save_steps = 2
 "#,
-        device = TestDevice::chosen(),
+        device = TestDevice::from_env(),
         model = fixture("tiny_chat_model").display(),
     );
     workplace.write("config.toml", config);
@@ -57,7 +57,7 @@ fn train(workplace: &Workplace, set: &[&str]) {
         .success();
 }
 
-/// The loss of each evaluation by its step.
+/// The loss of each evaluation, by step.
 fn losses(workplace: &Workplace, run: &str) -> BTreeMap<u64, f64> {
     let metrics = workplace.read(&format!("{run}/metrics.jsonl"));
     let lines = metrics
@@ -68,7 +68,7 @@ fn losses(workplace: &Workplace, run: &str) -> BTreeMap<u64, f64> {
 }
 
 #[test]
-fn a_run_goes_on_from_another_adapter() {
+fn a_run_continues_from_another_adapter() {
     let workplace = workplace();
     train(&workplace, &[]);
     let first = losses(&workplace, "first");
@@ -79,7 +79,7 @@ fn a_run_goes_on_from_another_adapter() {
     let second = losses(&workplace, "second");
     assert_eq!(second[&0], best, "{first:?} {second:?}");
     assert!(second[&4] < best, "{first:?} {second:?}");
-    // As a folder of PEFT's, the same adapter is the same beginning.
+    // As a PEFT folder, the same adapter is the same starting point.
     workplace
         .run(["export", "first", "--to", "peft", "--output", "exported"])
         .success();
@@ -88,7 +88,7 @@ fn a_run_goes_on_from_another_adapter() {
     assert_eq!(losses(&workplace, "third"), second);
     let lock = workplace.read("third/run.lock.json");
     assert!(lock.contains("\"lora.init_from\""), "{lock}");
-    // What it began with belongs to the run.
+    // The starting adapter is part of the run.
     let weights = workplace.path("exported/adapter_model.safetensors");
     let mut bytes = std::fs::read(&weights).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
@@ -110,7 +110,7 @@ fn a_run_goes_on_from_another_adapter() {
 }
 
 #[test]
-fn an_adapter_of_another_kind_is_told_with_what_to_set() {
+fn an_adapter_of_another_kind_is_refused_with_the_settings_to_change() {
     let workplace = workplace();
     train(&workplace, &[]);
     for (set, parts) in [
@@ -122,12 +122,12 @@ fn an_adapter_of_another_kind_is_told_with_what_to_set() {
         (
             "lora.target_modules=[\"q_proj\"]",
             &[
-                "[lora] leaves out its",
+                "[lora] does not include its",
                 "and 9 more",
                 "lora.target_modules = ",
             ],
         ),
-        ("lora.init_from=\"train.jsonl\"", &["is no folder"]),
+        ("lora.init_from=\"train.jsonl\"", &["is not a folder"]),
         ("lora.init_from=\".\"", &["has no adapter_config.json"]),
     ] {
         let arguments = ["plan", "config.toml", "--set", "train.output_dir=second"];
@@ -143,6 +143,36 @@ fn an_adapter_of_another_kind_is_told_with_what_to_set() {
 }
 
 #[test]
+fn the_remedies_for_another_adapter_work() {
+    let workplace = workplace();
+    let first_layer = "lora.target_modules=\".*[.]layers[.]0[.].*\"";
+    train(&workplace, &[first_layer]);
+    let plan = |sets: &[&str]| {
+        let arguments = "plan config.toml --set train.output_dir=second --set".split(' ');
+        let sets = sets.iter().flat_map(|set| ["--set", set]).skip(1);
+        workplace.run(arguments.chain(sets))
+    };
+    let refused = plan(&["lora.init_from=first"]).stderr;
+    assert!(refused.contains("it has no factors for"), "{refused}");
+    let (_, remedy) = refused.split_once("set lora.target_modules = ").unwrap();
+    let end = remedy.find(']').unwrap() + 1;
+    let targets = format!("lora.target_modules={}", &remedy[..end]);
+    plan(&["lora.init_from=first", &targets]).success();
+
+    workplace
+        .run(["export", "first", "--to", "peft", "--output", "exported"])
+        .success();
+    let path = workplace.path("exported/adapter_config.json");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let mut config: Value = serde_json::from_str(&text).unwrap();
+    config["lora_alpha"] = 0.into();
+    std::fs::write(&path, config.to_string()).unwrap();
+    let refused = plan(&["lora.init_from=exported", &targets]).stderr;
+    let expected = "its lora_alpha is 0, but must be above 0 for training: name another adapter";
+    assert!(refused.contains(expected), "{refused}");
+}
+
+#[test]
 fn a_resumed_run_repeats_its_noise_and_its_rates() {
     let workplace = workplace();
     let adapter = |run: &str| {
@@ -150,7 +180,7 @@ fn a_resumed_run_repeats_its_noise_and_its_rates() {
         std::fs::read(workplace.path(&path)).unwrap()
     };
     train(&workplace, &[]);
-    let mut found = vec![adapter("first")];
+    let mut adapters = vec![adapter("first")];
     for (run, set) in [
         ("noisy", "train.neftune_noise_alpha=5"),
         ("faster", "train.loraplus_lr_ratio=16"),
@@ -160,19 +190,19 @@ fn a_resumed_run_repeats_its_noise_and_its_rates() {
     ] {
         let output = format!("train.output_dir={run}");
         train(&workplace, &[set, &output]);
-        let whole = adapter(run);
+        let expected = adapter(run);
         std::fs::remove_dir_all(workplace.path(&format!("{run}/checkpoint-000004"))).unwrap();
         train(&workplace, &[set, &output]);
-        assert!(whole == adapter(run), "{run} resumed is another run");
-        found.push(whole);
+        assert!(expected == adapter(run), "the resumed {run} differs");
+        adapters.push(expected);
     }
-    for (i, one) in found.iter().enumerate() {
-        assert!(!found[..i].contains(one), "run {i} is another run");
+    for (i, one) in adapters.iter().enumerate() {
+        assert!(!adapters[..i].contains(one), "run {i} differs");
     }
 }
 
 #[test]
-fn an_adapter_of_any_beginning_goes_on_beside_the_original_base() {
+fn an_adapter_with_any_initialization_continues_on_the_original_base() {
     let workplace = workplace();
     for (run, set, go_on) in [
         (
@@ -203,7 +233,7 @@ fn an_adapter_of_any_beginning_goes_on_beside_the_original_base() {
         let difference = (second[&0] - best).abs();
         let bound = Quantity::StepLoss.bound();
         assert!(difference < bound, "{run}: {first:?} {second:?}");
-        // The export is the same adapter, and the merged model the same model.
+        // The export is the same adapter, and the merged model is the same model.
         let against = ["--against", "peft-rules", "--export", &exported];
         workplace
             .run(["verify", run].into_iter().chain(against))
@@ -226,7 +256,7 @@ fn an_adapter_of_any_beginning_goes_on_beside_the_original_base() {
 }
 
 #[test]
-fn beginnings_that_do_not_go_together_are_refused() {
+fn contradictory_initializations_are_refused() {
     let workplace = workplace();
     for (sets, part) in [
         (&["lora.init_weights=svd"][..], "pissa_niter_4"),
@@ -240,7 +270,7 @@ fn beginnings_that_do_not_go_together_are_refused() {
                 "lora.use_rslora=true",
                 "lora.rank_pattern={ q_proj = 4 }",
             ],
-            "leave out use_rslora",
+            "remove use_rslora",
         ),
         (
             &["lora.init_weights=pissa", "lora.use_dora=true"],
@@ -251,11 +281,11 @@ fn beginnings_that_do_not_go_together_are_refused() {
                 "lora.init_weights=pissa",
                 "train.self_distillation_alpha=0.5",
             ],
-            "no teacher is left",
+            "which are the teacher",
         ),
         (&["lora.init_weights=pissa", "lora.r=33"], "lower lora.r"),
     ] {
-        // A plan that is printed is a run that starts.
+        // A run with a printed plan can start.
         for verb in ["plan", "train"] {
             let sets = sets.iter().flat_map(|set| ["--set", set]);
             let answer = workplace.run([verb, "config.toml"].into_iter().chain(sets));
@@ -266,9 +296,9 @@ fn beginnings_that_do_not_go_together_are_refused() {
 }
 
 #[test]
-fn a_weight_with_a_row_of_zeros_has_no_direction_to_learn() {
+fn dora_refuses_a_weight_with_a_row_of_zeros() {
     let workplace = workplace();
-    untied(&workplace);
+    write_untied_model(&workplace);
     let path = workplace.path("untied/model.safetensors");
     let weights = Weights::open(&path).unwrap();
     let read = |name: &str| (name.to_owned(), weights.read_f32(name).unwrap());
@@ -288,16 +318,16 @@ fn a_weight_with_a_row_of_zeros_has_no_direction_to_learn() {
     };
     let answer = dora(&[]);
     assert_ne!(answer.status, Some(0));
-    let said = "row 3 of the weight of model.layers.1.self_attn.k_proj is zero";
-    assert!(answer.stderr.contains(said), "{}", answer.stderr);
-    let without = "lora.exclude_modules=[\"model.layers.1.self_attn.k_proj\"]";
-    dora(&[without, "train.output_dir=without"]).success();
+    let expected = "row 3 of the weight of model.layers.1.self_attn.k_proj is zero";
+    assert!(answer.stderr.contains(expected), "{}", answer.stderr);
+    let exclude = "lora.exclude_modules=[\"model.layers.1.self_attn.k_proj\"]";
+    dora(&[exclude, "train.output_dir=without"]).success();
 }
 
 #[test]
-fn the_beginning_of_a_run_is_not_exported_whatever_else_it_holds() {
+fn the_untrained_checkpoint_is_never_exported() {
     let workplace = workplace();
-    untied(&workplace);
+    write_untied_model(&workplace);
     for (run, sets) in [
         ("plain", &[][..]),
         ("principal", &["lora.init_weights=pissa"]),
@@ -317,13 +347,13 @@ fn the_beginning_of_a_run_is_not_exported_whatever_else_it_holds() {
         train(&workplace, &[&still[..], &model, sets].concat());
         let answer = workplace.run(["export", run, "--output", "exported"]);
         assert_ne!(answer.status, Some(0), "{run}");
-        let said = "the adapter changes nothing";
-        assert!(answer.stderr.contains(said), "{run}: {}", answer.stderr);
+        let expected = "the adapter changes nothing";
+        assert!(answer.stderr.contains(expected), "{run}: {}", answer.stderr);
     }
 }
 
-/// The model of the workplace with a head of its own.
-fn untied(workplace: &Workplace) {
+/// The model of the workplace with a separate head.
+fn write_untied_model(workplace: &Workplace) {
     let from = fixture("tiny_chat_model");
     let to = workplace.path("untied");
     std::fs::create_dir(&to).unwrap();
@@ -361,7 +391,7 @@ fn whole_weights_are_trained_saved_resumed_and_merged() {
         refused.stderr
     );
 
-    untied(&workplace);
+    write_untied_model(&workplace);
     let model = "model.model_name_or_path=\"untied\"";
     let sets = [model, both, "train.output_dir=whole"];
     train(&workplace, &sets);
@@ -372,7 +402,7 @@ fn whole_weights_are_trained_saved_resumed_and_merged() {
     std::fs::remove_dir_all(workplace.path("whole/checkpoint-000004")).unwrap();
     train(&workplace, &sets);
     assert!(trained == std::fs::read(workplace.path(adapter)).unwrap());
-    // Each of the two has moved.
+    // Both have changed.
     let [saved, base] = [adapter, "untied/model.safetensors"]
         .map(|file| Weights::open(&workplace.path(file)).unwrap());
     for name in ["lm_head.weight", "model.embed_tokens.weight"] {
@@ -386,7 +416,7 @@ fn whole_weights_are_trained_saved_resumed_and_merged() {
     workplace
         .run(["verify", "whole"].into_iter().chain(against))
         .success();
-    // The merged model, as a folder and as a GGUF file, holds what was trained.
+    // The merged model, as a folder and as a GGUF file, has the trained weights.
     for (to, output, options) in [
         ("merged", "merged", &[][..]),
         ("gguf", "merged.gguf", &["--merged", "--dtype", "f32"]),
@@ -411,7 +441,7 @@ fn whole_weights_are_trained_saved_resumed_and_merged() {
     assert_ne!(refused.status, Some(0));
     assert!(refused.stderr.contains("--merged"), "{}", refused.stderr);
 
-    // What was trained is where another run begins.
+    // Another run starts from the trained weights.
     let from = "lora.init_from=whole";
     let sets = [
         model,
@@ -423,7 +453,7 @@ fn whole_weights_are_trained_saved_resumed_and_merged() {
     train(&workplace, &sets);
     let best = first.values().copied().fold(f64::INFINITY, f64::min);
     assert_eq!(losses(&workplace, "second")[&0], best);
-    let without = workplace.run([
+    let refused_without = workplace.run([
         "plan",
         "config.toml",
         "--set",
@@ -434,8 +464,8 @@ fn whole_weights_are_trained_saved_resumed_and_merged() {
         "train.output_dir=third",
     ]);
     assert!(
-        without.stderr.contains("set lora.modules_to_save"),
+        refused_without.stderr.contains("set lora.modules_to_save"),
         "{}",
-        without.stderr
+        refused_without.stderr
     );
 }

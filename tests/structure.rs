@@ -1,5 +1,5 @@
-//! `tooltune structure`: texts become JSON by their schemas, as a stream, whatever rows, servers and
-//! signals do.
+//! `tooltune structure`: converts texts to JSON by their schemas, as a stream, with all kinds of
+//! rows, servers and signals.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
@@ -11,11 +11,11 @@ use crate::suites::lines;
 use crate::support::server::{Response, TestServer, chat};
 use crate::workplace::{Workplace, tooltune};
 
-/// The tiny model with little memory for rows: sixteen of them are asked together.
+/// The tiny model with little memory for rows: sixteen of them are decoded together.
 const STRUCTURE: &str = "structure config.toml --checkpoint base --set eval.max_new_tokens=120 \
                          --set eval.batch_size=1";
 
-/// A schema whose texts end, whatever a model likes to write.
+/// A schema whose texts end, whatever a model prefers to write.
 fn schema(number: usize) -> Value {
     json!({
         "type": "object",
@@ -29,8 +29,61 @@ fn schema(number: usize) -> Value {
     })
 }
 
-/// What no grammar enforces.
-fn unenforced() -> Value {
+#[test]
+fn string_formats_are_enforced_and_blank_texts_are_skipped() {
+    let workplace = Workplace::new();
+    let dated = json!({
+        "type": "object",
+        "properties": {
+            "day": {"type": "string", "format": "date"},
+            "at": {"type": "string", "format": "time"},
+            "phone": {"enum": ["1"], "format": "phone"},
+        },
+        "required": ["day", "at", "phone"],
+        "additionalProperties": false,
+    });
+    let row = |id: &str, text: &str| json!({"id": id, "text": text, "json_schema": dated});
+    let rows = [
+        row("day", "On 20 July 2026 at noon."),
+        row("blank", " \u{200b}\n"),
+        row("empty", ""),
+    ];
+    workplace.write("texts.jsonl", jsonl(&rows));
+    let words = format!("{STRUCTURE} --data texts.jsonl");
+    let answer = workplace.run(words.split_whitespace());
+    for expected in [
+        "3 rows: 1 valid, 2 not valid",
+        "2 texts are blank and skipped",
+        "formats that are not validated",
+        "\"phone\"",
+    ] {
+        assert!(
+            answer.stderr.contains(expected),
+            "{expected:?}: {}",
+            answer.stderr
+        );
+    }
+    let answers = lines(&answer.success());
+    let day = answers[0]["json"]["day"].as_str().unwrap();
+    let is_date = |text: &str| {
+        let schema = json!({"type": "string", "format": "date"});
+        let options = jsonschema::options()
+            .should_validate_formats(true)
+            .build(&schema);
+        options.unwrap().is_valid(&json!(text))
+    };
+    assert!(is_date(day), "{day}");
+    for blank in &answers[1..] {
+        assert_eq!(
+            (&blank["valid"], &blank["json"]),
+            (&json!(false), &Value::Null)
+        );
+        assert_eq!(blank["violations"][0]["rule"], "text", "{blank}");
+    }
+}
+
+/// A schema that no grammar can enforce.
+fn unenforceable_schema() -> Value {
     json!({"type": "array", "items": {"type": "integer"}, "uniqueItems": true})
 }
 
@@ -51,8 +104,9 @@ fn is_valid(schema: &Value, json: &Value) -> bool {
     jsonschema::validator_for(schema).unwrap().is_valid(json)
 }
 
+/// Invariant: `structure` returns one answer per row in order, and an interruption changes none.
 #[test]
-fn every_answer_is_valid_and_stands_in_the_order_of_its_row() {
+fn every_answer_is_valid_and_in_row_order() {
     let workplace = Workplace::new();
     let rows = rows(40);
     workplace.write("texts.jsonl", jsonl(&rows));
@@ -61,8 +115,8 @@ fn every_answer_is_valid_and_stands_in_the_order_of_its_row() {
         workplace.run(words.split_whitespace())
     };
     let answer = run("--output folder/answers.jsonl");
-    for said in ["40 rows: 40 valid, 0 not valid; ", " rows/s, "] {
-        assert!(answer.stderr.contains(said), "{}", answer.stderr);
+    for expected in ["40 rows: 40 valid, 0 not valid; ", " rows/s, "] {
+        assert!(answer.stderr.contains(expected), "{}", answer.stderr);
     }
     assert_eq!(answer.success(), "");
     let text = workplace.read("folder/answers.jsonl");
@@ -75,7 +129,7 @@ fn every_answer_is_valid_and_stands_in_the_order_of_its_row() {
         assert_eq!(answer["violations"], json!([]));
         assert_eq!(answer.as_object().unwrap().len(), 4, "{answer}");
     }
-    // Together or not, on the terminal or in a file: an answer follows from its row alone.
+    // Batched or not, on the terminal or in a file: an answer depends only on its row.
     assert_eq!(run("--set eval.batch_size=7").success(), text);
     let names: Vec<_> = std::fs::read_dir(workplace.path("folder"))
         .unwrap()
@@ -83,23 +137,28 @@ fn every_answer_is_valid_and_stands_in_the_order_of_its_row() {
     assert_eq!(names.len(), 1);
     let again = run("--output folder/answers.jsonl");
     assert_eq!(again.status, Some(2));
-    assert!(again.stderr.contains("exists already"), "{}", again.stderr);
+    assert!(again.stderr.contains("already exists"), "{}", again.stderr);
 }
 
 #[test]
-fn a_schema_that_is_not_enforced_leaves_a_text_free_and_asks_once_more() {
+fn an_unenforceable_schema_gives_an_unconstrained_completion_and_one_retry() {
     let workplace = Workplace::new();
     let mut rows = rows(3);
-    rows[1]["json_schema"] = unenforced();
+    rows[1]["json_schema"] = unenforceable_schema();
     workplace.write("texts.jsonl", jsonl(&rows));
     let words = format!("{STRUCTURE} --data texts.jsonl --output answers.jsonl");
     let answer = workplace.run(words.split_whitespace());
-    for said in [
+    for expected in [
         "3 rows: 2 valid, 1 not valid",
-        "1 texts were written freely, because their schema is not enforced, such as texts.jsonl:2: ",
-        "1 texts that were written freely were not valid and asked for once more",
+        "1 completions were generated without constraints, because their schema cannot be \
+         enforced, such as texts.jsonl:2: ",
+        "1 text generated again, because a schema or format that is not enforced was violated",
     ] {
-        assert!(answer.stderr.contains(said), "{said:?}: {}", answer.stderr);
+        assert!(
+            answer.stderr.contains(expected),
+            "{expected:?}: {}",
+            answer.stderr
+        );
     }
     answer.success();
     let answers = lines(&workplace.read("answers.jsonl"));
@@ -122,7 +181,7 @@ fn a_schema_that_is_not_enforced_leaves_a_text_free_and_asks_once_more() {
         free.stderr
     );
     assert!(
-        free.stderr.contains("3 texts that were written freely"),
+        free.stderr.contains("3 texts generated again"),
         "{}",
         free.stderr
     );
@@ -133,7 +192,7 @@ fn a_schema_that_is_not_enforced_leaves_a_text_free_and_asks_once_more() {
 }
 
 #[test]
-fn a_text_that_is_cut_is_not_valid_and_says_so() {
+fn a_truncated_completion_is_invalid_and_reported() {
     let workplace = Workplace::new();
     workplace.write("texts.jsonl", jsonl(&rows(2)));
     let words = format!("{STRUCTURE} --data texts.jsonl --set eval.max_new_tokens=3");
@@ -155,9 +214,9 @@ fn a_text_that_is_cut_is_not_valid_and_says_so() {
 }
 
 #[test]
-fn a_text_without_an_end_is_written_once_more_and_ends() {
+fn an_endless_completion_is_generated_again_with_short_limits() {
     let workplace = Workplace::new();
-    // The tiny model closes most lists, and never a text.
+    // The tiny model closes most lists, but never a string.
     let schemas = [
         json!({"type": "array", "items": {"enum": [1, 2]}}),
         json!({"type": "string"}),
@@ -177,11 +236,11 @@ fn a_text_without_an_end_is_written_once_more_and_ends() {
         .filter(|answer| answer.get("shortened").is_some());
     let n_shortened = shortened.clone().count();
     assert!((4..8).contains(&n_shortened), "{n_shortened}");
-    for said in [
+    for expected in [
         "8 rows: 8 valid, 0 not valid".to_owned(),
         format!("{n_shortened} texts did not end"),
     ] {
-        assert!(errors.contains(&said), "{errors}");
+        assert!(errors.contains(&expected), "{errors}");
     }
     for answer in shortened {
         let text = answer["json"].as_str().unwrap_or_default();
@@ -192,7 +251,7 @@ fn a_text_without_an_end_is_written_once_more_and_ends() {
 }
 
 #[test]
-fn a_row_that_cannot_be_read_has_its_error_or_is_counted() {
+fn an_unreadable_row_has_an_error_or_is_counted() {
     let workplace = Workplace::new();
     let unusable = json!({"id": "bad", "text": "x", "json_schema": {"type": "objekt"}});
     let other = json!({"text": "y"});
@@ -202,12 +261,16 @@ fn a_row_that_cannot_be_read_has_its_error_or_is_counted() {
     let words = format!("{STRUCTURE} --data texts.jsonl");
     let answer = workplace.run(words.split_whitespace());
     assert_eq!(answer.status, Some(3), "{}", answer.stderr);
-    for said in [
+    for expected in [
         "3 rows cannot be read, such as texts.jsonl:2: not valid JSON",
-        "3 of 5 lines were malformed; their answers say why",
+        "3 of 5 lines are malformed; see the errors in their output lines",
         "2 rows: 2 valid, 0 not valid",
     ] {
-        assert!(answer.stderr.contains(said), "{said:?}: {}", answer.stderr);
+        assert!(
+            answer.stderr.contains(expected),
+            "{expected:?}: {}",
+            answer.stderr
+        );
     }
     let answers = lines(&answer.stdout);
     let ids: Vec<&str> = answers
@@ -222,7 +285,7 @@ fn a_row_that_cannot_be_read_has_its_error_or_is_counted() {
         "row 1",
     ];
     assert_eq!(ids, expected);
-    for (place, said) in [
+    for (index, expected) in [
         (1, "texts.jsonl:2: not valid JSON"),
         (
             2,
@@ -230,9 +293,9 @@ fn a_row_that_cannot_be_read_has_its_error_or_is_counted() {
         ),
         (3, "texts.jsonl:4: field \"json_schema\" is missing"),
     ] {
-        let error = answers[place]["error"].as_str().unwrap();
-        assert!(error.starts_with(said), "{error}");
-        assert_eq!(answers[place]["valid"], false);
+        let error = answers[index]["error"].as_str().unwrap();
+        assert!(error.starts_with(expected), "{error}");
+        assert_eq!(answers[index]["valid"], false);
     }
 
     let words = format!("{STRUCTURE} --data texts.jsonl --skip-broken");
@@ -266,7 +329,7 @@ fn one_text_comes_from_the_command_line_or_the_standard_input() {
         let piped = workplace.run_with_input([&base[..], more].concat(), text);
         assert_eq!(piped.success(), typed);
     }
-    // Rows without a schema of their own have that of the command line.
+    // Rows without their own schema use the one from the command line.
     let rows = "{\"text\": \"A kind of b, twice.\"}\n";
     let answer = workplace.run_with_input([&base[..], &["--data", "-"]].concat(), rows);
     let answer = &lines(&answer.success())[0];
@@ -276,14 +339,14 @@ fn one_text_comes_from_the_command_line_or_the_standard_input() {
     let nothing = workplace.run(STRUCTURE.split_whitespace());
     assert_eq!(nothing.status, Some(2));
     assert!(
-        nothing.stderr.contains("there is no text to structure"),
+        nothing.stderr.contains("no text to structure"),
         "{}",
         nothing.stderr
     );
 }
 
 #[test]
-fn an_answer_comes_before_the_next_row_is_there() {
+fn an_answer_is_written_before_the_next_row_arrives() {
     let workplace = Workplace::new();
     let mut command = tooltune();
     let words = format!("{STRUCTURE} --data -");
@@ -335,24 +398,28 @@ fn a_first_model_answers_prompts_and_its_texts_are_structured() {
     );
     let words = format!("{STRUCTURE} --data prompts.jsonl --concurrency 1 {upstream}");
     let answer = workplace.run(words.split_whitespace());
-    for said in [
+    for expected in [
         "4 rows: 2 valid, 2 not valid",
-        "2 prompts have no text of the first model",
+        "2 prompts got no text from the first model",
     ] {
-        assert!(answer.stderr.contains(said), "{said:?}: {}", answer.stderr);
+        assert!(
+            answer.stderr.contains(expected),
+            "{expected:?}: {}",
+            answer.stderr
+        );
     }
     let answers = lines(&answer.success());
     assert_eq!(answers.len(), 4);
-    for (place, text) in [(0, "An answer to one."), (3, "An answer to four.")] {
-        assert_eq!(answers[place]["text"], text);
-        assert!(is_valid(&schema(0), &answers[place]["json"]));
+    for (index, text) in [(0, "An answer to one."), (3, "An answer to four.")] {
+        assert_eq!(answers[index]["text"], text);
+        assert!(is_valid(&schema(0), &answers[index]["json"]));
     }
-    for (place, said) in [(1, "empty text"), (2, "too rude")] {
-        assert_eq!(answers[place]["id"], place + 1);
-        let violation = &answers[place]["violations"][0];
+    for (index, expected) in [(1, "empty text"), (2, "too rude")] {
+        assert_eq!(answers[index]["id"], index + 1);
+        let violation = &answers[index]["violations"][0];
         assert_eq!(violation["rule"], "upstream");
         assert!(
-            violation["message"].as_str().unwrap().contains(said),
+            violation["message"].as_str().unwrap().contains(expected),
             "{violation}"
         );
     }
@@ -365,7 +432,7 @@ fn a_first_model_answers_prompts_and_its_texts_are_structured() {
         json!([{"role": "user", "content": "one"}])
     );
 
-    // The text itself gives the same JSON as the prompt that leads to it.
+    // The text itself gives the same JSON as the rendered prompt.
     let words = format!("{STRUCTURE} --schema schema.json --prompt one {upstream}");
     let of_prompt = &lines(&workplace.run(words.split_whitespace()).success())[0];
     let base: Vec<&str> = STRUCTURE.split_whitespace().collect();
@@ -376,7 +443,7 @@ fn a_first_model_answers_prompts_and_its_texts_are_structured() {
 }
 
 #[test]
-fn what_is_written_under_a_flat_schema_comes_back_nested() {
+fn json_under_a_flat_schema_is_nested_again() {
     let workplace = Workplace::new();
     let nested = json!({"type": "object", "required": ["a"], "properties": {"a": {
         "type": "object", "required": ["b", "c"],
@@ -386,7 +453,7 @@ fn what_is_written_under_a_flat_schema_comes_back_nested() {
     let words = format!("{STRUCTURE} --data texts.jsonl --set data.flatten=always");
     let answer = workplace.run(words.split_whitespace());
     assert!(
-        answer.stderr.contains("1 of 1 schemas are flat now"),
+        answer.stderr.contains("1 of 1 schemas were flattened"),
         "{}",
         answer.stderr
     );
@@ -395,8 +462,9 @@ fn what_is_written_under_a_flat_schema_comes_back_nested() {
     assert_eq!(answer["valid"], true);
 }
 
+/// Invariant: `structure` returns one answer per row in order, and an interruption changes none.
 #[test]
-fn answers_that_a_signal_interrupted_go_on_as_if_nothing_had_been() {
+fn interrupted_answers_resume_to_the_same_file() {
     let workplace = Workplace::new();
     let rows = rows(120);
     workplace.write("texts.jsonl", jsonl(&rows));
@@ -416,7 +484,10 @@ fn answers_that_a_signal_interrupted_go_on_as_if_nothing_had_been() {
     let n_lines = || std::fs::read_to_string(&partial).map_or(0, |text| text.lines().count());
     let begun = Instant::now();
     while n_lines() < 5 {
-        assert!(begun.elapsed() < Duration::from_secs(60), "no answer comes");
+        assert!(
+            begun.elapsed() < Duration::from_secs(60),
+            "no response arrives"
+        );
         std::thread::sleep(Duration::from_millis(2));
     }
     let kill = std::process::Command::new("kill")
@@ -427,13 +498,13 @@ fn answers_that_a_signal_interrupted_go_on_as_if_nothing_had_been() {
     assert!(!workplace.path("answers.jsonl").exists());
     assert!((6..121).contains(&n_lines()), "{}", n_lines());
 
-    // Another command has nothing to do with them, and a line that was cut is written anew.
+    // Another command ignores them, and a truncated line is written again.
     let other = workplace.run(format!("{} --free", words("answers.jsonl")).split_whitespace());
     assert_eq!(other.status, Some(2));
     assert!(
         other
             .stderr
-            .contains("not of these rows, settings and weights"),
+            .contains("answers for other rows, settings or weights"),
         "{}",
         other.stderr
     );
@@ -442,7 +513,7 @@ fn answers_that_a_signal_interrupted_go_on_as_if_nothing_had_been() {
     std::fs::write(&partial, cut).unwrap();
     let answer = run("answers.jsonl");
     assert!(
-        answer.stderr.contains("answers were there already"),
+        answer.stderr.contains("of them from an interrupted run"),
         "{}",
         answer.stderr
     );

@@ -1,18 +1,17 @@
-//! Fixtures, and the device that all integration tests share; [`bounds`] says how near results must
-//! be.
+//! Fixtures, and the device that all integration tests share; [`bounds`] has the tolerances.
 //!
 //! The tests find the repository and the program where Cargo built them. `TOOLTUNE_TEST_ROOT` and
-//! `TOOLTUNE_TEST_PROGRAM` say where they are on a machine that they were carried to.
+//! `TOOLTUNE_TEST_PROGRAM` set their locations on another machine.
 
 pub(crate) mod bounds;
-pub(crate) mod place;
 pub(crate) mod server;
+pub(crate) mod test_device;
 
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
-use place::TestDevice;
 use safetensors::SafeTensors;
+use test_device::TestDevice;
 use tooltune::config;
 use tooltune::device;
 use tooltune::lora::{Adapters, adapter_slots, whole_weights};
@@ -23,9 +22,9 @@ use tooltune_checkpoints::weights::Weights;
 use tooltune_kernels::ComputeDtype;
 use tooltune_rows::batches::{Example, MicroBatch, Padding, collate};
 
-/// The device that the tests run on.
+/// The device under test.
 pub(crate) fn test_device() -> Device {
-    let name = match TestDevice::chosen() {
+    let name = match TestDevice::from_env() {
         TestDevice::Cpu => config::Device::Cpu,
         TestDevice::Cuda(index) => config::Device::Cuda(index),
     };
@@ -55,7 +54,7 @@ pub(crate) fn fixture(path: &str) -> PathBuf {
     root().join("tests/fixtures").join(path)
 }
 
-/// A file of `models/`, which `scripts/fetch-models` fills.
+/// A file of `models/`, which `scripts/fetch-models` downloads.
 pub(crate) fn model(path: &str) -> PathBuf {
     let path = root().join("models").join(path);
     assert!(
@@ -121,9 +120,9 @@ pub(crate) fn load_base(path: &Path) -> Decoder {
     load_base_in(ComputeDtype::F32, path)
 }
 
-/// The same for products in another type.
+/// The same model for products in another dtype.
 pub(crate) fn load_base_in(compute_dtype: ComputeDtype, path: &Path) -> Decoder {
-    // The tiny fixtures are weights without a tokenizer.
+    // The tiny fixtures have weights but no tokenizer.
     let (config, weights) = if path.is_dir() {
         let config = ModelFiles::read_config(path).unwrap();
         (config, Weights::open(path).unwrap())
@@ -139,21 +138,21 @@ pub(crate) fn load_base_in(compute_dtype: ComputeDtype, path: &Path) -> Decoder 
 pub(crate) fn attach_adapter(decoder: &mut Decoder, dir: &Path) -> Adapters {
     let adapter = load_adapter(dir).unwrap();
     let slots = adapter_slots(&adapter.config, &decoder.config).unwrap();
-    let whole = whole_weights(&adapter.config, &decoder.config, &slots).unwrap();
+    let saved_modules = whole_weights(&adapter.config, &decoder.config, &slots).unwrap();
     let expected: Vec<_> = slots
         .iter()
         .flat_map(|s| s.tensors())
-        .chain(whole.iter().map(|weight| weight.tensor()))
+        .chain(saved_modules.iter().map(|weight| weight.tensor()))
         .map(|(name, shape, _)| (name, shape))
         .collect();
     adapter.check(dir, &expected).unwrap();
     let adapters = Adapters::from_tensors(slots, &adapter.tensors, &test_device());
-    let adapters = adapters.with_whole(whole, &adapter.tensors);
+    let adapters = adapters.with_whole(saved_modules, &adapter.tensors);
     adapters.attach(decoder);
     adapters
 }
 
-/// Rows padded on the right, with unshifted weights, as one micro-batch.
+/// Right-padded rows, with unshifted weights, as one micro-batch.
 pub(crate) fn micro_batch(file: &Tensors, step: &str) -> MicroBatch {
     let shape = file.shape(&format!("{step}.input_ids"));
     let ids = file.ids(&format!("{step}.input_ids"));
@@ -187,7 +186,7 @@ pub(crate) fn micro_batch(file: &Tensors, step: &str) -> MicroBatch {
     collate(&examples, Padding::None).unwrap()
 }
 
-/// Largest absolute difference of two slices of one length.
+/// Largest absolute difference of two slices of the same length.
 pub(crate) fn max_abs_difference(a: &[f32], b: &[f32]) -> f64 {
     assert_eq!(a.len(), b.len());
     let worst = a
@@ -212,15 +211,7 @@ pub(crate) fn relative_difference(a: &[f32], b: &[f32]) -> f64 {
     difference / sum(&mut b.iter().map(|b| f64::from(*b))).max(1e-30)
 }
 
-/// The words of a command line; quoted ones have blanks.
+/// The words of a command line, as a shell splits them.
 pub(crate) fn words(line: &str) -> Vec<String> {
-    let parts = line.split('"').enumerate();
-    let words = parts.flat_map(|(i, part)| -> Vec<&str> {
-        if i % 2 == 1 {
-            vec![part]
-        } else {
-            part.split_whitespace().collect()
-        }
-    });
-    words.map(str::to_owned).collect()
+    shlex::split(line).unwrap_or_else(|| panic!("a quotation mark is not closed: {line}"))
 }

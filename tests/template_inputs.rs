@@ -1,4 +1,4 @@
-//! What a chat template is given beside the messages, and what rows say of their own turns: through
+//! Inputs of a chat template other than the messages, and rows' settings for their own turns: in
 //! training, prompts, requests and exports.
 
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use crate::bad_input::{CONFIG, ROWS, assert_refused};
 use crate::support::server::{TestServer, chat};
 use crate::workplace::{Workplace, put_begin_token};
 
-/// ChatML that begins answers with an empty thought where the model is not to think.
+/// ChatML that starts answers with an empty thought if thinking is disabled.
 const THINKING: &str = "{%- for m in messages %}
     {{- '<|im_start|>' + m.role + '\\n' }}
     {%- if m.role == 'assistant' and enable_thinking is defined and not enable_thinking %}
@@ -25,7 +25,7 @@ const THINKING: &str = "{%- for m in messages %}
 
 const OFF: &str = "--set data.chat_template_kwargs.enable_thinking=false";
 
-fn thinking() -> Workplace {
+fn thinking_workplace() -> Workplace {
     let workplace = Workplace::new();
     workplace.write("thinking.jinja", THINKING);
     let config = workplace.read("config.toml");
@@ -34,31 +34,31 @@ fn thinking() -> Workplace {
     workplace
 }
 
-fn said(workplace: &Workplace, command: &str) -> String {
+fn run_successfully(workplace: &Workplace, command: &str) -> String {
     workplace.run(command.split_whitespace()).success()
 }
 
 #[test]
 fn variables_of_the_template_reach_training_prompts_requests_and_exports() {
-    let workplace = thinking();
+    let workplace = thinking_workplace();
     let inspected = |more: &str| {
-        let text = said(&workplace, &format!("inspect config.toml --rows 1 {more}"));
+        let text = run_successfully(&workplace, &format!("inspect config.toml --rows 1 {more}"));
         assert!(text.contains("<|im_start|>assistant"), "{text}");
         text
     };
     assert!(!inspected("").contains("<think>"));
-    // What the model is asked with is not learned.
-    let shown = inspected(OFF);
-    assert!(shown.contains("\n<think></think"), "{shown}");
+    // The prompt is not supervised.
+    let output = inspected(OFF);
+    assert!(output.contains("\n<think></think"), "{output}");
 
-    said(
+    run_successfully(
         &workplace,
         &format!("train config.toml {OFF} --set train.max_steps=2"),
     );
     let config = workplace.read("run/config.resolved.toml");
     let table = "[data.chat_template_kwargs]\nenable_thinking = false\n";
     assert!(config.contains(table), "{config}");
-    // Checkpoints and exports carry the variable, and the rest of the template as it was.
+    // Checkpoints and exports include the variable, and the rest of the template unchanged.
     let served = format!(
         "{{%- if enable_thinking is not defined %}}{{%- set enable_thinking = false %}}{{%- endif %}}\n{THINKING}"
     );
@@ -67,7 +67,7 @@ fn variables_of_the_template_reach_training_prompts_requests_and_exports() {
         served
     );
     for (to, folder) in [("peft", "adapter"), ("merged", "merged")] {
-        said(
+        run_successfully(
             &workplace,
             &format!("export run --checkpoint last --to {to} --output {folder}"),
         );
@@ -76,14 +76,14 @@ fn variables_of_the_template_reach_training_prompts_requests_and_exports() {
             served
         );
     }
-    said(
+    run_successfully(
         &workplace,
         "generate run --checkpoint last --max-samples 1 --output texts.jsonl",
     );
     let line: Value = serde_json::from_str(workplace.read("texts.jsonl").trim()).unwrap();
     let prompt = line["prompt"].as_str().unwrap();
     assert!(prompt.ends_with("assistant\n<think></think>"), "{prompt}");
-    // It is part of what makes a run the same.
+    // It is part of a run's identity.
     let other = OFF.replace("false", "true");
     let resumed = format!("train config.toml --set train.max_steps=2 {other}");
     let resumed: Vec<&str> = resumed.split_whitespace().collect();
@@ -93,8 +93,8 @@ fn variables_of_the_template_reach_training_prompts_requests_and_exports() {
 }
 
 #[test]
-fn a_server_is_told_the_variables_of_the_template() {
-    let workplace = thinking();
+fn requests_contain_the_variables_of_the_template() {
+    let workplace = thinking_workplace();
     let server = TestServer::start(|_, _| chat("{}"));
     let command = format!(
         "eval config.toml --checkpoint base --endpoint {}/v1 --endpoint-model m --max-samples 1",
@@ -127,15 +127,15 @@ fn a_server_is_told_the_variables_of_the_template() {
         "{\"chat_template_kwargs\": {\"enable_thinking\": true}}",
     ];
     let arguments: Vec<&str> = command.split(' ').chain(off).chain(against).collect();
-    let news = "--extra-body says true for chat_template_kwargs.enable_thinking, and \
-                data.chat_template_kwargs false";
+    let news = "--extra-body sets chat_template_kwargs.enable_thinking to true, but \
+                data.chat_template_kwargs sets it to false";
     assert_refused(&workplace, &arguments, CONFIG, &[news]);
 }
 
 #[test]
-fn a_variable_that_no_template_reads_or_every_one_is_given_is_refused() {
-    let workplace = thinking();
-    for (setting, said) in [
+fn an_unused_or_reserved_template_variable_is_refused() {
+    let workplace = thinking_workplace();
+    for (setting, expected) in [
         (
             "enable_thinkin=false",
             "never reads data.chat_template_kwargs.enable_thinkin, so it would",
@@ -152,7 +152,7 @@ fn a_variable_that_no_template_reads_or_every_one_is_given_is_refused() {
     ] {
         let command = format!("inspect config.toml --set data.chat_template_kwargs.{setting}");
         let arguments: Vec<&str> = command.split(' ').collect();
-        assert_refused(&workplace, &arguments, CONFIG, &[said]);
+        assert_refused(&workplace, &arguments, CONFIG, &[expected]);
     }
     let table = [
         "inspect",
@@ -168,7 +168,7 @@ fn a_variable_that_no_template_reads_or_every_one_is_given_is_refused() {
     );
 }
 
-/// Two turns, of which the first is switched off, with thoughts that the template does not print.
+/// Two turns, the first of which is switched off, with thoughts that the template does not print.
 fn rows() -> String {
     let row = |switch: Value, thought: &str| {
         let mut first = json!({"role": "assistant", "content": "A guess."});
@@ -188,7 +188,7 @@ fn rows() -> String {
 }
 
 #[test]
-fn turns_that_are_not_learned_are_said_by_plan_train_and_inspect() {
+fn untrained_turns_are_reported_by_plan_train_and_inspect() {
     let workplace = Workplace::new();
     workplace.write("chats.jsonl", rows());
     let settings = "--set data.format=messages --set data.train=[\"chats.jsonl\"] \
@@ -205,21 +205,21 @@ fn turns_that_are_not_learned_are_said_by_plan_train_and_inspect() {
         &["chats.jsonl:3: the chat template leaves out the reasoning of message 3"],
     );
     let keep = format!("{settings} --set mask.on_lost_reasoning=keep");
-    let shown = said(&workplace, &format!("inspect config.toml --rows 3 {keep}"));
+    let output = run_successfully(&workplace, &format!("inspect config.toml --rows 3 {keep}"));
     for line in [
-        "1 turn not learned, switched off by train, weight or loss: messages 1",
-        "1 turn not learned, the chat template leaves out their reasoning: messages 3",
+        "1 turn not supervised (switched off by train, weight or loss): messages 1",
+        "1 turn not supervised (the chat template removes the reasoning): messages 3",
     ] {
-        assert!(shown.contains(line), "{shown}");
+        assert!(output.contains(line), "{output}");
     }
-    let off = "2 turns are not learned: switched off by train, weight or loss";
-    let lost = "1 turn is not learned: without their reasoning, which the chat template leaves out";
+    let off = "2 turns are not supervised: switched off by train, weight or loss";
+    let lost = "1 turn is not supervised: the chat template removes the reasoning";
     for command in ["plan", "train"] {
-        let text = said(&workplace, &format!("{command} config.toml {keep}"));
+        let text = run_successfully(&workplace, &format!("{command} config.toml {keep}"));
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(text.contains(off) && text.contains(lost), "{text}");
     }
-    let json = said(
+    let json = run_successfully(
         &workplace,
         &format!("plan config.toml {keep} --set train.output_dir=other --format json"),
     );
@@ -231,7 +231,7 @@ fn turns_that_are_not_learned_are_said_by_plan_train_and_inspect() {
 }
 
 #[test]
-fn a_begin_token_that_chats_lack_is_said_and_plain_prompts_have_it() {
+fn a_missing_bos_token_in_chats_is_reported_and_plain_prompts_have_it() {
     let workplace = Workplace::new();
     let model = workplace.copy_model("model");
     let config = workplace.read("config.toml");
@@ -246,30 +246,30 @@ fn a_begin_token_that_chats_lack_is_said_and_plain_prompts_have_it() {
     let prompt = || {
         let file = workplace.path("text.jsonl");
         std::fs::remove_file(&file).ok();
-        said(
+        run_successfully(
             &workplace,
             "generate config.toml --checkpoint base --prompt Once --output text.jsonl",
         );
         let line: Value = serde_json::from_str(workplace.read("text.jsonl").trim()).unwrap();
         line["prompt"].as_str().unwrap().to_owned()
     };
-    let news = "which the tokenizer puts before plain texts";
-    assert!(!said(&workplace, "inspect config.toml --rows 1").contains(news));
+    let news = "which the tokenizer adds to plain text";
+    assert!(!run_successfully(&workplace, "inspect config.toml --rows 1").contains(news));
     assert_eq!(prompt(), "Once");
     put_begin_token(&model);
-    let shown = said(&workplace, "inspect config.toml --rows 1");
+    let output = run_successfully(&workplace, "inspect config.toml --rows 1");
     assert!(
-        shown.contains(&format!("begins without <|endoftext|>, {news}")),
-        "{shown}"
+        output.contains(&format!("does not start with <|endoftext|>, {news}")),
+        "{output}"
     );
     for command in ["plan", "train"] {
-        let text = said(
+        let text = run_successfully(
             &workplace,
             &format!("{command} config.toml --set train.max_steps=1"),
         );
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(
-            text.contains(&format!("24 examples begin without <|endoftext|>, {news}")),
+            text.contains(&format!("24 examples start without <|endoftext|>, {news}")),
             "{text}"
         );
     }

@@ -1,13 +1,14 @@
-//! What a run shows on a terminal of 80 columns, and what its commands say before and while it runs.
+//! Output of a run on a terminal of 80 columns, and messages of its commands before and during the
+//! run.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::support::place::TestDevice;
+use crate::support::test_device::TestDevice;
 use crate::support::{model, program};
-use crate::workplace::{Answer, Workplace};
+use crate::workplace::{CommandOutput, Workplace};
 
-/// Runs the program on a pseudo-terminal of 80 columns; what came out of it.
+/// Runs the program on a pseudo-terminal of 80 columns; returns its output.
 fn on_a_terminal(workplace: &Workplace, arguments: &str) -> String {
     let command = format!(
         "stty cols 80 rows 24; exec {} {arguments}",
@@ -26,7 +27,7 @@ fn on_a_terminal(workplace: &Workplace, arguments: &str) -> String {
     text
 }
 
-/// What is written between two moves of the cursor to the beginning of a line, without colours.
+/// The text between two carriage returns, without colours.
 fn pieces(text: &str) -> Vec<String> {
     let codes = regex::Regex::new("\x1b\\[[0-9;?]*[A-Za-z]").unwrap();
     let pieces = text.split(['\r', '\n']);
@@ -38,6 +39,7 @@ fn pieces(text: &str) -> Vec<String> {
 const LONG: &str = "train config.toml --set train.max_steps=300 --set train.logging_steps=1000 \
                     --set eval.eval_steps=150";
 
+/// Invariant: Output fits the terminal, and the progress bar moves from the first step.
 #[test]
 fn a_bar_moves_from_the_first_step_and_nothing_is_wider_than_80_columns() {
     let workplace = Workplace::new();
@@ -50,7 +52,7 @@ fn a_bar_moves_from_the_first_step_and_nothing_is_wider_than_80_columns() {
             "{piece:?}"
         );
     }
-    // Step, loss and the time left come first, and wait for no train.logging_steps.
+    // Step, loss and remaining time are shown first, without waiting for train.logging_steps.
     let bar = regex::Regex::new(r"^step ([0-9]+)/300  loss [0-9.]+  eta [0-9]+s").unwrap();
     let steps = pieces
         .iter()
@@ -58,16 +60,16 @@ fn a_bar_moves_from_the_first_step_and_nothing_is_wider_than_80_columns() {
     let first = steps
         .min()
         .unwrap_or_else(|| panic!("no bar with a loss: {text}"));
-    assert!(first < 150, "the first step that is seen is {first}");
-    let device = format!("device {}", TestDevice::chosen());
-    let is_said = pieces.iter().any(|piece| piece.starts_with(&device));
-    assert!(is_said, "{text}");
-    // An evaluation is a table with the chosen metric first, beside the evaluation before.
-    let at = pieces
+    assert!(first < 150, "the first displayed step is {first}");
+    let device = format!("device {}", TestDevice::from_env());
+    let is_printed = pieces.iter().any(|piece| piece.starts_with(&device));
+    assert!(is_printed, "{text}");
+    // An evaluation is a table with the chosen metric first, next to the previous evaluation.
+    let heading = pieces
         .iter()
         .rposition(|piece| piece.contains("evaluated in"))
         .expect("a table");
-    let table: Vec<&str> = pieces[at + 1..]
+    let table: Vec<&str> = pieces[heading + 1..]
         .iter()
         .map(|line| line.trim_end())
         .collect();
@@ -76,14 +78,14 @@ fn a_bar_moves_from_the_first_step_and_nothing_is_wider_than_80_columns() {
         table[0].contains("step 300") && table[0].contains("step 150"),
         "{table:?}"
     );
-    assert!(table[1].ends_with("chooses"), "{table:?}");
+    assert!(table[1].ends_with("selects BEST"), "{table:?}");
     let last = pieces
         .iter()
         .position(|piece| piece.starts_with("300 steps done"));
-    assert!(last.is_some(), "a line of its own: {text}");
+    assert!(last.is_some(), "must be a separate line: {text}");
 }
 
-/// A run that takes long, whose errors are read while it runs.
+/// A long run whose errors are read while it runs.
 fn spawn(workplace: &Workplace, arguments: &[&str]) -> std::process::Child {
     let mut command = crate::workplace::tooltune();
     command.current_dir(workplace.folder()).args(arguments);
@@ -94,6 +96,7 @@ fn spawn(workplace: &Workplace, arguments: &[&str]) -> std::process::Child {
         .unwrap()
 }
 
+/// Invariant: Ctrl-C ends a step within one micro-batch and leaves a complete run.
 #[test]
 fn ctrl_c_is_answered_at_once_and_ends_a_run_that_saved_with_130() {
     let workplace = Workplace::new();
@@ -109,7 +112,11 @@ fn ctrl_c_is_answered_at_once_and_ends_a_run_that_saved_with_130() {
         .count()
         < 3
     {
-        assert_eq!(child.try_wait().unwrap(), None, "it ended before step 3");
+        assert_eq!(
+            child.try_wait().unwrap(),
+            None,
+            "the run ended before step 3"
+        );
         assert!(begun.elapsed() < Duration::from_secs(120), "no step 3");
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -118,14 +125,16 @@ fn ctrl_c_is_answered_at_once_and_ends_a_run_that_saved_with_130() {
         .status();
     assert!(killed.unwrap().success());
     let output = child.wait_with_output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(130), "{said}");
-    let answer = said
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(130), "{stderr}");
+    let answer = stderr
         .find("SIGINT: stopping at the next safe point")
         .expect("an answer");
-    let saved = said.find("stopped; saved").expect("where it was saved");
-    assert!(answer < saved, "{said}");
-    // What was saved is a run that resumes.
+    let saved = stderr
+        .find("stopped; saved")
+        .expect("the line about the saved checkpoint");
+    assert!(answer < saved, "{stderr}");
+    // The saved run can be resumed.
     let steps = std::fs::read_to_string(&timing).unwrap().lines().count() as u64;
     let latest = workplace.read("run/LATEST");
     assert!(
@@ -143,12 +152,12 @@ fn a_plan_names_what_costs_most_and_ends_with_4_where_a_run_does_not_fit() {
         "device",
         "time",
         "about ",
-        "known by",
-        "a moment of products",
+        "estimated from",
+        "a short matmul benchmark",
     ] {
         assert!(fits.contains(part), "{part}: {fits}");
     }
-    // As many rows a step as no machine has memory for.
+    // More rows per step than any machine has memory for.
     let large = "plan config.toml --offline --set train.per_device_train_batch_size=16000000";
     let answer = workplace.run(large.split(' '));
     assert_eq!(answer.status, Some(4), "{}", answer.stderr);
@@ -159,16 +168,16 @@ fn a_plan_names_what_costs_most_and_ends_with_4_where_a_run_does_not_fit() {
     );
     let cause = "lower train.per_device_train_batch_size (16000000)";
     assert!(answer.stderr.contains(cause), "{}", answer.stderr);
-    // After some steps the pace is that of the run itself.
+    // After some steps the pace is the run's own.
     let train = "train config.toml --set lora.lora_alpha=8 --set train.output_dir=paced";
     workplace.run(train.split(' ')).success();
     let again = train.replace("train config", "plan config");
     let paced = workplace.run(again.split(' ')).success();
-    assert!(paced.contains("its last steps"), "{paced}");
+    assert!(paced.contains("the run's last steps"), "{paced}");
 }
 
 #[test]
-fn settings_far_outside_what_people_use_and_contradictions_are_one_line_each() {
+fn unusual_settings_and_contradictions_are_one_line_each() {
     let workplace = Workplace::new();
     let answer = workplace.run([
         "plan",
@@ -178,12 +187,12 @@ fn settings_far_outside_what_people_use_and_contradictions_are_one_line_each() {
         "--set",
         "lora.lora_alpha=100000",
     ]);
-    let said = answer.success();
+    let output = answer.success();
     for line in [
         "train.learning_rate = 7e-1 is far above",
         "lora.lora_alpha = 100000 scales",
     ] {
-        assert_eq!(said.matches(line).count(), 1, "{line}: {said}");
+        assert_eq!(output.matches(line).count(), 1, "{line}: {output}");
     }
     let config = workplace.read("config.toml");
     assert!(config.contains("[train]"), "{config}");
@@ -192,7 +201,7 @@ fn settings_far_outside_what_people_use_and_contradictions_are_one_line_each() {
         config.replace("[train]", "[train]\nwarmup_ratio = 0.1"),
     );
     let answer = workplace.run(["inspect", "config.toml", "--set", "train.warmup_steps=1"]);
-    let line = "--set train.warmup_steps=1 counts; `train.warmup_ratio` at config.toml:";
+    let line = "--set train.warmup_steps=1 overrides `train.warmup_ratio` at config.toml:";
     assert!(answer.stderr.contains(line), "{}", answer.stderr);
     answer.success();
 }
@@ -205,22 +214,22 @@ fn inspect_refuses_what_plan_refuses_after_the_rows_that_were_asked_for() {
         ["inspect", "plan"].map(|verb| workplace.run([verb, "config.toml"].into_iter().chain(set)));
     assert_eq!(inspect.status, plan.status);
     assert_eq!(inspect.stderr.lines().last(), plan.stderr.lines().last());
-    assert!(inspect.stdout.contains("learned"), "{}", inspect.stdout);
+    assert!(inspect.stdout.contains("supervised"), "{}", inspect.stdout);
     assert_ne!(inspect.status, Some(0));
 }
 
 #[test]
-fn a_loss_that_rises_to_many_times_its_best_is_told_while_the_run_goes_on() {
+fn a_rising_loss_is_reported_while_the_run_continues() {
     let workplace = Workplace::new();
-    // One row is learned soon; the rate rises until it is unlearned. The loss of the tiny model is
-    // never low enough to rise to three times as much on every processor.
+    // One row is fitted quickly; the rate rises until it is unlearned. The loss of the tiny model
+    // does not become low enough to triple on every processor.
     workplace.write(
         "train.jsonl",
         "{\"prompt\": \"Say it:\", \"completion\": \"zebra 7 Quartz? lamp, violin 42 moss! Kiwi\"}\n",
     );
     let gguf = model("smollm2-135m-instruct.gguf");
     let model = format!("model.model_name_or_path={}", gguf.display());
-    let answer: Answer = Answer::of(
+    let answer: CommandOutput = CommandOutput::from_command(
         crate::workplace::tooltune()
             .env("RUST_LOG", "warn")
             .current_dir(workplace.folder())
@@ -236,7 +245,7 @@ fn a_loss_that_rises_to_many_times_its_best_is_told_while_the_run_goes_on() {
             ),
     );
     assert!(
-        answer.stderr.contains("the loss rises, "),
+        answer.stderr.contains("the loss rises: "),
         "{}",
         answer.stderr
     );

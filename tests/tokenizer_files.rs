@@ -1,4 +1,4 @@
-//! All files of a tokenizer are read as AutoTokenizer reads them, or a folder is refused.
+//! All files of a tokenizer are read as AutoTokenizer reads them, or the folder is rejected.
 
 use std::path::Path;
 
@@ -47,13 +47,14 @@ fn folder(case: &Value) -> TempDir {
     dir
 }
 
-/// What the program reads of a folder.
+/// The program's reading of a folder.
 fn read(path: &Path) -> Result<(Tokenizer, ModelFiles), String> {
     let files = ModelFiles::open(path).map_err(|error| error.to_string())?;
     let tokenizer = BaseModel::open_tokenizer(path).map_err(|error| error.to_string())?;
     Ok((tokenizer, files))
 }
 
+/// Invariant: A tokenizer folder gives the same tokens as AutoTokenizer or is refused.
 #[test]
 fn every_tokenizer_folder_is_read_as_auto_tokenizer_reads_it_or_refused() {
     let cases = json(&fixture("tokenizer_files").join("cases.json"));
@@ -61,20 +62,26 @@ fn every_tokenizer_folder_is_read_as_auto_tokenizer_reads_it_or_refused() {
     for case in cases["cases"].as_array().unwrap() {
         let name = case["name"].as_str().unwrap();
         let folder = folder(case);
-        let found = read(folder.path());
+        let result = read(folder.path());
         let ours = case["ours"].as_str().unwrap();
-        if let Some(said) = ours.strip_prefix("refused: ") {
-            let error = found.expect_err(name);
-            assert!(error.contains(said), "{name}: no {said:?} in {error}");
+        if let Some(expected) = ours.strip_prefix("refused: ") {
+            let error = result.expect_err(name);
+            assert!(
+                error.contains(expected),
+                "{name}: no {expected:?} in {error}"
+            );
             continue;
         }
-        let (tokenizer, files) = found.unwrap_or_else(|error| panic!("{name}: {error}"));
+        let (tokenizer, files) = result.unwrap_or_else(|error| panic!("{name}: {error}"));
         let ids = tokenizer.encode(text).unwrap().ids;
-        if let Some(said) = ours.strip_prefix("file: ") {
+        if let Some(expected) = ours.strip_prefix("file: ") {
             assert_eq!(serde_json::json!(ids), case["file_ids"], "{name}");
             assert_ne!(case["ids"], case["file_ids"], "{name}");
             let remarks = files.remarks.join("; ");
-            assert!(remarks.contains(said), "{name}: no {said:?} in {remarks}");
+            assert!(
+                remarks.contains(expected),
+                "{name}: no {expected:?} in {remarks}"
+            );
             continue;
         }
         assert_eq!(ours, "same", "{name}");
@@ -84,8 +91,8 @@ fn every_tokenizer_folder_is_read_as_auto_tokenizer_reads_it_or_refused() {
             ("text", Specials::Keep),
             ("text_without_special_tokens", Specials::Skip),
         ] {
-            let written = tokenizer.decode(&ids, specials).unwrap();
-            assert_eq!(written, case[key].as_str().unwrap(), "{name}: {key}");
+            let decoded = tokenizer.decode(&ids, specials).unwrap();
+            assert_eq!(decoded, case[key].as_str().unwrap(), "{name}: {key}");
         }
         let special = &files.special_tokens;
         for (role, token) in [

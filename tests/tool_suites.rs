@@ -1,20 +1,20 @@
-//! The suites nestful and toolqa through the program: prompts to texts, and texts to scores.
+//! The suites nestful and toolqa through the program: from prompts to completions and scores.
 
 use serde_json::{Value, json};
 
 use crate::support::server::{Response, TestServer, chat};
 use crate::workplace::Workplace;
 
-fn lines(rows: &[Value]) -> String {
+pub(crate) fn lines(rows: &[Value]) -> String {
     rows.iter().map(|row| format!("{row}\n")).collect()
 }
 
-fn metrics(workplace: &Workplace, folder: &str) -> Value {
+pub(crate) fn metrics(workplace: &Workplace, folder: &str) -> Value {
     serde_json::from_str(&workplace.read(&format!("{folder}/metrics.json"))).unwrap()
 }
 
-/// A quay of two berths of 12 metres and a gap of 3, and one whose gold needs a tool in Python.
-fn quay() -> [Value; 2] {
+/// A quay with two berths of 12 metres and a gap of 3, and one whose gold needs a Python tool.
+pub(crate) fn nestful_samples() -> [Value; 2] {
     let spec = |name: &str| json!({"name": name, "parameters": {"arg_0": {}, "arg_1": {}}, "output_parameters": {"result": {}}});
     let berths = json!([
         {"name": "multiply", "label": "$var_1", "arguments": {"arg_0": 2, "arg_1": 12}},
@@ -31,19 +31,19 @@ fn quay() -> [Value; 2] {
 }
 
 #[test]
-fn gold_sequences_win_and_those_that_need_python_are_counted() {
+fn gold_sequences_win_and_sequences_with_python_tools_are_counted() {
     let workplace = Workplace::new();
-    let rows = quay();
+    let rows = nestful_samples();
     workplace.write("nestful.jsonl", lines(&rows));
     let golds = rows
         .each_ref()
         .map(|row| json!({"id": row["sample_id"], "prediction": row["output"].to_string()}));
     workplace.write("golds.jsonl", lines(&golds));
     let eval = "eval config.toml --suite nestful --data nestful.jsonl";
-    let said = workplace
+    let output = workplace
         .run(format!("{eval} --predictions golds.jsonl --output golds").split(' '))
         .success();
-    assert!(said.contains("| partial %"), "{said}");
+    assert!(output.contains("| partial %"), "{output}");
     let report = metrics(&workplace, "golds");
     assert_eq!(report["n"], 2);
     assert_eq!(report["n_need_tools"], 1);
@@ -55,7 +55,7 @@ fn gold_sequences_win_and_those_that_need_python_are_counted() {
         (&json!(1.0), &json!(true))
     );
 
-    // A random model writes something, in each family's prompt, and it is scored.
+    // A random model writes something for each family's prompt, and it is scored.
     for family in ["json_list", "hermes"] {
         let base = format!(
             "{eval} --checkpoint base --set eval.nestful.family={family} --set eval.nestful.n_examples=1 --output {family}"
@@ -63,9 +63,9 @@ fn gold_sequences_win_and_those_that_need_python_are_counted() {
         workplace.run(base.split(' ')).success();
         assert_eq!(metrics(&workplace, family)["n"], 2);
     }
-    // Held to the tools on offer it writes lists of calls of them, as far as its tokens reach.
-    let held = format!("{eval} --checkpoint base --output held --set eval.constrained=true");
-    workplace.run(held.split(' ')).success();
+    // Constrained to the available tools, it writes lists of calls of them, within its token limit.
+    let constrained = format!("{eval} --checkpoint base --output held --set eval.constrained=true");
+    workplace.run(constrained.split(' ')).success();
     for line in workplace.read("held/predictions.jsonl").lines() {
         let line: Value = serde_json::from_str(line).unwrap();
         let text = line["prediction"].as_str().unwrap();
@@ -80,38 +80,39 @@ fn gold_sequences_win_and_those_that_need_python_are_counted() {
         }
     };
     let foreign = json!({"id": "harbour", "prediction": "[]"});
-    let said = [
+    let expected = [
         "none of its 1 predictions",
         "\"harbour\"",
         "\"quay\"",
         "--data",
     ];
-    refused(&lines(&[foreign]), &said);
+    refused(&lines(&[foreign]), &expected);
+    let twice = [golds[0].clone(), golds[0].clone()];
+    refused(&lines(&twice), &["refused.jsonl:2: duplicate id"]);
+    refused(&lines(&golds[..1]), &["1 of 2 rows have no prediction"]);
     for (family, opening) in [
         ("hermes", "<tool_call>"),
         ("xlam", "{\"tool_calls\": [{\"name\": \""),
         ("llama", "[{\"name\": \""),
     ] {
-        let held = format!(
+        let constrained = format!(
             "{eval} --checkpoint base --set eval.nestful.family={family} \
              --set eval.nestful.n_examples=1 --output held-{family} \
              --set eval.constrained=true"
         );
-        workplace.run(held.split(' ')).success();
+        workplace.run(constrained.split(' ')).success();
         let predictions = workplace.read(&format!("held-{family}/predictions.jsonl"));
         for line in predictions.lines() {
             let line: Value = serde_json::from_str(line).unwrap();
             let text = line["prediction"].as_str().unwrap();
-            // A text may be cut before its first name.
-            let begins = text.starts_with(opening) || opening.starts_with(text);
-            assert!(begins && !text.is_empty(), "{family}: {text}");
+            // A completion may be cut before its first name.
+            let is_prefix = text.starts_with(opening) || opening.starts_with(text);
+            assert!(is_prefix && !text.is_empty(), "{family}: {text}");
         }
     }
-    let swapped: Vec<Value> = golds.iter().rev().cloned().collect();
-    refused(&lines(&swapped), &["not those of the rows"]);
 }
 
-fn hotels(workplace: &Workplace) {
+pub(crate) fn write_toolqa_files(workplace: &Workplace) {
     let response = json!({"status": true, "data": [{"name": "Old Mill", "price": 80}, {"name": "Pier", "price": 120}]});
     let responses = [
         json!({"response_id": "r1", "endpoint": "hotels", "split": "paper", "response": response}),
@@ -133,12 +134,12 @@ fn hotels(workplace: &Workplace) {
     workplace.write("questions.jsonl", lines(&rows));
 }
 
-const TOOLQA: &str = "eval config.toml --suite toolqa --data questions.jsonl --set eval.toolqa.responses=responses.jsonl";
+pub(crate) const TOOLQA: &str = "eval config.toml --suite toolqa --data questions.jsonl --set eval.toolqa.responses=responses.jsonl";
 
 #[test]
-fn code_that_a_model_wrote_answers_from_its_sandbox_and_only_where_that_is_asked_for() {
+fn generated_code_runs_in_its_sandbox_and_only_on_request() {
     let workplace = Workplace::new();
-    hotels(&workplace);
+    write_toolqa_files(&workplace);
     let code = |body: &str| format!("```python\ndef answer(api_response):\n    {body}\n```");
     let outputs = [
         json!({"uid": "a", "model_output": code("return min(api_response['data'], key=lambda hotel: hotel['price'])['name']")}),
@@ -168,9 +169,9 @@ fn code_that_a_model_wrote_answers_from_its_sandbox_and_only_where_that_is_asked
 }
 
 #[test]
-fn an_answer_of_a_server_without_a_text_is_kept_and_counted() {
+fn a_server_reply_without_text_is_saved_and_counted() {
     let workplace = Workplace::new();
-    hotels(&workplace);
+    write_toolqa_files(&workplace);
     let server = TestServer::start(|_, _| {
         let message = json!({"role": "assistant", "content": null, "reasoning_content": "Hm"});
         let choice = json!({"index": 0, "message": message, "finish_reason": "length"});
@@ -181,13 +182,13 @@ fn an_answer_of_a_server_without_a_text_is_kept_and_counted() {
         "{TOOLQA} --checkpoint base --endpoint {url}/v1 --endpoint-model m --output served"
     );
     let answer = workplace.run(command.split(' '));
-    let counted = "2 of 2 answers of the server have no text and count as empty";
-    assert!(answer.stderr.contains(counted), "{}", answer.stderr);
+    let expected = "2 of 2 server answers have no text and are scored as empty";
+    assert!(answer.stderr.contains(expected), "{}", answer.stderr);
     answer.success();
     for line in workplace.read("served/predictions.jsonl").lines() {
         let line: Value = serde_json::from_str(line).unwrap();
         assert_eq!(
-            (&line["model_output"], &line["without_text"]),
+            (&line["prediction"], &line["without_text"]),
             (&json!(""), &json!("reasoning"))
         );
     }
@@ -200,7 +201,7 @@ fn an_answer_of_a_server_without_a_text_is_kept_and_counted() {
 #[test]
 fn questions_about_outputs_are_asked_and_scored() {
     let workplace = Workplace::new();
-    hotels(&workplace);
+    write_toolqa_files(&workplace);
     workplace
         .run(
             format!(
@@ -211,14 +212,14 @@ fn questions_about_outputs_are_asked_and_scored() {
         .success();
     assert_eq!(workplace.read("asked/predictions.jsonl").lines().count(), 2);
     let golds = [
+        json!({"id": "b", "prediction": "It is 120."}),
         json!({"uid": "a", "model_output": "old mill."}),
-        json!({"uid": "b", "model_output": "It is 120."}),
     ];
     workplace.write("golds.jsonl", lines(&golds));
-    let said = workplace
+    let output = workplace
         .run(format!("{TOOLQA} --predictions golds.jsonl --output golds").split(' '))
         .success();
-    assert!(said.contains("100.0"), "{said}");
+    assert!(output.contains("100.0"), "{output}");
     workplace.write(
         "foreign.jsonl",
         lines(&[json!({"uid": "z", "model_output": "1"})]),
@@ -228,13 +229,17 @@ fn questions_about_outputs_are_asked_and_scored() {
     for part in ["none of its 1 predictions", "\"z\"", "\"a\", \"b\""] {
         assert!(answer.stderr.contains(part), "{}", answer.stderr);
     }
-    // Only the suite slot prints a change beside its scores.
+    // Only the suite slot prints a change next to its scores.
     for suite in ["toolqa", "nestful", "goat", "retrieval"] {
         let compare = format!("eval config.toml --suite {suite} --compare golds/metrics.json");
         let answer = workplace.run(compare.split(' '));
         assert_eq!(answer.status, Some(2), "{suite}: {}", answer.stderr);
-        let said = "`tooltune compare BEFORE AFTER`";
-        assert!(answer.stderr.contains(said), "{suite}: {}", answer.stderr);
+        let message = "`tooltune compare BEFORE AFTER`";
+        assert!(
+            answer.stderr.contains(message),
+            "{suite}: {}",
+            answer.stderr
+        );
     }
     let answer = workplace.run("eval config.toml --suite toolqa --data questions.jsonl".split(' '));
     assert_eq!(answer.status, Some(2));
@@ -256,7 +261,7 @@ max_new_tokens = 12
 "#;
 
 /// The workplace's config with both suites and their tables.
-fn selecting(workplace: &Workplace, metric: &str) {
+fn write_suite_config(workplace: &Workplace, metric: &str) {
     let config = workplace.read("config.toml");
     let config = config
         .replace("suites = [\"slot\"]", "suites = [\"nestful\", \"toolqa\"]")
@@ -268,10 +273,10 @@ fn selecting(workplace: &Workplace, metric: &str) {
 #[test]
 fn a_run_selects_by_both_suites() {
     let workplace = Workplace::new();
-    hotels(&workplace);
-    workplace.write("nestful.jsonl", lines(&quay()));
+    write_toolqa_files(&workplace);
+    workplace.write("nestful.jsonl", lines(&nestful_samples()));
     let metric = "0.5*nestful.win_strict - 0.5*toolqa.parse_error_rate";
-    selecting(&workplace, metric);
+    write_suite_config(&workplace, metric);
     workplace.run(["train", "config.toml"]).success();
     let evaluated: Vec<Value> = workplace
         .read("run/metrics.jsonl")
@@ -288,22 +293,22 @@ fn a_run_selects_by_both_suites() {
         let predictions = format!("run/checkpoint-000004/eval.{suite}.predictions.jsonl");
         assert_eq!(workplace.read(&predictions).lines().count(), 2);
     }
-    let said = workplace
+    let output = workplace
         .run(["select", "run", "--metric", "toolqa.contains"])
         .success();
-    assert!(said.contains("checkpoint-"), "{said}");
+    assert!(output.contains("checkpoint-"), "{output}");
     workplace.run(["report", "run"]).success();
     let page = workplace.read("run/report.html");
-    for shown in [
+    for expected in [
         "How long is it?",
         "What does the Pier cost?",
         "alternate",
         "EXTRACTIVE",
     ] {
-        assert!(page.contains(shown), "{shown}");
+        assert!(page.contains(expected), "{expected}");
     }
 
-    // What no evaluation would have is found before the run.
+    // Missing inputs of an evaluation are detected before the run.
     for (set, expected) in [
         (
             "eval.nestful.react=true",
@@ -330,7 +335,7 @@ fn a_run_selects_by_both_suites() {
 }
 
 /// A folder of functions in the benchmark's layout.
-fn functions(workplace: &Workplace) {
+fn write_functions(workplace: &Workplace) {
     let tools = workplace.path("functions");
     std::fs::create_dir(&tools).unwrap();
     let code = "def tide_at(hour, berth):\n    return [hour, berth][berth] * 2\n";
@@ -346,23 +351,23 @@ fn functions(workplace: &Workplace) {
 #[test]
 fn lines_to_score_have_wins_with_the_benchmarks_own_functions() {
     let workplace = Workplace::new();
-    functions(&workplace);
-    let tide = &quay()[1];
+    write_functions(&workplace);
+    let tide = &nestful_samples()[1];
     let input = json!({"gold": tide["output"], "gold_answer": 2, "tools": tide["tools"],
         "prediction": tide["output"].to_string(), "parser": "json_list"});
     let line = json!({"id": 1, "op": "nestful.sample", "input": input});
     workplace.write("line.jsonl", lines(&[line]));
     let scored = |more: &str| -> Value {
         let command = format!("score line.jsonl{more}");
-        let said = workplace.run(command.split(' ')).success();
-        serde_json::from_str(&said).unwrap()
+        let output = workplace.run(command.split(' ')).success();
+        serde_json::from_str(&output).unwrap()
     };
     let alone = scored("");
     assert_eq!(alone["value"]["win_strict"], Value::Null, "{alone}");
     assert_eq!(alone["value"]["full"], 1, "{alone}");
-    let with = scored(" --exec-dir functions");
-    assert_eq!(with["value"]["win_strict"], true, "{with}");
-    assert_eq!(with["value"]["win_official"], true, "{with}");
+    let executed = scored(" --exec-dir functions");
+    assert_eq!(executed["value"]["win_strict"], true, "{executed}");
+    assert_eq!(executed["value"]["win_official"], true, "{executed}");
 
     let absent = workplace.run("score line.jsonl --exec-dir nowhere".split(' '));
     assert_eq!(absent.status, Some(3), "{}", absent.stderr);
@@ -372,9 +377,9 @@ fn lines_to_score_have_wins_with_the_benchmarks_own_functions() {
 #[test]
 fn a_loop_of_calls_wins_with_the_benchmarks_own_functions() {
     let workplace = Workplace::new();
-    functions(&workplace);
-    workplace.write("nestful.jsonl", lines(&quay()));
-    // A model that asks for the product, then for the sum with it, and so on.
+    write_functions(&workplace);
+    workplace.write("nestful.jsonl", lines(&nestful_samples()));
+    // A model that calls the product, then the sum with it, and so on.
     let server = TestServer::start(|request, _| {
         let action = |name: &str, left: i32, right: i32| {
             let arguments = json!({"arg_0": left, "arg_1": right});
@@ -409,7 +414,7 @@ fn a_loop_of_calls_wins_with_the_benchmarks_own_functions() {
     assert_eq!(first["answer"], "27");
     assert_eq!(first["steps"][1]["result"], "27");
 
-    // Without the folder the second row has no win; a random model writes no call at all.
+    // Without the folder the second row has no win; a random model writes no call.
     let random = "eval config.toml --suite nestful --data nestful.jsonl --set eval.nestful.react=true --checkpoint base \
                   --output random --set eval.nestful.max_steps=2";
     workplace
@@ -420,20 +425,20 @@ fn a_loop_of_calls_wins_with_the_benchmarks_own_functions() {
     assert_eq!(report["win_strict"]["value"], 0.0);
     assert_eq!(report["steps"]["value"], 2.0);
 
-    // The published comparison rounds a gold of 1.5e-07 to five digits, and nothing is equal to it then.
+    // The published comparison rounds a gold of 1.5e-07 to five digits, so nothing equals it.
     let divide = json!([{"name": "divide", "label": "$var_1",
         "arguments": {"arg_0": 3, "arg_1": 20_000_000}}]);
-    let mut share = quay()[0].clone();
+    let mut share = nestful_samples()[0].clone();
     share["tools"] = json!([{"name": "divide", "parameters": {"arg_0": {}, "arg_1": {}},
         "output_parameters": {"result": {}}}]);
     (share["output"], share["gold_answer"]) = (divide, json!(1.5e-7));
     workplace.write("nestful.jsonl", lines(&[share]));
     let ceiling = random.replace("--output random", "--output share");
-    let said = workplace.run(ceiling.split(' ').filter(|word| !word.is_empty()));
-    let noted = "nestful.win_official: the gold itself scores 0.0000 on these rows";
+    let output = workplace.run(ceiling.split(' ').filter(|word| !word.is_empty()));
+    let noted = "nestful.win_official: the reference answers themselves score 0.0000 on these rows";
     assert!(
-        (said.stderr.clone() + &said.stdout).contains(noted),
-        "{said:?}"
+        (output.stderr.clone() + &output.stdout).contains(noted),
+        "{output:?}"
     );
     assert_eq!(
         metrics(&workplace, "share")["ceilings"],
@@ -444,7 +449,7 @@ fn a_loop_of_calls_wins_with_the_benchmarks_own_functions() {
 #[test]
 fn answers_are_judged_and_questions_classified() {
     let workplace = Workplace::new();
-    hotels(&workplace);
+    write_toolqa_files(&workplace);
     let golds = [
         json!({"uid": "a", "model_output": "It is the Old Mill, of course"}),
         json!({"uid": "b", "model_output": "no idea"}),
@@ -470,8 +475,8 @@ fn answers_are_judged_and_questions_classified() {
         "--set",
         &judge,
     ]);
-    let said = workplace.run(judged).success();
-    assert!(said.contains("scripted judged 2 answers"), "{said}");
+    let output = workplace.run(judged).success();
+    assert!(output.contains("scripted judged 2 answers"), "{output}");
     let report = metrics(&workplace, "judged");
     assert_eq!(report["judged"]["value"], 0.5);
     assert_eq!(report["judge"]["n_unparsed"], 0);
@@ -488,18 +493,18 @@ fn answers_are_judged_and_questions_classified() {
         "--output",
         "classified",
     ]);
-    let said = workplace.run(classified).success();
+    let output = workplace.run(classified).success();
     assert!(
-        said.contains("accuracy                         1.0000"),
-        "{said}"
+        output.contains("accuracy                         1.0000"),
+        "{output}"
     );
     assert_eq!(metrics(&workplace, "classified")["n"], 2);
 }
 
 #[test]
-fn prompts_show_truncated_responses_with_a_note_of_what_is_gone() {
+fn truncated_responses_in_prompts_note_the_omission() {
     let workplace = Workplace::new();
-    hotels(&workplace);
+    write_toolqa_files(&workplace);
     let server = TestServer::start(|_, _| chat("Old Mill"));
     let url = format!("{}/v1", server.url());
     let prompt = |options: &[&str]| {
@@ -514,10 +519,10 @@ fn prompts_show_truncated_responses_with_a_note_of_what_is_gone() {
         let body: Value = serde_json::from_str(&received.last().unwrap().body).unwrap();
         body["messages"][0]["content"].as_str().unwrap().to_string()
     };
-    let whole = prompt(&[]);
+    let full_prompt = prompt(&[]);
     assert!(
-        whole.contains("Pier") && !whole.contains("_meta"),
-        "{whole}"
+        full_prompt.contains("Pier") && !full_prompt.contains("_meta"),
+        "{full_prompt}"
     );
     let truncate = "eval.toolqa.reduce=truncate";
     let first = prompt(&["--set", truncate, "--set", "eval.toolqa.max_items=1"]);
@@ -539,8 +544,8 @@ fn prompts_show_truncated_responses_with_a_note_of_what_is_gone() {
     let cut = prompt(&["--set", truncate, "--set", names_only, "--set", max_chars]);
     assert!(cut.contains("... [truncated, "), "{cut}");
     let nothing = prompt(&["--set", truncate, "--set", "eval.toolqa.jmespath=rooms"]);
-    let told = "\"_meta\": \"the filter rooms finds nothing in this output.\"";
-    assert!(nothing.contains(told), "{nothing}");
+    let message = "\"_meta\": \"the filter rooms finds nothing in this output.\"";
+    assert!(nothing.contains(message), "{nothing}");
 
     let n_asked = server.received().len();
     for (options, expected) in [
@@ -577,5 +582,5 @@ fn prompts_show_truncated_responses_with_a_note_of_what_is_gone() {
         assert_ne!(refused.status, Some(0), "{options:?}");
         assert!(refused.stderr.contains(expected), "{}", refused.stderr);
     }
-    assert_eq!(server.received().len(), n_asked, "nothing was asked");
+    assert_eq!(server.received().len(), n_asked, "no request was sent");
 }

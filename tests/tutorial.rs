@@ -1,6 +1,6 @@
-//! The tutorial: each of its commands runs, one after the other, in a folder with its rows and the
-//! model. Training is cut to two steps and evaluations to two rows, and the hub is one of the tests, where
-//! a tiny model has the name of the page's; everything else is as it stands.
+//! The tutorial: its commands run in order, in a folder with its rows and model. Training is cut to
+//! two steps and evaluations to two rows. The hub is a local test server that serves a tiny model
+//! under the name of the page's model; the rest of each command is unchanged.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use tooltune_hub::test_hub::TestHub;
 
 use crate::support::{fixture, model, root, words};
-use crate::workplace::{Answer, tooltune};
+use crate::workplace::{CommandOutput, tooltune};
 
 /// The commands of the page, word by word.
 fn commands(page: &str) -> Vec<Vec<String>> {
@@ -25,8 +25,8 @@ fn commands(page: &str) -> Vec<Vec<String>> {
     commands
 }
 
-/// What makes a command short.
-fn shorter(verb: &str) -> &'static str {
+/// Settings that make a command short.
+fn shortening_settings(verb: &str) -> &'static str {
     match verb {
         "train" => {
             "--set train.max_steps=2 --set eval.eval_steps=2 --set checkpoint.save_steps=2 --set \
@@ -38,7 +38,7 @@ fn shorter(verb: &str) -> &'static str {
     }
 }
 
-/// A hub with the models that the page names.
+/// A Hub with the models that the page names.
 fn hub() -> TestHub {
     let hub = TestHub::start();
     for (name, folder) in [
@@ -56,7 +56,7 @@ fn hub() -> TestHub {
     hub
 }
 
-/// Adds the files below a folder, whose names begin with `before` in the repository.
+/// Adds the files of a folder, whose names in the repository start with `before`.
 fn add_folder(hub: &TestHub, repo: &str, folder: &Path, before: &str) {
     for file in std::fs::read_dir(folder).unwrap() {
         let path = file.unwrap().path();
@@ -72,25 +72,25 @@ fn add_folder(hub: &TestHub, repo: &str, folder: &Path, before: &str) {
 
 #[test]
 fn every_command_of_the_tutorial_runs() {
-    let place = TempDir::new().unwrap();
-    std::fs::create_dir(place.path().join("models")).unwrap();
+    let dir = TempDir::new().unwrap();
+    std::fs::create_dir(dir.path().join("models")).unwrap();
     let gguf = "smollm2-135m-instruct.gguf";
-    symlink(model(gguf), place.path().join("models").join(gguf)).unwrap();
+    symlink(model(gguf), dir.path().join("models").join(gguf)).unwrap();
     for folder in ["docs", "configs"] {
-        symlink(root().join(folder), place.path().join(folder)).unwrap();
+        symlink(root().join(folder), dir.path().join(folder)).unwrap();
     }
     let page = std::fs::read_to_string(root().join("docs/tutorial.md")).unwrap();
     let commands = commands(&page);
     let hub = hub();
     let mut verbs = Vec::new();
     for command in &commands {
-        let (program, rest) = command.split_first().expect("a command");
+        let (program, arguments) = command.split_first().expect("a command");
         assert_eq!(program, "tooltune");
-        let verb = rest[0].as_str();
+        let verb = arguments[0].as_str();
         verbs.push(verb);
         let mut built = tooltune();
-        built.current_dir(place.path()).args(rest);
-        built.args(shorter(verb).split_whitespace());
+        built.current_dir(dir.path()).args(arguments);
+        built.args(shortening_settings(verb).split_whitespace());
         for variable in [
             "HF_HUB_CACHE",
             "HF_HUB_OFFLINE",
@@ -100,19 +100,19 @@ fn every_command_of_the_tutorial_runs() {
             built.env_remove(variable);
         }
         built.env("HF_ENDPOINT", hub.url());
-        built.env("HF_HOME", place.path().join("hf"));
-        let answer = Answer::of(&mut built);
+        built.env("HF_HOME", dir.path().join("hf"));
+        let answer = CommandOutput::from_command(&mut built);
         assert_eq!(answer.status, Some(0), "{command:?}: {}", answer.stderr);
     }
     for verb in [
         "inspect", "plan", "train", "report", "select", "eval", "compare", "generate", "export",
         "verify", "fetch", "data",
     ] {
-        assert!(verbs.contains(&verb), "the tutorial does without {verb}");
+        assert!(verbs.contains(&verb), "the tutorial does not use {verb}");
     }
-    // What `ollama create` is given in the page's last block is there.
+    // The inputs of `ollama create` in the page's last block exist.
     let (_, modelfile) = page.split_once("$ ollama create my-model -f ").unwrap();
-    let modelfile = place.path().join(modelfile.lines().next().unwrap());
+    let modelfile = dir.path().join(modelfile.lines().next().unwrap());
     let text = std::fs::read_to_string(modelfile).unwrap();
     assert!(text.starts_with("FROM ./model.gguf\nTEMPLATE "), "{text}");
 }

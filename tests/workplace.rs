@@ -6,13 +6,13 @@ use std::process::{Command, Output, Stdio};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::support::place::TestDevice;
+use crate::support::test_device::TestDevice;
 use crate::support::{fixture, model, program};
 
 /// The program as users start it.
 pub(crate) fn tooltune() -> Command {
     let mut command = Command::new(program());
-    // Two threads on any machine: what is compared must not depend on who computes which part.
+    // Two threads on any machine: results must not depend on the number of threads.
     command
         .env("RAYON_NUM_THREADS", "2")
         .env("RUST_LOG", "error")
@@ -21,16 +21,16 @@ pub(crate) fn tooltune() -> Command {
     command
 }
 
-/// How a command ended and what it said.
+/// A command's exit status and output.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct CommandOutput {
     pub(crate) status: Option<i32>,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
 
-impl Answer {
-    pub(crate) fn of(command: &mut Command) -> Self {
+impl CommandOutput {
+    pub(crate) fn from_command(command: &mut Command) -> Self {
         let Output {
             status,
             stdout,
@@ -44,7 +44,7 @@ impl Answer {
         }
     }
 
-    /// What it printed, provided that it succeeded.
+    /// Its standard output; fails if it did not succeed.
     pub(crate) fn success(self) -> String {
         assert_eq!(self.status, Some(0), "{}", self.stderr);
         self.stdout
@@ -61,7 +61,7 @@ impl Workplace {
         workplace
     }
 
-    /// `n_rows` rows to learn from and three to evaluate on, and no config.
+    /// `n_rows` training rows and three evaluation rows, without a config.
     pub(crate) fn with_rows(n_rows: &str) -> Self {
         let workplace = Self(TempDir::new().unwrap());
         for (split, rows) in [("train", n_rows), ("dev", "3")] {
@@ -87,16 +87,16 @@ impl Workplace {
     }
 
     /// Runs the program in this folder, so that all paths are relative to it.
-    pub(crate) fn run<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> Answer {
-        Answer::of(tooltune().current_dir(self.0.path()).args(arguments))
+    pub(crate) fn run<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> CommandOutput {
+        CommandOutput::from_command(tooltune().current_dir(self.0.path()).args(arguments))
     }
 
-    /// The same with a text on the standard input.
+    /// Runs the program with a text on standard input.
     pub(crate) fn run_with_input<'a>(
         &self,
         arguments: impl IntoIterator<Item = &'a str>,
         input: &str,
-    ) -> Answer {
+    ) -> CommandOutput {
         let file = self.path("standard-input");
         std::fs::write(&file, input).unwrap();
         let file = std::fs::File::open(file).unwrap();
@@ -105,7 +105,7 @@ impl Workplace {
             .current_dir(self.0.path())
             .args(arguments)
             .stdin(file);
-        Answer::of(&mut command)
+        CommandOutput::from_command(&mut command)
     }
 
     /// A copy of the tiny chat model, to be damaged.
@@ -153,13 +153,13 @@ encoder = "{encoder}"
 [checkpoint]
 save_steps = 2
 "#,
-        device = TestDevice::chosen(),
+        device = TestDevice::from_env(),
         model = fixture("tiny_chat_model").display(),
         encoder = model("all-minilm-l6-v2").display(),
     )
 }
 
-/// Has the tokenizer of a model put `<|endoftext|>` before plain texts.
+/// Makes the tokenizer of a model add `<|endoftext|>` before plain texts.
 pub(crate) fn put_begin_token(model: &Path) {
     let path = model.join("tokenizer.json");
     let mut tokenizer: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! SHA-256 of files, streamed, so that a file larger than memory can be named by its content.
+//! Streaming SHA-256 of files that may be larger than memory.
 
 use std::io::Read;
 use std::path::Path;
@@ -24,7 +24,7 @@ pub fn sha256_bytes(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
 
-/// Length in bytes and SHA-256 of a file or its first `limit` bytes, both from the same reading.
+/// Length in bytes and SHA-256 of a file or its first `limit` bytes, computed in one pass.
 pub(crate) fn size_and_sha256(path: &Path, limit: u64) -> Result<(u64, String), CheckpointError> {
     let mut file = regular_file::open(path)?.take(limit);
     let mut hasher = Sha256::new();
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn digests_are_those_of_sha256sum() {
+    fn digests_equal_sha256sum() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("abc");
         std::fs::write(&path, "abc").unwrap();

@@ -1,42 +1,23 @@
-//! Everything that can be wrong with a file of this crate, one documented variant each.
+//! The errors of this crate, one variant per problem with a file.
 //!
-//! Each message names the file, the place in it, and what to do. The variants carry their parts
-//! as fields, so that a caller can decide by kind (a full disk is not a damaged file).
+//! Each message names the file, the location in it, and what to do. The variants store their parts
+//! as fields, so a caller can tell a full disk from a damaged file.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use tooltune_disk::DiskError;
+
 /// What is wrong with a file that this crate reads or writes.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
-    /// The operating system refused to read, list, rename or remove something.
-    #[error("cannot {doing} {path}: {source}", path = path.display())]
-    Io {
-        /// File or directory concerned.
-        path: PathBuf,
-        /// Verb for the message, as in "read".
-        doing: &'static str,
-        /// What the operating system said.
-        source: std::io::Error,
-    },
+    /// A file or folder cannot be read or written.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
 
-    /// A file could not be written completely, most often because the disk is full.
+    /// The model path contains no supported weights.
     #[error(
-        "cannot write {path} ({bytes} bytes needed): {source}; {advice}",
-        path = path.display(), advice = write_advice(source)
-    )]
-    Write {
-        /// File being written.
-        path: PathBuf,
-        /// Size that the whole file would have had.
-        bytes: u64,
-        /// What the operating system said.
-        source: std::io::Error,
-    },
-
-    /// The place given as a model holds no weights that this crate reads.
-    #[error(
-        "{path} holds no weights: looked for {looked_for}{hint}",
+        "{path} contains no weights: expected {looked_for}{hint}",
         path = path.display()
     )]
     NoWeights {
@@ -44,29 +25,29 @@ pub enum CheckpointError {
         path: PathBuf,
         /// File names searched for.
         looked_for: &'static str,
-        /// Advice that fits what was found instead; empty or beginning with "; ".
+        /// Advice for the files found instead; empty or beginning with "; ".
         hint: String,
     },
 
-    /// A file ends before its header says it does.
+    /// A file is shorter than its header requires.
     #[error(
-        "{path} is truncated: {what} needs {needs} bytes and the file has {has}; fetch or copy it again",
+        "{path} is truncated: {part} needs {needs} bytes and the file has {has}; fetch or copy it again",
         path = path.display()
     )]
     Truncated {
         /// Truncated file.
         path: PathBuf,
-        /// Part of the file that does not fit.
-        what: String,
-        /// Length the file should at least have, in bytes.
+        /// The part of the file that is cut off.
+        part: String,
+        /// Minimum length of the file, in bytes.
         needs: u64,
-        /// Length the file has, in bytes.
+        /// Actual length, in bytes.
         has: u64,
     },
 
-    /// The file's first bytes are not those of its format.
+    /// The file does not begin with the magic bytes of its format.
     #[error(
-        "{path} is not a {format} file: it begins with {found}; check that the download is the file itself and not an error page or a Git LFS pointer",
+        "{path} is not a {format} file: it begins with {first_bytes}; check that you downloaded the file itself, not an error page or a Git LFS pointer",
         path = path.display()
     )]
     WrongMagic {
@@ -75,19 +56,19 @@ pub enum CheckpointError {
         /// Format that was expected.
         format: &'static str,
         /// The first bytes, printable.
-        found: String,
+        first_bytes: String,
     },
 
-    /// A version of the format that is not read.
-    #[error("{path} has {format} version {found}; read are {supported}{hint}", path = path.display())]
+    /// An unsupported version of the format.
+    #[error("{path} has {format} version {version}; supported versions: {supported}{hint}", path = path.display())]
     UnsupportedVersion {
-        /// File concerned.
+        /// Path of the file.
         path: PathBuf,
         /// Format of the file.
         format: &'static str,
         /// Version in the file.
-        found: u32,
-        /// Versions that are read.
+        version: u32,
+        /// Supported versions.
         supported: &'static str,
         /// Advice; empty or beginning with "; ".
         hint: &'static str,
@@ -95,25 +76,25 @@ pub enum CheckpointError {
 
     /// The header breaks the rules of its format.
     #[error(
-        "{path} is damaged at {at}: {problem}; fetch or convert it again",
+        "{path} is damaged at {location}: {problem}; fetch or convert it again",
         path = path.display()
     )]
     Malformed {
         /// Damaged file.
         path: PathBuf,
-        /// Where: a byte offset, a key, or a tensor's name.
-        at: String,
-        /// Which rule is broken.
+        /// Location: a byte offset, a key, or a tensor name.
+        location: String,
+        /// The broken rule.
         problem: String,
     },
 
-    /// A tensor's bytes would end behind the end of the file.
+    /// A tensor ends beyond the end of the file.
     #[error(
-        "{path}: tensor {tensor} ends at byte {end} but the file has {has}; the file is truncated or its header damaged, fetch it again",
+        "{path}: tensor {tensor} ends at byte {end}, but the file has {has}; the file is truncated or its header is damaged: fetch it again",
         path = path.display()
     )]
     TensorOutsideFile {
-        /// File concerned.
+        /// Path of the file.
         path: PathBuf,
         /// Tensor as named in the file.
         tensor: String,
@@ -125,11 +106,11 @@ pub enum CheckpointError {
 
     /// The product of a tensor's dimensions, or its size in bytes, does not fit 64 bits.
     #[error(
-        "{path}: the size of tensor {tensor} with shape {shape:?} overflows; the header is damaged, fetch the file again",
+        "{path}: the size of tensor {tensor} with shape {shape:?} overflows; the header is damaged: fetch the file again",
         path = path.display()
     )]
     SizeOverflow {
-        /// File concerned.
+        /// Path of the file.
         path: PathBuf,
         /// Tensor as named in the file.
         tensor: String,
@@ -137,31 +118,31 @@ pub enum CheckpointError {
         shape: Vec<u64>,
     },
 
-    /// A tensor is stored in a number format that is not read.
+    /// A tensor has an unsupported data type.
     #[error(
-        "{path}: tensor {tensor} is stored as {dtype}; read are {supported}; convert the model to one of these",
+        "{path}: tensor {tensor} is stored as {dtype}, which is not supported; convert the model to one of {supported}",
         path = path.display()
     )]
     UnsupportedDtype {
-        /// File concerned.
+        /// Path of the file.
         path: PathBuf,
         /// Tensor as named in the file.
         tensor: String,
-        /// Number format as its specification names it.
+        /// Data type as its specification names it.
         dtype: String,
-        /// Formats that are read.
+        /// Supported data types.
         supported: &'static str,
     },
 
-    /// The index of a sharded model names a file that is absent.
+    /// The index of a sharded model lists a file that is absent.
     #[error(
-        "{index} names {n_missing} missing shard(s): {shards}; tensors such as {tensor} are in there; fetch them into the same directory",
+        "{index} lists {n_missing} missing shard(s): {shards}, which contain tensors such as {tensor}; fetch them into the same directory",
         index = index.display()
     )]
     MissingShard {
         /// The index file.
         index: PathBuf,
-        /// How many shards are absent.
+        /// Number of absent shards.
         n_missing: usize,
         /// Absent file names, comma-separated.
         shards: String,
@@ -169,63 +150,76 @@ pub enum CheckpointError {
         tensor: String,
     },
 
-    /// A tensor was asked for that the files do not hold.
+    /// A requested tensor is not in the files.
     #[error("{path} has no tensor {tensor}{hint}", path = path.display())]
     UnknownTensor {
         /// Weights searched.
         path: PathBuf,
-        /// Hugging Face name asked for.
+        /// Requested Hugging Face name.
         tensor: String,
-        /// The nearest cause that could be found; empty or beginning with "; ".
+        /// The most likely cause; empty or beginning with "; ".
         hint: String,
     },
 
-    /// The tensors in the files are not those of the model.
+    /// Two shards contain a tensor of the same name.
     #[error(
-        "{path} does not fit the model: {differences}; weights and config are of different models, \
-         fetch both from one place",
+        "tensor {tensor} is both in {first} and in {second}; fetch the model again, or remove the shard \
+         that does not belong to it",
+        first = shards[0].display(), second = shards[1].display()
+    )]
+    TensorInTwoShards {
+        /// Tensor name.
+        tensor: String,
+        /// The two files, in reading order.
+        shards: [PathBuf; 2],
+    },
+
+    /// The tensors in the files do not match the model.
+    #[error(
+        "{path} does not fit the model: {differences}; weights and config belong to different \
+         models: fetch both from the same repository",
         path = path.display()
     )]
     TensorsDiffer {
-        /// Weights or adapter concerned.
+        /// Path of the weights or the adapter.
         path: PathBuf,
-        /// All that is missing, extra or misshapen.
+        /// All missing, extra and misshapen tensors.
         differences: TensorDifferences,
     },
 
-    /// A JSON file does not parse or lacks its outer form.
+    /// A JSON file does not parse or has the wrong outer structure.
     #[error(
-        "{path}:{line}:{column}: {problem}; bring back a whole copy of the file",
+        "{path}:{line}:{column}: {problem}; restore or fetch the file again",
         path = path.display()
     )]
     Json {
-        /// File concerned.
+        /// Path of the file.
         path: PathBuf,
         /// Line, from 1.
         line: usize,
-        /// Column, from 1; 0 where the whole line is meant.
+        /// Column, from 1; 0 for the whole line.
         column: usize,
-        /// What the parser expected.
+        /// The parser's message.
         problem: String,
     },
 
     /// A field of a JSON file or of GGUF metadata is absent or has a wrong value.
     #[error("{path}: {field}: {problem}", path = path.display())]
     Field {
-        /// File concerned.
+        /// Path of the file.
         path: PathBuf,
         /// Field, with its parents.
         field: String,
-        /// What is wrong and what would be right.
+        /// The problem and the expected value.
         problem: String,
     },
 
-    /// The file is in order but asks for something that cannot be honoured here.
+    /// The file is valid but uses an unsupported feature.
     #[error("{path}: {feature} is not supported; {fix}", path = path.display())]
     Unsupported {
-        /// File concerned.
+        /// Path of the file.
         path: PathBuf,
-        /// The feature, with the field that asks for it.
+        /// The feature and the field that enables it.
         feature: String,
         /// What to do instead.
         fix: &'static str,
@@ -233,13 +227,13 @@ pub enum CheckpointError {
 
     /// A tensor to be saved or loaded as an adapter contains NaN or infinity.
     #[error(
-        "tensor {tensor} holds {value} at element {element_idx}, so {path} is not written; the training diverged: lower the learning rate or resume from an earlier checkpoint",
+        "tensor {tensor} has the value {value} at element {element_idx}, so {path} is not written; the training diverged: lower the learning rate or resume from an earlier checkpoint",
         path = path.display()
     )]
     NonFinite {
         /// File that would have been written.
         path: PathBuf,
-        /// Tensor concerned.
+        /// Name of the tensor.
         tensor: String,
         /// Row-major index of the first such element.
         element_idx: usize,
@@ -247,7 +241,7 @@ pub enum CheckpointError {
         value: f32,
     },
 
-    /// A value to be written lies beyond the range of the format chosen for it.
+    /// A value exceeds the range of the data type chosen for writing.
     #[error(
         "{path} is not written: element {element_idx} of tensor {tensor} is {value}, beyond the range of {dtype}; write it as bf16 or f32",
         path = path.display()
@@ -255,76 +249,69 @@ pub enum CheckpointError {
     OutOfRange {
         /// File that would have been written.
         path: PathBuf,
-        /// Tensor concerned.
+        /// Name of the tensor.
         tensor: String,
         /// Row-major index of the first such element.
         element_idx: usize,
-        /// The value.
+        /// The value of that element.
         value: f32,
-        /// Format chosen.
+        /// Chosen data type.
         dtype: &'static str,
     },
 
-    /// Modules of an adapter that the model, or the format to be written, does not have.
+    /// Adapter modules that the model or the output format does not have.
     #[error(
-        "{path} has no place for {n} module(s) of the adapter: {listed}; {fix}",
+        "{path} does not have {n} module(s) of the adapter: {listed}; {fix}",
         path = path.display(), n = modules.len(), listed = Listed(modules)
     )]
     UnmatchedModules {
         /// Base model, or file to be written.
         path: PathBuf,
-        /// The modules, by their place in the model.
+        /// The modules, by their path in the model.
         modules: Vec<String>,
         /// What to do.
         fix: &'static str,
     },
 
-    /// A program that loads adapters does not load this one.
+    /// A program does not load this adapter.
     #[error("{consumer} does not load this adapter: {problem}; {fix}")]
     RefusedBy {
         /// The program, such as "vLLM".
         consumer: &'static str,
-        /// What it does not take.
+        /// Why the program refuses it.
         problem: String,
         /// What to do.
         fix: String,
     },
 
-    /// A tensor's values do not fill its shape. Only a bug in the caller causes this.
-    #[error("tensor {tensor} has shape {shape:?} but {n_values} values")]
+    /// A tensor's number of values does not match its shape. Only a bug in the caller causes this.
+    #[error("tensor {tensor} has shape {shape:?} but {n_values} value(s)")]
     ShapeMismatch {
-        /// Tensor concerned.
+        /// Name of the tensor.
         tensor: String,
-        /// Its shape.
+        /// Shape of the tensor.
         shape: Vec<usize>,
-        /// Values it carries.
+        /// Number of values.
         n_values: usize,
     },
 
-    /// The output exists already and is not overwritten.
-    #[error("{path} exists already; remove it or choose another name", path = path.display())]
-    AlreadyExists {
-        /// The existing file or directory.
-        path: PathBuf,
-    },
-
-    /// A checkpoint fails its manifest.
+    /// A checkpoint does not match its manifest.
     #[error(
-        "{path} is not a complete checkpoint: {problem}; resume from another one",
+        "{path} is not a complete checkpoint: {problem}; choose another one with --checkpoint or --resume",
         path = path.display()
     )]
     DamagedCheckpoint {
         /// Checkpoint directory.
         path: PathBuf,
-        /// First disagreement found.
+        /// The first difference from the manifest.
         problem: String,
     },
 
-    /// The run directory was removed, or another one stands in its place, while a run was writing
-    /// to it.
+    /// The run directory was removed or replaced while a run was writing to it.
     #[error(
-        "{path}: the folder of the run was removed or replaced while the run was writing to it; what \
-         it had saved there is gone: bring the folder back from a copy and go on, or begin again",
+        "{path}: the folder of the run was removed or replaced while the run was writing to it; \
+         checkpoints saved there are lost: restore the folder from a copy and resume, or start \
+         again",
         path = path.display()
     )]
     RunDirGone {
@@ -332,40 +319,58 @@ pub enum CheckpointError {
         path: PathBuf,
     },
 
-    /// A file of a checkpoint is there and cannot be read; the checkpoint may be whole.
+    /// The lock file of a run was removed or replaced while the run was writing to its directory.
     #[error(
-        "cannot read {path}: {source}; the checkpoint may be whole: look for the cause in the \
-         system's log (dmesg) and run the same command again, or name an earlier checkpoint",
+        "{path}: the lock file of the run was removed or replaced while the run was writing, so \
+         another run could write to the same folder; the saved checkpoints are complete: run the \
+         same command again to resume",
+        path = path.display()
+    )]
+    LockGone {
+        /// The lock file.
+        path: PathBuf,
+    },
+
+    /// A checkpoint file exists but cannot be read. The checkpoint may be complete.
+    #[error(
+        "cannot read {path}: {source}; the checkpoint may be complete: look for the cause in the \
+         system log (dmesg) and run the same command again, or name an earlier checkpoint",
         path = path.display()
     )]
     UnreadableCheckpoint {
         /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: std::io::Error,
     },
 
-    /// A pointer file of a run does not parse.
+    /// A pointer file of a run (`BEST` or `LATEST`) does not parse.
     #[error(
-        "{path}: {problem}; the same `tooltune train` command finds it again from the checkpoints, \
-         and --checkpoint names one without it",
+        "{path}: {problem}; run the same `tooltune train` command to restore it from the \
+         checkpoints, or name a checkpoint with --checkpoint",
         path = path.display()
     )]
     DamagedPointer {
         /// `BEST` or `LATEST`.
         path: PathBuf,
-        /// What the parser says.
+        /// The parser's message.
         problem: String,
     },
 
-    /// Another process works in the same folder.
+    /// `BEST` names a removed checkpoint.
     #[error(
-        "{path} is in use by another process; wait for it, stop it, or name another folder",
+        "{path} names {checkpoint}, which does not exist; {}; choose another one with \
+         `tooltune select RUN --metric METRIC`, or name one with --checkpoint, such as --checkpoint last",
+        existing_checkpoints(steps),
         path = path.display()
     )]
-    FolderInUse {
-        /// The folder.
+    MissingBest {
+        /// `BEST`.
         path: PathBuf,
+        /// The checkpoint's name.
+        checkpoint: String,
+        /// The steps of the existing checkpoints.
+        steps: Vec<u64>,
     },
 
     /// Another process writes to the same run directory.
@@ -379,59 +384,27 @@ pub enum CheckpointError {
     },
 }
 
-/// What to do about a write that failed, and what did not.
-fn write_advice(source: &std::io::Error) -> String {
-    use std::io::ErrorKind;
-    let advice = match source.kind() {
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-            "free space on that file system, lower save_total_limit, or choose another output directory"
-        }
-        ErrorKind::FileTooLarge => {
-            "the file system, or a limit of the process, allows no larger file: choose another file \
-             system, or raise the limit"
-        }
-        ErrorKind::IsADirectory | ErrorKind::DirectoryNotEmpty => {
-            "a folder has that name: move it away, or choose another name"
-        }
-        ErrorKind::ReadOnlyFilesystem => {
-            "that file system is read-only: mount it for writing, or choose another output directory"
-        }
-        ErrorKind::PermissionDenied => {
-            "write to a folder that you may write to, or change its permissions"
-        }
-        // Where a folder is not there, nothing was saved in it.
-        ErrorKind::NotFound => {
-            return "its folder is not there: make it, or choose another one".to_owned();
-        }
-        _ => "look for the cause in the system's log (dmesg), then run the same command again",
-    };
-    format!("{advice}; what was saved before is untouched")
-}
-
 impl CheckpointError {
-    /// For `map_err`: an [`Io`](Self::Io) error with the verb that failed.
+    /// Returns a closure for `map_err` that makes a [`DiskError::Io`] with the failed operation.
     pub fn io(doing: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> CheckpointError {
-        let path = path.to_owned();
-        move |source| CheckpointError::Io {
-            path,
-            doing,
-            source,
-        }
+        let error = DiskError::io(doing, path);
+        move |source| error(source).into()
     }
 
-    /// For `map_err`: a [`Json`](Self::Json) error with the parser's position.
+    /// Returns a closure for `map_err` that makes a [`Json`](Self::Json) error with the parser's
+    /// position.
     pub fn json(path: &Path) -> impl FnOnce(serde_json::Error) -> CheckpointError {
         let path = path.to_owned();
         move |e| {
             let (line, column) = (e.line(), e.column());
             let problem = e.to_string();
-            // The place is said before.
-            let own_place = format!(" at line {line} column {column}");
+            // The message already contains the position.
+            let position = format!(" at line {line} column {column}");
             CheckpointError::Json {
                 path,
                 line,
                 column,
-                problem: problem.trim_end_matches(&own_place).to_owned(),
+                problem: problem.trim_end_matches(&position).to_owned(),
             }
         }
     }
@@ -450,39 +423,48 @@ impl CheckpointError {
 
     pub(crate) fn malformed(
         path: &Path,
-        at: impl Into<String>,
+        location: impl Into<String>,
         problem: impl Into<String>,
     ) -> CheckpointError {
         CheckpointError::Malformed {
             path: path.to_owned(),
-            at: at.into(),
+            location: location.into(),
             problem: problem.into(),
         }
     }
 }
 
-/// All differences between the tensors expected and those found.
+/// Describes the existing checkpoints.
+fn existing_checkpoints(steps: &[u64]) -> String {
+    let steps: Vec<String> = steps.iter().map(u64::to_string).collect();
+    match steps.as_slice() {
+        [] => "the run has no checkpoints".to_owned(),
+        steps => format!("the run has the checkpoints of steps {}", steps.join(", ")),
+    }
+}
+
+/// All differences between expected and actual tensors.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TensorDifferences {
-    /// Expected and absent.
+    /// Expected but absent.
     pub missing: Vec<String>,
-    /// Present and not expected.
+    /// Present but not expected.
     pub extra: Vec<String>,
     /// Name, expected shape, found shape.
     pub misshapen: Vec<(String, Vec<usize>, Vec<usize>)>,
 }
 
 impl TensorDifferences {
-    /// Whether nothing differs.
+    /// Whether there are no differences.
     pub fn is_empty(&self) -> bool {
         self.missing.is_empty() && self.extra.is_empty() && self.misshapen.is_empty()
     }
 }
 
-/// Names listed of each kind; a wrong config can concern every tensor of a model.
+/// Maximum names listed per kind; a wrong config can affect every tensor of a model.
 const N_LISTED: usize = 8;
 
-/// Names separated by commas, no more than [`N_LISTED`] of them.
+/// Comma-separated names, at most [`N_LISTED`].
 struct Listed<'a>(&'a [String]);
 
 impl fmt::Display for Listed<'_> {

@@ -1,10 +1,10 @@
-//! Whole small GGUF files for tests, well-formed or with one thing wrong.
+//! Small complete GGUF files for tests, valid or with one defect.
 
 use std::path::Path;
 
 use crate::weights::gguf_write::{GgufHeader, VERSION, padding};
 
-/// A GGUF file in the making.
+/// A GGUF file under construction.
 pub(crate) struct GgufWriter {
     pub(crate) version: u32,
     header: GgufHeader,
@@ -20,13 +20,13 @@ impl GgufWriter {
         }
     }
 
-    /// A model of architecture `architecture` with one block of hidden size 8, two heads of
-    /// width 4, four tokens, all f32 zeros.
+    /// A model of architecture `architecture` with one block of hidden size 8, two heads of size 4,
+    /// four tokens, all f32 zeros.
     pub(crate) fn tiny(architecture: &str) -> GgufWriter {
         GgufWriter::tiny_with(architecture, "gpt2", &["<s>", "</s>", "a", "b"])
     }
 
-    /// The same with a vocabulary of `model` and these four tokens.
+    /// As [`Self::tiny`], with a vocabulary of type `model` and these four tokens.
     pub(crate) fn tiny_with(architecture: &str, model: &str, tokens: &[&str; 4]) -> GgufWriter {
         let key = |name: &str| format!("{architecture}.{name}");
         let mut gguf = GgufWriter::new()
@@ -88,7 +88,7 @@ impl GgufWriter {
         self
     }
 
-    /// Adds a tensor of `shape`, outermost first, whose bytes are `data`.
+    /// Adds a tensor with the bytes `data`. `shape` has the outermost dimension first.
     pub(crate) fn tensor(
         mut self,
         name: &str,

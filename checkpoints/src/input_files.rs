@@ -1,8 +1,8 @@
-//! The files that a result depends on, each named by its content.
+//! The input files of a result, each identified by its content.
 //!
-//! A small file is read whole each time it is compared. Of a large one, such as weights, that is read
-//! whole once: later its size, its time of modification and pages spread over it are compared, and
-//! the whole only where the time differs or somebody asks for it.
+//! A small file is read completely at each comparison. A large file, such as weights, is read
+//! completely once. Later its size, modification time and sampled pages are compared; the whole
+//! file is read again only if the time differs or the caller requests it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,15 +18,15 @@ use crate::regular_file;
 use crate::weights::gguf::GgufFile;
 use crate::weights::{SourceFile, Weights};
 
-/// The longest file that is read whole at every comparison: a tenth of a second or less.
+/// Longest file that is read completely at every comparison, in a tenth of a second or less.
 const WHOLE_BYTES: u64 = 64 << 20;
 
-/// Pages of a longer file that are compared, spread evenly: some milliseconds on any disk.
+/// Evenly spaced pages compared in longer files; this takes a few milliseconds on any disk.
 const SAMPLED_PAGES: u64 = 512;
 
 const PAGE_BYTES: u64 = 4096;
 
-/// What beside weights is read of a folder with a language model or an encoder.
+/// Files other than weights that are read from the folder of a language model or encoder.
 const NAMES: [&str; 13] = [
     "config.json",
     "generation_config.json",
@@ -43,31 +43,34 @@ const NAMES: [&str; 13] = [
     "vocab.txt",
 ];
 
-/// The name of an input that is one file.
+/// The name of an input that is a single file.
 pub const ITSELF: &str = ".";
 
-/// Names a file by its content.
+/// A file's content digest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileDigest {
-    /// Its length; of a GGUF file up to the end of its last tensor.
+    /// Length in bytes; for GGUF up to the end of the last tensor.
     pub bytes: u64,
-    /// Of these bytes.
+    /// SHA-256 of these bytes.
     pub sha256: String,
-    /// Of pages spread over it; of large files only.
+    /// SHA-256 of the sampled pages; only for large files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pages_sha256: Option<String>,
-    /// When it was modified, in nanoseconds since 1970; of large files only.
+    /// Modification time in nanoseconds since 1970; only for large files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub modified_ns: Option<u64>,
 }
 
 impl FileDigest {
-    /// Names a file, of which everything is read unless it is large and `earlier` still fits it.
+    /// Digests a file. A large file is not read completely if `earlier` still matches it.
     ///
     /// # Errors
     ///
     /// The file cannot be read.
-    pub fn of(path: &Path, earlier: Option<&FileDigest>) -> Result<FileDigest, CheckpointError> {
+    pub fn compute(
+        path: &Path,
+        earlier: Option<&FileDigest>,
+    ) -> Result<FileDigest, CheckpointError> {
         let metadata = fs::metadata(path).map_err(CheckpointError::io("read", path))?;
         let is_large = metadata.len() > WHOLE_BYTES;
         let modified_ns = metadata
@@ -83,7 +86,7 @@ impl FileDigest {
         };
         if let Some(earlier) = earlier.filter(|_| is_large)
             && earlier.bytes <= metadata.len()
-            // Of the length of the whole file, too.
+            // This digest also covers the file length.
             && earlier.pages_sha256 == pages_sha256
             && earlier.modified_ns.is_some()
             && earlier.modified_ns == modified_ns
@@ -100,12 +103,12 @@ impl FileDigest {
         })
     }
 
-    /// Whether it names the same content.
+    /// Whether both digests identify the same content.
     pub fn is_same(&self, other: &FileDigest) -> bool {
         self.sha256 == other.sha256
     }
 
-    /// What is true of the content on every machine.
+    /// The digest without the modification time, which differs between machines.
     pub fn without_time(&self) -> FileDigest {
         FileDigest {
             modified_ns: None,
@@ -114,8 +117,8 @@ impl FileDigest {
     }
 }
 
-/// Where the content of a GGUF file ends; nothing for other files. As for gguf and llama.cpp, what
-/// stands behind the last tensor belongs to nothing, however much it is.
+/// The end of the content of a GGUF file; `None` for other files. Bytes after the last tensor are
+/// ignored, as in gguf and llama.cpp, however many there are.
 fn content_end(path: &Path) -> Option<u64> {
     let is_gguf = path
         .extension()
@@ -124,7 +127,7 @@ fn content_end(path: &Path) -> Option<u64> {
     Some(file.end())
 }
 
-/// SHA-256 of the length, the first and last page, and pages between them.
+/// SHA-256 of the length, the first and last page, and sampled pages between them.
 fn pages_sha256(path: &Path) -> Result<String, CheckpointError> {
     let source = SourceFile::open(path)?;
     let n_pages = source.len() / PAGE_BYTES;
@@ -140,17 +143,17 @@ fn pages_sha256(path: &Path) -> Result<String, CheckpointError> {
     Ok(hex(&hasher.finalize()))
 }
 
-/// The files of a language model or an encoder that are read, by their names below its folder; of a
-/// model in one file that file is [`ITSELF`].
+/// The files read for a language model or encoder, by their names relative to its folder. For a
+/// single-file model the name is [`ITSELF`].
 ///
 /// # Errors
 ///
-/// The weights cannot be opened, or a folder not be listed.
+/// The weights cannot be opened, or a folder cannot be listed.
 pub fn model_files(path: &Path) -> Result<BTreeMap<String, PathBuf>, CheckpointError> {
     let mut files = BTreeMap::new();
     if !path.is_dir() {
         files.insert(ITSELF.to_owned(), path.to_owned());
-        // All that is read beside a GGUF file; beside one of safetensors lies its whole folder.
+        // The other files next to a GGUF file; for safetensors the whole folder is checked.
         let names = if path.extension().is_some_and(|e| e == "gguf") {
             &["tokenizer.json"][..]
         } else {
@@ -172,7 +175,7 @@ pub fn model_files(path: &Path) -> Result<BTreeMap<String, PathBuf>, CheckpointE
     for entry in fs::read_dir(path).map_err(CheckpointError::io("list", path))? {
         let entry = entry.map_err(CheckpointError::io("list", path))?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        // Modules of sentence-transformers, such as 1_Pooling, and its settings by kind of model.
+        // Modules of sentence-transformers, such as 1_Pooling, and their per-model-type settings.
         match entry.path().is_dir() {
             true => names.push(format!("{name}/config.json")),
             false if name.starts_with("sentence_") => names.push(name),
@@ -188,8 +191,8 @@ pub fn model_files(path: &Path) -> Result<BTreeMap<String, PathBuf>, CheckpointE
     Ok(files)
 }
 
-/// All files below a folder by their names there, but for hidden ones and what Python compiles; of
-/// a file it is [`ITSELF`].
+/// All files below a folder by relative path, except hidden files and Python bytecode. A single
+/// file is named [`ITSELF`].
 ///
 /// # Errors
 ///
@@ -215,7 +218,7 @@ fn add_files(
         if name.starts_with('.') || name == "__pycache__" {
             continue;
         }
-        // Links to folders may lead in circles.
+        // Links to folders can form cycles.
         let kind = entry
             .file_type()
             .map_err(CheckpointError::io("read", dir))?;
@@ -238,45 +241,45 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_large_file_is_read_whole_again_only_where_its_time_is_another() {
+    fn a_large_file_is_read_again_only_if_its_modification_time_differs() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("model.safetensors");
         let mut file = fs::File::create(&path).unwrap();
         file.set_len(WHOLE_BYTES + 12_345).unwrap();
         file.write_all(b"header").unwrap();
-        let first = FileDigest::of(&path, None).unwrap();
+        let first = FileDigest::compute(&path, None).unwrap();
         assert_eq!(first.bytes, WHOLE_BYTES + 12_345);
-        // A digest that is known is taken over, as a false one shows.
-        let known = FileDigest {
+        // A known digest is reused without reading the file: a false digest is kept.
+        let earlier = FileDigest {
             sha256: "known".to_owned(),
             ..first.clone()
         };
-        assert_eq!(FileDigest::of(&path, Some(&known)).unwrap(), known);
-        let elsewhere = known.without_time();
-        assert_eq!(FileDigest::of(&path, Some(&elsewhere)).unwrap(), first);
+        assert_eq!(FileDigest::compute(&path, Some(&earlier)).unwrap(), earlier);
+        let elsewhere = earlier.without_time();
+        assert_eq!(FileDigest::compute(&path, Some(&elsewhere)).unwrap(), first);
 
-        // One bit, wherever it is: the time gives it away.
+        // One flipped bit anywhere changes the modification time.
         let time = fs::metadata(&path).unwrap().modified().unwrap();
         file.seek(SeekFrom::Start(WHOLE_BYTES / 2 + 9_999)).unwrap();
         file.write_all(&[1]).unwrap();
-        let flipped = FileDigest::of(&path, Some(&known)).unwrap();
+        let flipped = FileDigest::compute(&path, Some(&earlier)).unwrap();
         assert!(!flipped.is_same(&first) && flipped.sha256 != "known");
-        // With the time set back, the pages that are looked at do.
+        // With the time restored, the sampled pages detect the change.
         for offset in [0, WHOLE_BYTES + 12_344] {
             file.seek(SeekFrom::Start(offset)).unwrap();
             file.write_all(&[7]).unwrap();
             file.set_modified(time).unwrap();
-            let flipped = FileDigest::of(&path, Some(&known)).unwrap();
+            let flipped = FileDigest::compute(&path, Some(&earlier)).unwrap();
             assert_ne!(flipped.sha256, "known");
         }
     }
 
     #[test]
-    fn a_small_file_is_read_whole_each_time() {
+    fn a_small_file_is_read_completely_each_time() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("config.json");
         fs::write(&path, "abc").unwrap();
-        let first = FileDigest::of(&path, None).unwrap();
+        let first = FileDigest::compute(&path, None).unwrap();
         let expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!((first.bytes, first.sha256.as_str()), (3, expected));
         assert_eq!(first, first.without_time());
@@ -284,7 +287,11 @@ mod tests {
         fs::write(&path, "abd").unwrap();
         let file = fs::File::options().write(true).open(&path).unwrap();
         file.set_modified(time).unwrap();
-        assert!(!FileDigest::of(&path, Some(&first)).unwrap().is_same(&first));
+        assert!(
+            !FileDigest::compute(&path, Some(&first))
+                .unwrap()
+                .is_same(&first)
+        );
     }
 
     #[test]
@@ -298,7 +305,7 @@ mod tests {
         let files = all_files(dir.path()).unwrap();
         let names: Vec<&String> = files.keys().collect();
         assert_eq!(names, ["a.py", "lib/b.py"]);
-        let one = all_files(&dir.path().join("a.py")).unwrap();
-        assert_eq!(one.keys().collect::<Vec<_>>(), [ITSELF]);
+        let single = all_files(&dir.path().join("a.py")).unwrap();
+        assert_eq!(single.keys().collect::<Vec<_>>(), [ITSELF]);
     }
 }

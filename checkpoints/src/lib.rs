@@ -1,12 +1,14 @@
-//! Files that hold models: base weights, adapters, and the checkpoints of a run, to and from host memory.
+//! Reads and writes model files in host memory: base weights, adapters, and the checkpoints of a
+//! run.
 //!
-//! In reading order: [`weights`] opens safetensors and GGUF and hands out one tensor at a time;
-//! [`model_files`] adds the config, tokenizer and chat template that belong to it; [`adapter`]
-//! reads and writes PEFT directories and GGUF adapters and knows what other programs make of them, [`merged`] adds
-//! an adapter to its base's weights, [`sentence_transformers`] writes encoders; [`run_dir`] keeps the checkpoints of one run.
+//! In reading order: [`weights`] opens safetensors and GGUF and reads one tensor at a time;
+//! [`model_files`] adds the model's config, tokenizer and chat template; [`adapter`] reads and
+//! writes PEFT directories and GGUF adapters and checks their compatibility with other programs;
+//! [`merged`] adds an adapter to its base weights; [`sentence_transformers`] writes encoders;
+//! [`run_dir`] manages the checkpoints of one run.
 //!
-//! Every file is taken to be hostile: sizes are checked before they are trusted, and what is
-//! wrong is an error that names the file and how to fix it, never a panic. No device here.
+//! Every file is treated as hostile: sizes are checked before use, and a problem is an error that
+//! names the file and the fix, never a panic. This crate uses no device.
 //!
 //! ```
 //! use tooltune_checkpoints::digest::sha256_bytes;
@@ -15,8 +17,8 @@
 //! ```
 
 pub mod adapter;
-pub mod atomic;
 pub mod budgets;
+pub mod config_types;
 pub mod digest;
 pub mod error;
 pub mod families;

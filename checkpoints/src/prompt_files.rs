@@ -1,37 +1,39 @@
-//! What a model is asked with, beside its weights: the chat template, and the prompt of SLOT rows.
+//! The prompt files of a model: its chat template and the prompt of SLOT rows.
 //!
-//! They are part of what an adapter has learned, so that checkpoints and exports carry them as the
-//! Jinja files from which a server, or the code before it, asks as training did.
+//! An adapter is trained with these prompts. Checkpoints and exports contain them as Jinja files, and
+//! a server or its client uses them to prompt the model as in training.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::atomic::{create_file, write_file};
-use crate::budgets::TEMPLATE_BYTES;
+use tooltune_disk::DiskError;
+use tooltune_disk::atomic::{create_file, write_file};
+use tooltune_disk::budgets::TEMPLATE_BYTES;
+
 use crate::error::CheckpointError;
 use crate::regular_file;
 
-/// The chat template, by the name that transformers and vLLM read.
+/// The chat template, under the name that transformers and vLLM expect.
 pub const CHAT_TEMPLATE: &str = "chat_template.jinja";
 
-/// The user's message of a SLOT row, over `input_text` and `json_schema`.
+/// The user message of a SLOT row, a template over `input_text` and `json_schema`.
 pub const SLOT_PROMPT: &str = "prompt.jinja";
 
-/// The texts of these files, of those that there are.
+/// The contents of the two prompt files, if present.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PromptFiles {
-    /// That of [`CHAT_TEMPLATE`].
+    /// Content of [`CHAT_TEMPLATE`].
     pub chat_template: Option<String>,
-    /// That of [`SLOT_PROMPT`].
+    /// Content of [`SLOT_PROMPT`].
     pub slot_prompt: Option<String>,
 }
 
 impl PromptFiles {
-    /// Those of a checkpoint or an export.
+    /// Reads the files of a checkpoint or an export.
     ///
     /// # Errors
     ///
-    /// - a file cannot be read, or is no text
+    /// A file cannot be read or is not UTF-8.
     pub fn read(dir: &Path) -> Result<Self, CheckpointError> {
         let text = |name: &str| {
             let path = dir.join(name);
@@ -45,39 +47,38 @@ impl PromptFiles {
         })
     }
 
-    /// Their bytes by the names of the files.
+    /// The file contents by file name.
     pub fn files(&self) -> BTreeMap<String, Vec<u8>> {
-        let named = self.named().into_iter();
-        named
+        let entries = self.present_files().into_iter();
+        entries
             .map(|(name, text)| (name.to_owned(), text.as_bytes().to_vec()))
             .collect()
     }
 
-    /// Writes them into a directory in the making.
+    /// Writes the files into a staging directory.
     ///
     /// # Errors
     ///
-    /// - a file exists, or cannot be written
+    /// A file exists or cannot be written.
     pub(crate) fn write(&self, dir: &Path) -> Result<(), CheckpointError> {
-        let mut files = self.named().into_iter();
-        files.try_for_each(|(name, text)| write_file(&dir.join(name), text.as_bytes()))
+        let mut files = self.present_files().into_iter();
+        Ok(files.try_for_each(|(name, text)| write_file(&dir.join(name), text.as_bytes()))?)
     }
 
-    /// Writes them for a file that is to be made beside them and carries no others, under its name:
-    /// `my.chat_template.jinja` and `my.prompt.jinja` for `my.gguf`. Those that are there with the same
-    /// text stay.
+    /// Writes the files for an output that cannot contain them, next to it and with its name as
+    /// prefix: `my.chat_template.jinja` and `my.prompt.jinja` for `my.gguf`. Existing files with
+    /// the same content stay.
     ///
     /// # Errors
     ///
-    /// - `file` is there already
-    /// - one is there with another text, or cannot be written
-    pub fn write_beside(&self, file: &Path) -> Result<(), CheckpointError> {
+    /// `file` exists, or one of its prompt files exists with other content or cannot be written.
+    pub fn write_next_to(&self, file: &Path) -> Result<(), CheckpointError> {
         if std::fs::symlink_metadata(file).is_ok() {
             let path = file.to_owned();
-            return Err(CheckpointError::AlreadyExists { path });
+            return Err(DiskError::AlreadyExists { path }.into());
         }
-        for (name, text) in self.named() {
-            let path = beside(file, name);
+        for (name, text) in self.present_files() {
+            let path = path_next_to(file, name);
             let is_there = regular_file::is_there(&path)?;
             if is_there && regular_file::read(&path, TEMPLATE_BYTES)? == text.as_bytes() {
                 continue;
@@ -87,19 +88,19 @@ impl PromptFiles {
         Ok(())
     }
 
-    fn named(&self) -> Vec<(&'static str, &str)> {
-        let named = [
+    fn present_files(&self) -> Vec<(&'static str, &str)> {
+        let entries = [
             (CHAT_TEMPLATE, &self.chat_template),
             (SLOT_PROMPT, &self.slot_prompt),
         ];
-        let named = named.into_iter();
-        named
+        let entries = entries.into_iter();
+        entries
             .filter_map(|(name, text)| Some((name, text.as_deref()?)))
             .collect()
     }
 }
 
-fn beside(file: &Path, name: &str) -> PathBuf {
+fn path_next_to(file: &Path, name: &str) -> PathBuf {
     let stem = file.file_stem().unwrap_or_default().to_string_lossy();
     file.with_file_name(format!("{stem}.{name}"))
 }
@@ -118,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again_and_nothing_is_made_of_none() {
+    fn written_prompt_files_are_read_back() {
         let dir = tempfile::tempdir().unwrap();
         PromptFiles::default().write(dir.path()).unwrap();
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
@@ -131,24 +132,27 @@ mod tests {
     }
 
     #[test]
-    fn files_beside_another_have_its_name_and_are_never_overwritten() {
+    fn companion_files_share_the_output_name_and_are_never_overwritten() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("my.v2.gguf");
-        both().write_beside(&file).unwrap();
+        both().write_next_to(&file).unwrap();
         let template = dir.path().join("my.v2.chat_template.jinja");
         assert_eq!(fs::read_to_string(&template).unwrap(), "{{ messages }}");
         assert!(dir.path().join("my.v2.prompt.jinja").is_file());
-        // As after an export that was stopped.
-        both().write_beside(&file).unwrap();
+        // As after an interrupted export.
+        both().write_next_to(&file).unwrap();
         fs::write(&template, "another").unwrap();
-        let error = both().write_beside(&file).unwrap_err();
+        let error = both().write_next_to(&file).unwrap_err();
         assert!(
-            matches!(error, CheckpointError::AlreadyExists { .. }),
+            matches!(
+                error,
+                CheckpointError::Disk(DiskError::AlreadyExists { .. })
+            ),
             "{error}"
         );
         assert_eq!(fs::read_to_string(&template).unwrap(), "another");
         fs::write(dir.path().join("made.gguf"), "").unwrap();
-        let error = both().write_beside(&dir.path().join("made.gguf"));
+        let error = both().write_next_to(&dir.path().join("made.gguf"));
         assert!(error.is_err());
         assert!(!dir.path().join("made.prompt.jinja").exists());
     }

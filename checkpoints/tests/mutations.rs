@@ -1,8 +1,8 @@
-//! Random damage to models, adapters and runs: an error or a result, never a panic, and no more
-//! memory than the files are worth.
+//! Random damage to models, adapters and runs: the outcome is an error or a result, never a panic,
+//! and memory stays proportional to the files.
 //!
-//! The damage follows from a seed, which a failure prints. `TOOLTUNE_MUTATIONS` is the number of
-//! damaged files of each kind, 300 if it is not set; `TOOLTUNE_MUTATIONS_SEED` the first seed.
+//! The damage is derived from a seed, which a failure prints. `TOOLTUNE_MUTATIONS` sets the number
+//! of damaged files per kind (default 300), `TOOLTUNE_MUTATIONS_SEED` the first seed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,10 +21,10 @@ use tooltune_checkpoints::{
     Adapter, HostTensor, MetricsFile, ModelFiles, PeftConfig, RunDir, Weights,
 };
 
-/// Files are of some ten kilobytes, and a header of the least bytes may not ask for more.
-const MOST_BYTES: u64 = 512 << 20;
+/// The files have a few tens of kilobytes; even a small header must not request more than this.
+const MAX_BYTES: u64 = 512 << 20;
 
-/// Lengths and counts at which arithmetic of files goes wrong.
+/// Lengths and counts at which file arithmetic tends to fail.
 const EDGES: [u64; 14] = [
     0,
     1,
@@ -63,16 +63,16 @@ impl Random {
     }
 }
 
-/// Says which seed it was when a test panics.
+/// Prints the seed when a test panics.
 struct Seed<'a>(&'a str, u64);
 
 impl Drop for Seed<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let Self(kind, seed) = self;
-            // The output of a test that fails is shown.
-            let said = format!("{kind}: TOOLTUNE_MUTATIONS=1 TOOLTUNE_MUTATIONS_SEED={seed}\n");
-            let _ = std::io::Write::write_all(&mut std::io::stderr(), said.as_bytes());
+            // The test harness shows the output of a failed test.
+            let command = format!("{kind}: TOOLTUNE_MUTATIONS=1 TOOLTUNE_MUTATIONS_SEED={seed}\n");
+            let _ = std::io::Write::write_all(&mut std::io::stderr(), command.as_bytes());
         }
     }
 }
@@ -82,7 +82,7 @@ fn number(variable: &str, default: u64) -> u64 {
     typed.map_or(default, |text| text.parse().expect("a number"))
 }
 
-/// Calls `work` with a generator for each damaged file.
+/// Calls `work` with a random generator for each damaged file.
 fn each(kind: &str, mut work: impl FnMut(&mut Random)) {
     let first = number("TOOLTUNE_MUTATIONS_SEED", 1);
     for seed in first..first + number("TOOLTUNE_MUTATIONS", 300) {
@@ -90,11 +90,11 @@ fn each(kind: &str, mut work: impl FnMut(&mut Random)) {
         work(&mut Random(seed));
     }
     if let Some(most) = most_memory() {
-        assert!(most < MOST_BYTES, "{kind}: {most} bytes at the most");
+        assert!(most < MAX_BYTES, "{kind}: {most} bytes at the peak");
     }
 }
 
-/// The most memory of this process so far, where the system tells.
+/// Peak memory of this process so far, if the system reports it.
 fn most_memory() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
@@ -102,7 +102,7 @@ fn most_memory() -> Option<u64> {
     Some(kilobytes * 1024)
 }
 
-/// One to three faults in the bytes of a file, most of them where its header is.
+/// One to three faults in the bytes of a file, mostly in its header.
 fn damaged(random: &mut Random, bytes: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     for _ in 0..=random.below(3) {
@@ -113,29 +113,29 @@ fn damaged(random: &mut Random, bytes: &[u8]) -> Vec<u8> {
             0 => bytes.len(),
             _ => bytes.len().min(2_000),
         };
-        let at = random.below(reach);
+        let offset = random.below(reach);
         match random.below(7) {
-            0 => bytes[at] ^= 1 << random.below(8),
-            1 => bytes[at] = random.next() as u8,
+            0 => bytes[offset] ^= 1 << random.below(8),
+            1 => bytes[offset] = random.next() as u8,
             2 => {
                 let edge = random.one_of(&EDGES).to_le_bytes();
-                let n = *random.one_of(&[4, 8]).min(&(bytes.len() - at));
-                bytes[at..at + n].copy_from_slice(&edge[..n]);
+                let n = *random.one_of(&[4, 8]).min(&(bytes.len() - offset));
+                bytes[offset..offset + n].copy_from_slice(&edge[..n]);
             }
-            3 => bytes.truncate(at),
-            4 => drop(bytes.drain(at..(at + 1 + random.below(40)).min(bytes.len()))),
+            3 => bytes.truncate(offset),
+            4 => drop(bytes.drain(offset..(offset + 1 + random.below(40)).min(bytes.len()))),
             5 => {
-                let end = (at + 1 + random.below(40)).min(bytes.len());
-                let again = bytes[at..end].to_vec();
-                bytes.splice(at..at, again);
+                let end = (offset + 1 + random.below(40)).min(bytes.len());
+                let again = bytes[offset..end].to_vec();
+                bytes.splice(offset..offset, again);
             }
-            _ => drop(bytes.splice(at..at, [random.next() as u8; 3])),
+            _ => drop(bytes.splice(offset..offset, [random.next() as u8; 3])),
         }
     }
     bytes
 }
 
-/// A value that nobody writes, or writes elsewhere.
+/// An unusual or misplaced value.
 fn odd(random: &mut Random) -> Value {
     let number = *random.one_of(&EDGES);
     match random.below(14) {
@@ -156,13 +156,13 @@ fn odd(random: &mut Random) -> Value {
     }
 }
 
-/// One to three odd values in the place of others, or fields without or under other names.
+/// Replaces one to three values by unusual ones, or removes or renames fields.
 fn odd_values(random: &mut Random, file: &Value) -> Value {
     let mut file = file.clone();
     for _ in 0..=random.below(3) {
-        let mut at = &mut file;
+        let mut value = &mut file;
         loop {
-            let n = match at {
+            let n = match value {
                 Value::Object(fields) => fields.len(),
                 Value::Array(items) => items.len(),
                 _ => 0,
@@ -171,13 +171,13 @@ fn odd_values(random: &mut Random, file: &Value) -> Value {
                 break;
             }
             let chosen = random.below(n);
-            at = match at {
+            value = match value {
                 Value::Object(fields) => fields.values_mut().nth(chosen).expect("a field"),
                 Value::Array(items) => &mut items[chosen],
                 _ => break,
             };
         }
-        match (random.below(5), &mut *at) {
+        match (random.below(5), &mut *value) {
             (0, Value::Object(fields)) if !fields.is_empty() => {
                 let chosen = random.below(fields.len());
                 let key = fields.keys().nth(chosen).expect("a key").clone();
@@ -187,7 +187,7 @@ fn odd_values(random: &mut Random, file: &Value) -> Value {
                 fields.insert(format!("key{}", random.below(9)), odd(random));
             }
             (2, Value::Array(items)) => items.push(odd(random)),
-            _ => *at = odd(random),
+            _ => *value = odd(random),
         }
     }
     file
@@ -198,7 +198,7 @@ fn fixture(name: &str) -> Vec<u8> {
     fs::read(folder.join(name)).expect(name)
 }
 
-/// Reads every tensor; what cannot be read is an error.
+/// Reads every tensor; unreadable tensors give errors.
 fn read_all(weights: &Weights) {
     for name in weights.names() {
         let _ = weights.read_f32(name);
@@ -206,7 +206,7 @@ fn read_all(weights: &Weights) {
     let _ = weights.not_finite();
 }
 
-/// Opens a base model and reads what it holds.
+/// Opens a base model and reads its contents.
 fn read_model(path: &Path) {
     if let Ok(model) = ModelFiles::open(path) {
         read_all(&model.weights);
@@ -215,26 +215,30 @@ fn read_model(path: &Path) {
     let _ = ModelFiles::read_config(path);
 }
 
+/// Invariant: Random damage to a model, adapter or run gives an error or a result in bounded
+/// memory.
 #[test]
 fn damaged_gguf_files_are_errors_or_models() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("m.gguf");
     let qwen2 = GgufBase::from_config(&path, &json!({"model_type": "qwen2"}));
     let qwen2 = qwen2.expect("a base").architecture;
-    // The second has linear attention, whose order depends on more of its header.
-    for whole in [
+    // The second has linear attention, whose order depends on more header fields.
+    for name in [
         "tiny_llama.gguf",
         "../../../tests/fixtures/models/qwen3_5_text_even/model.gguf",
     ] {
-        let whole = fixture(whole);
+        let bytes = fixture(name);
         each("gguf", |random| {
-            fs::write(&path, damaged(random, &whole)).expect("written");
+            fs::write(&path, damaged(random, &bytes)).expect("written");
             read_model(&path);
             let _ = read_gguf_adapter(&path, qwen2);
         });
     }
 }
 
+/// Invariant: Random damage to a model, adapter or run gives an error or a result in bounded
+/// memory.
 #[test]
 fn damaged_safetensors_files_are_errors_or_weights() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -243,7 +247,7 @@ fn damaged_safetensors_files_are_errors_or_weights() {
     let n = u64::from_le_bytes(whole[..8].try_into().expect("eight bytes")) as usize;
     let header: Value = serde_json::from_slice(&whole[8..8 + n]).expect("a header");
     each("safetensors", |random| {
-        // Bytes as they come, or a header that parses with other values.
+        // Damaged bytes, or a valid header with other values.
         let bytes = match random.below(2) {
             0 => damaged(random, &whole),
             _ => {
@@ -259,7 +263,7 @@ fn damaged_safetensors_files_are_errors_or_weights() {
     });
 }
 
-/// The small files of a folder of Hugging Face's.
+/// The small files of a Hugging Face folder.
 fn model_files() -> Vec<(&'static str, Value)> {
     let token = |content: &str, id: usize| {
         json!({"id": id, "content": content, "single_word": false, "lstrip": false,
@@ -307,6 +311,8 @@ fn model_files() -> Vec<(&'static str, Value)> {
     ]
 }
 
+/// Invariant: Random damage to a model, adapter or run gives an error or a result in bounded
+/// memory.
 #[test]
 fn damaged_files_beside_weights_are_errors_or_models() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -325,7 +331,7 @@ fn damaged_files_beside_weights_are_errors_or_models() {
         };
         let path = folder.path().join(name);
         fs::write(&path, bytes).expect("written");
-        // The index counts where there is no file of the one name.
+        // The index is used only if there is no single weights file.
         let is_index = *name == "model.safetensors.index.json";
         let aside = folder.path().join("aside");
         if is_index {
@@ -356,6 +362,8 @@ fn adapter() -> Adapter {
     }
 }
 
+/// Invariant: Random damage to a model, adapter or run gives an error or a result in bounded
+/// memory.
 #[test]
 fn damaged_adapters_are_errors_or_adapters() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -376,7 +384,7 @@ fn damaged_adapters_are_errors_or_adapters() {
         if let Ok(adapter) = load_adapter(&dir) {
             let expected = vec![("x".to_owned(), vec![1])];
             let _ = adapter.check(&dir, &expected);
-            // What was read can be written.
+            // Everything that was read can be written.
             let copy = folder.path().join("copy");
             if save_adapter(&copy, &adapter, FloatDtype::F32, &PromptFiles::default()).is_ok() {
                 fs::remove_dir_all(&copy).expect("removed");
@@ -398,10 +406,10 @@ fn damaged_gguf_adapters_are_errors_or_adapters() {
     };
     let scalings = BTreeMap::from([("model.layers.0.self_attn.q_proj".to_owned(), scaling)]);
     write_gguf_adapter(&path, &adapter(), &scalings, &base, FloatDtype::F32).expect("written");
-    let whole = fs::read(&path).expect("written");
+    let bytes = fs::read(&path).expect("written");
     read_gguf_adapter(&path, base.architecture).expect("whole");
     each("gguf adapter", |random| {
-        fs::write(&path, damaged(random, &whole)).expect("written");
+        fs::write(&path, damaged(random, &bytes)).expect("written");
         let _ = read_gguf_adapter(&path, base.architecture);
     });
 }
@@ -437,10 +445,10 @@ fn damaged_folders_of_encoders_are_errors_or_encoders() {
                 "model_max_length": 512}),
         ),
     ];
-    let at = |name: &str| folder.path().join(name);
-    fs::create_dir(at("1_Pooling")).expect("a folder");
+    let path_of = |name: &str| folder.path().join(name);
+    fs::create_dir(path_of("1_Pooling")).expect("a folder");
     for (name, value) in &files {
-        fs::write(at(name), value.to_string()).expect("written");
+        fs::write(path_of(name), value.to_string()).expect("written");
     }
     SentenceTransformer::read(folder.path(), 32).expect("whole");
     each("encoder", |random| {
@@ -449,12 +457,12 @@ fn damaged_folders_of_encoders_are_errors_or_encoders() {
             0 => damaged(random, whole.to_string().as_bytes()),
             _ => odd_values(random, whole).to_string().into_bytes(),
         };
-        fs::write(at(name), bytes).expect("written");
+        fs::write(path_of(name), bytes).expect("written");
         if let Ok(encoder) = SentenceTransformer::read(folder.path(), 32) {
             let _ = (encoder.query_prompt(), encoder.default_prompt());
             let _ = (encoder.document_prompt(), encoder.length(512));
         }
-        fs::write(at(name), whole.to_string()).expect("written");
+        fs::write(path_of(name), whole.to_string()).expect("written");
     });
 }
 
@@ -490,17 +498,17 @@ fn damaged_files_of_runs_are_errors_or_runs() {
         "checkpoint-000002/manifest.json",
         "checkpoint-000002/state.json",
     ];
-    let at = |name: &str| -> PathBuf { root.join(name) };
-    let files = names.map(|name| (name, fs::read(at(name)).expect(name)));
+    let path_of = |name: &str| -> PathBuf { root.join(name) };
+    let files = names.map(|name| (name, fs::read(path_of(name)).expect(name)));
     each("run", |random| {
         let (name, whole) = random.one_of(&files);
-        fs::write(at(name), damaged(random, whole)).expect("written");
-        let read = RunDir::open_to_read(&root).expect("a folder");
-        let _ = (read.latest(), read.best());
-        let newest = read.latest_valid().expect("a folder that can be listed");
+        fs::write(path_of(name), damaged(random, whole)).expect("written");
+        let run_dir = RunDir::open_to_read(&root).expect("a folder");
+        let _ = (run_dir.latest(), run_dir.best());
+        let newest = run_dir.latest_valid().expect("a folder that can be listed");
         let newest = newest.checkpoint.expect("the first one is whole");
         assert!(newest.step == 1 || newest.step == 2);
-        let _ = MetricsFile::read(&at("metrics.jsonl"));
-        fs::write(at(name), whole).expect("written");
+        let _ = MetricsFile::read(&path_of("metrics.jsonl"));
+        fs::write(path_of(name), whole).expect("written");
     });
 }

@@ -1,12 +1,12 @@
-//! Makes cuDNN's plans for attention on GPUs that are only described, and prints the bytes of their
-//! workspaces; `scripts/check-cudnn-plans` compares them, and the kernels that the plans load. Plans are
-//! kept in the folder that TOOLTUNE_CACHE names, if it names one. Before them stands how many forms the
-//! micro-batches of some runs have.
+//! Builds cuDNN attention plans for GPUs that exist only as descriptions, and prints their
+//! workspace sizes in bytes. `scripts/check-cudnn-plans` compares these, and the kernels that the
+//! plans load. Plans are cached in the folder `TOOLTUNE_CACHE`, if that is set. The output starts
+//! with the number of distinct plan shapes in the micro-batches of some runs.
 
 #![allow(
     clippy::print_stdout,
     clippy::print_stderr,
-    reason = "the lines are the result"
+    reason = "the program's result is its output"
 )]
 
 use std::env;
@@ -17,12 +17,12 @@ use std::time::Instant;
 
 use tooltune_kernels::Causality;
 use tooltune_kernels::gpu::{
-    AttentionLayers, AttentionShape, Library, PlansAhead, keep_kernels_in, n_attention_forms,
+    AttentionLayers, AttentionShape, Library, PlanPrefetch, cache_kernels_in, n_attention_shapes,
     plan_workspaces,
 };
 
-/// Query and key/value heads, and the size of a head: Llama 3 8B, Llama 3.2 1B, Phi-3, a model whose
-/// heads have a key head each, Gemma 3, SmolLM2.
+/// Query heads, key/value heads and head size of Llama 3 8B, Llama 3.2 1B, Phi-3, a model with one
+/// key head per query head, Gemma 3 and SmolLM2.
 const HEADS: [([usize; 2], usize); 6] = [
     ([32, 8], 128),
     ([32, 8], 64),
@@ -32,17 +32,17 @@ const HEADS: [([usize; 2], usize); 6] = [
     ([9, 3], 64),
 ];
 
-/// Has other threads make the plans, which the first one wants at the same time.
-const AHEAD: &str = "--ahead";
+/// First argument that makes other threads build the plans while the main thread requests them.
+const PREFETCH: &str = "--ahead";
 
 fn shapes() -> impl Iterator<Item = AttentionShape> {
-    let seen = [
+    let causalities = [
         Causality::Causal,
         Causality::Sliding(1024),
         Causality::Bidirectional,
     ];
     HEADS.into_iter().flat_map(move |(heads, size)| {
-        seen.into_iter().flat_map(move |causality| {
+        causalities.into_iter().flat_map(move |causality| {
             [false, true].map(|ragged| AttentionShape {
                 documents: 2,
                 length: 4096,
@@ -55,7 +55,7 @@ fn shapes() -> impl Iterator<Item = AttentionShape> {
     })
 }
 
-/// Lengths of documents from 16 to 4,096 tokens, as many short ones as long ones by their logarithms.
+/// Document lengths from 16 to 4,096 tokens, log-uniformly distributed.
 fn lengths() -> impl Iterator<Item = usize> {
     let mut state = 1u64;
     std::iter::repeat_with(move || {
@@ -67,7 +67,7 @@ fn lengths() -> impl Iterator<Item = usize> {
     })
 }
 
-/// Documents end to end, as long as they fit so many tokens.
+/// Packs of consecutive documents with at most `n_tokens` tokens each.
 fn packs(n_tokens: usize) -> impl Iterator<Item = Vec<usize>> {
     let mut lengths = lengths().peekable();
     std::iter::repeat_with(move || {
@@ -81,7 +81,8 @@ fn packs(n_tokens: usize) -> impl Iterator<Item = Vec<usize>> {
     })
 }
 
-/// Prints how many plans the micro-batches of a run need, nearly all of which differ in their tokens.
+/// Prints how many plans the micro-batches of a run need; nearly all of them differ in their token
+/// count.
 fn print_forms() {
     let layers = AttentionLayers {
         heads: [32, 8],
@@ -92,12 +93,12 @@ fn print_forms() {
         for documents in [1, 2, 4, 8] {
             let mut lengths = lengths();
             let micro_batches = (0..2_000).map(|_| lengths.by_ref().take(documents).collect());
-            let n = n_attention_forms(&layers, takes_ragged, micro_batches);
+            let n = n_attention_shapes(&layers, takes_ragged, micro_batches);
             println!("2000 x {documents} documents, ragged {takes_ragged}: {n} forms");
         }
         for n_tokens in [4096, 8192] {
             let packs = packs(n_tokens).take(2_000);
-            let n = n_attention_forms(&layers, takes_ragged, packs);
+            let n = n_attention_shapes(&layers, takes_ragged, packs);
             println!("2000 packs of {n_tokens} tokens, ragged {takes_ragged}: {n} forms");
         }
     }
@@ -106,17 +107,17 @@ fn print_forms() {
 fn main() -> ExitCode {
     if Library::Cudnn.find().is_none() {
         eprintln!(
-            "attention_plans: libcudnn.so cannot be loaded; set LD_LIBRARY_PATH to its folder"
+            "attention_plans: libcudnn.so could not be loaded; set LD_LIBRARY_PATH to its folder"
         );
         return ExitCode::FAILURE;
     }
     if let Some(folder) = env::var_os("TOOLTUNE_CACHE") {
-        keep_kernels_in(Path::new(&folder));
+        cache_kernels_in(Path::new(&folder));
     }
     print_forms();
     let mut paths: Vec<String> = env::args().skip(1).collect();
-    let is_ahead = paths.first().is_some_and(|first| first == AHEAD);
-    if is_ahead {
+    let prefetches = paths.first().is_some_and(|first| first == PREFETCH);
+    if prefetches {
         paths.remove(0);
     }
     for path in paths {
@@ -127,9 +128,9 @@ fn main() -> ExitCode {
                 return ExitCode::FAILURE;
             }
         };
-        let ahead = is_ahead.then(|| {
+        let prefetch = prefetches.then(|| {
             let shapes: Vec<AttentionShape> = shapes().collect();
-            PlansAhead::described(&path, &properties, &shapes)
+            PlanPrefetch::from_properties(&path, &properties, &shapes)
         });
         for shape in shapes() {
             let AttentionShape {
@@ -140,18 +141,18 @@ fn main() -> ExitCode {
                 ..
             } = shape;
             let name = format!("{heads:?} {size} {causality:?} ragged {ragged}");
-            // The driver names the kernels on the error output, behind this line.
+            // The driver prints the kernel names to stderr after this line.
             eprintln!("plan: {path} {name}");
             let began = Instant::now();
-            let made = plan_workspaces((&path, &properties), shape);
+            let workspaces = plan_workspaces((&path, &properties), shape);
             eprintln!("took {:.4} s", began.elapsed().as_secs_f64());
-            match made {
+            match workspaces {
                 Ok(passes) => println!("{path} {name}: {passes:?}"),
                 Err(error) => println!("{path} {name}: {error}"),
             }
         }
-        match ahead {
-            Some(Ok(ahead)) => ahead.wait(),
+        match prefetch {
+            Some(Ok(prefetch)) => prefetch.wait(),
             Some(Err(error)) => {
                 eprintln!("attention_plans: {path}: {error}");
                 return ExitCode::FAILURE;

@@ -1,4 +1,4 @@
-//! Writes the CUDA C++ text of every kernel to a directory: `cuda_source DIRECTORY`.
+//! Writes the CUDA C++ source of every kernel to a directory: `cuda_source DIRECTORY`.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -20,7 +20,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// One file a kernel, its first line a comment with what the text does not say.
+/// Writes one file per kernel; a comment in its first line holds the launch data that the source
+/// lacks.
 fn write(directory: &std::path::Path) -> Result<usize, String> {
     let sources = tooltune_kernels::cube::source::sources()?;
     std::fs::create_dir_all(directory).map_err(|e| format!("{}: {e}", directory.display()))?;

@@ -1,9 +1,10 @@
-//! What this machine has of what CUDA needs: driver, GPUs, NVRTC with its headers, cuBLASLt, cuDNN.
+//! Detects CUDA's requirements on this machine: driver, GPUs, NVRTC and its headers, cuBLASLt,
+//! cuDNN.
 //!
-//! Burn's CUDA backend opens each library when it first needs it, in a thread of its own, and
-//! panics there where one is missing. So a device is opened only after these questions, which are
-//! put to the very loader that the backend will use and answered without a panic. A library that
-//! was found stays open for the life of the process, as it does in the backend.
+//! Burn's CUDA backend loads each library when it first needs it, in a separate thread, and panics
+//! there if one is missing. These checks therefore run before a device is opened. They use the same
+//! loader as the backend, without a panic. A loaded library stays loaded for the life of the
+//! process, as in the backend.
 
 use std::path::{Path, PathBuf};
 
@@ -20,63 +21,63 @@ use cudarc::driver::sys::CUdevice_attribute::{
 use cudarc::driver::sys::cuDriverGetVersion;
 use cudarc::nvrtc::sys::nvrtcVersion;
 
-use crate::kept;
+use crate::choice_cache;
 
 pub use crate::cudnn::{
-    AttentionLayers, AttentionShape, PlansAhead, n_attention_forms, plan_workspaces,
+    AttentionLayers, AttentionShape, PlanPrefetch, n_attention_shapes, plan_workspaces,
 };
 
-/// A library that is opened at run time.
+/// A library that is loaded at run time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Library {
-    /// libcuda, which comes with the NVIDIA driver.
+    /// libcuda, part of the NVIDIA driver.
     Driver,
-    /// libnvrtc, the compiler of the kernels.
+    /// libnvrtc, which compiles the kernels.
     Nvrtc,
-    /// libcublasLt, NVIDIA's matrix products. Without it, products are kernels of Burn's that NVRTC
-    /// compiles, several times slower.
+    /// libcublasLt, NVIDIA's matrix products. Without it, Burn's NVRTC kernels compute products,
+    /// several times slower.
     CublasLt,
-    /// libcudnn, NVIDIA's attention. Without it, or with one before 9.10, attention is computed by
-    /// kernels that NVRTC compiles, several times slower on Hopper.
+    /// libcudnn, NVIDIA's attention. Without version 9.10 or newer, NVRTC kernels compute
+    /// attention, several times slower on Hopper.
     Cudnn,
 }
 
-/// A GPU as its driver describes it.
+/// A GPU, as described by its driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gpu {
-    /// Name of the product.
+    /// Product name.
     pub name: String,
-    /// All of its memory.
+    /// Total memory in bytes.
     pub memory_bytes: u64,
-    /// Major and minor number of its instruction set: (9, 0) for Hopper.
+    /// Compute capability, major and minor: (9, 0) for Hopper.
     pub compute_capability: (i32, i32),
 }
 
-/// A driver that answers.
+/// A working driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Driver {
-    /// Newest version of CUDA that it runs, major and minor.
+    /// Newest CUDA version that the driver supports, major and minor.
     pub cuda_version: (i32, i32),
-    /// In the order of their indices.
+    /// In device order.
     pub gpus: Vec<Gpu>,
 }
 
-/// Why no GPU can be asked for.
+/// Why the driver cannot be queried.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DriverProblem {
-    /// libcuda cannot be opened.
+    /// libcuda cannot be loaded.
     Missing,
-    /// It can, and answered with this error.
+    /// libcuda was loaded, and returned this error.
     Refused(String),
 }
 
 impl Library {
-    /// Where the library lies, if the dynamic loader finds it. Only Linux tells the folder;
-    /// elsewhere it is the name alone.
+    /// Path of the library, if the dynamic loader finds it. Only Linux reports the folder;
+    /// elsewhere this is the name only.
     pub fn find(self) -> Option<PathBuf> {
         let (stem, is_open) = match self {
-            // SAFETY: opening a library runs its initialisers. These four are NVIDIA's, made to be
-            // opened at run time; `culib` panics only for a library that is not present.
+            // SAFETY: loading a library runs its initialisers. These four are NVIDIA's and meant to
+            // be loaded at run time; `culib` panics only for a library that is not present.
             Self::Driver => ("libcuda.so", unsafe {
                 use cudarc::driver::sys::{culib, is_culib_present};
                 is_culib_present() && {
@@ -112,30 +113,30 @@ impl Library {
         is_open.then(|| mapped_file(stem).unwrap_or_else(|| PathBuf::from(stem)))
     }
 
-    /// Whether the library is there, and the environment variable `switch` is not `0`.
+    /// Whether the library is available and the environment variable `switch` is not `0`.
     pub(crate) fn is_wanted(self, switch: &str) -> bool {
         std::env::var(switch).as_deref() != Ok("0") && self.find().is_some()
     }
 }
 
-/// The file of this process's address space whose name begins with `stem`.
+/// The mapped file of this process whose name starts with `stem`.
 fn mapped_file(stem: &str) -> Option<PathBuf> {
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
     let files = maps
         .lines()
         .filter_map(|line| Some(Path::new(&line[line.find('/')?..])));
-    let named = |path: &Path| {
+    let has_stem = |path: &Path| {
         path.file_name()
             .is_some_and(|n| n.to_string_lossy().starts_with(stem))
     };
     files
         .into_iter()
-        .find(|path| named(path))
+        .find(|path| has_stem(path))
         .map(Path::to_path_buf)
 }
 
-/// The folder of CUDA's headers, which NVRTC reads: `include` below `CUDA_PATH` or the usual place
-/// of a toolkit, if what our kernels include is in it.
+/// The folder of the CUDA headers that NVRTC reads: `include` below `CUDA_PATH` or a usual toolkit
+/// path, if it has the headers that our kernels include.
 pub fn headers() -> Option<PathBuf> {
     let folder = install::cuda_path()?.join("include");
     let is_whole = ["cuda_fp16.h", "cuda_bf16.h", "mma.h", "crt/mma.h"]
@@ -144,7 +145,7 @@ pub fn headers() -> Option<PathBuf> {
     is_whole.then_some(folder)
 }
 
-/// Version of the kernel's driver, such as 580.159.04; only Linux tells.
+/// Version of the kernel driver, such as 580.159.04; only on Linux.
 pub fn driver_release() -> Option<String> {
     if let Ok(version) = std::fs::read_to_string("/sys/module/nvidia/version") {
         return Some(version.trim().to_owned());
@@ -156,20 +157,21 @@ pub fn driver_release() -> Option<String> {
     text.split_whitespace().find(is_version).map(str::to_owned)
 }
 
-/// Asks the driver for its version and its GPUs.
+/// Queries the driver for its version and its GPUs.
 ///
 /// # Errors
 ///
-/// No driver, or one that refuses: no GPU in the machine, or a driver older than its library.
+/// If there is no driver, or it reports an error: no GPU in the machine, or a driver older than its
+/// library.
 pub fn driver() -> Result<Driver, DriverProblem> {
     Library::Driver.find().ok_or(DriverProblem::Missing)?;
-    ask().map_err(|error| DriverProblem::Refused(describe(error)))
+    query_driver().map_err(|error| DriverProblem::Refused(describe(error)))
 }
 
-fn ask() -> Result<Driver, DriverError> {
+fn query_driver() -> Result<Driver, DriverError> {
     init()?;
     let mut version = 0;
-    // SAFETY: the driver writes one number into `version`, which outlives the call.
+    // SAFETY: the driver writes one integer to `version`, which outlives the call.
     unsafe { cuDriverGetVersion(&mut version).result()? };
     let gpus = (0..device::get_count()?)
         .map(gpu)
@@ -182,7 +184,7 @@ fn ask() -> Result<Driver, DriverError> {
 
 fn gpu(index: i32) -> Result<Gpu, DriverError> {
     let handle = device::get(index)?;
-    // SAFETY: `handle` is a device that the driver has just given.
+    // SAFETY: `handle` is a device that the driver just returned.
     let memory = unsafe { device::total_mem(handle)? };
     Ok(Gpu {
         name: device::get_name(handle)?,
@@ -191,10 +193,10 @@ fn gpu(index: i32) -> Result<Gpu, DriverError> {
     })
 }
 
-/// Major and minor number of the instruction set of a device, once the driver is initialised.
+/// Compute capability of a device, major and minor; the driver must be initialised.
 pub(crate) fn compute_capability(index: i32) -> Result<(i32, i32), DriverError> {
     let handle = device::get(index)?;
-    // SAFETY: `handle` is a device that the driver has just given.
+    // SAFETY: `handle` is a device that the driver just returned.
     unsafe {
         Ok((
             device::get_attribute(handle, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
@@ -203,13 +205,13 @@ pub(crate) fn compute_capability(index: i32) -> Result<(i32, i32), DriverError> 
     }
 }
 
-/// What choices for a device depend on: the name of the product, its instruction set and number of
-/// multiprocessors, and the CUDA version of the driver. Once the driver is initialised.
+/// Cache key of choices for a device: product name, compute capability, number of multiprocessors,
+/// and the driver's CUDA version. The driver must be initialised.
 pub(crate) fn kind(index: i32) -> Result<String, DriverError> {
     let handle = device::get(index)?;
     let (major, minor) = compute_capability(index)?;
     let mut version = 0;
-    // SAFETY: `handle` is a device that the driver has just given, and `version` outlives the call.
+    // SAFETY: `handle` is a device that the driver just returned, and `version` outlives the call.
     let multiprocessors = unsafe {
         cuDriverGetVersion(&mut version).result()?;
         device::get_attribute(handle, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?
@@ -220,10 +222,10 @@ pub(crate) fn kind(index: i32) -> Result<String, DriverError> {
     ))
 }
 
-/// Memory of a CUDA device that no process holds at present, in bytes; `None` for another device, or
-/// where the driver does not tell.
+/// Free memory of a CUDA device in bytes; `None` for another kind of device, or if the driver does
+/// not report it.
 ///
-/// What Burn's pool has taken of the driver counts as held, also where no tensor lies in it.
+/// Memory in Burn's pool counts as used, even if no tensor uses it.
 pub fn free_memory_bytes(device: &Device) -> Option<u64> {
     match device.as_dispatch() {
         DispatchDevice::Cube(cubecl::Device::Cuda(device)) => free_memory_of(device.index).ok(),
@@ -235,33 +237,33 @@ pub fn free_memory_bytes(device: &Device) -> Option<u64> {
 fn free_memory_of(index: usize) -> Result<u64, DriverError> {
     init()?;
     let handle = device::get(index as i32)?;
-    // The question is about the context of the calling thread, which has none unless it is given one:
-    // here the primary one, in which Burn works.
-    // SAFETY: `handle` is a device that the driver has just given; the context is held from `retain` to
-    // `release`, and the one that the thread had before is given back to it.
+    // The query concerns the context of the calling thread, which has none by default: use the
+    // primary context, in which Burn works.
+    // SAFETY: `handle` is a device that the driver just returned; the context is valid from
+    // `retain` to `release`, and the thread's previous context is restored.
     unsafe {
-        let before = ctx::get_current()?;
+        let previous = ctx::get_current()?;
         ctx::set_current(primary_ctx::retain(handle)?)?;
         let memory = mem_get_info();
-        if let Some(before) = before {
-            ctx::set_current(before)?;
+        if let Some(previous) = previous {
+            ctx::set_current(previous)?;
         }
         primary_ctx::release(handle)?;
         memory.map(|(free, _)| free as u64)
     }
 }
 
-/// Has what NVRTC makes of kernels kept in a folder, where later processes find it, and what cuBLASLt and
-/// cuDNN choose: the kernels of a training step take NVRTC some seconds, a plan for attention takes cuDNN
-/// half a second. A kernel belongs to the program and the GPU's instruction set, a choice to the kind of
-/// GPU and its driver; each version of a library has a folder of its own.
+/// Caches compiled NVRTC kernels and the choices of cuBLASLt and cuDNN in a folder, for later
+/// processes. Compiling the kernels of a training step takes several seconds, and a cuDNN attention
+/// plan half a second. Kernels are keyed by program and compute capability, choices by GPU model
+/// and driver; each library version has its own folder.
 ///
-/// To be called before the first tensor on a GPU; later it changes nothing. A folder that cannot be
-/// written costs the time alone.
-pub fn keep_kernels_in(folder: &Path) {
-    kept::keep_in(folder);
+/// Call this before the first tensor on a GPU; later calls have no effect. If the folder is not
+/// writable, nothing is cached.
+pub fn cache_kernels_in(folder: &Path) {
+    choice_cache::enable_in(folder);
     let (mut major, mut minor) = (0, 0);
-    // SAFETY: both are numbers to be written, which the function does and nothing else.
+    // SAFETY: both are plain integers, and the function only writes them.
     let answer = unsafe { nvrtcVersion(&mut major, &mut minor) };
     if answer.result().is_err() {
         return;

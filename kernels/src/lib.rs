@@ -1,14 +1,14 @@
-//! Functions from tensors to tensors: the arithmetic of a decoder, its loss and its optimizer.
+//! Functions from tensors to tensors: the operations of a decoder, its loss and its optimizer.
 //!
-//! One folder per operation: `mod.rs` holds the public function and its contract, `reference.rs`
-//! the same in plain tensor operations, kept for ever as what every faster path is compared with.
-//! Every weight keeps the layout of its checkpoint, `[out_features, in_features]`, so that loading,
+//! Each operation has a folder: `mod.rs` has the public function and its contract, `reference.rs`
+//! the same function in plain tensor operations, against which every faster path is tested. Every
+//! weight keeps the layout of its checkpoint, `[out_features, in_features]`, so that loading,
 //! training and saving never transpose.
 //!
-//! Gradients are of the first order: a backward pass gives numbers without a graph of their own.
-//! Whoever calls `backward` on what was computed of a gradient alone, as for a gradient penalty,
-//! is refused by Burn with "Tensor::backward requires a tracked autodiff tensor": nothing in that
-//! sum is tracked, and there is no second order that could be switched on. Zeros never come back.
+//! Gradients are first-order only: the results of a backward pass are not part of an autodiff
+//! graph. Calling `backward` on a value computed only from gradients, such as a gradient penalty,
+//! fails in Burn with "Tensor::backward requires a tracked autodiff tensor". There is no option for
+//! second-order gradients, and they are never silently zero.
 //!
 //! Shape letters: `n` tokens of all documents of a micro-batch, `d` hidden size, `h` query heads,
 //! `g` key/value heads, `c` head size, `r` LoRA rank, `v` vocabulary.
@@ -30,6 +30,8 @@ pub mod adamw;
 pub mod attention;
 pub mod backward_with_gradient;
 pub mod causal_conv;
+#[cfg(feature = "cuda")]
+mod choice_cache;
 pub mod cpu;
 #[cfg(feature = "cube")]
 pub mod cube;
@@ -38,7 +40,9 @@ mod cublaslt;
 #[cfg(feature = "cuda")]
 mod cudnn;
 pub mod dense;
+mod device_integers;
 pub mod dropout;
+mod dropout_key;
 pub mod embedding;
 pub mod frozen_weight;
 pub mod gated_delta;
@@ -48,9 +52,6 @@ pub mod geglu;
 #[cfg(feature = "cuda")]
 pub mod gpu;
 pub mod head_norm;
-mod held_numbers;
-#[cfg(feature = "cuda")]
-mod kept;
 pub mod layer_norm;
 pub mod linear_cross_entropy;
 pub mod lora_linear;
@@ -68,20 +69,21 @@ pub mod select_rows;
 pub mod swiglu;
 
 pub use adamw::{AdamW, AdamWState};
-pub use attention::{Causality, Columns, Documents, HeldColumns, PromptPlaces, Queries};
+pub use attention::{Causality, Columns, DeviceColumns, Documents, PromptPositions, Queries};
 pub use cpu::isa::instruction_set;
 pub use dense::Dense;
+pub use device_integers::DeviceIntegers;
 pub use dropout::Dropout;
+pub use dropout_key::{DropoutKey, DropoutRate};
 pub use frozen_weight::{ComputeDtype, FrozenWeight};
 pub use gated_delta::{DeltaHeads, DeltaInputs};
 pub use gated_delta_net::{DeltaParts, GatedDeltaNet};
 pub use gated_norm::GatedNorm;
 pub use head_norm::SpanNorm;
-pub use held_numbers::HeldNumbers;
 pub use linear_cross_entropy::distilled::Distillation;
 pub use linear_cross_entropy::{LossAndGradient, Supervision};
 pub use lora_linear::{AdapterLayout, AdapterPart, Magnitudes, StackedAdapter, StackedLinear};
 pub use query_gate::GatedHeads;
 pub use rope::RopeTable;
 pub use route::{is_cpu, multiplies_bf16};
-pub use select_rows::RowNumbers;
+pub use select_rows::RowIndices;

@@ -1,20 +1,19 @@
-//! An optional tensor as an argument of an operation, which backends cannot take as an `Option`.
+//! An optional tensor argument of an operation, because backends do not support `Option`.
 
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, ExtensionType};
 
 /// A tensor that may be missing.
 #[derive(Debug, Clone, ExtensionType)]
-#[extension_type(fusion: cfg(feature = "fusion"))]
 pub(crate) enum Maybe<B: Backend> {
-    /// There is none.
+    /// Missing.
     Absent,
-    /// There is one.
+    /// Present.
     Present(FloatTensor<B>),
 }
 
 impl<B: Backend> Maybe<B> {
-    pub(crate) fn of(tensor: Option<FloatTensor<B>>) -> Self {
+    pub(crate) fn from_option(tensor: Option<FloatTensor<B>>) -> Self {
         tensor.map_or(Self::Absent, Self::Present)
     }
 

@@ -1,4 +1,4 @@
-//! Work of a library on CubeCL's stream, ordered as CubeCL orders its own launches.
+//! Queues library work on CubeCL's stream, ordered like CubeCL's own launches.
 
 use std::any::TypeId;
 use std::collections::HashMap;
@@ -16,25 +16,25 @@ use cubecl_server::runtime::Runtime;
 use cubecl_server::stream::{ExecuteScope, WriteScoped};
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
 
-/// CubeCL's server of a CUDA device, which has a thread of its own.
+/// CubeCL's server of a CUDA device, which runs on its own thread.
 type Server = <CudaRuntime as Runtime>::Server;
 
-/// Whether a client is that of a CUDA device.
+/// Whether a client belongs to a CUDA device.
 pub(crate) fn is_cuda(client: &Client) -> bool {
     client.service_id().service == TypeId::of::<Server>()
 }
 
-/// What a library has answered for each device and question; it is asked once, on the thread of the
-/// device, before anything depends on the answer.
+/// Cache of a library's answers per device and key. Each query runs once, on the device thread,
+/// before anything depends on its result.
 pub(crate) struct Asked<K, V>(LazyLock<Mutex<HashMap<(ServiceId, K), Option<V>>>>);
 
 impl<K: Eq + Hash, V: Copy + Send + 'static> Asked<K, V> {
-    /// Nothing was asked yet.
+    /// An empty cache.
     pub(crate) const fn none() -> Self {
         Self(LazyLock::new(Mutex::default))
     }
 
-    /// The answer to `key` for the device of a CUDA client; `None` where the library has none.
+    /// The answer for `key` on the device of a CUDA client; `None` if the library has none.
     pub(crate) fn get(
         &self,
         client: &Client,
@@ -44,39 +44,40 @@ impl<K: Eq + Hash, V: Copy + Send + 'static> Asked<K, V> {
         let service = client.service_id();
         let mut answers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         *answers.entry((service, key)).or_insert_with(|| {
-            let asked = DeviceHandle::<Server>::new(service.device).submit_blocking(move |_| ask());
-            asked.ok().flatten()
+            let answer =
+                DeviceHandle::<Server>::new(service.device).submit_blocking(move |_| ask());
+            answer.ok().flatten()
         })
     }
 }
 
-/// Runs `body` on the server's thread, after all that this thread has submitted, with the stream and
-/// the addresses of `reads`, then `writes`, then `scratch`.
+/// Runs `body` on the server's thread, after all work that this thread has submitted, with the
+/// stream and the addresses of `reads`, then `writes`, then `scratch`.
 ///
-/// What `body` enqueues on the stream is ordered as a launch is. Where it fails, or one of `reads` was
-/// never written, whoever reads `writes` gets that error.
+/// Work that `body` enqueues on the stream is ordered like a launch. If `body` fails, or one of
+/// `reads` was never written, reading `writes` returns that error.
 ///
 /// # Panics
 ///
-/// If the client is another runtime's, or a buffer that is written another stream's: a bug of the
+/// If the client belongs to another runtime, or a written buffer to another stream: a bug of the
 /// caller.
 pub(crate) fn on_stream<K: 'static>(
     client: &Client,
     [reads, writes, scratch]: [Vec<Handle>; 3],
     body: impl FnOnce(CUstream, &[CUdeviceptr]) -> Result<(), ServerError> + Send + 'static,
 ) {
-    // For a client of another runtime `DeviceHandle::new` would start a CUDA server.
-    assert!(is_cuda(client), "a CUDA client");
+    // For a client of another runtime, `DeviceHandle::new` would start a CUDA server.
+    assert!(is_cuda(client), "the client must belong to a CUDA device");
     let service = client.service_id();
     for handle in reads.iter().chain(&writes).chain(&scratch) {
-        assert_eq!(handle.service, service, "a buffer of this device");
+        assert_eq!(handle.service, service, "buffers must be on this device");
     }
-    // A reader waits for the stream that a buffer was made on, not for the one that wrote it last.
+    // Readers wait for the stream that created a buffer, not for the one that last wrote it.
     let id = StreamId::current();
     let mut written = writes.iter().chain(&scratch);
     assert!(
         written.all(|handle| handle.stream == id),
-        "a buffer of this stream"
+        "written buffers must belong to this stream"
     );
     if cubecl::dry_run::dry_run() {
         return;
@@ -87,15 +88,16 @@ pub(crate) fn on_stream<K: 'static>(
     DeviceHandle::<Server>::new(service.device).submit(move |server| {
         let kernel = KernelId::new::<K>();
         let scope = ExecuteScope::launching(server, kernel, id, reads.iter(), writes.clone());
-        // A failure is kept with what should have been written, for whoever reads it.
+        // A failure is stored with the buffers that should have been written, and returned to their
+        // readers.
         let _ = scope.execute(|server| {
             let all = || reads.iter().chain(&writes).chain(&scratch);
             // Dropped when the work is enqueued: the drop records the event until which buffers of
-            // other streams are held.
+            // other streams are kept alive.
             let mut streams = server.write_streams().resolve(id, all())?;
             let mut addresses = Vec::new();
             for buffer in all() {
-                // A graph that is being recorded guards the pages that it was given.
+                // A graph that is being recorded keeps the pages that it was given.
                 let location = buffer.memory.descriptor().location();
                 streams.current().capturing.touch(buffer.stream, location);
                 let memory = &mut streams.get(&buffer.stream).memory_management_gpu;

@@ -1,4 +1,4 @@
-//! Which tensors the fused operations serve, and in which type references compute.
+//! Decides which tensors the fused operations support, and in which dtype references compute.
 
 use burn::backend::DispatchDevice;
 use burn::tensor::{DType, Device, Tensor};
@@ -8,25 +8,25 @@ use cubecl::ir::{ElemType, FloatKind};
 #[cfg(feature = "cube")]
 use crate::cube::launch::has_cores_for;
 
-/// Whether the tensor is on a device with fused operations, the CPU or a GPU that the build has
-/// kernels for, and of a type that they read: f32 or bf16.
+/// Whether the tensor is on a device with fused operations (the CPU, or a GPU that the build has
+/// kernels for) and has a supported dtype: f32 or bf16.
 pub(crate) fn is_served<const D: usize>(x: &Tensor<D>) -> bool {
     is_read(x) && has_kernels(x.device().as_dispatch())
 }
 
-/// Whether the tensor is on the CPU and of a type that the fused operations read: f32 or bf16.
+/// Whether the tensor is on the CPU and has a dtype of the fused operations: f32 or bf16.
 pub(crate) fn is_served_by_cpu<const D: usize>(x: &Tensor<D>) -> bool {
     is_read(x) && is_cpu(&x.device())
 }
 
-/// Whether the tensor is on a GPU that the build has kernels for, without a graph, and of a type that
-/// they read: f32 or bf16.
+/// Whether the tensor is on a GPU that the build has kernels for, not part of an autodiff graph,
+/// and has a supported dtype: f32 or bf16.
 #[cfg(feature = "cube")]
 pub(crate) fn is_served_by_gpu<const D: usize>(x: &Tensor<D>) -> bool {
     is_served(x) && !is_cpu(&x.device()) && !x.is_autodiff()
 }
 
-/// What a GPU is asked through, under autodiff or not.
+/// Handle to query a GPU, with or without autodiff.
 #[cfg(feature = "cuda")]
 pub(crate) fn client(device: &DispatchDevice) -> Option<cubecl::client::Client> {
     match device {
@@ -36,7 +36,7 @@ pub(crate) fn client(device: &DispatchDevice) -> Option<cubecl::client::Client> 
     }
 }
 
-/// Whether attention with a window has a kernel on the tensor's GPU.
+/// Whether sliding-window attention has a kernel on the tensor's GPU.
 #[cfg(feature = "cuda")]
 pub(crate) fn has_window_kernel(
     qkv: &Tensor<3>,
@@ -44,7 +44,7 @@ pub(crate) fn has_window_kernel(
 ) -> bool {
     qkv.dtype() == DType::BF16
         && client(qkv.device().as_dispatch())
-            .is_some_and(|client| crate::cudnn::takes(&client, qkv.dims(), seen))
+            .is_some_and(|client| crate::cudnn::supports(&client, qkv.dims(), seen))
 }
 
 #[cfg(not(feature = "cuda"))]
@@ -59,7 +59,7 @@ fn is_read<const D: usize>(x: &Tensor<D>) -> bool {
     matches!(x.dtype(), DType::F32 | DType::BF16)
 }
 
-/// The type in which a reference computes on tensors of type `dtype`.
+/// The dtype in which a reference computes for tensors of `dtype`.
 pub(crate) fn arithmetic(dtype: DType) -> DType {
     match dtype {
         DType::F64 => DType::F64,
@@ -67,19 +67,19 @@ pub(crate) fn arithmetic(dtype: DType) -> DType {
     }
 }
 
-/// Whether tensors of the device lie in the memory of the CPU, under autodiff or not.
+/// Whether the device's tensors are in CPU memory, with or without autodiff.
 pub fn is_cpu(device: &Device) -> bool {
     is_flex(device.as_dispatch())
 }
 
-/// Whether the device is a GPU that the build has kernels for, without a graph.
+/// Whether the device is a GPU that the build has kernels for, without autodiff.
 #[cfg(feature = "cube")]
 pub(crate) fn is_gpu(device: &Device) -> bool {
     matches!(device.as_dispatch(), DispatchDevice::Cube(_))
 }
 
-/// Whether the device multiplies bf16: any CPU does, in its own time; a GPU where its tensor cores take
-/// it.
+/// Whether the device supports bf16 products: every CPU does, at varying speed; GPUs need bf16
+/// tensor cores.
 pub fn multiplies_bf16(device: &Device) -> bool {
     match device.as_dispatch() {
         #[cfg(feature = "cube")]
@@ -107,7 +107,7 @@ fn is_flex(device: &DispatchDevice) -> bool {
         DispatchDevice::Autodiff(device) => is_flex(device),
         #[allow(
             unreachable_patterns,
-            reason = "other backends are features of the build"
+            reason = "other backends depend on build features"
         )]
         _ => false,
     }

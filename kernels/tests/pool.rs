@@ -1,12 +1,12 @@
-//! Tensors in memory that was another tensor's before.
+//! Tensors in memory that another tensor used before.
 //!
-//! A program of its own, whose tests take turns: operations of other threads take memory from the
+//! A separate program whose tests run one at a time, because operations of other threads use the
 //! same pool.
 
 #[path = "../../tests/support/bounds.rs"]
 mod bounds;
-#[path = "../../tests/support/place.rs"]
-mod place;
+#[path = "../../tests/support/test_device.rs"]
+mod test_device;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -17,10 +17,10 @@ use tooltune_kernels::swiglu::{reference, swiglu};
 
 use bounds::Quantity;
 
-static TURN: Mutex<()> = Mutex::new(());
+static POOL_LOCK: Mutex<()> = Mutex::new(());
 
-fn turn() -> MutexGuard<'static, ()> {
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock_pool() -> MutexGuard<'static, ()> {
+    POOL_LOCK.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn random(shape: [usize; 2]) -> Tensor<2> {
@@ -37,15 +37,15 @@ fn address(x: &Tensor<2>) -> usize {
 }
 
 #[test]
-fn a_result_lies_where_the_last_one_of_its_size_lay_and_holds_its_own_numbers() {
-    let _turn = turn();
+fn a_result_reuses_the_memory_of_the_last_one_of_its_size() {
+    let _turn = lock_pool();
     let inputs: Vec<_> = (0..3).map(|_| random([311, 2 * 1237])).collect();
     let first = swiglu(inputs[0].clone());
-    let place = address(&first);
+    let memory = address(&first);
     drop(first);
     for input in &inputs {
         let y = swiglu(input.clone());
-        assert_eq!(address(&y), place);
+        assert_eq!(address(&y), memory);
         let expected = reference::swiglu(input.clone());
         for (ours, expected) in values(&y).iter().zip(values(&expected)) {
             let off = f64::from(ours - expected) / f64::from(1.0 + expected.abs());
@@ -55,8 +55,8 @@ fn a_result_lies_where_the_last_one_of_its_size_lay_and_holds_its_own_numbers() 
 }
 
 #[test]
-fn results_that_live_at_once_share_no_memory() {
-    let _turn = turn();
+fn live_results_share_no_memory() {
+    let _turn = lock_pool();
     let input = random([157, 2 * 811]);
     let all: Vec<_> = (0..20).map(|_| swiglu(input.clone())).collect();
     let mut places: Vec<_> = all.iter().map(address).collect();
@@ -71,27 +71,27 @@ fn results_that_live_at_once_share_no_memory() {
 }
 
 #[test]
-fn burns_operations_change_and_copy_and_cut_such_memory_as_any_other() {
-    let _turn = turn();
+fn burn_operations_work_on_pooled_memory() {
+    let _turn = lock_pool();
     for dtype in [DType::F32, DType::BF16] {
         let input = random([90, 2 * 400]).cast(dtype);
         let y = swiglu(input.clone());
-        let before = values(&y);
-        // Shared: the change must go to a copy.
+        let original = values(&y);
+        // Shared: the change must be made in a copy.
         let changed = y.clone().mul_scalar(2.0).add(y.clone());
-        assert_eq!(values(&y), before);
-        for (changed, before) in values(&changed).iter().zip(&before) {
-            let off = f64::from(changed - 3.0 * before).abs();
-            let most = Quantity::Operation.bound_in(dtype) * 3.0 * f64::from(before.abs());
-            assert!(off <= most, "{changed} {before}");
+        assert_eq!(values(&y), original);
+        for (changed, original) in values(&changed).iter().zip(&original) {
+            let off = f64::from(changed - 3.0 * original).abs();
+            let most = Quantity::Operation.bound_in(dtype) * 3.0 * f64::from(original.abs());
+            assert!(off <= most, "{changed} {original}");
         }
-        // Alone: the change may be made in place.
+        // Not shared: the change may be made in place.
         let place = address(&y);
         let y = y.mul_scalar(2.0);
         assert_eq!(address(&y), place, "changed in place");
         let part = y.clone().slice([3..5, 7..9]);
         let expected: Vec<f32> = [3 * 400 + 7, 3 * 400 + 8, 4 * 400 + 7, 4 * 400 + 8]
-            .map(|i| 2.0 * before[i])
+            .map(|i| 2.0 * original[i])
             .to_vec();
         assert_eq!(values(&part), expected);
         let data = y.into_data().convert::<f32>();
@@ -99,32 +99,32 @@ fn burns_operations_change_and_copy_and_cut_such_memory_as_any_other() {
         assert!(
             taken
                 .iter()
-                .zip(&before)
-                .all(|(taken, before)| *taken == 2.0 * before)
+                .zip(&original)
+                .all(|(taken, original)| *taken == 2.0 * original)
         );
     }
 }
 
 #[test]
 fn tensors_outlive_the_release_of_the_pool() {
-    let _turn = turn();
+    let _turn = lock_pool();
     let input = random([400, 2 * 300]);
     let y = swiglu(input.clone());
-    let before = values(&y);
+    let original = values(&y);
     drop(swiglu(input.clone()));
     release();
     let again = swiglu(input);
-    assert_eq!(values(&y), before);
-    assert_eq!(values(&again), before);
+    assert_eq!(values(&y), original);
+    assert_eq!(values(&again), original);
     drop(y);
     release();
-    assert_eq!(values(&again), before);
+    assert_eq!(values(&again), original);
 }
 
 /// The resident set, in bytes.
 #[cfg(target_os = "linux")]
 fn resident_bytes() -> usize {
-    let text = std::fs::read_to_string("/proc/self/status").expect("what the system says");
+    let text = std::fs::read_to_string("/proc/self/status").expect("/proc/self/status is readable");
     let line = text.lines().find(|line| line.starts_with("VmRSS:"));
     let kibibytes = line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok());
     kibibytes.map_or(0, |kibibytes: usize| kibibytes * 1024)
@@ -132,25 +132,25 @@ fn resident_bytes() -> usize {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_release_gives_pages_back_though_a_tensor_lies_behind_them() {
-    let _turn = turn();
+fn a_release_returns_pages_below_a_live_tensor() {
+    let _turn = lock_pool();
     release();
     let [n, d] = [4_000, 2_000];
     let input = random([n, 2 * d]);
-    let before = resident_bytes();
-    let (large, behind) = (
+    let initial = resident_bytes();
+    let (large, small) = (
         swiglu(input.clone()),
         swiglu(input.clone().narrow(0, 0, 20)),
     );
-    let values_behind = values(&behind);
+    let values_behind = values(&small);
     let bytes = n * d * 4;
-    assert!(resident_bytes() > before + bytes * 9 / 10);
+    assert!(resident_bytes() > initial + bytes * 9 / 10);
     drop(large);
-    // For the next step, which has them at once.
-    assert!(resident_bytes() > before + bytes * 9 / 10);
+    // The pages are kept for the next step.
+    assert!(resident_bytes() > initial + bytes * 9 / 10);
     release();
-    assert!(resident_bytes() < before + bytes / 4);
-    assert_eq!(values(&behind), values_behind);
+    assert!(resident_bytes() < initial + bytes / 4);
+    assert_eq!(values(&small), values_behind);
     let again = swiglu(input);
     assert_eq!(values(&again)[..20 * d], values_behind);
 }

@@ -1,10 +1,10 @@
-//! Who may know whom: crates, dependencies, and modules of the trainer.
+//! Allowed dependencies: crates, external packages, and modules of the trainer.
 
 use regex::Regex;
 use toml::Table;
 
 use super::sources::{Source, files, read, regex, rust_sources};
-use super::{AGAINST_THE_ORDER, CONFIG_LAYERS, CRATES, LAYERS, assert_none, in_library};
+use super::{CONFIG_LAYERS, CRATES, LAYERS, assert_none, in_library};
 
 fn manifest(folder: &str) -> Table {
     let path = format!("{folder}/Cargo.toml");
@@ -13,10 +13,11 @@ fn manifest(folder: &str) -> Table {
         .unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// Kinds of tables that name what is linked into a crate.
+/// Kinds of Cargo tables whose dependencies are linked into a crate.
 const LINKED: [&str; 2] = ["dependencies", "build-dependencies"];
 
-/// What a crate depends on with what it asks for, in tables of these kinds, for single systems too.
+/// A crate's dependencies with their features, in tables of these kinds, including target-specific
+/// ones.
 fn dependencies(folder: &str, kinds: &[&str]) -> Table {
     let manifest = manifest(folder);
     let systems = manifest.get("target").and_then(toml::Value::as_table);
@@ -28,11 +29,11 @@ fn dependencies(folder: &str, kinds: &[&str]) -> Table {
     tables
         .flatten()
         .flatten()
-        .map(|(name, wanted)| (name.clone(), wanted.clone()))
+        .map(|(name, dependency)| (name.clone(), dependency.clone()))
         .collect()
 }
 
-/// Everything that a crate depends on, for its tests too.
+/// All dependencies of a crate, including its dev-dependencies.
 fn all_dependencies(folder: &str) -> Table {
     dependencies(
         folder,
@@ -40,8 +41,10 @@ fn all_dependencies(folder: &str) -> Table {
     )
 }
 
+/// Invariant: Crates depend on each other in one direction, and only the trainer joins data,
+/// kernels and checkpoints.
 #[test]
-fn the_crates_know_each_other_in_one_direction() {
+fn crates_depend_on_each_other_in_one_direction() {
     let workspace: Table = read("Cargo.toml").parse().expect("Cargo.toml is TOML");
     let members = workspace["workspace"]["dependencies"].as_table().unwrap();
     let n_ours = members
@@ -51,34 +54,43 @@ fn the_crates_know_each_other_in_one_direction() {
     assert_eq!(
         n_ours + 1,
         CRATES.len(),
-        "CRATES names every crate, the trainer too"
+        "CRATES lists every crate, including the trainer"
     );
-    for (i, (folder, known)) in CRATES.iter().enumerate() {
+    for (i, (folder, allowed)) in CRATES.iter().enumerate() {
         let mut ours: Vec<String> = dependencies(folder, &LINKED)
             .into_iter()
             .filter_map(|(name, _)| Some(name.strip_prefix("tooltune-")?.to_owned()))
             .collect();
         ours.sort();
         assert_eq!(
-            &ours, known,
-            "{folder}/Cargo.toml: the crates of ours that it knows"
+            &ours, allowed,
+            "{folder}/Cargo.toml: the workspace dependencies differ from CRATES"
         );
         let is_below = |name: &String| {
-            let below = CRATES[..i].iter();
-            below
+            let lower = CRATES[..i].iter();
+            lower
                 .map(|(folder, _)| folder.rsplit('/').next())
-                .any(|known| known == Some(name))
+                .any(|allowed| allowed == Some(name))
         };
         assert!(
             ours.iter().all(is_below),
-            "{folder}: it knows only crates above it in CRATES"
+            "{folder}: may depend only on crates above it in CRATES"
         );
     }
 }
 
+/// Invariant: The crates that prepare training rows link no network, sandbox or grammar code.
 #[test]
-fn what_training_reads_links_no_network_sandbox_or_grammar() {
-    for folder in ["data/rows", "data/files", "data/agents"] {
+fn training_crates_link_no_network_sandbox_or_grammar() {
+    for folder in [
+        "data/disk",
+        "data/json",
+        "data/template",
+        "data/apis",
+        "data/rows",
+        "data/files",
+        "data/agents",
+    ] {
         let linked = dependencies(folder, &LINKED);
         for name in ["ureq", "seccompiler", "landlock", "nix", "llguidance"] {
             assert!(
@@ -89,9 +101,12 @@ fn what_training_reads_links_no_network_sandbox_or_grammar() {
     }
 }
 
+/// Invariant: The crates in `data` and `checkpoints` do not depend on Burn.
 #[test]
 fn burn_is_named_only_where_tensors_are_computed() {
-    let below_tensors = |folder: &&str| folder.starts_with("data/") || *folder == "checkpoints";
+    let without_tensors = ["checkpoints", "trainer/config", "trainer/terminal"];
+    let below_tensors =
+        |folder: &&str| folder.starts_with("data/") || without_tensors.contains(folder);
     for folder in CRATES
         .map(|(folder, _)| folder)
         .iter()
@@ -116,34 +131,38 @@ fn burn_is_named_only_where_tensors_are_computed() {
     let violations = in_library(&burn, |source| {
         ["data", "checkpoints"].contains(&source.top())
     });
-    assert_none("text and files know no device", &violations);
+    assert_none(
+        "the crates in data and checkpoints do not depend on Burn",
+        &violations,
+    );
 }
 
+/// Invariant: Only the root `Cargo.toml` contains Burn's version.
 #[test]
-fn the_version_of_burn_stands_in_one_place() {
+fn the_version_of_burn_is_in_one_manifest() {
     let workspace: Table = read("Cargo.toml").parse().expect("Cargo.toml is TOML");
     let burn = &workspace["workspace"]["dependencies"]["burn"];
     let pin = burn["version"].as_str().expect("a version");
     let version = pin
         .strip_prefix('=')
-        .unwrap_or_else(|| panic!("Cargo.toml: {pin:?} is no pin"));
+        .unwrap_or_else(|| panic!("Cargo.toml: {pin:?} is not a pinned version"));
     for (folder, _) in CRATES {
-        for (name, wanted) in all_dependencies(folder) {
-            let inherits = wanted.get("workspace").and_then(toml::Value::as_bool) == Some(true);
+        for (name, dependency) in all_dependencies(folder) {
+            let inherits = dependency.get("workspace").and_then(toml::Value::as_bool) == Some(true);
             assert!(
                 inherits,
                 "{folder}/Cargo.toml: {name} must say `workspace = true`"
             );
         }
     }
-    let named = regex(&format!(
+    let naming_pattern = regex(&format!(
         r"(?:^|[^\d.]){}(?:\D|$)",
         version.replace('.', r"\.")
     ));
     let violations: Vec<String> = files()
         .iter()
         .filter(|path| !["Cargo.toml", "Cargo.lock"].contains(&path.as_str()))
-        // A measured table tells what it was measured with.
+        // A measured table names the version that it was measured with.
         .filter(|path| !path.starts_with("benchmarks/"))
         .filter(|path| {
             [".rs", ".toml", ".md", ".sh"]
@@ -155,80 +174,88 @@ fn the_version_of_burn_stands_in_one_place() {
             let lines = text
                 .lines()
                 .enumerate()
-                .filter(|(_, line)| named.is_match(line));
+                .filter(|(_, line)| naming_pattern.is_match(line));
             lines
                 .map(|(i, line)| format!("{path}:{}: {}", i + 1, line.trim()))
                 .collect::<Vec<_>>()
         })
         .collect();
-    assert_none(&format!("only Cargo.toml says {version}"), &violations);
+    assert_none(&format!("only Cargo.toml contains {version}"), &violations);
 }
 
 /// The names that follow `path` in a file's library code, each with its line.
 fn names_after<'s>(source: &'s Source, path: &Regex) -> Vec<(usize, &'s str)> {
     let code = &source.library;
-    let names = path.captures_iter(code).flat_map(|found| {
-        let line = code[..found.get(0).unwrap().start()].lines().count();
-        let names = found.get(1).or(found.get(2)).map_or("", |n| n.as_str());
+    let names = path.captures_iter(code).flat_map(|captures| {
+        let line = code[..captures.get(0).unwrap().start()].lines().count();
+        let names = captures
+            .get(1)
+            .or(captures.get(2))
+            .map_or("", |n| n.as_str());
         let first = |name: &'s str| name.trim().split("::").next().unwrap_or_default();
         names.split(',').map(move |name| (line, first(name)))
     });
     names.collect()
 }
 
-/// Whether `name` stands above `module` among `layers`; what is no layer stands nowhere.
+/// Whether `name` is above `module` in `layers`; other names have no position.
 fn is_above(layers: &[&str], module: &str, name: &str) -> bool {
-    let place = |wanted: &str| layers.iter().position(|layer| *layer == wanted);
-    place(name) > place(module)
+    let position = |wanted: &str| layers.iter().position(|layer| *layer == wanted);
+    position(name) > position(module)
 }
 
+/// Invariant: Modules of the trainer and of its config use only modules below them.
 #[test]
 fn modules_of_the_trainer_use_only_those_below_them() {
     let path = regex(r"\bcrate::(\w+)|\bcrate::\{([^}]*)\}");
     let mut violations = Vec::new();
     for source in rust_sources() {
-        let Some(below) = source.path.strip_prefix("trainer/src/") else {
+        let Some(relative) = source.path.strip_prefix("trainer/src/") else {
             continue;
         };
-        let module = below.split('/').next().unwrap_or_default();
+        let module = relative.split('/').next().unwrap_or_default();
         let module = module.trim_end_matches(".rs");
         if module == "lib" {
             continue;
         }
         if !LAYERS.contains(&module) {
             let path = &source.path;
-            violations.push(format!("{path}:1: `{module}` has no place in LAYERS"));
+            violations.push(format!("{path}:1: `{module}` is missing from LAYERS"));
             continue;
         }
         for (line, name) in names_after(source, &path) {
-            if is_above(&LAYERS, module, name) && !AGAINST_THE_ORDER.contains(&(module, name)) {
+            if is_above(&LAYERS, module, name) {
                 violations.push(format!("{}:{line}: {module} uses {name}", source.path));
             }
         }
     }
-    assert_none("a module of the trainer uses those below it", &violations);
+    assert_none(
+        "modules of the trainer use only modules below them",
+        &violations,
+    );
 }
 
+/// Invariant: Modules of the trainer and of its config use only modules below them.
 #[test]
 fn modules_of_the_config_use_only_those_below_them() {
     let from_top = regex(r"\bsuper::(\w+)|\bsuper::\{([^}]*)\}");
-    let from_below = regex(r"\bcrate::config::(\w+)|\bcrate::config::\{([^}]*)\}");
+    let from_below = regex(r"\bcrate::(\w+)|\bcrate::\{([^}]*)\}");
     let mut n_uses = 0;
     let mut violations = Vec::new();
     for source in rust_sources() {
-        let Some(below) = source.path.strip_prefix("trainer/src/config/") else {
+        let Some(relative) = source.path.strip_prefix("trainer/config/src/") else {
             continue;
         };
-        let (module, path) = match below.split_once('/') {
+        let (module, path) = match relative.split_once('/') {
             Some((folder, _)) => (folder, &from_below),
-            None => (below.trim_end_matches(".rs"), &from_top),
+            None => (relative.trim_end_matches(".rs"), &from_top),
         };
-        if ["mod", "tests"].contains(&module) {
+        if ["lib", "tests"].contains(&module) {
             continue;
         }
         assert!(
             CONFIG_LAYERS.contains(&module),
-            "{}: `{module}` has no place",
+            "{}: `{module}` is missing from the layers of the config",
             source.path
         );
         for (line, name) in names_after(source, path) {
@@ -239,5 +266,8 @@ fn modules_of_the_config_use_only_those_below_them() {
         }
     }
     assert!(n_uses > 30, "{n_uses}");
-    assert_none("a module of the config uses those below it", &violations);
+    assert_none(
+        "modules of the config use only modules below them",
+        &violations,
+    );
 }

@@ -1,18 +1,18 @@
-//! `scripts/gpu/run` takes every integration test that computes to the GPU.
+//! `scripts/gpu/run` runs every integration test that computes on the GPU.
 
 use std::collections::BTreeSet;
 
 use super::assert_none;
 use super::sources::{files, read, regex};
 
-/// The modules that `tests/main.rs` lists, each with the texts of its files.
+/// The modules in `tests/main.rs`, each with the contents of its files.
 fn modules() -> Vec<(String, Vec<String>)> {
     let main = read("tests/main.rs");
     let all = files();
     regex(r"(?m)^mod (\w+);")
         .captures_iter(&main)
-        .map(|found| {
-            let name = found[1].to_owned();
+        .map(|captures| {
+            let name = captures[1].to_owned();
             let (file, folder) = (format!("tests/{name}.rs"), format!("tests/{name}/"));
             let own = all
                 .iter()
@@ -24,7 +24,7 @@ fn modules() -> Vec<(String, Vec<String>)> {
         .collect()
 }
 
-/// What `scripts/gpu/run` runs when it is not told otherwise.
+/// The default modules of `scripts/gpu/run`.
 fn modules_on_a_gpu() -> BTreeSet<String> {
     let script = read("scripts/gpu/run.py");
     let list = regex(r"(?m)^TEST_MODULES = \[([^\]]*)\]")
@@ -33,13 +33,14 @@ fn modules_on_a_gpu() -> BTreeSet<String> {
         .to_owned();
     let name = regex(r#""(\w+)""#);
     name.captures_iter(&list)
-        .map(|found| found[1].to_owned())
+        .map(|captures| captures[1].to_owned())
         .collect()
 }
 
+/// Invariant: Every integration test that computes also runs on a GPU.
 #[test]
 fn every_integration_test_that_computes_runs_on_a_gpu() {
-    // The device itself, a run folder whose config names it, or a model that is loaded to it.
+    // The device itself, a run folder whose config names it, or a model that is loaded onto it.
     let computes = regex(
         r"\buse (?:crate|super)::(?:workplace|support)\b[^;]*\b(?:TestDevice|Workplace|test_device|load_base(?:_in)?)\b",
     );
@@ -55,11 +56,11 @@ fn every_integration_test_that_computes_runs_on_a_gpu() {
     let missing = expected.difference(&listed);
     let needless = listed.difference(&expected);
     let violations: Vec<String> = missing
-        .map(|name| format!("tests/{name}.rs:1: computes and is not in the list"))
-        .chain(needless.map(|name| format!("{name}: is in the list and computes nothing")))
+        .map(|name| format!("tests/{name}.rs:1: computes but is missing from the list"))
+        .chain(needless.map(|name| format!("{name}: is in the list but does not compute")))
         .collect();
     assert_none(
-        "TEST_MODULES of scripts/gpu/run.py are the modules that compute",
+        "TEST_MODULES in scripts/gpu/run.py lists exactly the modules that compute",
         &violations,
     );
 }

@@ -1,10 +1,10 @@
-//! What stands in one place only: devices, autodiff, the shift, `unsafe`, and each operation's
+//! Code that occurs in one file only: device, autodiff, shift, `unsafe`, and each operation's
 //! reference.
 
 use super::sources::{files, read, regex, rust_sources};
 use super::{assert_none, in_library};
 
-/// Modules of `kernels` that are no operations but what operations are made of.
+/// Modules of `kernels` that are building blocks of operations instead of operations.
 const NOT_OPERATIONS: [&str; 8] = [
     "cpu",
     "cube",
@@ -16,44 +16,44 @@ const NOT_OPERATIONS: [&str; 8] = [
     "recording",
 ];
 
+/// Invariant: `Backend` generics and `unsafe` occur only in `kernels`.
 #[test]
 fn backend_generics_and_unsafe_stay_in_kernels() {
     let violations = in_library(&regex(r"\bBackend\b|\bunsafe\b"), |source| {
         source.top() != "kernels"
     });
-    assert_none("`Backend` and `unsafe` stay in kernels", &violations);
+    assert_none("`Backend` and `unsafe` occur only in kernels", &violations);
 }
 
+/// Invariant: Only one file opens the device.
 #[test]
 fn the_device_is_opened_in_one_file() {
     let opened = regex(r"\bDevice::(?:flex|cuda|wgpu|vulkan|metal|rocm|cpu|default)\s*\(");
-    let place = "trainer/src/device.rs";
-    let violations = in_library(&opened, |source| source.path != place);
-    assert_none(
-        "a device is opened in trainer/src/device.rs only",
-        &violations,
-    );
-    let here = in_library(&opened, |source| source.path == place);
+    let path = "trainer/src/device.rs";
+    let violations = in_library(&opened, |source| source.path != path);
+    assert_none("only trainer/src/device.rs opens a device", &violations);
+    let here = in_library(&opened, |source| source.path == path);
     assert!(
         here.iter().any(|line| line.contains("flex")),
-        "{place} opens no CPU: {here:?}"
+        "{path} does not open the CPU: {here:?}"
     );
 }
 
+/// Invariant: Only one function starts autodiff.
 #[test]
 fn autodiff_begins_in_one_function() {
     let begun = regex(r"\.(?:require_grad|autodiff)\s*\(");
-    let place = "trainer/src/optim/backward.rs";
+    let path = "trainer/src/optim/backward.rs";
     let violations = in_library(&begun, |source| {
-        source.path != place && source.top() != "kernels"
+        source.path != path && source.top() != "kernels"
     });
-    assert_none("autodiff begins in one function, `leaf`", &violations);
-    let here = in_library(&begun, |source| source.path == place);
+    assert_none("autodiff starts only in the function `leaf`", &violations);
+    let here = in_library(&begun, |source| source.path == path);
     assert_eq!(here.len(), 1, "{here:?}");
     let source = rust_sources()
         .iter()
-        .find(|source| source.path == place)
-        .expect(place);
+        .find(|source| source.path == path)
+        .expect(path);
     let leaf = source
         .functions()
         .into_iter()
@@ -71,6 +71,7 @@ fn autodiff_begins_in_one_function() {
     );
 }
 
+/// Invariant: Targets are shifted in one function, once per document.
 #[test]
 fn the_shift_happens_in_one_function() {
     let name = regex(r"\bshift_for_next_token\s*\(");
@@ -87,16 +88,17 @@ fn the_shift_happens_in_one_function() {
     let violations = in_library(&own, |source| {
         source.path != "data/rows/src/batches/collate.rs"
     });
-    assert_none("nothing else moves tokens by one", &violations);
+    assert_none("only one function shifts tokens by one", &violations);
 }
 
+/// Invariant: Every operation has a reference, and every faster path is compared with it.
 #[test]
 fn every_operation_keeps_its_reference() {
     let library = read("kernels/src/lib.rs");
     let public = regex(r"(?m)^pub mod (\w+);");
     let operations: Vec<&str> = public
         .captures_iter(&library)
-        .map(|found| found.get(1).unwrap().as_str())
+        .map(|captures| captures.get(1).unwrap().as_str())
         .filter(|name| !NOT_OPERATIONS.contains(name))
         .collect();
     assert!(operations.len() >= 6, "{operations:?}");
@@ -107,11 +109,12 @@ fn every_operation_keeps_its_reference() {
             let reference = format!("kernels/src/{name}/reference.rs");
             !all.contains(&reference)
         })
-        .map(|name| format!("kernels/src/{name}/mod.rs:1: no reference.rs beside it"))
+        .map(|name| format!("kernels/src/{name}/mod.rs:1: no reference.rs next to it"))
         .collect();
-    assert_none("an operation keeps its reference for ever", &violations);
+    assert_none("every operation has a reference", &violations);
 }
 
+/// Invariant: Every operation has a reference, and every faster path is compared with it.
 #[test]
 fn every_faster_path_is_compared_with_its_reference() {
     let all = files();
@@ -139,33 +142,40 @@ fn every_faster_path_is_compared_with_its_reference() {
                 .any(|(_, text)| text.contains(&format!("{name}::")) && reference.is_match(text));
             has_faster && !is_compared
         })
-        .map(|name| format!("kernels/src/{name}/mod.rs:1: no test in kernels/tests compares it"))
+        .map(|name| format!("kernels/src/{name}/mod.rs:1: no test in kernels/tests compares it with its reference"))
         .collect();
-    assert_none("a faster path is compared with its reference", &violations);
+    assert_none(
+        "every faster path is compared with its reference",
+        &violations,
+    );
 }
 
 #[test]
-fn tolerances_stand_in_one_table() {
-    let place = "tests/support/bounds.rs";
-    // What a difference is compared with, as it is written or by a name.
+fn tolerances_are_in_one_table() {
+    let bounds_path = "tests/support/bounds.rs";
+    // The expected value of a comparison, written out or by name.
     let compared = regex(r"<=?\s*[^;{}&|()<>=]*(?:\de-\d|\b0\.0)");
-    let named = regex(r"\b(?:bound|tolerance)\s*(?::[^=]*)?=\s*[^;{}()]*(?:\de-\d|\b0\.0)");
+    let named_bound = regex(r"\b(?:bound|tolerance)\s*(?::[^=]*)?=\s*[^;{}()]*(?:\de-\d|\b0\.0)");
     let mut violations = Vec::new();
     for source in rust_sources() {
         let path = &source.path;
         if path.starts_with("kernels/tests/") || path.starts_with("tests/parity/") {
             violations.extend(source.matches(&source.code, &compared));
-            violations.extend(source.matches(&source.code, &named));
+            violations.extend(source.matches(&source.code, &named_bound));
         }
     }
     assert_none(
-        &format!("how near two results must be stands in {place}, with its reason"),
+        &format!("tolerances are only in {bounds_path}, with a reason"),
         &violations,
     );
-    let table = read(place);
-    assert!(regex(r"\de-\d").is_match(&table), "{place} holds no table");
+    let table = read(bounds_path);
+    assert!(
+        regex(r"\de-\d").is_match(&table),
+        "{bounds_path} has no table"
+    );
 }
 
+/// Invariant: Each unsafe block states why it is sound.
 #[test]
 fn every_unsafe_block_says_why_it_is_sound() {
     let block = regex(r"\bunsafe\s*\{");
@@ -173,100 +183,114 @@ fn every_unsafe_block_says_why_it_is_sound() {
     let mut n_blocks = 0;
     let mut violations = Vec::new();
     for source in rust_sources() {
-        for place in source.matches(&source.library, &block) {
+        for location in source.matches(&source.library, &block) {
             n_blocks += 1;
-            let line: usize = place
+            let line: usize = location
                 .split(':')
                 .nth(1)
                 .and_then(|n| n.parse().ok())
                 .expect("a line");
             let lines: Vec<&str> = source.text.lines().take(line).collect();
-            // The reason may stand above the statement that holds the block, not at a distance.
+            // The reason may be above the statement that contains the block, but not further away.
             let mut near = lines
                 .iter()
                 .rev()
                 .take(14)
                 .take_while(|line| !line.trim().is_empty());
             if !near.any(|line| reason.is_match(line)) {
-                violations.push(place);
+                violations.push(location);
             }
         }
     }
-    assert!(n_blocks > 0, "no unsafe block is found at all");
-    assert_none("an unsafe block has a comment SAFETY:", &violations);
+    assert!(n_blocks > 0, "no unsafe block was found");
+    assert_none("every unsafe block has a SAFETY comment", &violations);
 }
 
-/// Library code that opens files to read in its own way, and why it may.
-const OWN_READING: [(&str, &str); 13] = [
-    ("data/rows/src/regular_file.rs", "the place itself"),
-    ("checkpoints/src/regular_file.rs", "the place itself"),
+/// Library code that opens files for reading in its own way, and the reason.
+const OWN_READING: &[(&str, &str)] = &[
+    ("data/disk/src/regular_file.rs", "the function itself"),
     (
-        "checkpoints/src/atomic.rs",
-        "opens to write, and folders to sync",
+        "data/disk/src/atomic.rs",
+        "opens files for writing, and folders to sync",
     ),
     (
         "checkpoints/src/input_files.rs",
-        "asks what the entries of a folder are",
+        "checks the type of directory entries",
     ),
     (
         "checkpoints/src/run_dir/manifest.rs",
-        "asks what the entries of a folder are",
+        "checks the type of directory entries",
+    ),
+    (
+        "checkpoints/src/run_dir/mod.rs",
+        "a folder that it has locked",
     ),
     (
         "data/sandbox/src/stage/child.rs",
-        "what the guard has laid beside it",
+        "files that the guard has placed next to it",
     ),
     (
         "data/endpoint/src/mcp/tests.rs",
-        "files of the kernel, and of its own server",
+        "files of the kernel and of its own server",
     ),
     (
         "data/hub/src/download.rs",
-        "what an earlier process has begun, after asking what it is",
+        "files that an earlier process started, after checking their type",
     ),
     ("trainer/src/process.rs", "files of the kernel"),
+    ("trainer/config/src/paths.rs", "checks the path of a folder"),
     (
-        "trainer/src/config/paths.rs",
-        "asks what is in the way of a folder",
+        "trainer/src/commands/new_file.rs",
+        "checks the type of an output",
     ),
-    ("trainer/src/commands/generate.rs", "asks what an output is"),
     ("kernels/src/gpu.rs", "files of the kernel and of drivers"),
     (
-        "kernels/src/kept.rs",
-        "what it has written itself, after asking what it is",
+        "kernels/src/choice_cache.rs",
+        "its own files, after checking their type",
     ),
 ];
 
+/// Invariant: One module opens files for reading, and it accepts only regular files.
 #[test]
 fn files_are_opened_to_read_in_one_place() {
     let opened = regex(
         r"\bFile::open\b|\bfs::read\s*\(|\bfs::read_to_string\b|\bread_to_string\s*\(|\.read\(true\)|\.is_file\(\)",
     );
     let is_excepted = |path: &str| OWN_READING.iter().any(|(excepted, _)| *excepted == path);
-    // Appends to what it has asked about.
-    let appends = "checkpoints/src/run_dir/metrics_file.rs";
+    // They append to files that they have checked.
+    let appending = [
+        "checkpoints/src/run_dir/metrics_file.rs",
+        "data/agents/src/executors/recording.rs",
+        "data/disk/src/appended.rs",
+        "trainer/src/metrics/tensorboard.rs",
+    ];
     let violations = in_library(&opened, |source| {
-        !is_excepted(&source.path) && source.path != appends
+        !is_excepted(&source.path) && !appending.contains(&source.path.as_str())
     });
     assert_none(
-        "files are opened to read by `regular_file`, which refuses pipes and devices",
+        "files are opened for reading by `regular_file`, which rejects pipes and devices",
         &violations,
     );
     for (path, _) in OWN_READING {
-        let here = in_library(&opened, |source| source.path == path);
-        assert!(!here.is_empty(), "{path} needs no exception any more");
+        let here = in_library(&opened, |source| source.path == *path);
+        assert!(
+            !here.is_empty(),
+            "{path} no longer needs an exception; remove it from the list"
+        );
     }
 }
 
+/// Invariant: A file gets its final name only when it is complete.
 #[test]
 fn only_the_staging_module_makes_files_under_their_final_names() {
     let makes = regex(r"\bfs::write\s*\(|\bFile::create|\bFile::options\b|\bOpenOptions::new\b");
-    // What opens to read, what is appended to while it grows, locks and syncs; and files that live as long as a process.
+    // Opening for reading, appending to a growing file, locks and syncs; and files that live as
+    // long as a process.
     let others = [
-        "checkpoints/src/regular_file.rs",
-        "data/rows/src/regular_file.rs",
+        "data/disk/src/regular_file.rs",
+        "data/disk/src/appended.rs",
         "data/agents/src/executors/recording.rs",
-        "data/pipelines/src/journal.rs",
+        "data/pipelines/src/journal/mod.rs",
         "data/hub/src/cache.rs",
         "data/hub/src/download.rs",
         "checkpoints/src/run_dir/mod.rs",
@@ -274,19 +298,20 @@ fn only_the_staging_module_makes_files_under_their_final_names() {
         "checkpoints/src/run_dir/metrics_file.rs",
         "trainer/src/eval/journal.rs",
         "trainer/src/structure/output.rs",
+        "trainer/src/structure/partial.rs",
         "trainer/src/metrics/tensorboard.rs",
     ];
-    let place = "checkpoints/src/atomic.rs";
+    let path = "data/disk/src/atomic.rs";
     let violations = in_library(&makes, |source| {
-        source.path != place
+        source.path != path
             && !others.contains(&source.path.as_str())
             && !source.path.starts_with("data/sandbox/src/")
             && ["data", "checkpoints", "trainer"].contains(&source.top())
     });
     assert_none(
-        "files are made by checkpoints/src/atomic.rs, under another name until they are whole",
+        "files are created by data/disk/src/atomic.rs, under a temporary name until they are complete",
         &violations,
     );
-    let here = in_library(&makes, |source| source.path == place);
-    assert!(!here.is_empty(), "{place} makes no file");
+    let here = in_library(&makes, |source| source.path == path);
+    assert!(!here.is_empty(), "{path} creates no file");
 }

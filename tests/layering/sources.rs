@@ -1,9 +1,8 @@
 //! The repository's files as the layering tests see them: text, code without comments and strings,
 //! and library code without tests.
 //!
-//! A small reader of Rust's tokens, because a word in a comment is no use of it and a brace in a
-//! string closes nothing. Everything taken out is replaced by blanks, so that lines keep their
-//! numbers.
+//! A small lexer for Rust, because a word in a comment is not a use, and a brace in a string closes
+//! nothing. Removed parts are replaced by blanks, so that line numbers are unchanged.
 
 use std::fs;
 use std::ops::Range;
@@ -14,21 +13,21 @@ use regex::Regex;
 
 use crate::support::root;
 
-/// What a checkout holds beside the project's own files; see `.gitignore`. Hidden files are an
-/// editor's or git's, except those of `.ci`.
+/// Files of a checkout that do not belong to the project; see `.gitignore`. Hidden files belong to
+/// an editor or git, except those of `.ci`.
 const NOT_OURS: [&str; 3] = ["target", "models", "runs"];
 
 /// One Rust file.
 pub(super) struct Source {
     /// Path below the repository's root, with "/".
     pub(super) path: String,
-    /// The file as it is.
+    /// The unchanged contents.
     pub(super) text: String,
     /// Without comments and the contents of strings.
     pub(super) code: String,
     /// `code` without items under `#[cfg(test)]`; blank in tests, examples and benchmarks.
     pub(super) library: String,
-    /// The strings of the library code, quotes and all; everything else is blank.
+    /// The string literals of the library code with their quotes; everything else is blank.
     pub(super) strings: String,
 }
 
@@ -64,7 +63,7 @@ fn read_sources() -> Vec<Source> {
                     || source.path.starts_with(&format!("{prefix}/"))
             });
         if is_test {
-            source.library = blanked(&source.code, &(0..source.code.len()));
+            source.library = blank_out(&source.code, &(0..source.code.len()));
             source.strings = source.library.clone();
         }
     }
@@ -74,16 +73,16 @@ fn read_sources() -> Vec<Source> {
 /// Every file of the repository, by its path below the root, sorted.
 pub(super) fn files() -> Vec<String> {
     let root = root();
-    let mut found = Vec::new();
-    walk(&root, &root, &mut found);
+    let mut paths = Vec::new();
+    walk(&root, &root, &mut paths);
     assert!(
-        found.len() > 100,
+        paths.len() > 100,
         "{}: only {} files",
         root.display(),
-        found.len()
+        paths.len()
     );
-    found.sort();
-    found
+    paths.sort();
+    paths
 }
 
 fn walk(root: &Path, dir: &Path, found: &mut Vec<String>) {
@@ -91,20 +90,20 @@ fn walk(root: &Path, dir: &Path, found: &mut Vec<String>) {
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
     paths.sort();
     for path in paths {
-        let below = path
+        let relative = path
             .strip_prefix(root)
             .unwrap()
             .to_string_lossy()
             .replace('\\', "/");
-        let is_hidden = below.starts_with('.') && !below.starts_with(".ci");
-        let is_skipped = NOT_OURS.contains(&below.as_str())
+        let is_hidden = relative.starts_with('.') && !relative.starts_with(".ci");
+        let is_skipped = NOT_OURS.contains(&relative.as_str())
             || is_hidden
-            || below.ends_with("__pycache__")
-            || below.ends_with(".tmp");
+            || relative.ends_with("__pycache__")
+            || relative.ends_with(".tmp");
         match is_skipped {
             true => {}
             false if path.is_dir() => walk(root, &path, found),
-            false => found.push(below),
+            false => found.push(relative),
         }
     }
 }
@@ -119,13 +118,13 @@ impl Source {
         Self::of_text(path, &read(path))
     }
 
-    /// A file of that path and text.
+    /// A file with this path and contents.
     pub(super) fn of_text(path: &str, text: &str) -> Self {
         let code = without_comments_and_strings(text);
-        let (mut library, mut strings) = (code.clone(), strings_alone(text));
+        let (mut library, mut strings) = (code.clone(), only_strings(text));
         for item in items_under_test(&code) {
-            library = blanked(&library, &item);
-            strings = blanked(&strings, &item);
+            library = blank_out(&library, &item);
+            strings = blank_out(&strings, &item);
         }
         Self {
             path: path.to_owned(),
@@ -141,7 +140,7 @@ impl Source {
         self.path.split('/').next().unwrap_or_default()
     }
 
-    /// The paths, less `.rs`, of modules that this file declares under `#[cfg(test)]`.
+    /// Paths, without `.rs`, of modules that this file declares under `#[cfg(test)]`.
     fn modules_under_test(&self) -> Vec<String> {
         let declaration = regex(r"#\[cfg\(test\)\]\s*(?:pub(?:\(\w+\))?\s+)?mod\s+(\w+)\s*;");
         let (folder, file) = self.path.rsplit_once('/').unwrap_or_default();
@@ -151,37 +150,37 @@ impl Source {
         };
         let names = declaration.captures_iter(&self.code);
         names
-            .map(|found| format!("{folder}/{}", &found[1]))
+            .map(|captures| format!("{folder}/{}", &captures[1]))
             .collect()
     }
 
     /// `path:line: the line` for each match of `pattern` in `view`, which is one of this file's
-    /// texts.
+    /// views.
     pub(super) fn matches(&self, view: &str, pattern: &Regex) -> Vec<String> {
         pattern
             .find_iter(view)
-            .map(|found| self.place(view, found.start()))
+            .map(|hit| self.place(view, hit.start()))
             .collect()
     }
 
-    fn place(&self, view: &str, at: usize) -> String {
-        let line = line_of(view, at);
-        let shown = self.text.lines().nth(line - 1).unwrap_or_default().trim();
-        format!("{}:{line}: {shown}", self.path)
+    fn place(&self, view: &str, offset: usize) -> String {
+        let line = line_of(view, offset);
+        let code = self.text.lines().nth(line - 1).unwrap_or_default().trim();
+        format!("{}:{line}: {code}", self.path)
     }
 
-    /// Every function with a body, inner ones and tests too.
+    /// Every function with a body, including nested ones and tests.
     pub(super) fn functions(&self) -> Vec<Function> {
         let head = regex(r"\bfn\s+(\w+)");
         let heads = head.captures_iter(&self.code);
         heads
-            .filter_map(|found| {
-                let start = found.get(0)?.start();
+            .filter_map(|captures| {
+                let start = captures.get(0)?.start();
                 let body = body_after(&self.code, start)?;
                 let line = line_of(&self.code, start);
                 let n_lines = line_of(&self.code, body.end) - line + 1;
                 Some(Function {
-                    name: found[1].to_owned(),
+                    name: captures[1].to_owned(),
                     line,
                     n_lines,
                 })
@@ -189,11 +188,11 @@ impl Source {
             .collect()
     }
 
-    /// Names of the functions under `#[test]`, those inside `proptest!` too.
+    /// Names of the functions under `#[test]`, including those inside `proptest!`.
     pub(super) fn tests(&self) -> Vec<String> {
         let test = regex(r"#\[test\]\s*(?:#\[[^\]]*\]\s*)*fn\s+(\w+)");
         test.captures_iter(&self.code)
-            .map(|found| found[1].to_owned())
+            .map(|captures| captures[1].to_owned())
             .collect()
     }
 }
@@ -202,11 +201,11 @@ pub(super) fn regex(pattern: &str) -> Regex {
     Regex::new(pattern).unwrap_or_else(|error| panic!("{pattern}: {error}"))
 }
 
-fn line_of(text: &str, at: usize) -> usize {
-    text[..at].matches('\n').count() + 1
+fn line_of(text: &str, offset: usize) -> usize {
+    text[..offset].matches('\n').count() + 1
 }
 
-/// The braces of the item that begins at `start`, or `None` where a semicolon ends it.
+/// The braces of the item that starts at `start`, or `None` if a semicolon ends it.
 fn body_after(code: &str, start: usize) -> Option<Range<usize>> {
     let mut depth = 0usize;
     let mut brackets = 0usize;
@@ -236,12 +235,12 @@ fn items_under_test(code: &str) -> Vec<Range<usize>> {
     let mark = regex(r"#\[cfg\((?:test|all\(test[^)]*\))\)\]");
     let marks = mark.find_iter(code);
     marks
-        .filter_map(|found| Some(found.start()..body_after(code, found.end())?.end + 1))
+        .filter_map(|hit| Some(hit.start()..body_after(code, hit.end())?.end + 1))
         .collect()
 }
 
-/// `text` with blanks in `range`; line ends stay.
-fn blanked(text: &str, range: &Range<usize>) -> String {
+/// `text` with blanks in `range`; line breaks are kept.
+fn blank_out(text: &str, range: &Range<usize>) -> String {
     let blank = |c: char| {
         if c == '\n' {
             "\n".to_owned()
@@ -265,55 +264,52 @@ fn tokens() -> Regex {
     ))
 }
 
-/// Blanks in place of comments and of what stands between quotes.
+/// Replaces comments and the contents of quotes by blanks.
 fn without_comments_and_strings(text: &str) -> String {
     let mut code = String::with_capacity(text.len());
     let mut end = 0;
-    for found in tokens().find_iter(text) {
-        code.push_str(&text[end..found.start()]);
-        code.push_str(&blanked(found.as_str(), &(0..found.len())));
-        end = found.end();
+    for token in tokens().find_iter(text) {
+        code.push_str(&text[end..token.start()]);
+        code.push_str(&blank_out(token.as_str(), &(0..token.len())));
+        end = token.end();
     }
     code.push_str(&text[end..]);
     code
 }
 
-/// Blanks in place of all but strings.
-fn strings_alone(text: &str) -> String {
+/// Replaces everything except strings by blanks.
+fn only_strings(text: &str) -> String {
     let mut strings = String::with_capacity(text.len());
     let mut end = 0;
-    for found in tokens().find_iter(text) {
-        strings.push_str(&blanked(
-            &text[end..found.start()],
-            &(0..found.start() - end),
-        ));
-        let token = found.as_str();
+    for hit in tokens().find_iter(text) {
+        strings.push_str(&blank_out(&text[end..hit.start()], &(0..hit.start() - end)));
+        let token = hit.as_str();
         if token.starts_with(['"', 'r', 'b']) && token.contains('"') {
             strings.push_str(token);
         } else {
-            strings.push_str(&blanked(token, &(0..token.len())));
+            strings.push_str(&blank_out(token, &(0..token.len())));
         }
-        end = found.end();
+        end = hit.end();
     }
-    strings.push_str(&blanked(&text[end..], &(0..text.len() - end)));
+    strings.push_str(&blank_out(&text[end..], &(0..text.len() - end)));
     strings
 }
 
 #[test]
-fn comments_strings_and_tests_are_taken_out_and_lines_keep_their_numbers() {
+fn comments_strings_and_tests_are_removed_without_changing_line_numbers() {
     let text = "// fn a {\nlet s = \"fn b { \\\" \"; let c = '{'; fn f<'a>(x: &'a str) {}\n\
                 let r = r#\"a \" {\"#; /* {\n */ #[cfg(test)]\nmod tests { fn t() {} }\nfn z() {}\n";
     let code = without_comments_and_strings(text);
     assert_eq!(code.len(), text.len());
     assert_eq!(code.matches('{').count(), 4, "{code}");
-    let strings = strings_alone(text);
+    let strings = only_strings(text);
     assert_eq!(strings.len(), text.len());
-    let shown: Vec<&str> = strings.split_whitespace().collect();
-    assert_eq!(shown.concat(), "\"fnb{\\\"\"r#\"a\"{\"#");
+    let words: Vec<&str> = strings.split_whitespace().collect();
+    assert_eq!(words.concat(), "\"fnb{\\\"\"r#\"a\"{\"#");
     let [item] = &items_under_test(&code)[..] else {
         panic!("{code}")
     };
-    let library = blanked(&code, item);
+    let library = blank_out(&code, item);
     assert!(
         !library.contains("fn t") && library.contains("fn z"),
         "{library}"

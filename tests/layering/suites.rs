@@ -1,100 +1,81 @@
-//! A suite is named in its own folders and where suites are listed, so that a new one is a matter of
-//! few places.
+//! A suite is named only in its own folders and in the lists of suites, so that adding one changes
+//! few files.
 //!
 //! A file names a suite if its library code, without comments,
-//! - goes through the suite's module, `tooltune_suites::toolqa`, or has a variant of that name,
-//! - or has a text with its settings (`eval.toolqa`), one of its metrics (`slot.mean`), its name after
-//!   the word suite, or its name alone.
+//! - uses the suite's module, `tooltune_suites::toolqa`, or has a variant of that name,
+//! - or has a string with its settings (`eval.toolqa`), one of its metrics (`slot.mean`), its name
+//!   after the word suite, or only its name.
 //!
-//! Formats of rows, presets and ways of prompting have names of their own, some of which suites were
-//! named after: `slot`, `goat` and `calls` alone, the table `[goat]`, `SlotRow` and the layouts of `data
-//! import` name no suite.
+//! Row formats, presets and prompting methods have their own names, after which some suites are
+//! named: `slot`, `goat` and `calls` by themselves, the table `[goat]`, `SlotRow` and the layouts
+//! of `data import` do not name a suite.
 
 use tooltune_suites::{SUITES, SuiteInfo};
 
 use super::assert_none;
 use super::sources::{Source, regex, rust_sources};
 
-/// The files and folders of each suite.
-const OWN: [(&str, &[&str]); 6] = [
-    (
-        "slot",
-        &["data/suites/src/slot/", "trainer/src/eval/suites/slot/"],
-    ),
-    (
-        "calls",
-        &["data/suites/src/calls/", "trainer/src/eval/suites/calls.rs"],
-    ),
-    ("goat", AGENTS),
-    (
-        "retrieval",
-        &[
-            "data/suites/src/retrieval/",
-            "trainer/src/eval/suites/retrieval.rs",
-        ],
-    ),
-    (
-        "nestful",
-        &[
-            "data/suites/src/nestful/",
-            "trainer/src/eval/suites/nestful.rs",
-            "trainer/src/config/tables/eval/nestful.rs",
-        ],
-    ),
-    (
-        "toolqa",
-        &[
-            "data/suites/src/toolqa/",
-            "trainer/src/eval/suites/toolqa/",
-            "trainer/src/config/tables/eval/toolqa.rs",
-        ],
-    ),
-];
-
-/// What goat, restbench and apibank share: agents answer their queries.
+/// Shared by goat, restbench and apibank: agents answer their queries.
 const AGENTS: &[&str] = &[
     "data/suites/src/goat/",
     "trainer/src/eval/suites/agents/",
-    "trainer/src/config/tables/eval/agents.rs",
+    "trainer/config/src/tables/eval/agents.rs",
 ];
 
-/// Suites in the module of another.
+/// Suites in another suite's module.
 const IN_GOAT: [&str; 2] = ["restbench", "apibank"];
 
-/// Names of row formats, of a table of the config and of fields, which alone name no suite.
+/// Names of row formats, of a config table and of fields, which do not name a suite by themselves.
 const NAMES_OF_MORE: [&str; 3] = ["slot", "goat", "calls"];
 
-/// Files that name suites of others, and why they may.
-const LISTS: [(&str, &str); 5] = [
+/// Files that may name other suites, and the reason.
+const LISTS: [(&str, &str); 6] = [
     ("data/suites/src/lib.rs", "the modules of the crate"),
     ("data/suites/src/registry.rs", "the registry"),
     (
         "trainer/src/eval/suites/mod.rs",
-        "lists what opens each suite",
+        "lists the function that opens each suite",
     ),
     (
-        "trainer/src/config/tables/eval/mod.rs",
+        "trainer/config/src/tables/eval/mod.rs",
         "the table [eval] has a field for the table of each suite",
     ),
     (
         "trainer/src/eval/suites/agents/goat.rs",
         "its report has the numbers of the retriever under their suite's name",
     ),
+    (
+        "data/suites/src/goat/suite.rs",
+        "its samples have the retriever's recall under that suite's name",
+    ),
 ];
 
-fn own(suite: &str) -> &'static [&'static str] {
-    let folder = if IN_GOAT.contains(&suite) {
-        "goat"
-    } else {
-        suite
+/// The files and folders of a suite, by its name.
+fn own_paths(suite: &str) -> Vec<String> {
+    if suite == "goat" || IN_GOAT.contains(&suite) {
+        return AGENTS.iter().map(|path| (*path).to_owned()).collect();
+    }
+    let paths = [
+        format!("data/suites/src/{suite}/"),
+        format!("trainer/src/eval/suites/{suite}/"),
+        format!("trainer/src/eval/suites/{suite}.rs"),
+        format!("trainer/config/src/tables/eval/{suite}.rs"),
+    ];
+    let is_there = |path: &String| {
+        let mut sources = rust_sources().iter();
+        sources.any(|source| source.path.starts_with(path.as_str()))
     };
-    let own = OWN.into_iter().find(|(name, _)| *name == folder);
-    own.map(|(_, own)| own)
-        .unwrap_or_else(|| panic!("OWN has no folders of {suite}"))
+    let own: Vec<String> = paths.into_iter().filter(is_there).collect();
+    let is_whole = own.len() >= 2 && own[0].starts_with("data/");
+    assert!(
+        is_whole,
+        "{suite} has no folder in data/suites or in trainer/src/eval/suites"
+    );
+    own
 }
 
-/// Where a file names a suite.
-fn named(source: &Source, suite: &SuiteInfo) -> Vec<String> {
+/// Lines in which a file names a suite.
+fn lines_naming(source: &Source, suite: &SuiteInfo) -> Vec<String> {
     let name = suite.name;
     let mut chars = name.chars();
     let variant: String = chars
@@ -105,7 +86,7 @@ fn named(source: &Source, suite: &SuiteInfo) -> Vec<String> {
         .collect();
     let mut paths = format!(r"\bSuite::{variant}\b");
     if !IN_GOAT.contains(&name) {
-        // In braces too, as in `use tooltune_suites::{goat, slot};`.
+        // Also within braces, as in `use tooltune_suites::{goat, slot};`.
         paths += &format!(r"|\b(?:tooltune_suites|suites)::(?:\{{[^;]*?)?\b{name}\b(?:::|,|\}}|;)");
         if source.path.starts_with("data/suites/src/") {
             paths += &format!(
@@ -130,45 +111,46 @@ fn named(source: &Source, suite: &SuiteInfo) -> Vec<String> {
     places
 }
 
+/// Invariant: Only a suite's own folders and the lists of suites name the suite.
 #[test]
 fn a_suite_is_named_in_its_own_folders_and_where_suites_are_listed() {
     let is_listed = |path: &str| LISTS.iter().any(|(listed, _)| *listed == path);
-    let (mut violations, mut seen) = (Vec::new(), Vec::new());
+    let (mut violations, mut naming_lists) = (Vec::new(), Vec::new());
     for suite in SUITES {
-        let folders = own(suite.name);
-        for folder in folders {
-            let is_there = |source: &Source| source.path.starts_with(folder);
-            assert!(rust_sources().iter().any(is_there), "there is no {folder}");
-        }
-        let is_own = |path: &str| folders.iter().any(|folder| path.starts_with(folder));
+        let folders = own_paths(suite.name);
+        let is_own = |path: &str| {
+            folders
+                .iter()
+                .any(|folder| path.starts_with(folder.as_str()))
+        };
         for source in rust_sources().iter().filter(|source| !is_own(&source.path)) {
-            let found = named(source, suite);
-            if !found.is_empty() && is_listed(&source.path) {
-                seen.push(source.path.clone());
+            let lines = lines_naming(source, suite);
+            if !lines.is_empty() && is_listed(&source.path) {
+                naming_lists.push(source.path.clone());
             } else {
-                violations.extend(found);
+                violations.extend(lines);
             }
         }
     }
     assert_none(
-        "a suite is named in its own folders and in the files of LISTS",
+        "a suite is named only in its own folders and in the files of LISTS",
         &violations,
     );
     for (path, _) in LISTS {
         assert!(
-            seen.iter().any(|seen| seen == path),
-            "{path} names no suite any more"
+            naming_lists.iter().any(|naming_lists| naming_lists == path),
+            "{path} no longer names a suite; remove it from LISTS"
         );
     }
 }
 
 #[test]
-fn every_way_of_naming_a_suite_is_seen() {
+fn every_way_to_name_a_suite_is_detected() {
     let toolqa = SuiteInfo::named("toolqa").expect("a suite");
     let slot = SuiteInfo::named("slot").expect("a suite");
-    let seen = |text: &str, suite: &SuiteInfo| {
+    let count_lines = |text: &str, suite: &SuiteInfo| {
         let source = Source::of_text("trainer/src/a.rs", text);
-        named(&source, suite).len()
+        lines_naming(&source, suite).len()
     };
     for text in [
         "use tooltune_suites::toolqa::Setting;",
@@ -180,14 +162,14 @@ fn every_way_of_naming_a_suite_is_seen() {
         "let s = \"toolqa\";",
         "let s = \"the suite toolqa\";",
     ] {
-        assert_eq!(seen(text, toolqa), 1, "{text}");
+        assert_eq!(count_lines(text, toolqa), 1, "{text}");
     }
     for text in [
         "// the suite toolqa\nlet toolqa = 1;",
         "#[cfg(test)]\nmod tests { fn a() { let s = \"toolqa\"; } }",
     ] {
-        assert_eq!(seen(text, toolqa), 0, "{text}");
+        assert_eq!(count_lines(text, toolqa), 0, "{text}");
     }
-    assert_eq!(seen("let s = \"slot\"; DataFormat::Slot", slot), 0);
-    assert_eq!(seen("let s = \"slot.mean\";", slot), 1);
+    assert_eq!(count_lines("let s = \"slot\"; DataFormat::Slot", slot), 0);
+    assert_eq!(count_lines("let s = \"slot.mean\";", slot), 1);
 }

@@ -1,5 +1,4 @@
-//! How things are written: how long, under which names, with what said about them, and what is
-//! never written.
+//! Style rules: lengths, names, required documentation, and forbidden code.
 
 use super::sources::{Function, files, regex, rust_sources};
 use super::{assert_none, in_library};
@@ -10,10 +9,7 @@ const MAX_FUNCTION_LINES: usize = 120;
 const MAX_KERNEL_LINES: usize = 160;
 
 #[test]
-#[allow(
-    clippy::print_stdout,
-    reason = "the sizes are what a reader of the test wants to see"
-)]
+#[allow(clippy::print_stdout, reason = "the test reports the sizes")]
 fn files_and_functions_keep_to_their_sizes() {
     let sources = rust_sources();
     let mut sizes: Vec<(usize, &str)> = sources
@@ -29,24 +25,24 @@ fn files_and_functions_keep_to_their_sizes() {
     let mut lengths: Vec<(usize, String)> = sources
         .iter()
         .flat_map(|source| {
-            let place = |f: &Function| format!("{}:{}: {}", source.path, f.line, f.name);
+            let location = |f: &Function| format!("{}:{}: {}", source.path, f.line, f.name);
             source
                 .functions()
                 .iter()
-                .map(|f| (f.n_lines, place(f)))
+                .map(|f| (f.n_lines, location(f)))
                 .collect::<Vec<_>>()
         })
         .collect();
     lengths.sort();
-    let at = |share: usize| lengths[(lengths.len() - 1) * share / 100].0;
+    let percentile = |share: usize| lengths[(lengths.len() - 1) * share / 100].0;
     println!(
         "{} functions: median {} lines, p90 {}",
         lengths.len(),
-        at(50),
-        at(90)
+        percentile(50),
+        percentile(90)
     );
-    let (longest, place) = lengths.last().expect("functions");
-    println!("the longest: {longest} lines, {place}");
+    let (longest, location) = lengths.last().expect("functions");
+    println!("the longest: {longest} lines, {location}");
 
     let files = sizes.iter().filter(|(lines, _)| *lines > MAX_FILE_LINES);
     let mut violations: Vec<String> = files
@@ -54,18 +50,18 @@ fn files_and_functions_keep_to_their_sizes() {
         .collect();
     let functions = lengths
         .iter()
-        .filter(|(lines, place)| *lines > most_lines(place));
-    violations.extend(functions.map(|(lines, place)| format!("{place} has {lines} lines")));
+        .filter(|(lines, location)| *lines > most_lines(location));
+    violations.extend(functions.map(|(lines, location)| format!("{location} has {lines} lines")));
     assert_none(
-        "at most 600 lines a file, 120 a function, 160 a GPU's kernel",
+        "at most 600 lines per file, 120 per function, 160 per GPU kernel",
         &violations,
     );
 }
 
-/// A GPU's kernel is one straight program: cutting it would hide where its units wait for each
+/// A GPU kernel is one sequential program: splitting it would hide where its units wait for each
 /// other.
-fn most_lines(place: &str) -> usize {
-    if place.contains("/cuda/") {
+fn most_lines(location: &str) -> usize {
+    if location.contains("/cuda/") {
         MAX_KERNEL_LINES
     } else {
         MAX_FUNCTION_LINES
@@ -73,7 +69,7 @@ fn most_lines(place: &str) -> usize {
 }
 
 #[test]
-fn every_module_says_what_it_is() {
+fn every_module_has_a_doc_comment() {
     let violations: Vec<String> = rust_sources()
         .iter()
         .filter(|source| source.path.contains("/src/") || source.path.contains("tests/"))
@@ -86,14 +82,11 @@ fn every_module_says_what_it_is() {
             )
         })
         .collect();
-    assert_none(
-        "a module opens with //! and what it turns into what",
-        &violations,
-    );
+    assert_none("every module starts with a //! description", &violations);
 }
 
 #[test]
-fn nothing_has_a_shelf_name() {
+fn no_module_has_a_generic_name() {
     let shelves = [
         "util", "utils", "common", "helper", "helpers", "manager", "misc", "stuff",
     ];
@@ -111,11 +104,12 @@ fn nothing_has_a_shelf_name() {
         violations.extend(source.matches(&source.code, &item));
     }
     assert_none(
-        "a thing without a better name has no owner yet",
+        "nothing is named Manager, Helper, Utils, Misc or common",
         &violations,
     );
 }
 
+/// Invariant: No test is ignored and no code is a stub.
 #[test]
 fn no_test_is_switched_off_and_no_code_is_a_stub() {
     let never = regex(
@@ -129,11 +123,15 @@ fn no_test_is_switched_off_and_no_code_is_a_stub() {
     }
     let violations: Vec<String> = violations
         .into_iter()
-        .filter(|place| !place.starts_with("tests/layering"))
+        .filter(|location| !location.starts_with("tests/layering"))
         .collect();
-    assert_none("nothing is ignored, stubbed or left to do", &violations);
+    assert_none(
+        "no test is ignored, and no code is a stub or a TODO",
+        &violations,
+    );
 }
 
+/// Invariant: Only commands print.
 #[test]
 fn library_code_does_not_print() {
     let print = regex(r"\be?print(?:ln)?!");
@@ -141,12 +139,12 @@ fn library_code_does_not_print() {
         let may = [
             "trainer/src/commands/",
             "trainer/src/main.rs",
-            "trainer/src/progress.rs",
+            "trainer/terminal/src/bar.rs",
         ];
         may.iter().any(|prefix| path.starts_with(prefix)) || !path.contains("/src/")
     };
     let violations = in_library(&print, |source| !speaks(&source.path));
-    assert_none("the commands print, nothing below them does", &violations);
+    assert_none("only commands print", &violations);
 }
 
 #[test]
@@ -160,17 +158,17 @@ fn no_path_of_a_developers_machine_is_in_the_repository() {
         .into_iter()
         .filter_map(|file| {
             let bytes = std::fs::read(root().join(&file)).ok()?;
-            let found = path.find(&bytes).or_else(|| windows.find(&bytes))?;
-            let line = bytes[..found.start()]
+            let hit = path.find(&bytes).or_else(|| windows.find(&bytes))?;
+            let line = bytes[..hit.start()]
                 .iter()
                 .filter(|byte| **byte == b'\n')
                 .count()
                 + 1;
             Some(format!(
                 "{file}:{line}: {}",
-                String::from_utf8_lossy(found.as_bytes()).trim()
+                String::from_utf8_lossy(hit.as_bytes()).trim()
             ))
         })
         .collect();
-    assert_none("no path of one machine", &violations);
+    assert_none("no path of a particular machine", &violations);
 }

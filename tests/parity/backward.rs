@@ -1,9 +1,10 @@
 //! Gradients: block by block against plain autodiff, and both against PyTorch with PEFT.
 
-use tooltune::lora::{AdapterSlot, DropoutKey, DropoutRate};
+use tooltune::lora::AdapterSlot;
 use tooltune::models::families::SEPARATE;
 use tooltune::optim::{BackwardOptions, EmbeddingNoise, backward, reference};
 use tooltune_kernels::Distillation;
+use tooltune_kernels::{DropoutKey, DropoutRate};
 use tooltune_rows::batches::MicroBatch;
 
 use crate::support::bounds::Quantity;
@@ -31,6 +32,7 @@ fn batch_of(model: &str) -> MicroBatch {
     micro_batch(&Tensors::open(&batches), "step01")
 }
 
+/// Invariant: Gradients and twenty training steps match PEFT and PyTorch.
 #[test]
 fn every_gradient_agrees_with_peft() {
     check_gradients("llama31");
@@ -59,12 +61,13 @@ pub(crate) fn check_gradients(model: &str) {
     assert_eq!(n_compared, expected.names().len());
 }
 
+/// Invariant: The block-wise backward pass equals plain autodiff.
 #[test]
 fn block_wise_backward_equals_plain_autodiff() {
     check_pieces("llama31");
 }
 
-/// The gradient of a family with and without kept blocks, dropout and a teacher.
+/// The gradient of a family with and without kept layers, dropout and a teacher.
 pub(crate) fn check_pieces(model: &str) {
     let folder = fixture(&format!("models/{model}/lora"));
     let mut decoder = load_base(&fixture(&format!("models/{model}")));
@@ -114,9 +117,9 @@ pub(crate) fn check_pieces(model: &str) {
 }
 
 #[test]
-fn what_lies_below_the_first_adapter_changes_nothing() {
+fn blocks_below_the_first_adapter_do_not_change_gradients() {
     let batch = batch();
-    // The first block with adapters, and its first stack with one.
+    // The first layer with adapters, and its first stack with one.
     for first in [(0, 1), (0, 3), (1, 0), (1, 2)] {
         let mut decoder = load_base(&fixture("models/llama31"));
         let adapters = attach_adapter(&mut decoder, &fixture("models/llama31/lora/adapter"));
@@ -151,6 +154,7 @@ fn what_lies_below_the_first_adapter_changes_nothing() {
     }
 }
 
+/// Invariant: A step is the same step however it is split into micro-batches.
 #[test]
 fn eight_micro_batches_of_one_equal_one_of_eight() {
     let mut decoder = load_base(&fixture("models/llama31"));

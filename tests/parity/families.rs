@@ -1,4 +1,5 @@
-//! Each model family against transformers and PEFT, from the fixtures of `scripts/fixtures/tiny_models.py`.
+//! Each model family against transformers and PEFT, from the fixtures of
+//! `scripts/fixtures/tiny_models.py`.
 
 use std::collections::BTreeMap;
 
@@ -24,68 +25,63 @@ macro_rules! agrees {
         mod $family {
             const FAMILY: &str = stringify!($family);
 
+            /// Invariant: Every model family matches transformers and PEFT in logits, training and
+            /// decoding.
             #[test]
             fn logits_of_packed_documents_agree_with_transformers() {
                 super::check_family(FAMILY);
             }
 
+            /// Invariant: Gradients and twenty training steps match PEFT and PyTorch.
             #[test]
             fn every_gradient_agrees_with_peft() {
                 super::check_gradients(FAMILY);
             }
 
+            /// Invariant: Every model family matches transformers and PEFT in logits, training and
+            /// decoding.
             #[test]
             fn five_steps_agree_with_peft() {
                 super::check_steps(FAMILY, 5);
             }
 
+            /// Invariant: The block-wise backward pass equals plain autodiff.
             #[test]
             fn block_wise_backward_equals_plain_autodiff() {
                 super::check_pieces(FAMILY);
             }
 
+            /// Invariant: The KV cache does not change logits.
             #[test]
             fn cached_decoding_equals_reading_the_whole_text() {
-                super::cached(FAMILY);
+                super::check_family_cached(FAMILY);
             }
 
             #[test]
             fn bf16_is_near() {
-                super::in_bf16(FAMILY);
+                super::check_family_in_bf16(FAMILY);
             }
         }
     )+};
 }
 
-agrees!(
-    qwen3,
-    mistral_window,
-    granite,
-    smollm3,
-    phi3,
-    seed_oss,
-    olmo3,
-    gemma3_text,
-    ministral3,
-    qwen3_5_text,
-    qwen3_5_text_even,
-);
+shapes_with_references!(agrees);
 
-fn cached(family: &str) {
+fn check_family_cached(family: &str) {
     let folder = fixture(&format!("models/{family}"));
     let mut decoder = load_base(&folder);
     attach_adapter(&mut decoder, &folder.join("lora/adapter"));
     check_cached(family, &decoder, &[23, 5, 90, 40]);
 }
 
-/// Rounding to bf16 moves the logits of Qwen3.5's random model farther than others', because its norms
-/// enlarge what is small; not more than a quarter farther than in transformers.
-fn in_bf16(family: &str) {
+/// Rounding to bf16 changes the logits of Qwen3.5's random model more than others', because its
+/// norms amplify small values; at most a quarter more than in transformers.
+fn check_family_in_bf16(family: &str) {
     let folder = fixture(&format!("models/{family}"));
     let decoder = load_base_in(ComputeDtype::Bf16, &folder);
     let made_by = std::fs::read(folder.join("made_by.json")).unwrap();
     let made_by: Value = serde_json::from_slice(&made_by).unwrap();
-    // Where it is not recorded, the bound holds.
+    // Without a recorded value, the bound applies.
     let theirs = made_by["bf16_against_f32_max_abs"]
         .as_f64()
         .unwrap_or_default();
@@ -93,7 +89,7 @@ fn in_bf16(family: &str) {
     check_logits(family, &decoder, bound);
 }
 
-/// What a GGUF file and a GGUF adapter of one model say.
+/// Contents of a GGUF file and a GGUF adapter of one model.
 macro_rules! in_gguf {
     ($($family:ident),+ $(,)?) => {
         mod gguf {$(
@@ -106,20 +102,10 @@ macro_rules! in_gguf {
     };
 }
 
-in_gguf!(
-    qwen3,
-    granite,
-    smollm3,
-    phi3,
-    seed_oss,
-    olmo3,
-    gemma3_text,
-    ministral3,
-    qwen3_5_text_even,
-);
+shapes_in_gguf!(in_gguf);
 
-/// Logits of `model.gguf`, whose names and layout are llama.cpp's, and its config but for what GGUF says
-/// in another way.
+/// Logits of `model.gguf`, with llama.cpp's names and layout, and its config except for fields that
+/// GGUF encodes differently.
 fn a_gguf_file_computes_the_same(family: &str) {
     let folder = fixture(&format!("models/{family}"));
     let decoder = load_base(&folder.join("model.gguf"));
@@ -141,33 +127,33 @@ fn an_adapter_survives(family: &str) {
     let scalings = peft_rules(&adapter).unwrap();
     let config = ModelFiles::read_config(&folder).unwrap();
     let base = GgufBase::from_config(&folder, &config).unwrap();
-    let place = tempfile::tempdir().unwrap();
-    let path = place.path().join("adapter.gguf");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("adapter.gguf");
     write_gguf_adapter(&path, &adapter, &scalings, &base, FloatDtype::F32).unwrap();
     let read = read_gguf_adapter(&path, base.architecture).unwrap();
     assert_eq!(read.tensors, adapter.tensors);
     assert_eq!(read.scalings, scalings);
 }
 
-/// A model that reads pictures, too, whose language model is that of a fixture.
-fn with_pictures(family: &str, whole: &str, [prefix, head]: [&str; 2]) {
+/// A vision-language model whose language model is a fixture's model.
+fn with_pictures(family: &str, model_type: &str, [prefix, head]: [&str; 2]) {
     let folder = fixture(&format!("models/{family}"));
     let text = std::fs::read(folder.join("config.json")).unwrap();
     let text: Value = serde_json::from_slice(&text).unwrap();
-    let config = json!({"model_type": whole, "text_config": text, "vision_config": {},
+    let config = json!({"model_type": model_type, "text_config": text, "vision_config": {},
         "tie_word_embeddings": true});
     let weights = Weights::open(&folder).unwrap();
     let mut tensors: BTreeMap<String, HostTensor> = weights
         .names()
         .map(|name| {
-            let whole = match name.strip_prefix("model.") {
+            let model_type = match name.strip_prefix("model.") {
                 Some(rest) => format!("{prefix}{rest}"),
                 None => format!("{head}{name}"),
             };
-            (whole, weights.read_f32(name).unwrap())
+            (model_type, weights.read_f32(name).unwrap())
         })
         .collect();
-    let seen = HostTensor {
+    let vision_tensor = HostTensor {
         shape: vec![2],
         values: vec![1.0; 2],
     };
@@ -177,19 +163,19 @@ fn with_pictures(family: &str, whole: &str, [prefix, head]: [&str; 2]) {
         "model.visual.z.weight",
         "mtp.norm.weight",
     ] {
-        tensors.insert(of_pictures.to_owned(), seen.clone());
+        tensors.insert(of_pictures.to_owned(), vision_tensor.clone());
     }
-    let place = tempfile::tempdir().unwrap();
-    std::fs::write(place.path().join("config.json"), config.to_string()).unwrap();
-    write_tensors(&place.path().join("model.safetensors"), &tensors).unwrap();
-    let weights = Weights::open(place.path()).unwrap();
-    assert_eq!([weights.n_of_pictures(), weights.n_ahead()], [3, 1]);
-    let decoder = load_base(place.path());
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("config.json"), config.to_string()).unwrap();
+    write_tensors(&dir.path().join("model.safetensors"), &tensors).unwrap();
+    let weights = Weights::open(dir.path()).unwrap();
+    assert_eq!([weights.n_vision(), weights.n_prediction()], [3, 1]);
+    let decoder = load_base(dir.path());
     check_logits(family, &decoder, Quantity::Logits.bound());
 }
 
 #[test]
-fn the_language_model_of_one_that_reads_pictures_is_read_alone() {
+fn only_the_language_model_of_a_vision_model_is_loaded() {
     for names in [
         ["model.language_model.", ""],
         ["language_model.model.", "language_model."],

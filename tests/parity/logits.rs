@@ -38,6 +38,7 @@ pub(crate) fn check_logits(name: &str, decoder: &Decoder, bound: f64) {
     assert!(worst < bound, "{name}: {worst}");
 }
 
+/// Invariant: Packed documents do not attend to each other.
 #[test]
 fn llama_3_1_with_rope_scaling_agrees_with_transformers() {
     check_family("llama31");
@@ -83,6 +84,7 @@ fn rank_and_alpha_patterns_with_rslora_scale_as_in_peft() {
     check_adapter("lora_patterns");
 }
 
+/// Invariant: The KV cache does not change logits.
 #[test]
 fn cached_decoding_equals_reading_the_whole_text() {
     let mut decoder = load_base(&fixture("models/llama31"));
@@ -90,7 +92,7 @@ fn cached_decoding_equals_reading_the_whole_text() {
     check_cached("llama31", &decoder, &[23, 5, 40]);
 }
 
-/// Reads the last tokens of texts of these lengths one by one.
+/// Decodes the last tokens of texts of these lengths one by one.
 pub(crate) fn check_cached(name: &str, decoder: &Decoder, lengths: &[usize]) {
     let vocab_size = decoder.config.vocab_size;
     let ids = |n: u32| (0..n).map(|i| (i * 37 + 11) % vocab_size as u32).collect();
@@ -106,8 +108,8 @@ pub(crate) fn check_cached(name: &str, decoder: &Decoder, lengths: &[usize]) {
         let cached: Vec<f32> = decoder.logits(hidden).into_data().iter::<f32>().collect();
         for (row, (text, prompt)) in texts.iter().zip(&prompts).enumerate() {
             let read = text[..prompt.len() + step].to_vec();
-            let whole = logits(decoder, &[read]);
-            let last = &whole[whole.len() - vocab_size..];
+            let uncached = logits(decoder, &[read]);
+            let last = &uncached[uncached.len() - vocab_size..];
             let cached = &cached[row * vocab_size..(row + 1) * vocab_size];
             let worst = max_abs_difference(cached, last);
             assert!(
@@ -116,8 +118,8 @@ pub(crate) fn check_cached(name: &str, decoder: &Decoder, lengths: &[usize]) {
             );
         }
         if step == 1 {
-            let kept: Vec<usize> = (0..texts.len()).collect();
-            (cache, _) = decoder.refill(Some(cache), &kept, &[], n_new);
+            let all: Vec<usize> = (0..texts.len()).collect();
+            (cache, _) = decoder.refill(Some(cache), &all, &[], n_new);
         }
         let next: Vec<u32> = texts
             .iter()

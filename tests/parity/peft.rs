@@ -13,8 +13,8 @@ use crate::support::{
     Tensors, attach_adapter, fixture, load_base, micro_batch, relative_difference,
 };
 
-/// Replays the steps of `steps.json`, comparing each loss and gradient norm on the way; returns
-/// our loss and PEFT's of each step.
+/// Replays the steps of `steps.json`, comparing each loss and gradient norm; returns our loss and
+/// PEFT's for each step.
 pub(crate) fn replay(
     decoder: &mut Decoder,
     adapters: &mut Adapters,
@@ -92,7 +92,7 @@ fn twenty_steps_on_a_tiny_model_agree_with_peft() {
     );
 }
 
-/// Losses, norms and the trained adapter of so many steps.
+/// Losses, norms and the trained adapter after these steps.
 pub(crate) fn check_steps(model: &str, n_steps: usize) -> Vec<f32> {
     let plain = StepFiles {
         steps: "steps.json",
@@ -101,13 +101,13 @@ pub(crate) fn check_steps(model: &str, n_steps: usize) -> Vec<f32> {
     trained_as_peft(model, &plain, n_steps)
 }
 
-/// Steps of PEFT in the folder of a model, and what they lead to.
+/// PEFT's steps in the folder of a model, and their results.
 struct StepFiles {
     steps: &'static str,
     result: &'static str,
 }
 
-/// What the steps lead to here, after it was compared with PEFT's result.
+/// Our results, after comparison with PEFT's.
 fn trained_as_peft(model: &str, files: &StepFiles, n_steps: usize) -> Vec<f32> {
     let StepFiles { steps, result } = files;
     let folder = fixture(&format!("models/{model}/lora"));
@@ -133,7 +133,7 @@ fn trained_as_peft(model: &str, files: &StepFiles, n_steps: usize) -> Vec<f32> {
     let after = adapters.to_values();
     assert!(
         relative_difference(&after, &before) > 0.01,
-        "{model}: nothing was learned"
+        "{model}: training did not change the adapter"
     );
     after
 }

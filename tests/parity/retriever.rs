@@ -21,11 +21,11 @@ fn json(path: &str) -> Value {
 }
 
 fn ids(texts: &Value) -> Vec<Vec<u32>> {
-    let of = |text: &Value| serde_json::from_value(text["input_ids"].clone()).unwrap();
-    texts.as_array().unwrap().iter().map(of).collect()
+    let ids_of = |text: &Value| serde_json::from_value(text["input_ids"].clone()).unwrap();
+    texts.as_array().unwrap().iter().map(ids_of).collect()
 }
 
-/// A batch of the fixture, whose texts may repeat: every column is a candidate of its own.
+/// A batch of the fixture, whose texts may repeat: every column is a separate candidate.
 struct Case {
     batch: PairBatch,
     queries: Vec<Vec<u32>>,
@@ -76,14 +76,14 @@ impl Case {
 
     fn sentences(&self) -> Sentences<'_> {
         Sentences {
-            queries: whole(&self.queries),
-            documents: whole(&self.documents),
+            queries: pool_all_tokens(&self.queries),
+            documents: pool_all_tokens(&self.documents),
         }
     }
 }
 
-/// Sentences of which every token is pooled.
-fn whole(ids: &[Vec<u32>]) -> Vec<Sentence<'_>> {
+/// Sentences with all tokens pooled.
+fn pool_all_tokens(ids: &[Vec<u32>]) -> Vec<Sentence<'_>> {
     ids.iter().map(|ids| Sentence::from(&ids[..])).collect()
 }
 
@@ -108,7 +108,7 @@ fn expected_gradient(tensors: &Tensors, case: &str, layout: &ParameterLayout) ->
 }
 
 #[test]
-fn texts_are_cut_where_the_folder_says_in_the_form_of_either_version() {
+fn texts_are_truncated_at_the_length_of_the_folder_in_both_versions() {
     let cases = json("retriever/cases.json");
     let files =
         EncoderFiles::open(&fixture("retriever/model"), &EncoderOptions::default()).unwrap();
@@ -129,40 +129,42 @@ fn texts_are_cut_where_the_folder_says_in_the_form_of_either_version() {
     }
 }
 
+/// Invariant: InfoNCE losses, gradients and steps match sentence-transformers, with and without
+/// GradCache.
 #[test]
 fn losses_and_gradients_agree_with_sentence_transformers() {
     let (_, encoder, flat) = open(&fixture("retriever/model"), ComputeDtype::F32);
     let cases = json("retriever/cases.json");
     let expected = json("retriever/expected.json");
     let tensors = Tensors::open(&fixture("retriever/expected.safetensors"));
-    let mut seen = 0;
+    let mut n_compared = 0;
     for case in cases["cases"].as_array().unwrap() {
         let name = case["name"].as_str().unwrap();
         let ours = Case::new(case);
         let mini_batches: &[usize] = match case["mini_batch_size"].as_u64() {
-            // GradCache by itself, and all at once.
+            // Only GradCache, and all at once.
             Some(size) => &[size as usize, usize::MAX],
             None => &[usize::MAX, 3],
         };
         for &size in mini_batches {
-            let found = encoder
+            let pass = encoder
                 .gradient(&flat, &ours.sentences(), &ours.batch, &ours.loss, size)
                 .unwrap();
             let loss = expected[name]["loss"].as_f64().unwrap();
             let bound = Quantity::StepLoss.bound();
             assert!(
-                (found.loss - loss).abs() < bound,
+                (pass.loss - loss).abs() < bound,
                 "{name}: {} {loss}",
-                found.loss
+                pass.loss
             );
             let norm = expected[name]["gradient_norm"].as_f64().unwrap();
-            let gradient = floats(&found.gradient);
+            let gradient = floats(&pass.gradient);
             let nothing = Quantity::VanishingGradient.bound();
             if norm < nothing {
-                // One pair has nothing to learn: what is left is rounding.
+                // A single pair has nothing to learn: only rounding remains.
                 let mut sizes = gradient.iter().map(|g| f64::from(g.abs()));
                 assert!(sizes.all(|g| g < nothing), "{name}");
-                seen += 1;
+                n_compared += 1;
                 continue;
             }
             if tensors
@@ -173,7 +175,7 @@ fn losses_and_gradients_agree_with_sentence_transformers() {
                 let theirs = expected_gradient(&tensors, name, &encoder.layout);
                 let off = relative_difference(&gradient, &theirs);
                 assert!(off < Quantity::Gradient.bound(), "{name}, {size}: {off}");
-                seen += 1;
+                n_compared += 1;
             }
             let ours_norm = gradient
                 .iter()
@@ -186,10 +188,13 @@ fn losses_and_gradients_agree_with_sentence_transformers() {
             );
         }
     }
-    assert!(seen >= 14, "{seen} gradients were compared");
+    assert!(n_compared >= 14, "compared {n_compared} gradients");
 }
 
 /// A matter of memory alone: 64 pairs at once and eight at a time give the same gradient.
+///
+/// Invariant: InfoNCE losses, gradients and steps match sentence-transformers, with and without
+/// GradCache.
 #[test]
 fn mini_batches_of_eight_equal_one_batch_of_sixty_four() {
     let (files, encoder, flat) = open(&fixture("retriever/model"), ComputeDtype::F32);
@@ -216,26 +221,26 @@ fn mini_batches_of_eight_equal_one_batch_of_sixty_four() {
         scale: 20.0,
         direction: Direction::Symmetric,
     };
-    let [whole, parts] = [usize::MAX, 8].map(|size| {
+    let [full, parts] = [usize::MAX, 8].map(|size| {
         encoder
             .gradient(&flat, &sentences, &batch, &loss, size)
             .unwrap()
     });
-    let off = (whole.loss - parts.loss).abs() / (1.0 + whole.loss);
+    let off = (full.loss - parts.loss).abs() / (1.0 + full.loss);
     assert!(off < Quantity::LossInOtherPieces.bound(), "{off}");
-    let off = relative_difference(&floats(&parts.gradient), &floats(&whole.gradient));
+    let off = relative_difference(&floats(&parts.gradient), &floats(&full.gradient));
     assert!(off < Quantity::OtherPieces.bound(), "{off}");
 }
 
-/// The gradient of factors is that of the matrices, taken through `W + s B A`: checked against
-/// differences of the loss.
+/// The gradient of the factors is the matrices' gradient propagated through `W + s B A`: checked
+/// against finite differences of the loss.
 #[test]
-fn factors_have_the_gradient_of_the_matrices_that_they_change() {
+fn lora_factors_have_the_gradient_of_their_matrices() {
     let (_, mut encoder, base) = open(&fixture("retriever/model"), ComputeDtype::F32);
     let targets = ["query", "value", "intermediate.dense"].map(str::to_owned);
     let lora = RetrieverLora::new(&encoder.layout, base, 3, 6.0, &targets).unwrap();
     let start = lora.initial(7, &test_device());
-    assert_eq!(lora.maps.len(), 6, "three of each of two blocks");
+    assert_eq!(lora.maps.len(), 6, "three tensors of each of two blocks");
     encoder.trained = Trained::Lora(Box::new(lora));
     let case = Case::new(&json("retriever/cases.json")["cases"][0]);
     let run = |flat: &Tensor<1>| {
@@ -243,7 +248,7 @@ fn factors_have_the_gradient_of_the_matrices_that_they_change() {
             .gradient(flat, &case.sentences(), &case.batch, &case.loss, usize::MAX)
             .unwrap()
     };
-    // B is zero at the beginning, which would hide A's gradient.
+    // B is zero initially, which would hide A's gradient.
     let n = start.dims()[0];
     let noise: Vec<f32> = (0..n)
         .map(|i| 0.1 * ((i * 37 % 101) as f32 / 50.0 - 1.0))
@@ -262,13 +267,13 @@ fn factors_have_the_gradient_of_the_matrices_that_they_change() {
             .sum();
         let direction = burn::tensor::TensorData::new(direction, [n]);
         let direction = Tensor::<1>::from_data(direction, &test_device());
-        let at = |step: f64| run(&flat.clone().add(direction.clone().mul_scalar(step))).loss;
-        let found = (at(1e-3) - at(-1e-3)) / 2e-3;
-        // In f32 the loss has an error of some 1e-6, which the step divides by 2e-3.
+        let loss_at = |step: f64| run(&flat.clone().add(direction.clone().mul_scalar(step))).loss;
+        let difference = (loss_at(1e-3) - loss_at(-1e-3)) / 2e-3;
+        // In f32 the loss has an error of about 1e-6, which the difference divides by 2e-3.
         let scale = 0.2 + expected.abs();
         assert!(
-            (found - expected).abs() < Quantity::Slope.bound() * scale,
-            "{found} {expected}"
+            (difference - expected).abs() < Quantity::Slope.bound() * scale,
+            "{difference} {expected}"
         );
     }
 }
@@ -282,15 +287,15 @@ struct MiniLmCase {
 impl MiniLmCase {
     fn read() -> Self {
         let record = json("retriever/minilm.json");
-        let of = |key: &str| -> Vec<Vec<u32>> {
+        let ids_of = |key: &str| -> Vec<Vec<u32>> {
             let pairs = record["pairs"].as_array().unwrap().iter();
             pairs
                 .map(|pair| serde_json::from_value(pair[key].clone()).unwrap())
                 .collect()
         };
         Self {
-            queries: of("query_ids"),
-            documents: of("document_ids"),
+            queries: ids_of("query_ids"),
+            documents: ids_of("document_ids"),
             record,
         }
     }
@@ -349,18 +354,18 @@ fn gradients_of_minilm_agree_with_sentence_transformers() {
     let (sentences, batch) = case.batch(&all);
     for dtype in [ComputeDtype::F32, ComputeDtype::Bf16] {
         let (_, encoder, flat) = open(&model("all-minilm-l6-v2"), dtype);
-        let found = encoder
+        let pass = encoder
             .gradient(&flat, &sentences, &batch, &LOSS, usize::MAX)
             .unwrap();
         let loss = case.record["loss"].as_f64().unwrap();
         let bound = Quantity::StepLoss.bound_in(dtype.dtype());
-        assert!((found.loss - loss).abs() < bound, "{} {loss}", found.loss);
-        let gradient = floats(&found.gradient);
+        assert!((pass.loss - loss).abs() < bound, "{} {loss}", pass.loss);
+        let gradient = floats(&pass.gradient);
         let global = case.record["gradient_norm"].as_f64().unwrap();
         let bound = Quantity::Gradient.bound_in(dtype.dtype());
         for (name, norm) in norms(&encoder.layout, &gradient) {
             let theirs = case.record["gradient_norms"][&name].as_f64().unwrap();
-            // Of each parameter, by its share of the whole.
+            // For each parameter, relative to the whole.
             assert!(
                 (norm - theirs).abs() < bound * global,
                 "{name}: {norm} {theirs}"
@@ -379,7 +384,7 @@ fn gradients_of_minilm_agree_with_sentence_transformers() {
     }
 }
 
-/// From the beginning of a parameter, or of its row: `name[row]`.
+/// From the start of a parameter, or of its row: `name[row]`.
 fn first_values(layout: &ParameterLayout, values: &[f32], name: &str) -> Vec<f32> {
     let (name, row) = match name.split_once('[') {
         Some((name, row)) => (name, row.trim_end_matches(']').parse().unwrap()),
@@ -390,42 +395,39 @@ fn first_values(layout: &ParameterLayout, values: &[f32], name: &str) -> Vec<f32
     values[slot.range.start + row * width..slot.range.end].to_vec()
 }
 
+/// Invariant: InfoNCE losses, gradients and steps match sentence-transformers, with and without
+/// GradCache.
 #[test]
 fn five_steps_of_minilm_agree_with_pytorch() {
     let case = MiniLmCase::read();
     let (_, encoder, start) = open(&model("all-minilm-l6-v2"), ComputeDtype::F32);
-    let with = &case.record["hyperparameters"];
-    let number = |key: &str| with[key].as_f64().unwrap();
+    let hyperparameters = &case.record["hyperparameters"];
+    let number = |key: &str| hyperparameters[key].as_f64().unwrap();
     let adamw = AdamW {
-        beta1: with["betas"][0].as_f64().unwrap(),
-        beta2: with["betas"][1].as_f64().unwrap(),
+        beta1: hyperparameters["betas"][0].as_f64().unwrap(),
+        beta2: hyperparameters["betas"][1].as_f64().unwrap(),
         eps: number("eps"),
         weight_decay: number("weight_decay"),
     };
     let mut flat = start.clone();
     let mut optimizer = Optimizer::new(adamw, number("max_grad_norm"), &flat);
     let n = case.queries.len();
-    let of_a_step = with["pairs_of_a_step"].as_u64().unwrap() as usize;
+    let of_a_step = hyperparameters["pairs_of_a_step"].as_u64().unwrap() as usize;
     let all: Vec<usize> = (0..n).collect();
     for step in case.record["training"]["steps"].as_array().unwrap() {
         let first = step["first_pair"].as_u64().unwrap() as usize;
         let pairs: Vec<usize> = (first..first + of_a_step).map(|i| i % n).collect();
         let (sentences, batch) = case.batch(&pairs);
-        let found = encoder
+        let pass = encoder
             .gradient(&flat, &sentences, &batch, &LOSS, 5)
             .unwrap();
         let loss = step["loss"].as_f64().unwrap();
         assert!(
-            (found.loss - loss).abs() < Quantity::StepLoss.bound(),
+            (pass.loss - loss).abs() < Quantity::StepLoss.bound(),
             "{} {loss}",
-            found.loss
+            pass.loss
         );
-        let outcome = optimizer.step(
-            &mut flat,
-            found.gradient,
-            found.loss,
-            number("learning_rate"),
-        );
+        let outcome = optimizer.step(&mut flat, pass.gradient, pass.loss, number("learning_rate"));
         let StepOutcome::Updated { grad_norm } = outcome else {
             panic!("a step without an update");
         };
@@ -447,7 +449,7 @@ fn five_steps_of_minilm_agree_with_pytorch() {
         let expected = case.record["training"]["change_norms"][&name]
             .as_f64()
             .unwrap();
-        // Gradients that are rounding alone move by their sign: key biases.
+        // Gradients that are only rounding change the sign of the step: key biases.
         if !name.ends_with("key.bias") {
             let off = (norm / expected - 1.0).abs();
             assert!(

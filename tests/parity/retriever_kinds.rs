@@ -29,7 +29,7 @@ fn vectors(value: &Value) -> Vec<Vec<f32>> {
     serde_json::from_value(value.clone()).unwrap()
 }
 
-/// The model of the fixture `retriever` with the files of a case in the place of its own.
+/// The model of the fixture `retriever` with a case's files instead of its own.
 fn folder(case: &Value) -> TempDir {
     fn copy(from: &Path, to: &Path) {
         std::fs::create_dir_all(to).unwrap();
@@ -62,7 +62,7 @@ fn open(dir: &Path) -> (EncoderFiles, MiniLmEncoder) {
     (files, encoder)
 }
 
-/// Texts of each role with their ids and embeddings: the key of the texts, that of the case.
+/// Texts of each role with their ids and embeddings: the key of the texts, and the case's key.
 const ROLES: [(Role, &str, &str); 3] = [
     (Role::Query, "queries", "query"),
     (Role::Document, "documents", "document"),
@@ -88,8 +88,9 @@ fn assert_embedded(case: &Value, of_all: &Value, (files, encoder): &(EncoderFile
     }
 }
 
+/// Invariant: Encoders embed, train and export as in sentence-transformers.
 #[test]
-fn every_kind_of_folder_embeds_as_in_sentence_transformers() {
+fn every_kind_of_encoder_embeds_as_in_sentence_transformers() {
     let record = record();
     let mut n = 0;
     for case in record["cases"].as_array().unwrap() {
@@ -99,7 +100,7 @@ fn every_kind_of_folder_embeds_as_in_sentence_transformers() {
         let (files, encoder) = opened;
         let [queries, documents] = [(Role::Query, "queries"), (Role::Document, "documents")]
             .map(|(role, key)| files.token_ids(role, &texts(&record[key])).unwrap())
-            .map(|ids| encoder.compared(&ids));
+            .map(|ids| encoder.comparison_embeddings(&ids));
         for (query, expected) in queries.iter().zip(vectors(&case["similarities"])) {
             let ours: Vec<f32> = scores(&documents, query)
                 .iter()
@@ -113,9 +114,11 @@ fn every_kind_of_folder_embeds_as_in_sentence_transformers() {
     assert!(n >= 13, "{n} folders");
 }
 
-/// What is exported is read again as it was, in spellings of the oldest version.
+/// Exports are read again unchanged, in the format of the oldest version.
+///
+/// Invariant: Encoders embed, train and export as in sentence-transformers.
 #[test]
-fn every_kind_of_folder_is_exported_as_it_was_read() {
+fn every_kind_of_encoder_is_exported_unchanged() {
     let record = record();
     for case in record["cases"].as_array().unwrap() {
         let folder = folder(case);
@@ -142,7 +145,7 @@ fn every_kind_of_folder_is_exported_as_it_was_read() {
     }
 }
 
-/// A batch of the texts in their order, each document right for its query.
+/// A batch of the texts in order, each document positive for its query.
 fn batch(n: usize) -> PairBatch {
     PairBatch {
         queries: (0..n).collect(),
@@ -166,6 +169,7 @@ fn sentences<'a>(queries: &'a TextIds, documents: &'a TextIds) -> Sentences<'a> 
     }
 }
 
+/// Invariant: Encoders embed, train and export as in sentence-transformers.
 #[test]
 fn losses_gradients_and_steps_of_every_kind_agree_with_sentence_transformers() {
     let record = record();
@@ -202,15 +206,15 @@ fn losses_gradients_and_steps_of_every_kind_agree_with_sentence_transformers() {
             },
             direction: Direction::QueryToDocument,
         };
-        let found = |flat: &Tensor<1>, size| {
+        let gradient_of = |flat: &Tensor<1>, size| {
             encoder
                 .gradient(flat, &sentences, &batch, &loss, size)
                 .unwrap()
         };
         let mut flat = files.parameters(folder.path(), &test_device()).unwrap();
         for size in [usize::MAX, 3] {
-            let found = found(&flat, size);
-            let gradient: Vec<f32> = found.gradient.to_data().iter::<f32>().collect();
+            let pass = gradient_of(&flat, size);
+            let gradient: Vec<f32> = pass.gradient.to_data().iter::<f32>().collect();
             let global = case["gradient_norm"].as_f64().unwrap();
             for slot in &encoder.layout.slots {
                 let own = &gradient[slot.range.clone()];
@@ -244,15 +248,10 @@ fn losses_gradients_and_steps_of_every_kind_agree_with_sentence_transformers() {
         let mut optimizer = Optimizer::new(adamw, number("max_grad_norm"), &flat);
         let losses: Vec<f64> = serde_json::from_value(case["losses"].clone()).unwrap();
         for expected in losses {
-            let found = found(&flat, 3);
-            let off = (found.loss - expected).abs() / (1.0 + expected);
+            let pass = gradient_of(&flat, 3);
+            let off = (pass.loss - expected).abs() / (1.0 + expected);
             assert!(off < Quantity::StepLossShare.bound(), "{name}: {off}");
-            optimizer.step(
-                &mut flat,
-                found.gradient,
-                found.loss,
-                number("learning_rate"),
-            );
+            optimizer.step(&mut flat, pass.gradient, pass.loss, number("learning_rate"));
         }
     }
     assert_eq!(n_whole, 4, "two folders, at once and in parts");

@@ -5,6 +5,7 @@ use serde_json::Value;
 use tooltune::config::LoraConfig;
 use tooltune::eval::generate::{GenerationOptions, generate};
 use tooltune::lora::Adapters;
+use tooltune::lora::LoraLayout as _;
 use tooltune::models::{BatchContext, Decoder};
 use tooltune_kernels::ComputeDtype;
 
@@ -27,8 +28,8 @@ fn logits_and_greedy_tokens_agree_with_transformers() {
     let values: Vec<f32> = logits.into_data().iter::<f32>().collect();
     let vocab_size = decoder.config.vocab_size;
     let last = &values[values.len() - vocab_size..];
-    // The fixture's f32 is itself up to 1e-4 from its f64; a port may lie between the two, so
-    // the nearer of both counts.
+    // The fixture's f32 is itself up to 1e-4 from its f64; a port may be between the two, so the
+    // smaller difference is used.
     let nearest = |ours: &[f32], name: &str| {
         let f32_side = expected.floats(name);
         let f64_side = expected.floats(&format!("f64.{name}"));
@@ -81,7 +82,7 @@ fn initial_factor(tensor_number: u64, in_features: usize, count: usize) -> Vec<f
         .collect()
 }
 
-/// The adapters that the fixture begins with, attached.
+/// The adapters that the fixture starts with, attached.
 fn initial_adapters(decoder: &mut Decoder) -> Adapters {
     let spec = LoraConfig {
         r: 8,
@@ -104,6 +105,7 @@ fn initial_adapters(decoder: &mut Decoder) -> Adapters {
     adapters
 }
 
+/// Invariant: Training in bf16 follows the losses of f32.
 #[test]
 #[allow(
     clippy::print_stdout,
@@ -118,7 +120,7 @@ fn bf16_losses_of_twenty_steps_stay_near_those_of_f32() {
         &fixture("smollm2/sft_steps.json"),
         &fixture("smollm2/sft_batches.safetensors"),
     );
-    // PEFT's losses are those of f32: ours agree with them in the next test.
+    // PEFT's losses are f32 losses: the next test shows that ours agree with them.
     let shares = losses
         .iter()
         .map(|(ours, f32_loss)| (ours - f32_loss).abs() / f32_loss);
@@ -140,6 +142,7 @@ fn bf16_losses_of_twenty_steps_stay_near_those_of_f32() {
     );
 }
 
+/// Invariant: Gradients and twenty training steps match PEFT and PyTorch.
 #[test]
 fn twenty_steps_agree_with_peft() {
     let mut decoder = load_base(&model(GGUF));
@@ -153,10 +156,10 @@ fn twenty_steps_agree_with_peft() {
     );
 
     let finals = adapters.to_tensors();
-    let whole = Tensors::open(&fixture("smollm2/sft_final.safetensors"));
-    for key in whole.names() {
+    let expected_tensors = Tensors::open(&fixture("smollm2/sft_final.safetensors"));
+    for key in expected_tensors.names() {
         let name = key.strip_prefix("base_model.model.").unwrap();
-        let difference = relative_difference(&finals[name].values, &whole.floats(&key));
+        let difference = relative_difference(&finals[name].values, &expected_tensors.floats(&key));
         assert!(
             difference < Quantity::TrainedAdapter.bound(),
             "{name}: {difference}"

@@ -1,14 +1,16 @@
-//! PiSSA, DoRA and whole weights against PEFT: logits, gradients, five steps, and what is saved.
+//! PiSSA, DoRA and fully trained weights against PEFT: logits, gradients, five steps, and saved
+//! files.
 
 use std::path::{Path, PathBuf};
 
 use tooltune::config::{LoraConfig, PrincipalInit};
+use tooltune::lora::LoraLayout as _;
 use tooltune::lora::{AdapterSlot, Adapters, adapter_slots, principal_factors, take_out};
 use tooltune::models::{BatchContext, Decoder, DecoderConfig, load};
 use tooltune::optim::{BackwardOptions, backward, reference};
 use tooltune_checkpoints::adapter::{
-    Adapter, GgufBase, PeftConfig, TargetModules, compatibility, load_adapter, peft_rules,
-    write_gguf_adapter,
+    Adapter, GgufBase, PeftConfig, ServedBase, TargetModules, compatibility, load_adapter,
+    peft_rules, write_gguf_adapter,
 };
 use tooltune_checkpoints::merged::{MergeOptions, save_merged};
 use tooltune_checkpoints::model_files::ModelFiles;
@@ -36,19 +38,19 @@ fn settings() -> LoraConfig {
     }
 }
 
-/// What PiSSA begins with on the tiny Llama.
-fn begun(init: PrincipalInit) -> (Decoder, Adapters) {
+/// PiSSA's initial factors on the tiny Llama.
+fn initial_model(init: PrincipalInit) -> (Decoder, Adapters) {
     let config = ModelFiles::read_config(&model()).unwrap();
     let config = DecoderConfig::from_json(&config).unwrap();
     let weights = Weights::open(&model()).unwrap();
     let slots = settings().slots(&config).unwrap();
     let values = principal_factors(init, &slots, &weights, 42).unwrap();
     let adapters = Adapters::principal(slots, values, &test_device());
-    let decoder = without(&config, &weights, &adapters);
+    let decoder = decoder_without(&config, &weights, &adapters);
     (decoder, adapters)
 }
 
-fn without(config: &DecoderConfig, weights: &Weights, adapters: &Adapters) -> Decoder {
+fn decoder_without(config: &DecoderConfig, weights: &Weights, adapters: &Adapters) -> Decoder {
     let (slots, initial) = (&adapters.slots, adapters.initial.as_ref().unwrap());
     let mut decoder = load::load_changed(
         config,
@@ -103,16 +105,17 @@ fn difference_of_products(
     differences.fold(0.0, f64::max)
 }
 
+/// Invariant: PiSSA, DoRA and whole trained modules match PEFT.
 #[test]
 fn the_principal_singular_values_and_five_steps_are_those_of_peft() {
     let folder = model().join("pissa");
-    let (mut decoder, mut adapters) = begun(PrincipalInit::Exact);
+    let (mut decoder, mut adapters) = initial_model(PrincipalInit::Exact);
     let theirs = tensors_of(&folder.join("adapter/adapter_model.safetensors"));
     let ours = adapters.to_tensors();
     let slots = adapters.slots.clone();
     let begun = difference_of_products(&slots, |name| ours[name].clone(), &theirs);
     assert!(begun < Quantity::PrincipalFactors.bound(), "{begun}");
-    // Factor by factor they are equal but for the sign of each singular vector.
+    // The factors are equal up to the sign of each singular vector.
     for (name, tensor) in &ours {
         let theirs = theirs(name);
         let squares = |tensor: &HostTensor| tensor.values.iter().map(|x| x * x).collect::<Vec<_>>();
@@ -135,11 +138,11 @@ fn the_principal_singular_values_and_five_steps_are_those_of_peft() {
     let learned = difference_of_products(&slots, |name| trained[name].clone(), &theirs);
     assert!(learned < Quantity::TrainedAdapter.bound(), "{learned}");
 
-    // What is saved is what PEFT converts it to.
+    // The saved adapter is the one that PEFT converts it to.
     let converted = load_adapter(&folder.join("converted")).unwrap();
     let saved = settings().to_saved_peft("");
-    let of = |config: &PeftConfig| (config.r, config.lora_alpha);
-    assert_eq!(of(&saved), of(&converted.config));
+    let rank_and_alpha = |config: &PeftConfig| (config.r, config.lora_alpha);
+    assert_eq!(rank_and_alpha(&saved), rank_and_alpha(&converted.config));
     let config = decoder.config.clone();
     let doubled = adapter_slots(&saved, &config).unwrap();
     let saved = adapters.to_saved_tensors();
@@ -153,20 +156,20 @@ fn the_principal_singular_values_and_five_steps_are_those_of_peft() {
         "{difference}"
     );
 
-    // What is read again is what was trained, and the base loses the same.
+    // The reloaded adapter is the trained one, and the base is reduced by the same product.
     let again = Adapters::from_doubled(slots, &saved, &test_device());
     assert_eq!(again.to_values(), adapters.to_values());
     assert_eq!(again.initial, adapters.initial);
 }
 
-/// A tensor of PEFT's file, by its place in the model.
+/// A tensor of PEFT's file, by its location in the model.
 fn tensors_of(file: &Path) -> impl Fn(&str) -> HostTensor + use<> {
     let tensors = Tensors::open(file);
     move |name| host(&tensors, &format!("base_model.model.{name}"))
 }
 
-/// What is left of the adapted weights without the products that `adapters` begin with: the root of
-/// the sum of squares.
+/// Residual of the adapted weights after subtracting the products that `adapters` start with: the
+/// root of the sum of squares.
 fn left_over(adapters: &Adapters) -> f64 {
     let weights = Weights::open(&model()).unwrap();
     let initial = adapters.initial.as_ref().unwrap();
@@ -181,12 +184,12 @@ fn left_over(adapters: &Adapters) -> f64 {
 }
 
 #[test]
-fn a_sketch_comes_near_the_singular_values() {
-    let left = |init| left_over(&begun(init).1);
-    let exact = left(PrincipalInit::Exact);
-    let more = |iterations| left(PrincipalInit::Sketched(iterations)) / exact - 1.0;
+fn a_sketch_approximates_the_singular_values() {
+    let residual = |init| left_over(&initial_model(init).1);
+    let exact = residual(PrincipalInit::Exact);
+    let more = |iterations| residual(PrincipalInit::Sketched(iterations)) / exact - 1.0;
     let (few, many) = (more(1), more(200));
-    // Nothing of this rank leaves less than the singular values do.
+    // No product of this rank leaves a smaller residual than the singular values do.
     let bound = Quantity::SketchedFactors.bound();
     assert!(few > many && many.abs() < bound, "{few} {many}");
 }
@@ -204,17 +207,19 @@ fn a_rank_beyond_the_singular_values_is_refused() {
     assert!(error.to_string().contains("lower lora.r"), "{error}");
 }
 
+/// Invariant: PiSSA, DoRA and whole trained modules match PEFT.
 #[test]
 fn dora_computes_and_learns_as_in_peft() {
     learns_as_in_peft("llama31", "dora");
 }
 
+/// Invariant: PiSSA, DoRA and whole trained modules match PEFT.
 #[test]
 fn whole_weights_compute_and_learn_as_in_peft() {
     learns_as_in_peft("mistral_window", "modules_to_save");
 }
 
-/// Logits, gradients and five steps of an adapter that PEFT made.
+/// Logits, gradients and five steps of an adapter from PEFT.
 fn learns_as_in_peft(family: &str, kind: &str) {
     let base = fixture(&format!("models/{family}"));
     let folder = base.join(kind);
@@ -279,7 +284,7 @@ fn learns_as_in_peft(family: &str, kind: &str) {
     }
     assert!(relative_difference(&adapters.to_values(), &before) > 1e-3);
 
-    // The merged model computes what the adapter does.
+    // The merged model computes the same as the adapter.
     let adapter = load_adapter(&folder.join("adapter")).unwrap();
     let merged = tempfile::tempdir().unwrap();
     merge_weights(&base, &adapter, merged.path());
@@ -294,7 +299,7 @@ fn learns_as_in_peft(family: &str, kind: &str) {
     };
     assert!(difference < bound, "{kind}, merged: {difference}");
 
-    // What llama.cpp has no place for is refused by name.
+    // Fields that llama.cpp does not support are rejected by name.
     let scalings = peft_rules(&adapter).unwrap();
     let config = ModelFiles::read_config(&base).unwrap();
     let gguf_base = GgufBase::from_config(&base, &config).unwrap();
@@ -302,7 +307,7 @@ fn learns_as_in_peft(family: &str, kind: &str) {
     let refused = write_gguf_adapter(&to, &adapter, &scalings, &gguf_base, FloatDtype::F32);
     let refused = refused.unwrap_err().to_string();
     assert!(refused.contains("--to gguf --merged"), "{refused}");
-    let table = compatibility(&adapter, false).unwrap();
+    let table = compatibility(&adapter, ServedBase::default()).unwrap();
     assert!(table.whole.verdicts[0].is_ok() && !table.whole.verdicts[1].is_ok());
 }
 
@@ -313,7 +318,8 @@ fn logits(decoder: &Decoder, ids: &[u32]) -> Vec<f32> {
     logits.into_data().iter::<f32>().collect()
 }
 
-/// The tiny models have no tokenizer, which a whole merged model needs: one of another is put beside.
+/// The tiny models have no tokenizer, which a whole merged model needs: adds another model's
+/// tokenizer.
 fn merge_weights(base: &Path, adapter: &Adapter, merged: &Path) {
     let with_tokenizer = tempfile::tempdir().unwrap();
     for name in ["config.json", "model.safetensors"] {

@@ -1,63 +1,62 @@
-//! How near two results must be: every bound of every numeric test, by what is compared, where it
-//! was computed and in which type.
+//! Tolerances of every numeric test, by quantity, device and dtype.
 //!
-//! The integration tests and those of `kernels` share this table. In f32 on the CPU only the order
-//! of sums differs. On CUDA the tensor cores round the factors of an f32 product to TF32, which
-//! keeps 10 bits of 23; bf16 keeps 7. Where the CPU keeps results of bf16 in f32, such as logits,
-//! CUDA rounds them to bf16, so that bf16 has a column of each. What is exact on one device, such as the outcome of a resumed
-//! run or the tokens of greedy decoding, is compared exactly on all of them.
+//! The integration tests and those of `kernels` share this table. In f32 on the CPU only the
+//! summation order differs. On CUDA the tensor cores round the factors of an f32 product to TF32,
+//! which keeps 10 bits of 23; bf16 keeps 7. Some bf16 results, such as logits, are f32 on the CPU
+//! but rounded to bf16 on CUDA, so bf16 has a column for each. Results that are exact on one
+//! device, such as a resumed run or greedy tokens, are compared exactly on all devices.
 
 use burn::tensor::DType;
 
-use super::place::TestDevice;
+use super::test_device::TestDevice;
 
-/// What is compared with what.
+/// The compared quantities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Quantity {
-    /// Logits with those of transformers, or of the whole text with those of cached decoding:
-    /// largest absolute difference.
+    /// Logits and transformers' logits, or logits of the whole text and of cached decoding: largest
+    /// absolute difference.
     Logits,
-    /// Sentence embeddings of length 1 with those of sentence-transformers: largest absolute
+    /// Normalised sentence embeddings and those of sentence-transformers: largest absolute
     /// difference.
     Embedding,
-    /// Gradients with those of PEFT: relative difference in the Euclidean norm.
+    /// Gradients and PEFT's: relative difference in the Euclidean norm.
     Gradient,
-    /// Single numbers of a gradient with PyTorch's: largest absolute difference.
+    /// Single values of a gradient and PyTorch's: largest absolute difference.
     GradientElement,
-    /// A gradient that is 0 but for rounding: largest absolute value.
+    /// A gradient that is 0 up to rounding: largest absolute value.
     VanishingGradient,
-    /// The norm of a gradient with that in f64: relative difference.
+    /// The norm of a gradient and its f64 value: relative difference.
     GradientNorm,
-    /// A gradient along a direction with the central difference of the function: as shares of the
-    /// gradient, to which each test adds what it needs where that is small.
+    /// A gradient along a direction and the central difference of the function: relative to the
+    /// gradient; each test adds an absolute tolerance for small gradients.
     Slope,
-    /// Loss or gradients with the same ones computed in other pieces: relative difference.
+    /// Loss or gradients, computed in different pieces: relative difference.
     OtherPieces,
-    /// The sum of a loss over some rows with the same one in other pieces or by another function:
-    /// absolute difference, as a share of 1 + the loss.
+    /// Sum of a loss over some rows, computed in different pieces or by another function: absolute
+    /// difference, relative to 1 + the loss.
     LossInOtherPieces,
-    /// The sum of a loss over some rows with that in f64: the same.
+    /// Sum of a loss over some rows and its f64 value: the same measure.
     LossSum,
-    /// The loss of each of twenty steps with PEFT's: absolute difference, in nats.
+    /// The loss of each of twenty steps and PEFT's: absolute difference, in nats.
     StepLoss,
-    /// The same: relative difference. Batches are small, and one that is learned well has a loss
-    /// of a few tokens' rounding.
+    /// The same losses: relative difference. Batches are small, and the loss of a well-fitted one
+    /// is only the rounding of a few tokens.
     StepLossShare,
     /// The mean of those losses: relative difference.
     MeanLossShare,
-    /// The gradient norm of each of twenty steps with PEFT's: relative difference.
+    /// The gradient norm of each of twenty steps and PEFT's: relative difference.
     StepNorm,
-    /// Adapters after twenty steps with PEFT's: relative difference.
+    /// Adapters after twenty steps and PEFT's: relative difference.
     TrainedAdapter,
-    /// Products of the factors that PiSSA begins with, and their squares, with PEFT's: relative difference.
+    /// Products of PiSSA's initial factors, and their squares, and PEFT's: relative difference.
     PrincipalFactors,
-    /// What a sketch leaves of a weight beside what its singular values leave: relative difference.
+    /// Residual of a sketch and of the exact singular values: relative difference.
     SketchedFactors,
-    /// How far each parameter moved in five steps with PyTorch's: relative difference of norms.
+    /// The change of each parameter in five steps and PyTorch's: relative difference of norms.
     ParameterChange,
-    /// An operation or its gradients with its reference: relative difference.
+    /// An operation or its gradients and its reference: relative difference.
     Operation,
-    /// Attention with scores of some hundreds, whose rounding their exponentials enlarge: relative
+    /// Attention with scores of several hundred, whose rounding the exponentials amplify: relative
     /// difference.
     SteepAttention,
 }
@@ -94,22 +93,23 @@ impl Quantity {
             Self::Logits => [1e-4, 2e-2, 2e-1, 2e-1],
             Self::Embedding => [1e-4, 2e-3, 2e-2, 2e-2],
             Self::Gradient => [1e-4, 1e-2, 1e-1, 1e-1],
-            // Of gradients whose norm is about 1: the types stand to each other as in their norms.
+            // For gradients with a norm of about 1: the ratios between dtypes are the same
+            // as for norms.
             Self::GradientElement => [1e-5, 1e-3, 1e-2, 1e-2],
-            // The softmax of one candidate is 1 in every type.
+            // The softmax of one candidate is 1 in every dtype.
             Self::VanishingGradient => [1e-5; 4],
-            // Gradients are f32 whatever products read, and no product sums their squares: at most
-            // 32,768 of them one after the other, in 32 lanes.
+            // Gradients are f32 for every product dtype, and no product sums their squares: at most
+            // 32,768 of them in sequence, in 32 lanes.
             Self::GradientNorm => [1e-6; 4],
-            // The step's share of a loss in f32, whose error of some 1e-6 is divided by it. TF32
-            // and bf16 round most factors alike on both sides of the step.
+            // The step divides the error of an f32 loss, about 1e-6. TF32 and bf16 round most
+            // factors alike on both sides of the step.
             Self::Slope => [1e-2, 1e-1, 4e-1, 4e-1],
             Self::OtherPieces => [1e-5, 5e-3, 5e-2, 5e-2],
-            // Rows are summed in f64, and pieces change the order of sums within their logits
-            // alone, which the CPU keeps in f32; a GPU may take another product for other shapes.
+            // Rows are summed in f64, and pieces only change the summation order within their
+            // logits, which the CPU keeps in f32; a GPU may use another product for other shapes.
             Self::LossInOtherPieces => [2e-7, 5e-3, 1e-5, 5e-2],
-            // A temperature of 2.5 enlarges what logits are off by in a divergence. In bf16 on
-            // CUDA that is up to 2^-9 of each logit; on the CPU, the rounding of sums alone.
+            // A temperature of 2.5 amplifies the error of logits in a divergence. In bf16 on CUDA
+            // that is up to 2^-9 of each logit; on the CPU, only the rounding of sums.
             Self::LossSum => [1e-4, 2e-3, 1e-4, 2e-2],
             Self::StepLoss => [1e-4, 5e-3, 5e-2, 5e-2],
             Self::StepLossShare => [1e-4, 5e-3, 5e-2, 5e-2],
@@ -117,41 +117,42 @@ impl Quantity {
             Self::StepNorm => [1e-3, 2e-2, 1e-1, 1e-1],
             Self::TrainedAdapter => [1e-3, 5e-2, 2e-1, 2e-1],
             // PEFT decomposes in f32: singular vectors are off by its rounding, 1e-7 of the largest
-            // value, over the distance of two values, which is some hundredth of it. Both sides
-            // decompose f32 weights in every type.
+            // value, divided by the gap between two values, about a hundredth of it. Both sides
+            // decompose f32 weights for every dtype.
             Self::PrincipalFactors => [2e-4; 4],
-            // A sketch is as near as its iterations make it; 200 of them separate any two values of a
-            // random matrix that differ by a few percent, and equal ones leave the same.
+            // A sketch is as accurate as its iterations make it; 200 of them separate any two
+            // singular values of a random matrix that differ by a few percent, and equal values
+            // leave the same residual.
             Self::SketchedFactors => [1e-2; 4],
-            // Adam moves a parameter by the sign of its gradient at first, however small that is.
+            // Adam initially moves a parameter by the sign of its gradient, however small that is.
             Self::ParameterChange => [1e-2, 2e-1, 4e-1, 4e-1],
-            // Over a few thousand terms another order costs some 1e-6 of the norm in f32, so this
-            // leaves room and still catches a wrong term. Rounding to bf16 costs up to 2^-9 =
-            // 2e-3 of each number, and up to six of them meet: what is read, factors, low-rank
+            // With a few thousand terms, another summation order costs about 1e-6 of the norm in
+            // f32, so this leaves room and still catches a wrong term. Rounding to bf16 costs up to
+            // 2^-9 = 2e-3 per value, and up to six roundings combine: input, factors, low-rank
             // values, probabilities, results.
             Self::Operation => [1e-5, 2e-3, 1.2e-2, 1.2e-2],
-            // Scores of some hundreds that are read in TF32 are off by up to .1, and one side scales
-            // queries before they are rounded, the other scores after. Rounded so in f64, the test's
-            // gradients of queries differ by .061 of their norm, and each side's from the exact ones
-            // by .043 and .063.
+            // Scores of several hundred that are computed in TF32 are off by up to .1, and one side
+            // scales queries before rounding, the other scores after. With these roundings in f64,
+            // the test's query gradients differ by .061 of their norm, and each side's by .043 and
+            // .063 from the exact ones.
             Self::SteepAttention => [1e-3, 1e-1, 2e-1, 2e-1],
         }
     }
 
-    /// The bound for results in f32 on the device that the tests run on.
+    /// The tolerance for f32 results on the device under test.
     pub(crate) fn bound(self) -> f64 {
         self.bound_in(DType::F32)
     }
 
-    /// The bound for results in `dtype` on the device that the tests run on.
+    /// The tolerance for results in `dtype` on the device under test.
     pub(crate) fn bound_in(self, dtype: DType) -> f64 {
         let [f32_on_cpu, f32_on_cuda, bf16_on_cpu, bf16_on_cuda] = self.row();
-        match (dtype, TestDevice::chosen()) {
+        match (dtype, TestDevice::from_env()) {
             (DType::F32, TestDevice::Cpu) => f32_on_cpu,
             (DType::F32, TestDevice::Cuda(_)) => f32_on_cuda,
             (DType::BF16, TestDevice::Cpu) => bf16_on_cpu,
             (DType::BF16, TestDevice::Cuda(_)) => bf16_on_cuda,
-            // Always on the CPU. A step of 1e-5 leaves some 1e-10 of curvature and 1e-11 of
+            // Always on the CPU. A step of 1e-5 leaves about 1e-10 of curvature and 1e-11 of
             // rounding.
             (DType::F64, _) if self == Self::Slope => 1e-6,
             (other, _) => panic!("the table of bounds has no column for {other:?}"),
@@ -168,7 +169,7 @@ fn fewer_bits_never_have_the_tighter_bound() {
         assert!(most_on_cpu.is_sorted(), "{quantity:?}: {row:?}");
         let most_in_f32 = [f32_on_cpu, f32_on_cuda, bf16_on_cuda];
         assert!(most_in_f32.is_sorted(), "{quantity:?}: {row:?}");
-        // A result that is all wrong differs by its own size.
+        // A completely wrong result differs by its own magnitude.
         assert!(
             f32_on_cpu > 0.0 && bf16_on_cuda < 0.5,
             "{quantity:?}: {row:?}"

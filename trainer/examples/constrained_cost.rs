@@ -1,13 +1,13 @@
-//! What a constraint adds to decoding: our side of `scripts/bench/constrained`.
+//! Measures the cost of constrained decoding; the tooltune side of `scripts/bench/constrained`.
 //!
-//! The same number of tokens is written after the same prompts, freely and held to the rows'
-//! schemas, in turns; then what the constraints have the host do for these tokens is done alone: the
-//! masks and the choice among the allowed logits. Prints one JSON line for each batch.
+//! The same number of tokens is generated after the same prompts, alternately without constraints
+//! and with the rows' schemas. Then the host's part for these tokens is measured separately:
+//! computing masks and choosing among the allowed logits. Prints one JSON line per batch.
 
 #![allow(
     clippy::print_stdout,
     clippy::print_stderr,
-    reason = "a program of its own, which answers on standard output"
+    reason = "a separate program that prints its result on standard output"
 )]
 
 use std::path::Path;
@@ -27,7 +27,7 @@ use tooltune_kernels::ComputeDtype;
 use tooltune_rows::text::prompt_ids;
 
 const USAGE: &str = "\
-Measures constrained decoding; started by scripts/bench/constrained.
+Measures constrained decoding; run by scripts/bench/constrained.
 
     constrained_cost CONFIG DTYPE NEW_TOKENS ROUNDS BATCH...    CONFIG: of a SLOT run, whose data.eval
                                                                 has at least BATCH rows";
@@ -76,7 +76,7 @@ fn measure(
         let schema = &row
             .slot
             .as_ref()
-            .ok_or("the rows are no SLOT rows")?
+            .ok_or("the rows are not SLOT rows")?
             .json_schema;
         let grammar = Grammar::json_schema(&vocabulary, schema, &GrammarOptions::default())?;
         constraints.push(Some(grammar.constraint()));
@@ -90,11 +90,11 @@ fn measure(
         let mut seconds: [Vec<f64>; 3] = Default::default();
         for _ in 0..rounds {
             let (free, _) = decode(&decoder, prompts, &[], n_new)?;
-            let (held, written) = decode(&decoder, prompts, constraints, n_new)?;
+            let (constraint_seconds, written) = decode(&decoder, prompts, constraints, n_new)?;
             let started = Instant::now();
             replay(constraints, &written, base.config.vocab_size)?;
             let alone = started.elapsed().as_secs_f64();
-            for (all, one) in seconds.iter_mut().zip([free, held, alone]) {
+            for (all, one) in seconds.iter_mut().zip([free, constraint_seconds, alone]) {
                 all.push(one);
             }
         }
@@ -130,13 +130,13 @@ fn decode(
     let ended = Instant::now();
     if let Some(short) = written.iter().find(|one| one.ids.len() < n_new) {
         let n = short.ids.len();
-        return Err(format!("an answer ended after {n} tokens; ask for fewer").into());
+        return Err(format!("an answer ended after {n} tokens; use fewer new tokens").into());
     }
     let decoding = first.map(|first| ended.duration_since(first).as_secs_f64());
     Ok((decoding.unwrap_or_default(), written))
 }
 
-/// Asks for the masks of tokens that were written, and chooses among the logits that they allow.
+/// Computes the masks of generated tokens and chooses among the logits that they allow.
 fn replay(
     constraints: &[Option<Constraint>],
     written: &[Generation],
@@ -147,8 +147,8 @@ fn replay(
         let mut constraint = constraint.clone().ok_or("a row has no constraint")?;
         for &token in &generation.ids {
             logits[token as usize] = 1.0;
-            if constraint.mask()?.most_likely(&logits) != token {
-                return Err("a token that was written is not allowed".into());
+            if constraint.mask()?.argmax(&logits) != token {
+                return Err("a generated token is not allowed".into());
             }
             logits[token as usize] = 0.0;
             constraint.consume(token)?;

@@ -1,13 +1,13 @@
-//! Completes prompts greedily and says how long it took: our side of `scripts/bench/generate`.
+//! Completes prompts greedily and reports the time; the tooltune side of `scripts/bench/generate`.
 //!
-//! A line `BATCH NEW_TOKENS` is answered by one JSON line: seconds up to the first token of each
-//! row (prefill) and from there to the last (decode), by wall time and by CPU time, and the tokens.
-//! No token ends a row, so that every side makes the same number of them.
+//! For each input line `BATCH NEW_TOKENS` it prints one JSON line: seconds up to the first token of
+//! each row (prefill) and from there to the last (decode), as wall time and CPU time, and the
+//! tokens. No token ends a row, so all programs generate the same number of tokens.
 
 #![allow(
     clippy::print_stdout,
     clippy::print_stderr,
-    reason = "a program of its own, which answers on standard output"
+    reason = "a separate program that prints its result on standard output"
 )]
 
 use std::io::{BufRead, Write};
@@ -24,11 +24,11 @@ use tooltune::{device, process};
 use tooltune_kernels::ComputeDtype;
 
 const USAGE: &str = "\
-Completes prompts with tooltune; started by scripts/bench/generate, which makes the prompts.
+Completes prompts with tooltune; run by scripts/bench/generate, which makes the prompts.
 
     generate MODEL DTYPE PROMPTS    MODEL: GGUF file or folder; DTYPE: f32 or bf16; PROMPTS: a JSON
                                     list of lists of token ids. Reads lines `BATCH NEW_TOKENS` and
-                                    answers each with a JSON line.";
+                                    prints a JSON line for each.";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -72,7 +72,7 @@ fn serve(model: &Path, dtype: &str, prompts: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// The model, or `None` if it is not computed in that type.
+/// The model, or `None` if this dtype is not supported.
 fn decoder(model: &Path, dtype: &str) -> Result<Option<Decoder>, String> {
     let compute_dtype = match dtype {
         "f32" => ComputeDtype::F32,
@@ -90,12 +90,12 @@ fn request(line: &str) -> Result<(usize, usize), String> {
         .split_whitespace()
         .map(|word| {
             word.parse()
-                .map_err(|_| format!("{line}: {word} is no number"))
+                .map_err(|_| format!("{line}: {word} is not a number"))
         })
         .collect::<Result<_, _>>()?;
     match numbers.as_slice() {
         &[batch, n_new] => Ok((batch, n_new)),
-        _ => Err(format!("{line}: not a batch and a number of tokens")),
+        _ => Err(format!("{line}: expected a batch and a number of tokens")),
     }
 }
 

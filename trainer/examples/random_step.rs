@@ -1,12 +1,13 @@
-//! The shape of a model to the speed of its training step: random weights, random tokens, LoRA on
-//! every linear layer, and one line of JSON with seconds, losses and memory.
+//! Measures the speed of a model's training step from its shape: random weights, random tokens,
+//! LoRA on every linear layer. Prints one line of JSON with seconds, losses and memory.
 //!
-//! With `--new-tokens` it generates instead: each step then reads the documents as prompts, all at once,
-//! and completes them greedily, as an evaluation within a run does.
+//! With `--new-tokens` it generates instead: each step prefills the documents as prompts, all at
+//! once, and completes them greedily, as an evaluation within a run does.
 //!
 //! `random_step --shape scripts/gpu/shapes/llama-3.2-1b.json --device cuda` is the tooltune side of
-//! `scripts/gpu/run`; `scripts/gpu/peft_step.py` prints the same line for PEFT. Real weights would
-//! take as long, so none are needed; the first loss must be near the logarithm of the vocabulary.
+//! `scripts/gpu/run`; `scripts/gpu/peft_step.py` prints the same line for PEFT. Real weights are
+//! not needed, because they take the same time; the first loss must be near the logarithm of the
+//! vocabulary.
 
 #![allow(
     clippy::print_stdout,
@@ -25,7 +26,8 @@ use tooltune::config::LoraConfig;
 use tooltune::config::{self, CheckpointingMode, GradientCheckpointing};
 use tooltune::device::loss_rows;
 use tooltune::eval::generate::{GenerationOptions, generate};
-use tooltune::lora::{Adapters, DropoutKey, DropoutRate};
+use tooltune::lora::Adapters;
+use tooltune::lora::LoraLayout as _;
 use tooltune::models::decoder::{Block, BranchNormWeights, TrainedTables};
 use tooltune::models::families::BranchNorms;
 use tooltune::models::layers::Mixer;
@@ -38,44 +40,45 @@ use tooltune_checkpoints::model_files::ModelFiles;
 use tooltune_kernels::{
     AdamW, ComputeDtype, FrozenWeight, GatedDeltaNet, GatedNorm, SpanNorm, StackedLinear,
 };
+use tooltune_kernels::{DropoutKey, DropoutRate};
 use tooltune_rows::batches::{Example, MicroBatch, Padding, SeededRandom, collate};
 
 type Failure = Box<dyn std::error::Error>;
 
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// A config.json; only the shape is read.
+    /// A config.json, of which only the shape is used.
     #[arg(long)]
     shape: PathBuf,
     /// cpu, cuda or cuda:INDEX.
     #[arg(long, default_value = "cpu")]
     device: String,
-    /// Type of frozen weights and activations: auto, f32 or bf16.
+    /// Dtype of frozen weights and activations: auto, f32 or bf16.
     #[arg(long, default_value = "auto")]
     dtype: String,
-    /// Documents of a step, packed and kept apart.
+    /// Documents per step, packed without cross-attention.
     #[arg(long, default_value_t = 2)]
     documents: usize,
-    /// Tokens of each, all of them learned.
+    /// Tokens per document, all of them supervised.
     #[arg(long, default_value_t = 4096)]
     length: usize,
     /// Rank of the adapters; alpha is twice as much.
     #[arg(long, default_value_t = 16)]
     rank: usize,
-    /// Dropout of the adapters, as train's lora.lora_dropout.
+    /// Dropout of the adapters, as lora.lora_dropout of train.
     #[arg(long, default_value_t = 0.05)]
     dropout: f64,
-    /// Blocks, counted from the last, that keep their activations, the others are computed again: a
-    /// number, or auto for as many as a run would keep.
+    /// Number of last blocks that keep their activations instead of recomputing them, or auto for
+    /// the number that a run would choose.
     #[arg(long, default_value = "auto")]
     kept_blocks: String,
-    /// Steps before those that are timed.
+    /// Warm-up steps before the timed ones.
     #[arg(long, default_value_t = 2)]
     warmup: usize,
     /// Timed steps.
     #[arg(long, default_value_t = 5)]
     steps: usize,
-    /// Tokens that each document is completed with; 0 trains.
+    /// New tokens per document; 0 trains instead.
     #[arg(long, default_value_t = 0)]
     new_tokens: usize,
     /// Seed of weights, adapters and tokens.
@@ -108,7 +111,7 @@ fn run() -> Result<Value, Failure> {
     })?;
     let device = tooltune::device::open(name)?;
     let dtype = match arguments.dtype.as_str() {
-        "auto" => ComputeDtype::best_of(&device),
+        "auto" => ComputeDtype::fastest_on(&device),
         "f32" => ComputeDtype::F32,
         "bf16" => ComputeDtype::Bf16,
         other => return Err(format!("--dtype {other}: expected auto, f32 or bf16").into()),
@@ -160,7 +163,7 @@ fn run() -> Result<Value, Failure> {
     }))
 }
 
-/// Weights with the deviation that a model starts with, 0.02; norms of one, biases of zero.
+/// Weights with the initial standard deviation of a model, 0.02; norms of one, biases of zero.
 struct RandomWeights {
     table: Vec<f32>,
     dtype: ComputeDtype,
@@ -168,8 +171,8 @@ struct RandomWeights {
 }
 
 impl RandomWeights {
-    /// One table is read round and round, because billions of draws would take minutes. Its length
-    /// is a prime, so that no two rows of a weight are alike.
+    /// Values are repeated from one table, because billions of draws would take minutes. The table
+    /// length is a prime, so no two rows of a weight are equal.
     fn new(seed: u64, dtype: ComputeDtype, device: &Device) -> Self {
         const LENGTH: usize = 1_048_573;
         let mut random = SeededRandom::new(seed, 2);
@@ -186,13 +189,13 @@ impl RandomWeights {
         let n = shape[0] * shape[1];
         let mut values = Vec::with_capacity(n);
         while values.len() < n {
-            let left = n - values.len();
-            values.extend_from_slice(&self.table[..left.min(self.table.len())]);
+            let remaining = n - values.len();
+            values.extend_from_slice(&self.table[..remaining.min(self.table.len())]);
         }
         FrozenWeight::new(values, shape, self.dtype, &self.device)
     }
 
-    /// A state that keeps what it holds for some hundred tokens.
+    /// Linear attention whose state decays over some hundred tokens.
     fn linear(&self, LinearShape { heads, kernel }: LinearShape, eps: f64) -> GatedDeltaNet {
         let of_heads = [1, heads.value_heads];
         let conv = self.weight([heads.width(), kernel]).to_tensor();
@@ -264,7 +267,7 @@ impl RandomWeights {
     }
 }
 
-/// `train.gradient_checkpointing` of a number of blocks, or of "auto".
+/// `train.gradient_checkpointing` for a number of kept blocks, or for "auto".
 fn setting(kept_blocks: &str) -> Result<GradientCheckpointing, Failure> {
     match (kept_blocks, kept_blocks.parse()) {
         ("auto", _) => Ok(GradientCheckpointing::Mode(CheckpointingMode::Auto)),
@@ -303,7 +306,7 @@ fn random_batch(arguments: &Arguments, vocab_size: usize) -> Result<MicroBatch, 
     Ok(collate(&examples, Padding::None)?)
 }
 
-/// What is trained on again and again.
+/// Inputs that are the same in each step.
 struct Job<'a> {
     arguments: &'a Arguments,
     batch: &'a MicroBatch,
@@ -311,7 +314,7 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// Seconds of the timed steps, in each of which every document gets its tokens.
+    /// Seconds of the timed steps, in each of which every document gets its new tokens.
     fn generate(&self, decoder: &Decoder, n_new: usize) -> Result<Vec<f64>, Failure> {
         let prompts: Vec<Vec<u32>> = self
             .batch
@@ -337,7 +340,7 @@ impl Job<'_> {
         Ok(seconds)
     }
 
-    /// Seconds of the timed steps and the losses of all, with the settings of a run.
+    /// Seconds of the timed steps and losses of all steps, with the settings of a run.
     fn train(
         &self,
         decoder: &mut Decoder,

@@ -1,5 +1,5 @@
-//! A folder or GGUF file to everything that belongs to a base model: shape, weights, tokenizer,
-//! chat template, stop tokens.
+//! Opens a base model from a folder or GGUF file: config, weights, tokenizer, chat template and
+//! stop tokens.
 
 use std::path::{Path, PathBuf};
 
@@ -7,10 +7,8 @@ use burn::tensor::Device;
 use serde_json::Value;
 use tooltune_checkpoints::model_files::{ModelFiles, TokenizerSource};
 use tooltune_kernels::ComputeDtype;
-use tooltune_rows::text::{
-    AddedToken, ByteLevelBpe, ChatTemplate, SentencePiece, SpecialTokens, Tokenizer,
-    VocabularyError,
-};
+use tooltune_rows::text::{AddedToken, ByteLevelBpe, SentencePiece, Tokenizer, VocabularyError};
+use tooltune_template::{ChatTemplate, Replacement, SpecialTokens};
 
 use crate::config::Config;
 use crate::error::Error;
@@ -18,33 +16,35 @@ use crate::lora::{Adapters, take_out};
 use crate::models::{Decoder, DecoderConfig, load};
 use crate::settings;
 
-/// A base model on disk with what is needed to feed it text.
+/// A base model on disk, with everything needed to tokenize and generate.
 #[derive(Debug)]
 pub struct BaseModel {
-    /// Where it lies.
+    /// Path of the folder or GGUF file.
     pub path: PathBuf,
-    /// Its files.
+    /// Files of the model.
     pub files: ModelFiles,
-    /// Its shape.
+    /// Model config.
     pub config: DecoderConfig,
-    /// Its tokenizer.
+    /// Tokenizer.
     pub tokenizer: Tokenizer,
-    /// Its chat template, with that for conversations with tools, or the config's in their place.
+    /// Chat template, including the one for conversations with tools; or its replacement from the
+    /// config.
     pub template: ChatTemplate,
     /// Tokens that end a turn.
     pub stop_ids: Vec<u32>,
 }
 
 impl BaseModel {
-    /// Opens the language model of a config, with the template, its variables and the day that it
-    /// says.
+    /// Opens the language model of a config, with the chat template, template variables and date
+    /// that the config sets.
     ///
     /// # Errors
     ///
-    /// As [`BaseModel::open`]; a config of no language model; a variable that the template never
-    /// reads.
-    pub fn of(config: &Config) -> Result<Self, Error> {
+    /// Same as [`BaseModel::open`]; also if the config has no language model or sets a variable
+    /// that the template never reads.
+    pub fn from_config(config: &Config) -> Result<Self, Error> {
         let path = &config.language_model()?.model_name_or_path;
+        settings::must_be_here("model.model_name_or_path", path)?;
         let base = Self::open(path, config.data.chat_template.as_deref())?;
         let variables = config.data.chat_template_kwargs.0.clone();
         let template = base.template.with_kwargs(variables);
@@ -59,14 +59,14 @@ impl BaseModel {
         })
     }
 
-    /// Opens a model; reads headers and text files, no weights.
+    /// Opens a model. Reads headers and text files but no weights.
     ///
-    /// `chat_template`, a file or the name of a built-in one, replaces the model's own.
+    /// `chat_template` is a file or the name of a built-in template; it replaces the model's own.
     ///
     /// # Errors
     ///
-    /// A file that is missing, damaged or unsupported; tensors other than those of the model's
-    /// shape; no chat template; a tokenizer with more tokens than the model has embeddings.
+    /// A file is missing, damaged or unsupported; the tensors do not match the config; there is no
+    /// chat template; or the tokenizer has more tokens than the model has embeddings.
     pub fn open(path: &Path, chat_template: Option<&Path>) -> Result<Self, Error> {
         let files = ModelFiles::open(path)?;
         for remark in &files.remarks {
@@ -76,8 +76,8 @@ impl BaseModel {
         let tokenizer = tokenizer(path, &files, Some(config.vocab_size))?;
         if tokenizer.vocab_size() > config.vocab_size {
             return Err(Error::Usage(format!(
-                "{}: the tokenizer has {} tokens and the model {} embeddings; \
-                 they belong to different models",
+                "{}: the tokenizer has {} tokens, but the model has only {} embeddings, so they \
+                 belong to different models; use the tokenizer files that the model was saved with",
                 path.display(),
                 tokenizer.vocab_size(),
                 config.vocab_size
@@ -96,42 +96,42 @@ impl BaseModel {
         })
     }
 
-    /// Reads the shape of a model alone: of a folder only its `config.json`.
+    /// Reads only the config of a model. For a folder, only `config.json` is opened.
     ///
     /// # Errors
     ///
-    /// A `config.json` that is missing, damaged, or of another architecture.
+    /// `config.json` is missing, damaged, or describes another architecture.
     pub fn open_shape(path: &Path) -> Result<DecoderConfig, Error> {
         shape(path, &ModelFiles::read_config(path)?)
     }
 
-    /// Opens the tokenizer of a model alone, which needs no chat template.
+    /// Opens only the tokenizer of a model; a chat template is not needed.
     ///
     /// # Errors
     ///
-    /// A file that is missing, damaged or unsupported.
+    /// A file is missing, damaged or unsupported.
     pub fn open_tokenizer(path: &Path) -> Result<Tokenizer, Error> {
         tokenizer(path, &ModelFiles::open(path)?, None)
     }
 
-    /// Says what generation_config.json asks for and is not done where texts are written.
+    /// Warns about sampling settings in generation_config.json that generation does not apply.
     pub fn warn_of_choices(&self) {
         if !self.files.choices.is_empty() {
             tracing::warn!(
-                "{}: generation_config.json says {}, which is not applied: texts are written greedily, \
-                 or as eval.temperature, eval.top_k and eval.top_p say; vLLM and transformers apply it \
-                 by default",
+                "{}: generation_config.json sets {}, which is ignored: decoding is greedy unless \
+                 eval.temperature, eval.top_k or eval.top_p is set; vLLM and transformers apply \
+                 these settings by default",
                 self.path.display(),
                 self.files.choices.join(", ")
             );
         }
     }
 
-    /// Reads the weights onto `device`, for products in `compute_dtype`.
+    /// Loads the weights onto `device`; matmuls run in `compute_dtype`.
     ///
     /// # Errors
     ///
-    /// A file that cannot be read.
+    /// A file cannot be read.
     pub fn decoder(&self, compute_dtype: ComputeDtype, device: &Device) -> Result<Decoder, Error> {
         Ok(load::load_decoder(
             &self.config,
@@ -141,11 +141,12 @@ impl BaseModel {
         )?)
     }
 
-    /// The same without what `adapters` have taken out of them, where they began with PiSSA.
+    /// Like [`Self::decoder`], but subtracts the principal components that PiSSA adapters took out
+    /// of the base weights.
     ///
     /// # Errors
     ///
-    /// As [`Self::decoder`].
+    /// Same as [`Self::decoder`].
     pub fn decoder_beside(
         &self,
         adapters: &Adapters,
@@ -173,7 +174,7 @@ fn shape(path: &Path, config: &Value) -> Result<DecoderConfig, Error> {
     })
 }
 
-/// The tokenizer of a model that has `n_embeddings`, if that is known.
+/// Loads the tokenizer. `n_embeddings` is the model's number of embeddings, if known.
 fn tokenizer(
     path: &Path,
     files: &ModelFiles,
@@ -184,7 +185,7 @@ fn tokenizer(
         TokenizerSource::Gguf(vocabulary) => vocabulary,
     };
     let refused = |error: VocabularyError| Error::Usage(format!("{}: {error}", path.display()));
-    let (tokenizer, begins_texts) = match vocabulary.model.as_str() {
+    let (tokenizer, adds_bos) = match vocabulary.model.as_str() {
         "gpt2" => {
             let parts = ByteLevelBpe {
                 tokens: vocabulary.tokens.clone(),
@@ -192,10 +193,10 @@ fn tokenizer(
                 merges: vocabulary.merges.clone(),
                 pre: vocabulary.pre.clone(),
             };
-            let begins_texts = parts.begins_texts();
-            (parts.into_tokenizer(), begins_texts)
+            let adds_bos = parts.adds_bos();
+            (parts.into_tokenizer(), adds_bos)
         }
-        // llama.cpp puts token and blank before texts where the file says nothing of them.
+        // llama.cpp adds BOS and a leading space unless the file sets otherwise.
         "llama" => {
             let parts = SentencePiece {
                 tokens: vocabulary.tokens.clone(),
@@ -208,7 +209,7 @@ fn tokenizer(
         }
         other => {
             return Err(Error::Usage(format!(
-                "{}: its tokenizer is of kind {other:?}, and only byte-level BPE (gpt2) and \
+                "{}: tokenizer type {other:?} is not supported; only byte-level BPE (gpt2) and \
                  SentencePiece (llama) can be read from GGUF; use the model's Hugging Face folder \
                  with its tokenizer.json",
                 path.display(),
@@ -216,20 +217,20 @@ fn tokenizer(
         }
     };
     let tokenizer = tokenizer.map_err(refused)?;
-    let begins_texts = vocabulary.add_bos.unwrap_or(begins_texts);
-    let bos = vocabulary.bos_token_id.filter(|_| begins_texts);
+    let adds_bos = vocabulary.add_bos.unwrap_or(adds_bos);
+    let bos = vocabulary.bos_token_id.filter(|_| adds_bos);
     Ok(Tokenizer::from_tokenizers(tokenizer).with_bos(bos))
 }
 
-/// Says that BPE-dropout of a `tokenizer.json` is not done.
+/// Warns that the BPE dropout set in `tokenizer.json` is ignored.
 pub(crate) fn warn_of_dropout(tokenizer: &Path, share: f32) {
     tracing::warn!(
-        "{}: model.dropout = {share} is off: one text is read as the same tokens each time",
+        "{}: model.dropout = {share} is ignored: tokenization is deterministic",
         tokenizer.display()
     );
 }
 
-/// A `tokenizer.json` with what the files beside it add.
+/// Loads `tokenizer.json` and the tokens that the other tokenizer files add.
 fn tokenizer_of_files(
     json: &Path,
     files: &ModelFiles,
@@ -244,12 +245,13 @@ fn tokenizer_of_files(
     let (mut added, mut n_tokens) = (Vec::new(), tokenizer.vocab_size());
     for token in &files.added_tokens {
         let is_new = tokenizer.token_to_id(&token.content).is_none();
-        // No row of text has these roles, and some folders name them without an embedding.
+        // Training and prompts never use pad and unk, and some folders name them without an
+        // embedding.
         let is_unused = token.id.is_none() && unused.contains(&&Some(token.content.clone()));
         if is_new && is_unused && n_embeddings.is_some_and(|n| n_tokens >= n) {
             tracing::warn!(
-                "{}: {:?} has no embedding, so that it is no token here",
-                token.said_in,
+                "{}: {:?} has no embedding and is ignored",
+                token.defined_in,
                 token.content
             );
             continue;
@@ -267,15 +269,15 @@ fn tokenizer_of_files(
     }))?;
     for token in added {
         let id = tokenizer.token_to_id(&token.content);
-        if let (Some(said), Some(id)) = (token.id, id)
-            && said != id
+        if let (Some(expected_id), Some(id)) = (token.id, id)
+            && expected_id != id
         {
             return Err(Error::Usage(format!(
-                "{}: {} gives {:?} the id {said}, and with the tokens of tokenizer.json it is {id}, \
-                 which is what AutoTokenizer reads; correct the id, or save the folder again with \
-                 AutoTokenizer.from_pretrained(...).save_pretrained(directory)",
+                "{}: {} sets id {expected_id} for token {:?}, but after the tokens of tokenizer.json its \
+                 id is {id}, the one that AutoTokenizer uses; correct the id, or save the folder \
+                 again with AutoTokenizer.from_pretrained(...).save_pretrained(directory)",
                 json.parent().unwrap_or(json).display(),
-                token.said_in,
+                token.defined_in,
                 token.content
             )));
         }
@@ -283,10 +285,10 @@ fn tokenizer_of_files(
             && id as usize >= n
         {
             return Err(Error::Usage(format!(
-                "{}: {} adds {:?} as token {id}, and the model has {n} embeddings; take the model \
-                 that the token belongs to, or remove the token",
+                "{}: {} adds {:?} as token {id}, but the model has only {n} embeddings; use the \
+                 model that the token belongs to, or remove the token",
                 json.parent().unwrap_or(json).display(),
-                token.said_in,
+                token.defined_in,
                 token.content
             )));
         }
@@ -300,13 +302,14 @@ fn chat_template_of(
     replacement: Option<&Path>,
 ) -> Result<ChatTemplate, Error> {
     let source = match replacement {
-        Some(named) => settings::chat_template(named)?,
+        Some(path_or_name) => settings::chat_template(path_or_name)?,
         None => files.chat_template.clone().ok_or_else(|| {
             Error::Usage(format!(
                 "{}: the model has no chat template (chat_template.jinja, or chat_template in \
-                 tokenizer_config.json); set data.chat_template to a Jinja file, or to \"chatml-tools\" \
-                 for a model with <|im_start|> and <|im_end|>",
-                path.display()
+                 tokenizer_config.json); set data.chat_template to a Jinja file, or to a built-in \
+                 template: {}",
+                path.display(),
+                Replacement::ANY
             ))
         })?,
     };
@@ -325,7 +328,7 @@ fn chat_template_of(
     Ok(template.with_origin(&origin))
 }
 
-/// The file that a chat template stands in, as errors name it.
+/// The file that contains the chat template, for error messages.
 fn template_origin(model: &Path, replacement: Option<&Path>) -> String {
     if let Some(file) = replacement {
         return file.display().to_string();
@@ -342,7 +345,7 @@ fn template_origin(model: &Path, replacement: Option<&Path>) -> String {
     file.display().to_string()
 }
 
-/// The generation config's, or else the end-of-sequence token.
+/// The stop tokens of the generation config, or the end-of-sequence token if it lists none.
 fn stop_ids(files: &ModelFiles, tokenizer: &Tokenizer, n_embeddings: usize) -> Vec<u32> {
     if !files.eos_token_ids.is_empty() {
         let (known, unknown): (Vec<u32>, Vec<u32>) = files
@@ -351,7 +354,7 @@ fn stop_ids(files: &ModelFiles, tokenizer: &Tokenizer, n_embeddings: usize) -> V
             .partition(|&&id| (id as usize) < n_embeddings);
         for id in unknown {
             tracing::warn!(
-                "{}: eos_token_id {id} ends no text: the model has {n_embeddings} embeddings",
+                "{}: eos_token_id {id} is ignored: the model has only {n_embeddings} embeddings",
                 files.weights.origin().display()
             );
         }
@@ -363,8 +366,8 @@ fn stop_ids(files: &ModelFiles, tokenizer: &Tokenizer, n_embeddings: usize) -> V
         .collect()
 }
 
-/// Whether two paths may be of one model: copies lie in many places, and their last folder or file
-/// mostly has one name, but for case and `.gguf`.
+/// Whether two paths may name the same model. Copies of a model are in different folders but
+/// usually share the last path component, ignoring case and `.gguf`.
 pub fn same_name(one: &Path, other: &Path) -> bool {
     let name = |path: &Path| {
         let name = path.file_name()?.to_str()?.to_lowercase();

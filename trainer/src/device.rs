@@ -1,8 +1,8 @@
-//! The device that a command computes on, and the threads of the CPU; the only place that opens one.
+//! Opens the device that a command computes on and starts the CPU threads; no other module does.
 //!
-//! `Device::default()` is never used: in a build with CUDA it takes the first GPU even where there
-//! is none. Burn panics in a thread of its own where a library of CUDA is missing; so everything
-//! that a GPU takes is looked at first, by [`cuda_needs`], which `tooltune doctor` shows too.
+//! `Device::default()` is never used: in a build with CUDA it selects the first GPU even if the
+//! machine has none. Burn panics on its own thread if a CUDA library is missing, so [`cuda_needs`]
+//! checks every requirement first. `tooltune doctor` prints the same checks.
 
 use burn::tensor::Device;
 use tooltune_kernels::cpu::malloc_tuning;
@@ -16,14 +16,14 @@ use crate::process::available_memory_bytes;
 #[cfg(feature = "cuda")]
 use crate::process::cache_folder;
 
-/// Supervised rows whose logits are alive at a time on a CPU: 128 rows of 49,152 are 25 MB.
+/// Supervised rows whose logits are in memory at a time on a CPU: 128 rows of 49,152 are 25 MB.
 const LOSS_ROWS_ON_CPU: usize = 128;
 
-/// The same on a GPU, which fewer rows would leave waiting for memory; 1,024 of 128,256 in bf16 are
-/// 263 MB.
+/// The same on a GPU. Fewer rows would leave the GPU waiting for memory; 1,024 rows of 128,256 in
+/// bf16 are 263 MB.
 pub(crate) const LOSS_ROWS_ON_GPU: usize = 1024;
 
-/// Supervised rows whose logits a step on the device has alive at a time.
+/// Number of supervised rows whose logits are in memory at a time on this device.
 pub fn loss_rows(device: &Device) -> usize {
     if is_cpu(device) {
         LOSS_ROWS_ON_CPU
@@ -32,7 +32,7 @@ pub fn loss_rows(device: &Device) -> usize {
     }
 }
 
-/// Memory that is free on the device now, in bytes; `None` where the system or the driver does not tell.
+/// Free memory on the device in bytes; `None` if the system or the driver does not report it.
 pub fn free_memory_bytes(device: &Device) -> Option<u64> {
     if is_cpu(device) {
         return available_memory_bytes();
@@ -43,25 +43,25 @@ pub fn free_memory_bytes(device: &Device) -> Option<u64> {
     None
 }
 
-/// Threads that make what a run will need of the device; dropped, they end.
+/// Threads that prepare attention plans for a run; dropping the value stops them.
 #[derive(Debug, Default)]
-pub struct PlansAhead {
+pub struct PlanPrefetch {
     #[cfg(feature = "cuda")]
-    _threads: Option<gpu::PlansAhead>,
+    _threads: Option<gpu::PlanPrefetch>,
 }
 
-/// Begins to make the plans for attention in bf16 that micro-batches need, of each the lengths of its
-/// documents; on a CPU there are none.
+/// Starts preparing bf16 attention plans for the given micro-batches, each a list of document
+/// lengths. Does nothing on a CPU.
 ///
-/// - `heads`: query heads, key/value heads, and the elements of a head
+/// - `heads`: number of query heads, number of key/value heads, head size
 pub fn plan_attention(
     device: &Device,
     heads: [usize; 3],
     causalities: Vec<Causality>,
     micro_batches: impl IntoIterator<Item = Vec<usize>>,
-) -> PlansAhead {
+) -> PlanPrefetch {
     if is_cpu(device) {
-        return PlansAhead::default();
+        return PlanPrefetch::default();
     }
     #[cfg(feature = "cuda")]
     {
@@ -71,33 +71,33 @@ pub fn plan_attention(
             size,
             causalities,
         };
-        PlansAhead {
-            _threads: gpu::PlansAhead::begin(device, &layers, micro_batches),
+        PlanPrefetch {
+            _threads: gpu::PlanPrefetch::begin(device, &layers, micro_batches),
         }
     }
     #[cfg(not(feature = "cuda"))]
     {
         let _ = (heads, causalities, micro_batches);
-        PlansAhead::default()
+        PlanPrefetch::default()
     }
 }
 
-/// One thing that computing on a GPU takes.
+/// One requirement for computing on a GPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Need {
-    /// What it is.
+    /// Name of the requirement.
     pub subject: &'static str,
-    /// What was found, or what is wrong.
-    pub found: Result<String, String>,
-    /// What to do where it is wrong.
+    /// What was found, or the problem.
+    pub status: Result<String, String>,
+    /// How to fix the problem.
     pub fix: &'static str,
 }
 
-/// Opens the device of a config or of `--device`.
+/// Opens the device set by the config or `--device`.
 ///
 /// # Errors
 ///
-/// CUDA is asked for in a build without it, or on a machine that lacks one of [`cuda_needs`].
+/// CUDA was requested in a build without it, or on a machine that fails a check of [`cuda_needs`].
 pub fn open(name: DeviceName) -> Result<Device, Error> {
     match name {
         DeviceName::Cpu => Ok(Device::flex()),
@@ -108,11 +108,11 @@ pub fn open(name: DeviceName) -> Result<Device, Error> {
 #[cfg(feature = "cuda")]
 fn open_cuda(index: usize) -> Result<Device, Error> {
     for need in cuda_needs(index) {
-        need.found
+        need.status
             .map_err(|problem| refusal(index, &problem, need.fix))?;
     }
     if let Some(folder) = cache_folder() {
-        gpu::keep_kernels_in(&folder.join("kernels"));
+        gpu::cache_kernels_in(&folder.join("kernels"));
     }
     Ok(Device::cuda(index))
 }
@@ -129,29 +129,29 @@ fn refusal(index: usize, problem: &str, fix: &str) -> Error {
 }
 
 #[cfg(not(feature = "cuda"))]
-const NOT_BUILT: &str = "this build has no CUDA";
+const NOT_BUILT: &str = "this build does not include CUDA";
 #[cfg(not(feature = "cuda"))]
 const BUILD: &str = "build with `cargo build --release --features cuda`";
 
-/// What the GPU with this index takes, in the order in which it is needed; what cannot be looked
-/// at because an earlier one is missing is left out.
+/// Checks the requirements of GPU `index` in order. Requirements that cannot be checked because an
+/// earlier one is missing are left out.
 #[cfg(not(feature = "cuda"))]
 pub fn cuda_needs(_: usize) -> Vec<Need> {
     vec![Need {
         subject: "build",
-        found: Err(NOT_BUILT.to_owned()),
+        status: Err(NOT_BUILT.to_owned()),
         fix: BUILD,
     }]
 }
 
-/// What the GPU with this index takes, in the order in which it is needed; what cannot be looked
-/// at because an earlier one is missing is left out.
+/// Checks the requirements of GPU `index` in order. Requirements that cannot be checked because an
+/// earlier one is missing are left out.
 #[cfg(feature = "cuda")]
 pub fn cuda_needs(index: usize) -> Vec<Need> {
     let driver = gpu::driver();
     let mut needs = vec![Need {
         subject: "NVIDIA driver",
-        found: driver
+        status: driver
             .as_ref()
             .map(describe_driver)
             .map_err(describe_problem),
@@ -160,28 +160,26 @@ pub fn cuda_needs(index: usize) -> Vec<Need> {
     }];
     needs.extend(driver.ok().map(|driver| Need {
         subject: "GPU",
-        found: describe_gpus(&driver.gpus, index),
-        fix: "take the index of one of these GPUs; CUDA_VISIBLE_DEVICES may hide others",
+        status: describe_gpus(&driver.gpus, index),
+        fix: "use the index of a listed GPU; CUDA_VISIBLE_DEVICES may hide others",
     }));
     let nvrtc = gpu::Library::Nvrtc.find();
     needs.push(Need {
         subject: "NVRTC",
-        found: nvrtc
+        status: nvrtc
             .map(|path| path.display().to_string())
-            .ok_or("libnvrtc.so, the compiler of the kernels, cannot be loaded".to_owned()),
+            .ok_or("libnvrtc.so, the CUDA kernel compiler, cannot be loaded".to_owned()),
         fix: "install the CUDA toolkit or the Python package nvidia-cuda-nvrtc, and add its \
                folder to LD_LIBRARY_PATH (`scripts/gpu/environment` finds both)",
     });
     needs.push(Need {
         subject: "CUDA headers",
-        found: gpu::headers()
+        status: gpu::headers()
             .map(|folder| folder.display().to_string())
-            .ok_or(
-                "the headers that the kernels include, cuda_fp16.h and others, are missing"
-                    .to_owned(),
-            ),
+            .ok_or("the CUDA headers (cuda_fp16.h and others) are missing".to_owned()),
         fix: "install the CUDA toolkit or the Python packages nvidia-cuda-runtime and \
-               nvidia-cuda-crt, and set CUDA_PATH to the folder above `include` (`scripts/gpu/environment` finds both)",
+              nvidia-cuda-crt, and set CUDA_PATH to the folder above `include` \
+              (`scripts/gpu/environment` finds both)",
     });
     needs
 }
@@ -189,21 +187,21 @@ pub fn cuda_needs(index: usize) -> Vec<Need> {
 #[cfg(feature = "cuda")]
 fn describe_driver(driver: &gpu::Driver) -> String {
     let (major, minor) = driver.cuda_version;
-    let release = gpu::driver_release().unwrap_or("of unknown release".to_owned());
-    format!("{release}, up to CUDA {major}.{minor}")
+    let release = gpu::driver_release().unwrap_or("unknown release".to_owned());
+    format!("{release}, supports up to CUDA {major}.{minor}")
 }
 
 #[cfg(feature = "cuda")]
 fn describe_problem(problem: &gpu::DriverProblem) -> String {
     match problem {
         gpu::DriverProblem::Missing => {
-            "there is no NVIDIA driver: libcuda.so.1 cannot be loaded".to_owned()
+            "no NVIDIA driver found: libcuda.so.1 cannot be loaded".to_owned()
         }
-        gpu::DriverProblem::Refused(answer) => format!("the NVIDIA driver answers {answer}"),
+        gpu::DriverProblem::Refused(answer) => format!("the NVIDIA driver returned {answer}"),
     }
 }
 
-/// All GPUs, if `index` is one of them.
+/// Lists all GPUs; an error if `index` is not one of them.
 #[cfg(feature = "cuda")]
 fn describe_gpus(gpus: &[gpu::Gpu], index: usize) -> Result<String, String> {
     let listed: Vec<String> = gpus
@@ -220,20 +218,22 @@ fn describe_gpus(gpus: &[gpu::Gpu], index: usize) -> Result<String, String> {
         .collect();
     match gpus.get(index) {
         Some(_) => Ok(listed.join("\n")),
-        None if gpus.is_empty() => Err("the driver shows no GPU".to_owned()),
-        None => Err(format!("there is no GPU {index}: {}", listed.join(", "))),
+        None if gpus.is_empty() => Err("the driver reports no GPUs".to_owned()),
+        None => Err(format!(
+            "no GPU has index {index}; available: {}",
+            listed.join(", ")
+        )),
     }
 }
 
-/// Starts the threads that compute: this one and others beside it, `threads` in all, or one for
-/// each core.
+/// Starts the compute threads: `threads` in all, including the calling thread, or one per core.
 ///
 /// The calling thread takes part. If it handed all work to others, each operation would wake one
-/// more thread and wait for it, which costs small ones up to a third of their time.
+/// more thread and wait for it, which makes small operations up to a third slower.
 ///
 /// # Errors
 ///
-/// No threads or too many, or threads that compute already: a process starts them once, before
+/// The number is 0 or too large, or the threads already run: a process starts them once, before
 /// anything else.
 pub fn start_threads(threads: Option<usize>) -> Result<(), Error> {
     if let Some(threads) = threads {
@@ -242,31 +242,30 @@ pub fn start_threads(threads: Option<usize>) -> Result<(), Error> {
             std::thread::available_parallelism().map_or(1, usize::from),
         )?;
     }
-    // There are no other threads yet.
-    malloc_tuning::give_large_blocks_back();
+    // No other threads exist yet.
+    malloc_tuning::return_large_blocks();
     let builder = rayon::ThreadPoolBuilder::new().use_current_thread();
     let builder = match threads {
         Some(threads) => builder.num_threads(threads),
         None => builder,
     };
     let started = builder.build_global();
-    started.map_err(|error| Error::Usage(format!("threads to compute with: {error}")))
+    started.map_err(|error| Error::Usage(format!("cannot start the compute threads: {error}")))
 }
 
-/// Refuses a number of threads that was not meant: 0, which would start one for each core, and so
-/// many that the system runs out of room for their stacks, which ends the process.
+/// Rejects invalid thread counts: 0, which would start one per core, and counts so large that
+/// thread stacks exhaust memory and end the process.
 fn check_threads(threads: usize, cores: usize) -> Result<(), Error> {
     let most = (8 * cores).max(256);
     let refused = |problem: String| {
         Err(Error::Usage(format!(
-            "--threads {threads}: {problem}; leave it out for a thread on each of the {cores} cores"
+            "--threads {threads}: {problem}; omit --threads to use one thread per core ({cores})"
         )))
     };
     match threads {
-        0 => refused("at least one thread computes".to_string()),
+        0 => refused("at least one thread is required".to_string()),
         _ if threads > most => refused(format!(
-            "at most {most} threads are started here, and more than there are cores make nothing \
-             faster"
+            "the maximum is {most} threads, and more threads than cores are not faster"
         )),
         _ => Ok(()),
     }
@@ -277,7 +276,7 @@ mod tests {
     use super::check_threads;
 
     #[test]
-    fn no_threads_and_more_than_any_machine_has_use_for_are_refused() {
+    fn zero_and_absurd_thread_counts_are_refused() {
         for (threads, cores) in [(1, 2), (256, 2), (8 * 192, 192)] {
             assert!(check_threads(threads, cores).is_ok(), "{threads}");
         }
@@ -296,7 +295,7 @@ mod cuda_tests {
     use super::*;
 
     #[test]
-    fn an_index_without_a_gpu_is_answered_with_those_that_are_there() {
+    fn an_invalid_gpu_index_lists_the_available_ones() {
         let gpus = [gpu::Gpu {
             name: "NVIDIA H200".to_owned(),
             memory_bytes: 150_754_820_096,
@@ -306,7 +305,7 @@ mod cuda_tests {
         assert_eq!(describe_gpus(&gpus, 0).as_deref(), Ok(line));
         assert_eq!(
             describe_gpus(&gpus, 1),
-            Err(format!("there is no GPU 1: {line}"))
+            Err(format!("no GPU has index 1; available: {line}"))
         );
         assert!(describe_gpus(&[], 0).is_err());
     }

@@ -1,71 +1,70 @@
-//! Examines this machine: what there is, what is missing, and what to do about it.
+//! Checks this machine: what is installed, what is missing, and how to fix it.
 //!
-//! Nothing is only believed: CUDA's driver is asked for its GPUs, its libraries are loaded, a file
-//! is made in the run's folder. Of the hub token only its presence is ever looked at.
+//! Every check tests the real thing: the CUDA driver lists its GPUs, libraries are loaded, a file
+//! is created in the run's folder. For the hub token only its presence is checked.
 
 use std::env;
 use std::path::{Path, PathBuf};
-use tooltune_rows::regular_file;
+use tooltune_disk::regular_file;
 
 use crate::base_model::BaseModel;
 use crate::config::{Config, Device};
 use crate::device;
+use crate::lora::LoraLayout as _;
+use crate::plan::disk::{Disk, REMEDY};
 use crate::plan::size;
 use crate::process::available_memory_bytes;
 use crate::recipes::run_files::{check_writable, nearest_folder};
 
-/// Free space below which a run has no room for its metrics and one small checkpoint.
-const SCARCE_DISK_BYTES: u64 = 256 << 20;
-
-/// How a finding is to be taken.
+/// Severity of a finding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// In order.
+    /// The check passed.
     Good,
-    /// Works, with something to know.
+    /// Works, with a remark.
     Note,
-    /// A run would fail; what to do about it.
+    /// A run would fail; contains the fix.
     Bad(String),
 }
 
-/// One thing that was looked at.
+/// One check and its result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// What was looked at.
+    /// Subject of the check.
     pub subject: &'static str,
-    /// What was found.
-    pub found: String,
-    /// How that is to be taken.
+    /// Result of the check, in words.
+    pub detail: String,
+    /// Severity.
     pub verdict: Verdict,
 }
 
 impl Finding {
-    fn good(subject: &'static str, found: String) -> Self {
+    fn good(subject: &'static str, detail: String) -> Self {
         Self {
             subject,
-            found,
+            detail,
             verdict: Verdict::Good,
         }
     }
 
-    fn note(subject: &'static str, found: String) -> Self {
+    fn note(subject: &'static str, detail: String) -> Self {
         Self {
             subject,
-            found,
+            detail,
             verdict: Verdict::Note,
         }
     }
 
-    fn bad(subject: &'static str, found: String, fix: impl Into<String>) -> Self {
+    fn bad(subject: &'static str, detail: String, fix: impl Into<String>) -> Self {
         Self {
             subject,
-            found,
+            detail,
             verdict: Verdict::Bad(fix.into()),
         }
     }
 }
 
-/// Looks at the machine, and at what `config` needs of it.
+/// Checks the machine and what `config` needs from it.
 pub fn examine(config: Option<&Config>, device: Device) -> Vec<Finding> {
     let with_model = config.filter(|config| config.model.is_some());
     let run = with_model.map(|config| (config, open_model(config)));
@@ -93,7 +92,7 @@ pub fn examine(config: Option<&Config>, device: Device) -> Vec<Finding> {
                 "model",
                 problem.clone(),
                 "set model.model_name_or_path to a Hugging Face folder or a GGUF file; \
-                 `scripts/fetch-models` fetches those of the examples",
+                 `scripts/fetch-models` downloads the models of the examples",
             ),
         });
         findings.extend(config.eval.encoder.as_deref().map(encoder));
@@ -109,14 +108,14 @@ pub fn examine(config: Option<&Config>, device: Device) -> Vec<Finding> {
 type Run<'a> = (&'a Config, Result<BaseModel, String>);
 
 fn open_model(config: &Config) -> Result<BaseModel, String> {
-    BaseModel::of(config).map_err(|error| error.to_string())
+    BaseModel::from_config(config).map_err(|error| error.to_string())
 }
 
 fn processor() -> Finding {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let features = features();
-    let found = format!(
-        "{} cores of {}, {}",
+    let detail = format!(
+        "{} cores, {}, {}",
         cores,
         env::consts::ARCH,
         if features.is_empty() {
@@ -128,10 +127,10 @@ fn processor() -> Finding {
     if env::consts::ARCH == "x86_64" && !(features.contains(&"avx2") && features.contains(&"fma")) {
         Finding::note(
             "processor",
-            format!("{found}; without AVX2 and FMA all is slow"),
+            format!("{detail}; computing is slow without AVX2 and FMA"),
         )
     } else {
-        Finding::good("processor", found)
+        Finding::good("processor", detail)
     }
 }
 
@@ -168,24 +167,24 @@ fn memory(run: Option<&Run>) -> Finding {
     let Some(available) = available_memory_bytes() else {
         return Finding::note(
             "memory",
-            "the system does not tell what is available".to_string(),
+            "the system does not report available memory".to_string(),
         );
     };
-    let found = format!("{} available", size(available));
+    let detail = format!("{} available", size(available));
     let Some((config, Ok(model))) = run else {
-        return Finding::good("memory", found);
+        return Finding::good("memory", detail);
     };
     let Some(weights) = crate::plan::base_weights(config, &model.config) else {
-        return Finding::good("memory", found);
+        return Finding::good("memory", detail);
     };
-    let found = format!("{found}; the base weights take {}", size(weights));
+    let detail = format!("{detail}; the base weights need {}", size(weights));
     if weights < available {
-        Finding::good("memory", found)
+        Finding::good("memory", detail)
     } else {
         Finding::bad(
             "memory",
-            found,
-            "close other programs or take a smaller model",
+            detail,
+            "close other programs or use a smaller model",
         )
     }
 }
@@ -195,28 +194,16 @@ fn output_dir(config: Option<&Config>) -> PathBuf {
 }
 
 fn disk(run: Option<&Run>) -> Finding {
-    let dir = output_dir(run.map(|(config, _)| *config));
-    let Some(free) = free_bytes(&dir) else {
-        return Finding::note("disk", format!("{}: free space is unknown", dir.display()));
-    };
-    let found = format!("{}: {} free", dir.display(), size(free));
-    let needed = run.and_then(checkpoint_bytes);
-    let found = match needed {
-        Some(needed) => format!("{found}; checkpoints take {}", size(needed)),
-        None => found,
-    };
-    if free > SCARCE_DISK_BYTES.max(needed.unwrap_or(0)) {
-        Finding::good("disk", found)
-    } else {
-        Finding::bad(
-            "disk",
-            found,
-            "free space, lower checkpoint.save_total_limit, or set train.output_dir elsewhere",
-        )
+    let output_dir = run.map_or(Path::new("."), |(config, _)| &config.train.output_dir);
+    let disk = Disk::measure(output_dir, run.and_then(checkpoint_bytes));
+    match (disk.free, disk.is_scarce()) {
+        (None, _) => Finding::note("disk", disk.words()),
+        (Some(_), false) => Finding::good("disk", disk.words()),
+        (Some(_), true) => Finding::bad("disk", disk.words(), REMEDY),
     }
 }
 
-/// What the kept checkpoints and the one being written take together.
+/// Bytes of the kept checkpoints plus the one being written.
 fn checkpoint_bytes((config, model): &Run) -> Option<u64> {
     let n_adapter = config
         .lora
@@ -225,32 +212,18 @@ fn checkpoint_bytes((config, model): &Run) -> Option<u64> {
     Some(crate::plan::n_checkpoints(config) * crate::plan::checkpoint_bytes(n_adapter))
 }
 
-#[cfg(unix)]
-fn free_bytes(dir: &Path) -> Option<u64> {
-    let space = rustix::fs::statvfs(dir).ok()?;
-    Some(space.f_bavail * space.f_frsize)
-}
-
-#[cfg(not(unix))]
-fn free_bytes(_: &Path) -> Option<u64> {
-    None
-}
-
 fn write_access(dir: &Path) -> Finding {
     match check_writable(dir) {
-        Ok(dir) => Finding::good(
-            "write access",
-            format!("{}: files can be made", dir.display()),
-        ),
+        Ok(dir) => Finding::good("write access", format!("{}: writable", dir.display())),
         Err((dir, error)) => Finding::bad(
             "write access",
             format!("{}: {error}", dir.display()),
-            "set train.output_dir to a folder that you may write to",
+            "set train.output_dir to a folder that you can write to",
         ),
     }
 }
 
-/// What a GPU takes: missing only where a run wants one.
+/// Checks the GPU requirements; a missing one is an error only if the run uses a GPU.
 fn cuda(device: Device) -> Vec<Finding> {
     let (index, is_wanted) = match device {
         Device::Cuda(index) => (index, true),
@@ -258,15 +231,15 @@ fn cuda(device: Device) -> Vec<Finding> {
     };
     let needs = device::cuda_needs(index).into_iter();
     let mut findings: Vec<Finding> = needs
-        .map(|need| match (need.found, is_wanted) {
-            (Ok(found), _) => Finding::good(need.subject, found),
+        .map(|need| match (need.status, is_wanted) {
+            (Ok(detail), _) => Finding::good(need.subject, detail),
             (Err(problem), true) => Finding::bad(
                 need.subject,
                 problem,
                 format!("{}, or use --device cpu", need.fix),
             ),
             (Err(problem), false) => {
-                Finding::note(need.subject, format!("{problem}; the CPU needs none"))
+                Finding::note(need.subject, format!("{problem}; not needed on the CPU"))
             }
         })
         .collect();
@@ -274,17 +247,12 @@ fn cuda(device: Device) -> Vec<Finding> {
     findings
 }
 
-/// Whether the libraries are there that compute faster than what NVRTC compiles.
+/// Checks for the optional libraries that are faster than the kernels compiled by NVRTC.
 #[cfg(feature = "cuda")]
 fn faster_libraries() -> Vec<Finding> {
     use tooltune_kernels::gpu::Library;
     let libraries = [
-        (
-            Library::CublasLt,
-            "cuBLASLt",
-            "the matrix products",
-            "cublas",
-        ),
+        (Library::CublasLt, "cuBLASLt", "matrix products", "cublas"),
         (Library::Cudnn, "cuDNN", "attention", "cudnn"),
     ];
     libraries
@@ -294,9 +262,9 @@ fn faster_libraries() -> Vec<Finding> {
             None => Finding::note(
                 subject,
                 format!(
-                    "its library cannot be loaded; NVRTC compiles {work}, which is then slower: \
-                     install the Python package nvidia-{package} and set LD_LIBRARY_PATH to its \
-                     folder"
+                    "the library cannot be loaded; {work} will use slower kernels compiled by \
+                     NVRTC: install the Python package nvidia-{package} and set LD_LIBRARY_PATH \
+                     to its folder"
                 ),
             ),
         })
@@ -308,7 +276,7 @@ fn faster_libraries() -> Vec<Finding> {
     Vec::new()
 }
 
-/// Where a token lies, never what it is.
+/// Reports where the hub token is set, never its value.
 fn hub_token() -> Finding {
     let variable = ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"]
         .into_iter()
@@ -319,12 +287,12 @@ fn hub_token() -> Finding {
     let file = env::var_os("HF_TOKEN_PATH")
         .map(PathBuf::from)
         .or(home.map(|h| h.join("token")));
-    let found = match (variable, file.filter(|file| file.exists())) {
-        (Some(name), _) => format!("present in the variable {name}"),
-        (None, Some(file)) => format!("present in {}", file.display()),
-        (None, None) => "none; only the download of gated models needs one".to_string(),
+    let detail = match (variable, file.filter(|file| file.exists())) {
+        (Some(name), _) => format!("set in the variable {name}"),
+        (None, Some(file)) => format!("set in {}", file.display()),
+        (None, None) => "not set; only gated models need one".to_string(),
     };
-    Finding::good("hub token", found)
+    Finding::good("hub token", detail)
 }
 
 fn encoder(dir: &Path) -> Finding {
@@ -333,7 +301,7 @@ fn encoder(dir: &Path) -> Finding {
         Err(error) => Finding::bad(
             "encoder",
             error.to_string(),
-            "set eval.encoder to an all-MiniLM-L6-v2 folder; `scripts/fetch-models` fetches it",
+            "set eval.encoder to an all-MiniLM-L6-v2 folder; `scripts/fetch-models` downloads it",
         ),
     }
 }
@@ -350,7 +318,8 @@ fn data_files(config: &Config) -> Vec<Finding> {
                 Err(error) => Finding::bad(
                     "data",
                     format!("{}: {error}", file.display()),
-                    "check the paths in data.train and data.eval; they begin at the working folder",
+                    "check the paths in data.train and data.eval; they are relative to the \
+                     working directory",
                 ),
             },
         )

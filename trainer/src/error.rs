@@ -1,10 +1,13 @@
-//! Everything that ends a command, and the exit status it ends with.
+//! All errors that end a command, and their exit statuses.
 
 use std::path::PathBuf;
 
 use signal_hook::consts::SIGTERM;
 use thiserror::Error;
+use tooltune_apis::ToolsError;
 use tooltune_checkpoints::CheckpointError;
+use tooltune_disk::DiskError;
+use tooltune_disk::regular_file::NotUtf8;
 use tooltune_files::ConvertError;
 use tooltune_grammar::GrammarError;
 use tooltune_hub::HubError;
@@ -14,12 +17,13 @@ use tooltune_report::ReportError;
 use tooltune_rows::batches::BatchError;
 use tooltune_rows::examples::ExamplesError;
 use tooltune_rows::text::DataError;
-use tooltune_rows::tools::ToolsError;
 use tooltune_sandbox::SandboxError;
+use tooltune_score::StreamError;
 use tooltune_suites::ranking::RetrievalError;
 use tooltune_synth::goat::GoatSynthError;
 use tooltune_synth::graph::GraphError;
 use tooltune_synth::import::ImportError;
+use tooltune_template::TemplateError;
 
 use crate::config::{ConfigError, NoLanguageModel};
 use crate::lora::LoraError;
@@ -27,119 +31,141 @@ use crate::models::config::DecoderConfigError;
 use crate::optim::StepError;
 use crate::out_of_memory::OutOfMemory;
 
-/// Why a command ended without its result.
+/// Why a command failed.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// The config file or an option.
+    /// Invalid config file or option.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// A command for a language model on a config that has none.
+    /// A command for language models was used on a config without one.
     #[error(transparent)]
     NoLanguageModel(#[from] NoLanguageModel),
-    /// An option or a combination of them, with how to fix it.
+    /// Invalid option or combination of options; the message includes the fix.
     #[error("{0}")]
     Usage(String),
-    /// Rows in which a suite finds nothing to ask.
+    /// The rows contain nothing that a suite can evaluate.
     #[error("{0}")]
     NothingToAsk(String),
-    /// A row of a data file.
+    /// Invalid row of a data file.
     #[error(transparent)]
     Data(#[from] DataError),
-    /// Prepared examples on disk.
+    /// Invalid conversation or chat template.
+    #[error(transparent)]
+    Template(#[from] TemplateError),
+    /// Prepared examples on disk cannot be read or written.
     #[error(transparent)]
     Examples(#[from] ExamplesError),
     /// Rows that cannot be converted.
     #[error(transparent)]
     Convert(#[from] ConvertError),
-    /// An example that fits no batch.
+    /// An example that does not fit into a batch.
     #[error(transparent)]
     Batch(#[from] BatchError),
-    /// API documents, trajectories or what is imported as such.
+    /// Invalid API documents or trajectories, or invalid data to import as such.
     #[error(transparent)]
     Tools(#[from] ToolsError),
-    /// Trajectories that cannot be made.
+    /// Trajectories that cannot be generated.
     #[error(transparent)]
     Synth(#[from] GoatSynthError),
-    /// A graph of APIs that cannot be made.
+    /// An API graph that cannot be built.
     #[error(transparent)]
     Graph(#[from] GraphError),
-    /// A judge that cannot say which samples are right, with what to check.
+    /// A judge that cannot score samples; the message includes what to check.
     #[error("{table}: {message}")]
     Judge {
-        /// Where the judge stands in the config.
+        /// Config table of the judge.
         table: String,
-        /// What is wrong.
+        /// The problem.
         message: String,
     },
-    /// Runs that cannot be shown.
+    /// Runs that cannot be reported.
     #[error(transparent)]
     Report(#[from] ReportError),
-    /// What a name of the hub means, or the hub itself.
+    /// Invalid hub name, or a failed hub request.
     #[error(transparent)]
     Hub(#[from] HubError),
-    /// An export that was written and not uploaded.
+    /// An export that was written but not uploaded.
     #[error(
-        "{output} is written, and not on the hub: {source}; the same upload may be tried again with \
-         `hf upload`",
+        "{output} was written but not uploaded to the hub: {source}; run the same command again to \
+         upload it without exporting again",
         output = output.display()
     )]
     NotPushed {
-        /// What was exported.
+        /// Path of the export.
         output: PathBuf,
-        /// Why it was not uploaded.
+        /// Why the upload failed.
         source: Box<HubError>,
     },
-    /// An export that computes something else than its checkpoint.
+    /// An export whose results differ from its checkpoint.
     #[error(
-        "{export} computes something else than its checkpoint ({found}); {fix}",
+        "{export} does not compute the same results as its checkpoint ({found}); {fix}",
         export = export.display()
     )]
     ExportDiffers {
-        /// What was exported.
+        /// Path of the export.
         export: PathBuf,
         /// The comparison in numbers.
         found: String,
-        /// What to do, which depends on the format.
+        /// How to fix it; depends on the format.
         fix: &'static str,
     },
-    /// Samples of a suite that cannot be asked for or scored, or files of its own.
+    /// A merged folder whose config.json transformers cannot load.
+    #[error(
+        "{export}: transformers cannot load this folder: in config.json, {wrong}; export it again \
+         with --to merged, or correct these fields",
+        export = export.display()
+    )]
+    ExportUnloadable {
+        /// Path of the export.
+        export: PathBuf,
+        /// The wrong fields and their types.
+        wrong: String,
+    },
+    /// Suite samples that cannot be asked or scored, or invalid files of a suite.
     #[error(transparent)]
     Suite(Box<dyn std::error::Error + Send + Sync>),
-    /// Code of a model that cannot be run safely.
+    /// A suite's file that cannot be read.
+    #[error(transparent)]
+    SuiteFile(Box<dyn std::error::Error + Send + Sync>),
+    /// Model-generated code that cannot be run safely.
     #[error(transparent)]
     Sandbox(#[from] SandboxError),
     /// A data set that cannot be imported.
     #[error(transparent)]
     Import(#[from] ImportError),
-    /// A server that does not write what it is asked for, with what to check.
+    /// A server that does not return the requested completion or its tools; the message includes
+    /// what to check.
     #[error("{option}: {message}")]
     Endpoint {
-        /// The option that names it.
+        /// Option that names the server.
         option: &'static str,
-        /// What is wrong.
+        /// The problem.
         message: String,
     },
-    /// A tokenizer or schema that cannot constrain what is written.
+    /// A tokenizer or schema that does not support constrained decoding.
     #[error(transparent)]
     Grammar(#[from] GrammarError),
-    /// A data pipeline that ended without its result.
+    /// A data pipeline that ended without a result.
     #[error(transparent)]
     Pipeline(#[from] PipelineError),
-    /// A measure of retrieval that cannot be computed.
+    /// A retrieval metric that cannot be computed.
     #[error(transparent)]
     Retrieval(#[from] RetrievalError),
     /// A model, adapter or run directory.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
-    /// The model's `config.json`.
+    /// A file or folder that cannot be read or written.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// An invalid `config.json` of the model.
     #[error("{path}: {source}")]
     DecoderConfig {
-        /// Where the model lies.
+        /// Path of the model.
         path: PathBuf,
-        /// What is wrong with its config.
+        /// The problem in the config.
         source: DecoderConfigError,
     },
-    /// The `[lora]` table beside the model.
+    /// A `[lora]` table that does not fit the model.
     #[error(transparent)]
     Lora(#[from] LoraError),
     /// A step without a gradient.
@@ -148,138 +174,163 @@ pub enum Error {
     /// The device cannot be opened.
     #[error("{0}")]
     Device(String),
-    /// A plan of a run that needs more memory than there is.
-    #[error("the run does not fit: it needs {needed}, and {available} are available. {advice}")]
+    /// A planned run that needs more memory than is available.
+    #[error(
+        "the run does not fit: it needs {needed}, but only {available} are available. {advice}"
+    )]
     DoesNotFit {
-        /// The predicted peak, for people.
+        /// Predicted peak, formatted.
         needed: String,
-        /// What is available, for people.
+        /// Available memory, formatted.
         available: String,
-        /// What costs most, and what to lower.
+        /// The largest parts, and which settings to lower.
         advice: String,
     },
-    /// The device had no memory left.
+    /// The device ran out of memory.
     #[error(transparent)]
     OutOfMemory(#[from] OutOfMemory),
-    /// A file of the user's.
+    /// A user file that cannot be read or written.
     #[error("{path}: cannot {doing}: {source}")]
     Io {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What was tried.
+        /// The attempted operation.
         doing: &'static str,
         /// Why it failed.
         source: std::io::Error,
     },
-    /// The loss stayed NaN or infinite.
+    /// The loss or gradient norm remained NaN or infinite.
     #[error(
-        "loss or gradient norm was not finite in {in_a_row} steps in a row, up to step {step} \
-         (rows {rows}); the last good checkpoint is {checkpoint}; \
-         lower {learning_rate_key} or look at these rows"
+        "loss or gradient norm was NaN or infinite for {in_a_row} steps in a row, up to step \
+         {step} (rows {rows}); the last good checkpoint is {checkpoint}; lower \
+         {learning_rate_key} or check these rows"
     )]
     NonFinite {
-        /// Consecutive steps.
+        /// Number of consecutive steps.
         in_a_row: usize,
-        /// The last of them.
+        /// The last of these steps.
         step: u64,
-        /// Rows of its batch.
+        /// Rows of the batch at that step.
         rows: String,
-        /// The newest checkpoint of the run.
+        /// Newest checkpoint of the run.
         checkpoint: String,
-        /// The key of the learning rate.
+        /// Config key of the learning rate.
         learning_rate_key: &'static str,
     },
-    /// The weights of the base make every loss NaN or infinite.
+    /// The base weights make every loss NaN or infinite.
     #[error(
-        "{what}, because weights of the base are not finite: {tensors}; fetch or convert them again"
+        "{what}, because base weights are NaN or infinite: {tensors}; download or convert them \
+         again"
     )]
     NonFiniteWeights {
         /// What is not finite because of them.
         what: String,
-        /// Files and tensors.
+        /// Files and tensors with such weights.
         tensors: String,
     },
-    /// The logits of a model whose weights are finite are not.
+    /// The logits are not finite although the weights are.
     #[error(
-        "the logits after a prompt are NaN or infinite, so that no token can be chosen; take another \
-         checkpoint, or model.compute_dtype = \"f32\" where it is \"bf16\""
+        "the logits after a prompt are NaN or infinite, so no token can be chosen; use another \
+         checkpoint, or set model.compute_dtype = \"f32\" if it is \"bf16\""
     )]
     NonFiniteLogits,
-    /// Launches that were recorded cannot be made again.
+    /// A recorded CUDA graph cannot be replayed.
     #[error(
-        "a GPU does not compute the next tokens as it did those before: {0}; with the environment \
-         variable TOOLTUNE_CUDA_GRAPHS=0 it is not asked to"
+        "the GPU cannot replay the recorded decoding step: {0}; set the environment variable \
+         TOOLTUNE_CUDA_GRAPHS=0 to run without CUDA graphs"
     )]
     Recording(#[from] RecordingError),
-    /// No step of a run had a finite loss and gradient.
+    /// No step of a run had a finite loss and gradient norm.
     #[error(
-        "none of the {steps} steps had a finite loss and gradient norm, so that nothing was learned; \
-         lower {learning_rate_key}, or look at the rows that the warnings name"
+        "none of the {steps} steps had a finite loss and gradient norm, so the model was not \
+         trained; lower {learning_rate_key}, or check the rows named in the warnings"
     )]
     NeverFinite {
-        /// All steps.
+        /// Number of steps.
         steps: u64,
-        /// The key of the learning rate.
+        /// Config key of the learning rate.
         learning_rate_key: &'static str,
     },
-    /// An evaluation within a run failed; the run itself was saved.
+    /// An evaluation during a run failed; the run was saved.
     #[error(
-        "{source}; saved {checkpoint}; the same command resumes from there, with this evaluation"
+        "{source}; saved {checkpoint}; the same command resumes from there and repeats this \
+         evaluation"
     )]
     EvaluationFailed {
-        /// What went wrong.
+        /// The failure.
         source: Box<Error>,
-        /// Where the run was saved.
+        /// Path of the saved checkpoint.
         checkpoint: String,
     },
-    /// A signal ended the run after its state was saved.
+    /// The examples of a step cannot be read; the run was saved.
+    #[error("{source}; saved {checkpoint}; the same command resumes from there")]
+    StepFailed {
+        /// The failure.
+        source: Box<Error>,
+        /// Path of the saved checkpoint.
+        checkpoint: String,
+    },
+    /// The disk is too small for the run's checkpoints.
+    #[error("not enough disk space for the run: {found}; {remedy}")]
+    NoDiskSpace {
+        /// Available and needed space.
+        found: String,
+        /// How to fix it.
+        remedy: &'static str,
+    },
+    /// The reader of standard output closed it; commands that write a stream then end silently.
+    #[error("standard output was closed by its reader")]
+    ReaderGone,
+    /// A signal stopped the run after its state was saved.
     #[error("stopped; saved {checkpoint}; the same command resumes from there")]
     Interrupted {
-        /// Where the state was saved.
+        /// Path of the saved checkpoint.
         checkpoint: String,
     },
-    /// A signal ended work that is no training.
-    #[error("{} came: {source}", name_of(*signal))]
+    /// A signal stopped work other than training.
+    #[error("{}: {source}", name_of(*signal))]
     BySignal {
-        /// Its number.
+        /// Signal number.
         signal: i32,
-        /// What became of the work.
+        /// How the work ended.
         source: Box<Self>,
     },
-    /// A signal ended an evaluation whose texts so far are kept.
-    #[error("stopped; {n_texts} texts are in {dir}; the same command resumes from there")]
+    /// A signal stopped an evaluation; the completions so far were saved.
+    #[error(
+        "stopped; {n_texts} completions are saved in {dir}; the same command resumes from there"
+    )]
     StoppedWithTexts {
-        /// How many there are.
+        /// Number of saved completions.
         n_texts: usize,
-        /// The folder of the evaluation.
+        /// Folder of the evaluation.
         dir: String,
     },
-    /// A signal ended work that has nothing to save.
+    /// A signal stopped work that has nothing to save.
     #[error("stopped; nothing was written")]
     Stopped,
-    /// The input or output of `score` broke off.
+    /// The input or output of `score` failed.
     #[error(transparent)]
-    Stream(#[from] tooltune_score::StreamError),
-    /// A `score` input without a line.
+    Stream(#[from] StreamError),
+    /// A `score` input without any lines.
     #[error(
-        "{input}: there is no line to score; give one JSON object a line, as `tooltune score --ops` \
-         describes them"
+        "{input}: no lines to score; write one JSON object per line as described by `tooltune \
+         score --ops`"
     )]
     NothingToScore {
         /// The file, or `standard input`.
         input: String,
     },
     /// Some lines of a `score` input were malformed.
-    #[error("{n_malformed} of {n_lines} lines were malformed; their answers say why")]
+    #[error("{n_malformed} of {n_lines} lines are malformed; see the errors in their output lines")]
     MalformedLines {
-        /// Lines with an error of form.
+        /// Number of malformed lines.
         n_malformed: usize,
-        /// All lines.
+        /// Number of all lines.
         n_lines: usize,
     },
 }
 
-/// The exit status after a data pipeline.
+/// Exit status of a failed data pipeline.
 fn of_pipeline(error: &PipelineError) -> u8 {
     match error {
         PipelineError::OtherSettings { .. }
@@ -287,9 +338,17 @@ fn of_pipeline(error: &PipelineError) -> u8 {
         | PipelineError::NoStage { .. }
         | PipelineError::StageBefore { .. }
         | PipelineError::Usage(_) => 2,
+        PipelineError::Graph(GraphError::File(error)) | PipelineError::Input(error)
+            if error.is_system_error() =>
+        {
+            1
+        }
+        PipelineError::Data(error) if error.is_system_error() => 1,
+        PipelineError::Template(error) if error.is_system_error() => 1,
         PipelineError::Graph(GraphError::File(_)) => 3,
         PipelineError::Graph(_) => 2,
         PipelineError::Data(_)
+        | PipelineError::Template(_)
         | PipelineError::Input(_)
         | PipelineError::Item { .. }
         | PipelineError::JournalHead { .. } => 3,
@@ -298,17 +357,25 @@ fn of_pipeline(error: &PipelineError) -> u8 {
     }
 }
 
-/// The error of a suite, which becomes [`Error::Suite`].
-pub trait SuiteError: std::error::Error + Send + Sync + 'static {}
+/// Errors of suites, which become [`Error::Suite`] or [`Error::SuiteFile`].
+pub trait SuiteError: std::error::Error + Send + Sync + 'static {
+    /// Whether a file cannot be read, so no row is wrong.
+    fn is_system_error(&self) -> bool {
+        false
+    }
+}
 
 impl<E: SuiteError> From<E> for Error {
     fn from(error: E) -> Self {
-        Self::Suite(Box::new(error))
+        match error.is_system_error() {
+            true => Self::SuiteFile(Box::new(error)),
+            false => Self::Suite(Box::new(error)),
+        }
     }
 }
 
 impl Error {
-    /// Whether a signal, and nothing that is wrong, has ended the work.
+    /// Whether the work was ended by a signal and not by a failure.
     pub fn is_stop(&self) -> bool {
         matches!(
             self,
@@ -319,11 +386,13 @@ impl Error {
         )
     }
 
-    /// The process's exit status: 2 config, 3 data, 4 no memory left on the device, 5 non-finite, 75
-    /// preempted by SIGTERM and saved, 128 and the number of a signal that ended other work, else 1.
-    /// SIGINT gives 130 for what is saved, too: who typed it needs no second run.
+    /// The exit status of the process: 2 config, 3 data, 4 out of device memory, 5 non-finite, 75
+    /// stopped by SIGTERM with state saved, 128 plus the signal number for other work stopped by a
+    /// signal, otherwise 1. A run stopped by SIGINT exits with 130 even if its state was saved: the
+    /// user who pressed Ctrl-C needs no restart.
     pub fn exit_code(&self) -> u8 {
         match self {
+            _ if self.is_unreadable_file() => 1,
             Self::Graph(GraphError::File(_)) => 3,
             Self::Config(_)
             | Self::NoLanguageModel(_)
@@ -333,12 +402,10 @@ impl Error {
             | Self::Device(_)
             | Self::Synth(_)
             | Self::Graph(_) => 2,
-            Self::Data(DataError::Read(error)) | Self::Tools(ToolsError::Read(error))
-                if error.is_of_the_system() =>
-            {
-                1
-            }
+            Self::Io { source, .. } if is_not_utf8(source) => 3,
+            Self::Stream(StreamError::LineWithoutEnd { .. }) => 3,
             Self::Data(_)
+            | Self::Template(_)
             | Self::Convert(ConvertError::Rows(_))
             | Self::Tools(_)
             | Self::Batch(_)
@@ -348,7 +415,9 @@ impl Error {
             | Self::Retrieval(_)
             | Self::NothingToScore { .. }
             | Self::MalformedLines { .. } => 3,
-            Self::EvaluationFailed { source, .. } => source.exit_code(),
+            Self::EvaluationFailed { source, .. } | Self::StepFailed { source, .. } => {
+                source.exit_code()
+            }
             Self::OutOfMemory(_) | Self::DoesNotFit { .. } => 4,
             Self::NonFinite { .. }
             | Self::NonFiniteWeights { .. }
@@ -365,12 +434,14 @@ impl Error {
                 _ => u8::try_from(128 + signal).unwrap_or(1),
             },
             Self::Interrupted { .. } | Self::StoppedWithTexts { .. } => 75,
+            Self::ReaderGone => 0,
             Self::Pipeline(error) => of_pipeline(error),
             Self::Hub(HubError::Name(_)) => 2,
             Self::Hub(_) => 1,
             Self::Stopped
             | Self::Convert(_)
             | Self::Examples(_)
+            | Self::SuiteFile(_)
             | Self::Stream(_)
             | Self::Judge { .. }
             | Self::Endpoint { .. }
@@ -378,15 +449,31 @@ impl Error {
             | Self::Report(_)
             | Self::NotPushed { .. }
             | Self::ExportDiffers { .. }
+            | Self::ExportUnloadable { .. }
             | Self::Checkpoint(_)
+            | Self::Disk(_)
             | Self::DecoderConfig { .. }
             | Self::Step(_)
             | Self::Recording(_)
+            | Self::NoDiskSpace { .. }
             | Self::Io { .. } => 1,
         }
     }
 
-    /// The failure of an evaluation whose run was saved afterwards, or could not be.
+    /// Whether a data file cannot be read, so no row is wrong.
+    fn is_unreadable_file(&self) -> bool {
+        match self {
+            Self::Data(error) | Self::Convert(ConvertError::Rows(error)) => error.is_system_error(),
+            Self::Template(error) => error.is_system_error(),
+            Self::Tools(error)
+            | Self::Graph(GraphError::File(error))
+            | Self::Import(ImportError::Tools(error)) => error.is_system_error(),
+            Self::Import(ImportError::Folder { .. }) => true,
+            _ => false,
+        }
+    }
+
+    /// Wraps the failure of an evaluation with the result of saving the run afterwards.
     pub(crate) fn with_saved(self, saved: Result<PathBuf, Self>) -> Self {
         match saved {
             Ok(checkpoint) => Self::EvaluationFailed {
@@ -395,6 +482,20 @@ impl Error {
             },
             Err(error) => {
                 tracing::warn!("the run could not be saved after its evaluation failed: {error}");
+                self
+            }
+        }
+    }
+
+    /// Wraps the failure of a step with the result of saving the run as it was before that step.
+    pub(crate) fn with_saved_step(self, saved: Result<PathBuf, Self>) -> Self {
+        match saved {
+            Ok(checkpoint) => Self::StepFailed {
+                source: Box::new(self),
+                checkpoint: checkpoint.display().to_string(),
+            },
+            Err(error) => {
+                tracing::warn!("the run could not be saved after its step failed: {error}");
                 self
             }
         }
@@ -411,6 +512,10 @@ impl Error {
             source,
         }
     }
+}
+
+fn is_not_utf8(error: &std::io::Error) -> bool {
+    error.get_ref().is_some_and(|error| error.is::<NotUtf8>())
 }
 
 fn name_of(signal: i32) -> &'static str {

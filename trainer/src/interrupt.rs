@@ -1,8 +1,9 @@
-//! SIGTERM and SIGINT: the end at once, or, where a loop has something to save, a flag that it looks at.
+//! Handles SIGTERM and SIGINT: ends the process at once, or sets a flag for loops that have state
+//! to save.
 //!
-//! A signal ends the program at once, with 128 and its number, wherever that loses nothing: while
-//! files are read, rows prepared, a model loaded, before the first step of a run. Handlers do so and
-//! not the system's default, because the first process of a container has no default.
+//! While nothing can be lost (reading files, preparing rows, loading a model, before the first
+//! step), a signal ends the program at once with status 128 plus its number. This uses handlers
+//! instead of the default action because process 1 of a container has no default action.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Once};
@@ -11,16 +12,16 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals as Arriving;
 
 use crate::error::Error;
-use crate::progress;
+use tooltune_terminal as progress;
 
-/// What the handlers read and set; a process has its signals once.
+/// State shared with the signal handlers; one per process.
 #[derive(Debug)]
 struct Signals {
     /// Whether the next signal ends the program.
     ends_at_once: Arc<AtomicBool>,
-    /// Whether a signal has come that did not.
+    /// Whether a signal has arrived that did not end the program.
     has_come: Arc<AtomicBool>,
-    /// Its number; 0 before one comes.
+    /// Signal number; 0 until one arrives.
     number: Arc<AtomicUsize>,
 }
 
@@ -30,23 +31,23 @@ static SIGNALS: LazyLock<Signals> = LazyLock::new(|| Signals {
     number: Arc::default(),
 });
 
-/// Listens to SIGTERM and SIGINT, which end the program at once from now on.
+/// Installs handlers for SIGTERM and SIGINT; from now on they end the program at once.
 ///
 /// # Errors
 ///
-/// The system refuses the handlers.
+/// The system rejects the handlers.
 pub fn listen() -> Result<(), Error> {
     static LISTENING: Once = Once::new();
     let mut listening = Ok(());
     LISTENING.call_once(|| listening = register());
-    listening.map_err(|error| Error::Usage(format!("cannot listen to signals: {error}")))
+    listening.map_err(|error| Error::Usage(format!("cannot install signal handlers: {error}")))
 }
 
 fn register() -> std::io::Result<()> {
     let signals = &*SIGNALS;
     for signal in [SIGTERM, SIGINT] {
         let number = usize::try_from(signal).unwrap_or_default();
-        // Called in this order: the second signal finds set what the first one has set.
+        // Order matters: the first signal sets the flag that makes the second one end the program.
         let ends = &signals.ends_at_once;
         signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, ends.clone())?;
         signal_hook::flag::register(signal, ends.clone())?;
@@ -56,25 +57,26 @@ fn register() -> std::io::Result<()> {
     Ok(())
 }
 
-/// The number of the signal that has asked for the end; nothing before.
+/// Number of the signal that requested a stop, if any.
 pub fn signal() -> Option<i32> {
     let number = SIGNALS.number.load(Ordering::Relaxed);
     i32::try_from(number).ok().filter(|number| *number > 0)
 }
 
-/// The flag that a signal sets which does not end the program, for what waits below this crate.
+/// The flag set by a signal that does not end the program, for loops in other crates.
 pub fn flag() -> Arc<AtomicBool> {
     SIGNALS.has_come.clone()
 }
 
-/// While it lives, the first signal asks for the end in order, and a second one ends the program at
-/// once.
+/// While this value lives, the first signal requests an orderly stop and the second ends the
+/// program at once.
 #[derive(Debug)]
 pub struct Interrupt(());
 
 impl Interrupt {
-    /// Begins to look at signals instead of ending at once. One that came under an earlier look
-    /// still asks for the end. The first signal is answered on the terminal when it comes.
+    /// Starts handling signals by flag instead of ending at once. A signal that arrived during an
+    /// earlier `Interrupt` still requests a stop. The first signal prints a message when it
+    /// arrives.
     pub fn begin() -> Self {
         static ANSWERING: Once = Once::new();
         ANSWERING.call_once(answer_signals);
@@ -85,22 +87,22 @@ impl Interrupt {
         interrupt
     }
 
-    /// Whether a signal has come, which counts as answered from now on: the work that it ended goes on
-    /// with something else.
+    /// Whether a signal has arrived, and clears it: the interrupted work continues with something
+    /// else.
     pub fn take(&self) -> bool {
         SIGNALS.number.store(0, Ordering::Relaxed);
         SIGNALS.ends_at_once.store(false, Ordering::Relaxed);
         SIGNALS.has_come.swap(false, Ordering::Relaxed)
     }
 
-    /// Whether a signal has come.
+    /// Whether a signal has arrived.
     pub fn is_set(&self) -> bool {
         SIGNALS.has_come.load(Ordering::Relaxed)
     }
 }
 
-/// Says at once that a signal has come, whatever the other threads are in the middle of. Without a
-/// thread for that, the work ends in order all the same and says so at its end.
+/// Prints a message as soon as a signal arrives, from a thread of its own. If that thread cannot
+/// start, the work still stops in order and reports the signal at its end.
 fn answer_signals() {
     let Ok(mut arriving) = Arriving::new([SIGINT, SIGTERM]) else {
         return;
@@ -112,7 +114,7 @@ fn answer_signals() {
                 _ => "SIGINT",
             };
             progress::print(&format!(
-                "{name}: stopping at the next safe point; a second one ends the program at once"
+                "{name}: stopping at the next safe point; send it again to quit immediately"
             ));
         }
     };

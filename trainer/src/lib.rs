@@ -1,9 +1,9 @@
-//! The trainer: models, steps, recipes, evaluation and export over the three leaf crates.
+//! The trainer: models, steps, recipes, evaluation and export on top of the leaf crates.
 //!
-//! In reading order: [`config`] is what the user asked for; [`base_model`], [`models`] and
-//! [`lora`] are the network, [`retriever`] the one beside it; [`optim`] one update; [`recipes`] a whole run; [`eval`] what a
-//! checkpoint is worth; [`export`] its way to serving. [`plan`] predicts a run and [`doctor`] looks at
-//! the machine before it.
+//! In reading order: [`config`] parses settings; [`base_model`], [`models`] and [`lora`] build the
+//! network and [`retriever`] the embedding model; [`optim`] computes one update; [`recipes`] run
+//! the whole training; [`eval`] evaluates checkpoints; [`export`] writes files for serving.
+//! [`plan`] predicts the memory and time of a run; [`doctor`] checks the machine.
 //!
 //! ```
 //! use std::collections::BTreeMap;
@@ -18,9 +18,9 @@
 
 pub mod base_model;
 pub mod budgets;
+pub mod checkpoint_choice;
 pub mod cli;
 pub mod commands;
-pub mod config;
 pub mod device;
 pub mod doctor;
 pub mod encoder;
@@ -29,7 +29,6 @@ pub mod eval;
 pub mod examples;
 pub mod export;
 pub mod interrupt;
-pub mod log;
 pub mod lora;
 pub mod metrics;
 pub mod modelfile;
@@ -40,12 +39,12 @@ pub mod out_of_memory;
 pub mod plan;
 pub mod process;
 pub mod profile;
-pub mod progress;
 pub mod recipes;
 pub mod retriever;
 pub mod rows;
 pub mod settings;
 pub mod structure;
-mod terminal_table;
 
 pub use error::Error;
+
+pub use tooltune_config as config;

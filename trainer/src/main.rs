@@ -4,42 +4,44 @@ use std::io::{IsTerminal, Write as _};
 use std::process::ExitCode;
 
 use tooltune::cli::Cli;
+
 use tooltune::config::Colors;
 use tooltune::eval::suites::code::SANDBOX_STAGE;
-use tooltune::log::log_layer;
-use tooltune::progress::fitting_text;
+
 use tooltune::{Error, commands, process};
-use tooltune_kernels::cpu::malloc_tuning::{self, TellingHeap};
+use tooltune_json::printable;
+use tooltune_kernels::cpu::malloc_tuning::{self, ReportingAllocator};
+use tooltune_terminal::{fitting_text, log_layer, with_colors_only};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// Bytes of the stack that commands run on, whatever `ulimit -s` says: four times what most systems
-/// give the first thread, and taken only as far as it is used.
+/// Stack size of the command thread, independent of `ulimit -s`: four times the usual size of the
+/// first thread. Pages are allocated only when used.
 const STACK_BYTES: usize = 32 << 20;
 
-/// The status of a program that memory was refused to.
+/// Exit status after a failed memory allocation.
 const NO_MEMORY: u8 = 4;
 
 #[global_allocator]
-static HEAP: TellingHeap = TellingHeap;
+static HEAP: ReportingAllocator = ReportingAllocator;
 
 fn main() -> ExitCode {
-    // A stage of the sandbox must be alone in its process: before any thread, and without clap.
+    // A sandbox stage must be single-threaded: enter it before any thread starts, and without clap.
     let mut arguments = std::env::args_os().skip(1);
     if arguments.next().is_some_and(|first| first == SANDBOX_STAGE) {
         return tooltune_sandbox::enter(arguments);
     }
-    malloc_tuning::end_with(NO_MEMORY);
+    malloc_tuning::set_exit_status(NO_MEMORY);
     let command = std::thread::Builder::new()
         .name("command".to_owned())
         .stack_size(STACK_BYTES)
         .spawn(run);
     match command.map(std::thread::JoinHandle::join) {
         Ok(Ok(status)) => status,
-        // The panic has said what it had to say.
+        // The panic hook has already printed the message.
         Ok(Err(_)) => ExitCode::from(101),
         Err(error) => {
-            print_failure(&format!("no thread for the command: {error}"));
+            print_failure(&format!("cannot start the command thread: {error}"));
             ExitCode::FAILURE
         }
     }
@@ -57,14 +59,15 @@ fn run() -> ExitCode {
     }
 }
 
-/// The last word of a command that failed. Where it cannot be written, on a full disk for one, the
-/// status says it.
+/// Prints the error of a failed command. If it cannot be written, for example on a full disk, only
+/// the exit status reports the failure.
 fn print_failure(message: &str) {
     let mut stderr = std::io::stderr();
     let text = match process::limits_behind(message) {
         Some(limits) => format!("tooltune: {message}; {limits}"),
         None => format!("tooltune: {message}"),
     };
+    let text = printable::lines(&text);
     let _ = writeln!(stderr, "{}", fitting_text(&text, &stderr));
 }
 
@@ -77,7 +80,7 @@ fn report(error: &Error) {
     };
     match error {
         Error::Config(error) => {
-            let _ = write!(stderr, "{}", error.render(colors));
+            let _ = write!(stderr, "{}", with_colors_only(&error.render(colors)));
         }
         other => print_failure(&other.to_string()),
     }

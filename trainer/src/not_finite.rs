@@ -1,31 +1,34 @@
-//! Finds what is to blame for losses and logits that are NaN or infinite from the first one on.
+//! Finds the cause of losses and logits that are NaN or infinite from the first one on.
 
 use tooltune_checkpoints::weights::Weights;
 
 use crate::error::Error;
 
-/// Tensors that are named; a file of zeros and ones may hold thousands.
+/// Maximum number of tensors to name; a damaged file may contain thousands.
 const N_NAMED: usize = 5;
 
-/// Blames the weights of the base, where some of them are not finite; `what` says what is not finite
-/// because of them. For a step before the first update: nothing that was learned can be at fault.
+/// Checks whether base weights that are not finite explain why `what` is not finite. Call it before
+/// the first update, when the trained weights cannot be the cause.
 ///
 /// # Errors
 ///
-/// The tensors that are not finite, with their files, or a file that cannot be read.
+/// Names the tensors that are not finite and their files; or a file cannot be read.
 pub(crate) fn blame_weights(weights: &Weights, what: &str) -> Result<(), Error> {
-    let found = weights.not_finite()?;
-    if found.is_empty() {
+    let tensors_found = weights.not_finite()?;
+    if tensors_found.is_empty() {
         return Ok(());
     }
-    let named: Vec<String> = found
+    let names: Vec<String> = tensors_found
         .iter()
         .take(N_NAMED)
         .map(ToString::to_string)
         .collect();
-    let mut tensors = named.join(", ");
-    if found.len() > N_NAMED {
-        tensors.push_str(&format!(" and {} more tensors", found.len() - N_NAMED));
+    let mut tensors = names.join(", ");
+    if tensors_found.len() > N_NAMED {
+        tensors.push_str(&format!(
+            " and {} more tensors",
+            tensors_found.len() - N_NAMED
+        ));
     }
     Err(Error::NonFiniteWeights {
         what: what.to_owned(),
@@ -33,7 +36,7 @@ pub(crate) fn blame_weights(weights: &Weights, what: &str) -> Result<(), Error> 
     })
 }
 
-/// Refuses a run at its end if none of its `steps` was followed by an update.
+/// Fails at the end of a run if none of its `steps` was followed by an update.
 ///
 /// # Errors
 ///

@@ -1,9 +1,8 @@
-//! Turns Burn's panic on a device without memory left into an error that says what was asked for.
+//! Turns Burn's panic on an exhausted device into an error with the requested size.
 //!
-//! On a GPU memory is taken behind the back of the thread that computes, so that Burn has no other way
-//! than to panic when a result is read. A message of that kind is caught here and kept off the
-//! terminal; every other panic goes where it would have gone. On a CPU the operating system decides, and
-//! there is nothing to catch.
+//! On a GPU, memory is allocated asynchronously, so Burn can only panic when a result is read. Such
+//! panics are caught here and not printed; all other panics pass through. On a CPU the operating
+//! system decides, and there is nothing to catch.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind, set_hook, take_hook};
@@ -12,66 +11,67 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-/// What needs less memory where a model is trained.
+/// Settings that reduce memory in language-model training.
 pub const TRAINING_SETTINGS: [&str; 3] = [
-    "train.gradient_checkpointing = \"full\"",
-    "a smaller train.per_device_train_batch_size with as much more \
-     train.gradient_accumulation_steps, which learns the same",
-    "a smaller data.max_length",
+    "set train.gradient_checkpointing = \"full\"",
+    "lower train.per_device_train_batch_size and raise \
+     train.gradient_accumulation_steps by the same factor (the training result is the same)",
+    "lower data.max_length",
 ];
 
-/// What needs less memory where a retriever is trained.
+/// Settings that reduce memory in retriever training.
 pub const RETRIEVER_SETTINGS: [&str; 3] = [
-    "a smaller retriever.mini_batch_size, which learns the same",
-    "a smaller retriever.max_seq_length",
-    "a smaller retriever.per_device_train_batch_size",
+    "lower retriever.mini_batch_size (the training result is the same)",
+    "lower retriever.max_seq_length",
+    "lower retriever.per_device_train_batch_size",
 ];
 
-/// What needs less memory where texts are generated.
+/// Settings that reduce memory in generation.
 pub const GENERATION_SETTINGS: [&str; 3] = [
-    "a smaller eval.batch_size",
-    "eval.kv_cache_tokens, which bounds the texts that are generated together",
-    "a smaller eval.max_new_tokens",
+    "lower eval.batch_size",
+    "lower eval.kv_cache_tokens, which limits how many completions are generated together",
+    "lower eval.max_new_tokens",
 ];
 
-/// A device that had no memory left.
+/// An exhausted device.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{}", self.words())]
 pub struct OutOfMemory {
-    /// What was asked for, if the driver said it.
+    /// Bytes of the failed allocation, if the driver reported them.
     pub asked_bytes: Option<u64>,
-    /// What the work takes by the plan, largest part first, as "name size".
+    /// Planned memory use, largest part first, as "name size".
     pub parts: Vec<String>,
-    /// What takes less.
+    /// Settings that reduce memory.
     pub settings: [&'static str; 3],
-    /// The newest checkpoint of the run.
+    /// Newest checkpoint of the run.
     pub checkpoint: Option<PathBuf>,
 }
 
 impl OutOfMemory {
     fn words(&self) -> String {
-        let mut words = "the device has no memory left".to_owned();
+        let mut words = "the device is out of memory".to_owned();
         if let Some(bytes) = self.asked_bytes {
-            words += &format!(": {bytes} bytes more were asked for");
+            words += &format!(": an allocation of {bytes} bytes failed");
         }
         if !self.parts.is_empty() {
-            words += &format!("; by the plan the run holds {}", self.parts.join(", "));
+            words += &format!("; planned use: {}", self.parts.join(", "));
         }
-        words += &format!("; what takes less: {}", self.settings.join("; or "));
+        words += &format!("; to use less, {}", self.settings.join("; or "));
         if let Some(path) = &self.checkpoint {
             let path = path.display();
-            words += &format!("; {path} is kept, and the same command resumes from there");
+            words += &format!("; {path} is saved, and the same command resumes from there");
         }
         words
     }
 }
 
-/// Runs work that computes on a device.
+/// Runs work on a device.
 ///
 /// # Errors
 ///
-/// An [`OutOfMemory`] with `settings` where the device had no memory left; else what the work says.
-pub fn caught<T, E: From<OutOfMemory>>(
+/// An [`OutOfMemory`] with `settings` if the device ran out of memory; otherwise the error of the
+/// work.
+pub fn catch_out_of_memory<T, E: From<OutOfMemory>>(
     settings: [&'static str; 3],
     work: impl FnOnce() -> Result<T, E>,
 ) -> Result<T, E> {
@@ -84,7 +84,7 @@ pub fn caught<T, E: From<OutOfMemory>>(
     }));
     let outcome = catch_unwind(AssertUnwindSafe(work));
     drop(take_hook());
-    // The only other owner was the hook that has just been dropped.
+    // The hook, dropped above, was the only other owner.
     if let Ok(before) = Arc::try_unwrap(before) {
         set_hook(before);
     }
@@ -100,8 +100,8 @@ pub fn caught<T, E: From<OutOfMemory>>(
     }
 }
 
-/// The beginnings of CubeCL's messages: `IoError::OutOfMemory`,
-/// `IoError::BufferTooBig` and `LaunchError::OutOfMemory`.
+/// Prefixes of CubeCL's messages: `IoError::OutOfMemory`, `IoError::BufferTooBig` and
+/// `LaunchError::OutOfMemory`.
 const MESSAGES: [&str; 3] = [
     "out of device memory allocating ",
     "can't allocate buffer of size: ",
@@ -119,11 +119,11 @@ fn text_of(payload: &(dyn Any + Send)) -> Option<&str> {
         .or_else(|| payload.downcast_ref::<&str>().copied())
 }
 
-/// The number behind the first message that has one.
+/// The number after the first of these messages that has one.
 fn asked_bytes(text: &str) -> Option<u64> {
     MESSAGES[..2].iter().find_map(|message| {
-        let rest = &text[text.find(message)? + message.len()..];
-        let digits = rest.split(|c: char| !c.is_ascii_digit()).next()?;
+        let after = &text[text.find(message)? + message.len()..];
+        let digits = after.split(|c: char| !c.is_ascii_digit()).next()?;
         digits.parse().ok()
     })
 }
@@ -134,31 +134,31 @@ mod tests {
     use crate::error::Error;
 
     fn panics_with(text: &'static str) -> Result<(), Error> {
-        caught(TRAINING_SETTINGS, || std::panic::panic_any(text.to_owned()))
+        catch_out_of_memory(TRAINING_SETTINGS, || std::panic::panic_any(text.to_owned()))
     }
 
     #[test]
     fn a_panic_of_a_device_without_memory_is_an_error_with_its_own_exit_status() {
-        // As Burn reads the loss of a step that CubeCL could not give memory to.
+        // As Burn reports reading the loss after CubeCL failed to allocate memory.
         let read = "Error while reading data: use `try_into_data` instead to catch the error at \
                     runtime: An error happened during execution\nCaused by:\n  An IO error happened\n\
                     Caused by:\n  out of device memory allocating 4294967296 bytes\nBacktrace";
         let error = panics_with(read).unwrap_err();
         assert_eq!(error.exit_code(), 4);
-        let said = error.to_string();
+        let message = error.to_string();
         for part in [
             "4294967296 bytes",
             "gradient_checkpointing = \"full\"",
             "per_device_train_batch_size",
             "data.max_length",
         ] {
-            assert!(said.contains(part), "{part}: {said}");
+            assert!(message.contains(part), "{part}: {message}");
         }
         let launch = "An out-of-memory error happened during launch\nCaused by:\n  no pages";
-        let Err(Error::OutOfMemory(found)) = panics_with(launch) else {
+        let Err(Error::OutOfMemory(out_of_memory)) = panics_with(launch) else {
             panic!("a launch without memory is caught");
         };
-        assert_eq!(found.asked_bytes, None);
+        assert_eq!(out_of_memory.asked_bytes, None);
     }
 
     #[test]
@@ -166,29 +166,29 @@ mod tests {
         let outcome = catch_unwind(|| panics_with("index out of bounds"));
         let payload = outcome.expect_err("the panic passes");
         assert_eq!(text_of(payload.as_ref()), Some("index out of bounds"));
-        let usage = caught(TRAINING_SETTINGS, || -> Result<(), Error> {
+        let usage = catch_out_of_memory(TRAINING_SETTINGS, || -> Result<(), Error> {
             Err(Error::Usage("--x".to_owned()))
         });
         assert!(matches!(usage, Err(Error::Usage(_))));
-        let found = caught(TRAINING_SETTINGS, || Ok::<i32, Error>(3));
-        assert!(matches!(found, Ok(3)));
+        let result = catch_out_of_memory(TRAINING_SETTINGS, || Ok::<i32, Error>(3));
+        assert!(matches!(result, Ok(3)));
     }
 
     #[test]
-    fn the_message_names_what_is_held_and_what_is_kept() {
+    fn the_message_names_memory_in_use_and_saved_state() {
         let error = OutOfMemory {
             asked_bytes: Some(1 << 30),
             parts: vec!["base weights 15.0 GiB".to_owned()],
             settings: GENERATION_SETTINGS,
             checkpoint: Some(PathBuf::from("runs/a/checkpoint-000020")),
         };
-        let said = error.to_string();
+        let message = error.to_string();
         for part in [
             "base weights 15.0 GiB",
             "eval.batch_size",
-            "runs/a/checkpoint-000020 is kept",
+            "runs/a/checkpoint-000020 is saved",
         ] {
-            assert!(said.contains(part), "{part}: {said}");
+            assert!(message.contains(part), "{part}: {message}");
         }
     }
 }

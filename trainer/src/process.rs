@@ -1,4 +1,4 @@
-//! What the operating system says of this process, and the limits that it is held to.
+//! Resource use and limits of this process, as reported by the operating system.
 
 use std::fs::read_to_string;
 use std::path::PathBuf;
@@ -12,11 +12,11 @@ use rustix::io::Errno;
 #[cfg(unix)]
 use rustix::process::{Resource, getrlimit};
 
-/// The environment variable that names the folder of what is kept for later processes.
+/// Environment variable that sets the cache folder shared by all runs.
 pub const CACHE_VARIABLE: &str = "TOOLTUNE_CACHE";
 
-/// The folder of what is kept for later processes: that of [`CACHE_VARIABLE`], else `tooltune` in
-/// `XDG_CACHE_HOME` or `~/.cache`; `None` where there is no home either.
+/// Cache folder shared by all runs: [`CACHE_VARIABLE`], or `tooltune` in `XDG_CACHE_HOME` or
+/// `~/.cache`; `None` without a home directory.
 pub fn cache_folder() -> Option<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     if let Some(folder) = variable(CACHE_VARIABLE) {
@@ -28,19 +28,19 @@ pub fn cache_folder() -> Option<PathBuf> {
     Some(cache.or_else(home)?.join("tooltune"))
 }
 
-/// Largest resident set so far, in bytes; `None` where the system does not tell.
+/// Peak resident set size in bytes; `None` if the system does not report it.
 pub fn peak_rss_bytes() -> Option<u64> {
     kibibytes("/proc/self/status", "VmHWM:")
 }
 
-/// Resident set now, in bytes; `None` where the system does not tell.
+/// Current resident set size in bytes; `None` if the system does not report it.
 pub fn rss_bytes() -> Option<u64> {
     kibibytes("/proc/self/status", "VmRSS:")
 }
 
-/// Memory that a new process can have without swapping, in bytes; `None` where the system does not
-/// tell. A limit of the process's control group counts, less what cannot be given up of it, and one of
-/// its address space (`ulimit -v`), less what it has of that.
+/// Memory available to a new process without swapping, in bytes; `None` if the system does not
+/// report it. Takes into account the limits of the control group (minus memory that cannot be
+/// reclaimed) and of the address space (`ulimit -v`, minus what is mapped).
 pub fn available_memory_bytes() -> Option<u64> {
     let of_machine = kibibytes("/proc/meminfo", "MemAvailable:");
     let limit: Option<u64> = read_to_string("/sys/fs/cgroup/memory.max")
@@ -57,7 +57,7 @@ pub fn available_memory_bytes() -> Option<u64> {
     [of_machine, of_group, of_space].into_iter().flatten().min()
 }
 
-/// Bytes that this process may still map, where that is limited.
+/// Bytes that this process may still map, if limited.
 #[cfg(unix)]
 fn address_space_left() -> Option<u64> {
     let most = getrlimit(Resource::As).current?;
@@ -65,13 +65,13 @@ fn address_space_left() -> Option<u64> {
     Some(most.saturating_sub(mapped))
 }
 
-/// Nothing where there is no such limit.
+/// Always `None`: this system has no such limit.
 #[cfg(not(unix))]
 fn address_space_left() -> Option<u64> {
     None
 }
 
-/// The line `key` of a file of the proc file system, which counts in kibibytes, in bytes.
+/// Reads line `key` of a proc file, given in kibibytes, and returns bytes.
 fn kibibytes(file: &str, key: &str) -> Option<u64> {
     let text = read_to_string(file).ok()?;
     let line = text.lines().find(|line| line.starts_with(key))?;
@@ -79,9 +79,9 @@ fn kibibytes(file: &str, key: &str) -> Option<u64> {
     Some(kibibytes * 1024)
 }
 
-/// Processor seconds of all threads so far, user and system; 0 where the system does not tell.
+/// CPU seconds of all threads so far, user and system; 0 if the system does not report them.
 pub fn cpu_seconds() -> f64 {
-    // Fields 14 and 15 of proc(5), after the name, which may hold blanks; in ticks of 1/100 s.
+    // Fields 14 and 15 of proc(5), after the name, which may contain spaces; in ticks of 1/100 s.
     let Ok(stat) = read_to_string("/proc/self/stat") else {
         return 0.0;
     };
@@ -98,71 +98,74 @@ pub fn cpu_seconds() -> f64 {
     (ticks(11) + ticks(12)) / 100.0
 }
 
-/// Has writes beyond a limit of the length of files fail as those on a full disk do, with an error,
-/// and not end the process. Programs that this one starts are not concerned.
+/// Makes writes beyond the file size limit fail with an error, like on a full disk, instead of
+/// ending the process. Child processes are not affected.
 #[cfg(unix)]
 pub fn survive_file_limit() {
-    // A handler that does nothing is not handed on, as a signal that is ignored would be.
+    // Child processes would inherit an ignored signal, but not a handler that does nothing.
     let nothing = Arc::new(AtomicBool::new(false));
     if signal_hook::flag::register(signal_hook::consts::SIGXFSZ, nothing).is_err() {
-        tracing::warn!("a write beyond `ulimit -f` will end this program without a message");
+        tracing::warn!(
+            "cannot handle SIGXFSZ: a write beyond `ulimit -f` will end this program without a \
+             message"
+        );
     }
 }
 
-/// Nothing where there are no such signals.
+/// Does nothing: the platform has no such signal.
 #[cfg(not(unix))]
 pub fn survive_file_limit() {}
 
-/// What limits of this process may be behind an error whose message holds the number of a fault of
-/// the system; nothing where none of them is set.
+/// Describes the process limits that may have caused an error whose message contains an OS error
+/// number; `None` if no such limit is set.
 #[cfg(unix)]
 pub fn limits_behind(message: &str) -> Option<String> {
     let limits = [
         (
             Errno::FBIG,
             Resource::Fsize,
-            "a file may have",
+            "a file can have",
             "bytes (ulimit -f)",
         ),
         (
             Errno::MFILE,
             Resource::Nofile,
-            "at once there may be",
-            "open files (ulimit -n)",
+            "this process can open",
+            "files at once (ulimit -n)",
         ),
         (
             Errno::NOMEM,
             Resource::As,
-            "the address space may have",
+            "the address space can have",
             "bytes (ulimit -v)",
         ),
         (
             Errno::AGAIN,
             Resource::As,
-            "the address space may have",
+            "the address space can have",
             "bytes (ulimit -v)",
         ),
         (
             Errno::AGAIN,
             Resource::Nproc,
-            "the user may have",
+            "the user can have",
             "threads and processes (ulimit -u)",
         ),
     ];
-    let said = limits
+    let reached = limits
         .into_iter()
         .filter_map(|(errno, resource, subject, unit)| {
             let is_named = message.contains(&format!("(os error {})", errno.raw_os_error()));
-            // Locks and sockets are busy with the same number.
+            // EAGAIN also means a busy lock or socket.
             let is_meant = is_named && (errno != Errno::AGAIN || message.contains("thread"));
             let most = getrlimit(resource).current.filter(|_| is_meant)?;
             Some(format!("{subject} at most {most} {unit}"))
         });
-    let said: Vec<String> = said.collect();
-    (!said.is_empty()).then(|| format!("{}; raise that limit", said.join(", ")))
+    let reached: Vec<String> = reached.collect();
+    (!reached.is_empty()).then(|| format!("{}; raise that limit", reached.join(", ")))
 }
 
-/// Nothing where there are no such limits.
+/// Always `None`: this system has no such limits.
 #[cfg(not(unix))]
 pub fn limits_behind(_: &str) -> Option<String> {
     None
@@ -173,13 +176,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fault_of_the_system_names_the_limit_behind_it() {
+    fn a_system_error_names_the_exceeded_limit() {
         let most = getrlimit(Resource::Nofile).current;
-        let said = limits_behind("a.jsonl: cannot read: Too many open files (os error 24)");
+        let hint = limits_behind("a.jsonl: cannot read: Too many open files (os error 24)");
         let expected = most.map(|most| {
-            format!("at once there may be at most {most} open files (ulimit -n); raise that limit")
+            format!(
+                "this process can open at most {most} files at once (ulimit -n); raise that limit"
+            )
         });
-        assert_eq!(said, expected);
+        assert_eq!(hint, expected);
         for other in [
             "No such file or directory (os error 2)",
             "run/lock: Resource temporarily unavailable (os error 11)",

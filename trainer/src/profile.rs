@@ -1,4 +1,4 @@
-//! Where the time of some steps goes: a table of operations, and a trace for Perfetto or Chrome.
+//! Profiles training steps: a table of operations, and a trace for Perfetto or Chrome.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use burn::tensor::Device;
-use tooltune_checkpoints::atomic::write_atomic;
+use tooltune_disk::atomic::write_atomic;
 use tooltune_kernels::profile::{self, TARGET};
 use tooltune_kernels::{instruction_set, is_cpu};
 use tracing::dispatcher::{self, DefaultGuard, Dispatch};
@@ -22,55 +22,55 @@ use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry::{LookupSpan, Registry};
 
 use crate::error::Error;
-use crate::log::log_layer;
-use crate::progress::counted;
+use tooltune_terminal::{counted, log_layer};
 
-/// The folder of a run that a profile lies in.
+/// Subfolder of a run for its profile.
 const PROFILE_DIR: &str = "profile";
 
-/// What an operation took.
+/// Calls and time of an operation.
 #[derive(Debug, Clone, Copy, Default)]
-struct Taken {
+struct OperationTime {
     calls: u64,
-    /// From its begins to its ends.
-    whole: Duration,
-    /// The same without the operations within it.
+    /// Total time, including nested operations.
+    total: Duration,
+    /// Time without nested operations.
     own: Duration,
 }
 
-type Table = BTreeMap<String, Taken>;
+type Table = BTreeMap<String, OperationTime>;
 
-impl Taken {
+impl OperationTime {
     fn add(&mut self, other: Self) {
         self.calls += other.calls;
-        self.whole += other.whole;
+        self.total += other.total;
         self.own += other.own;
     }
 }
 
-/// Profiles some steps of a run; the first one, which compiles and fills caches, is not among them.
+/// Profiles some steps of a run, starting with the second: the first compiles kernels and fills
+/// caches.
 #[derive(Debug)]
 pub struct ProfiledSteps {
     dir: PathBuf,
     device: Device,
-    /// Steps that are to be profiled; 0 for none.
+    /// Number of steps to profile; 0 disables profiling.
     n_steps: u64,
-    /// Steps that this process has taken.
-    taken: u64,
+    /// Number of steps run by this process.
+    steps_run: u64,
     running: Option<Running>,
     done: Option<Profile>,
 }
 
-/// A profile that is being made.
+/// A profile in progress.
 struct Running {
     first_step: u64,
-    /// Of the steps that are done.
+    /// Operations of completed steps.
     done: Table,
     last_step: Option<u64>,
-    /// Of the step that is under way.
+    /// Operations of the current step.
     table: Arc<Mutex<Table>>,
-    trace: Written,
-    /// What ends it, in this order.
+    trace: SharedBuffer,
+    /// Dropped in this order to end the profile.
     subscriber: DefaultGuard,
     flush: FlushGuard,
 }
@@ -83,56 +83,56 @@ impl std::fmt::Debug for Running {
     }
 }
 
-/// Files of a profile that is done.
+/// Files of a completed profile.
 #[derive(Debug, Clone)]
 pub struct Profile {
-    /// Its steps.
+    /// Profiled steps.
     pub steps: std::ops::RangeInclusive<u64>,
-    /// The table of operations, Markdown.
+    /// Markdown table of operations.
     pub table: PathBuf,
-    /// The trace, JSON of Chrome's form.
+    /// Trace in Chrome's JSON format.
     pub trace: PathBuf,
 }
 
 impl ProfiledSteps {
-    /// Of a run in `run_dir`, so many steps; 0 for none.
+    /// Profiles `n_steps` steps of the run in `run_dir`; 0 disables profiling.
     pub fn new(run_dir: &Path, n_steps: u64, device: &Device) -> Self {
         Self {
             dir: run_dir.join(PROFILE_DIR),
             device: device.clone(),
             n_steps,
-            taken: 0,
+            steps_run: 0,
             running: None,
             done: None,
         }
     }
 
-    /// Before step `step`.
-    pub fn before(&mut self, step: u64) {
-        self.taken += 1;
-        if self.taken == 2 && self.n_steps > 0 {
-            self.running = Some(Running::begin(step, &self.device));
+    /// Called before step `step`.
+    pub fn start_step(&mut self, step: u64) {
+        self.steps_run += 1;
+        if self.steps_run == 2 && self.n_steps > 0 {
+            self.running = Some(Running::start(step, &self.device));
         }
     }
 
-    /// Behind step `step`, which is done; writes the profile when it was the last one of it.
-    pub fn behind(&mut self, step: u64) {
+    /// Called after step `step`; writes the profile after the last profiled step.
+    pub fn end_step(&mut self, step: u64) {
         if let Some(running) = &mut self.running {
             running.take(step);
         }
-        if self.taken > self.n_steps {
+        if self.steps_run > self.n_steps {
             self.write();
         }
     }
 
-    /// The profile of the steps that were done; `None` if there were no two of them, or where it could not
-    /// be written, which is said.
+    /// Ends profiling and returns the profile. `None` if the run had fewer than two steps or the
+    /// profile could not be written; the latter logs a warning.
     pub fn end(mut self) -> Option<Profile> {
         self.write();
         self.done.take()
     }
 
-    /// No profile is worth a run: what cannot be written is a warning.
+    /// Writes the profile. A failure is only a warning, because the run must continue.
     fn write(&mut self) {
         let Some(running) = self.running.take() else {
             return;
@@ -149,7 +149,7 @@ impl ProfiledSteps {
         };
         match self.write_files(&profile, &table, &trace) {
             Ok(()) => self.done = Some(profile),
-            Err(error) => tracing::warn!("the profile is not kept: {error}"),
+            Err(error) => tracing::warn!("cannot write the profile: {error}"),
         }
     }
 
@@ -164,34 +164,34 @@ impl ProfiledSteps {
         let n = (last - first + 1) as f64;
         let on = if is_cpu(&self.device) {
             let threads = counted(rayon::current_num_threads(), "thread");
-            format!("the processor ({}), {threads}", instruction_set())
+            format!("the CPU ({}), {threads}", instruction_set())
         } else {
-            "a GPU, for which each operation waits, so that steps take longer than without a \
+            "a GPU, synchronized after each operation, so steps take longer than without a \
              profile"
                 .to_owned()
         };
         let mut text = format!(
             "# Profile of steps {first} to {last}\n\n\
-             On {on}. `own` is the time of an operation without those within it, `whole` with \
-             them; each is a mean over the steps. A step ends with what is due behind it: an \
-             evaluation, whose operations count, too, and saving. `trace.json` beside this file \
-             opens in ui.perfetto.dev or chrome://tracing.\n\n\
-             | operation | calls a step | own, ms a step | share | whole, ms a step |\n\
+             Measured on {on}. `own` is the time of an operation without nested operations, \
+             `whole` includes them; both are means over the steps. A step includes the evaluation \
+             and checkpoint that follow it, with their operations. Open `trace.json` in this \
+             folder with ui.perfetto.dev or chrome://tracing.\n\n\
+             | operation | calls per step | own, ms per step | share | whole, ms per step |\n\
              |---|--:|--:|--:|--:|\n"
         );
-        let all: Duration = table.values().map(|taken| taken.own).sum();
+        let all: Duration = table.values().map(|time| time.own).sum();
         let milliseconds = |time: Duration| time.as_secs_f64() * 1e3 / n;
-        let mut rows: Vec<(&String, &Taken)> = table.iter().collect();
-        rows.sort_by_key(|(name, taken)| (std::cmp::Reverse(taken.own), *name));
-        for (name, taken) in rows {
-            let share = 100.0 * taken.own.as_secs_f64() / all.as_secs_f64().max(f64::MIN_POSITIVE);
-            // Writing to a text cannot fail.
+        let mut rows: Vec<(&String, &OperationTime)> = table.iter().collect();
+        rows.sort_by_key(|(name, time)| (std::cmp::Reverse(time.own), *name));
+        for (name, time) in rows {
+            let share = 100.0 * time.own.as_secs_f64() / all.as_secs_f64().max(f64::MIN_POSITIVE);
+            // Writing to a string cannot fail.
             let _ = writeln!(
                 text,
                 "| {name} | {:.1} | {:.2} | {share:.1} % | {:.2} |",
-                taken.calls as f64 / n,
-                milliseconds(taken.own),
-                milliseconds(taken.whole),
+                time.calls as f64 / n,
+                milliseconds(time.own),
+                milliseconds(time.total),
             );
         }
         let _ = writeln!(text, "| all | | {:.2} | 100 % | |", milliseconds(all));
@@ -200,8 +200,8 @@ impl ProfiledSteps {
 }
 
 impl Running {
-    fn begin(first_step: u64, device: &Device) -> Self {
-        let trace = Written::default();
+    fn start(first_step: u64, device: &Device) -> Self {
+        let trace = SharedBuffer::default();
         let table = Arc::new(Mutex::new(Table::new()));
         let (chrome, flush) = ChromeLayerBuilder::new()
             .writer(trace.clone())
@@ -212,8 +212,8 @@ impl Running {
             table: table.clone(),
         };
         let subscriber = Registry::default()
-            .with(operations.with_filter(of_operations()))
-            .with(chrome.with_filter(of_operations()))
+            .with(operations.with_filter(operations_filter()))
+            .with(chrome.with_filter(operations_filter()))
             .with(log_layer());
         let subscriber = dispatcher::set_default(&Dispatch::new(subscriber));
         profile::begin(device);
@@ -228,49 +228,49 @@ impl Running {
         }
     }
 
-    /// Counts the operations of a step that is done.
+    /// Adds the operations of a completed step.
     fn take(&mut self, step: u64) {
-        for (name, taken) in std::mem::take(&mut *locked(&self.table)) {
-            self.done.entry(name).or_default().add(taken);
+        for (name, time) in std::mem::take(&mut *lock(&self.table)) {
+            self.done.entry(name).or_default().add(time);
         }
         self.last_step = Some(step);
     }
 
-    /// The table of the steps that are done, and the text of the trace.
+    /// Returns the table of the completed steps and the bytes of the trace.
     fn end(self) -> (Table, Vec<u8>) {
         profile::end();
         drop(self.subscriber);
-        // Waits until all is written.
+        // Blocks until the trace is written.
         drop(self.flush);
-        let trace = std::mem::take(&mut *locked(&self.trace.0));
+        let trace = std::mem::take(&mut *lock(&self.trace.0));
         (self.done, trace)
     }
 }
 
-/// However a run ends, what was measured is kept.
+/// Keeps the measurements if the run ends early.
 impl Drop for ProfiledSteps {
     fn drop(&mut self) {
         self.write();
     }
 }
 
-/// Spans of operations alone.
-fn of_operations() -> FilterFn<fn(&Metadata<'_>) -> bool> {
-    let is_operation: fn(&Metadata<'_>) -> bool = |of| of.target() == TARGET;
+/// Passes only spans of operations.
+fn operations_filter() -> FilterFn<fn(&Metadata<'_>) -> bool> {
+    let is_operation: fn(&Metadata<'_>) -> bool = |metadata| metadata.target() == TARGET;
     filter_fn(is_operation).with_max_level_hint(LevelFilter::TRACE)
 }
 
-fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Bytes that are written from another thread.
+/// A buffer written by another thread.
 #[derive(Debug, Clone, Default)]
-struct Written(Arc<Mutex<Vec<u8>>>);
+struct SharedBuffer(Arc<Mutex<Vec<u8>>>);
 
-impl Write for Written {
+impl Write for SharedBuffer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        locked(&self.0).extend_from_slice(bytes);
+        lock(&self.0).extend_from_slice(bytes);
         Ok(bytes.len())
     }
 
@@ -279,19 +279,19 @@ impl Write for Written {
     }
 }
 
-/// Adds up what operations take.
+/// Adds up the time of operations.
 #[derive(Debug)]
 struct Operations {
     table: Arc<Mutex<Table>>,
 }
 
-/// An operation that is under way.
+/// An operation in progress.
 #[derive(Debug)]
-struct UnderWay {
+struct RunningOperation {
     name: String,
     started: Instant,
-    /// What the operations within it took.
-    within: Duration,
+    /// Time of nested operations.
+    nested: Duration,
 }
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Operations {
@@ -299,10 +299,10 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Operations {
         let mut name = attributes.metadata().name().to_owned();
         attributes.record(&mut Shape(&mut name));
         if let Some(span) = context.span(id) {
-            span.extensions_mut().insert(UnderWay {
+            span.extensions_mut().insert(RunningOperation {
                 name,
                 started: Instant::now(),
-                within: Duration::ZERO,
+                nested: Duration::ZERO,
             });
         }
     }
@@ -311,25 +311,25 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Operations {
         let Some(span) = context.span(id) else {
             return;
         };
-        let Some(operation) = span.extensions_mut().remove::<UnderWay>() else {
+        let Some(operation) = span.extensions_mut().remove::<RunningOperation>() else {
             return;
         };
-        let whole = operation.started.elapsed();
+        let elapsed = operation.started.elapsed();
         if let Some(parent) = span.parent()
-            && let Some(parent) = parent.extensions_mut().get_mut::<UnderWay>()
+            && let Some(parent) = parent.extensions_mut().get_mut::<RunningOperation>()
         {
-            parent.within += whole;
+            parent.nested += elapsed;
         }
-        let mut table = locked(&self.table);
-        table.entry(operation.name).or_default().add(Taken {
+        let mut table = lock(&self.table);
+        table.entry(operation.name).or_default().add(OperationTime {
             calls: 1,
-            whole,
-            own: whole.saturating_sub(operation.within),
+            total: elapsed,
+            own: elapsed.saturating_sub(operation.nested),
         });
     }
 }
 
-/// Adds the shape of an operation to its name.
+/// Appends the shape of an operation to its name.
 struct Shape<'a>(&'a mut String);
 
 impl Visit for Shape<'_> {

@@ -1,68 +1,102 @@
-//! Converts the checked config into the types that each crate takes.
+//! Converts the checked config into the types of each crate.
 
 use std::path::Path;
 
 use burn::tensor::Device;
 use tooltune_agents::flat::{FlattenOptions, FlattenWhen, OnCollision, RowFlattening};
 use tooltune_agents::{GoatOptions, KindWeights};
+use tooltune_disk::budgets::TEMPLATE_BYTES;
+use tooltune_disk::regular_file;
+use tooltune_hub::RepoKind;
 use tooltune_kernels::{AdamW, ComputeDtype, Distillation, multiplies_bf16};
 use tooltune_rows::batches::{GroupByLength, OrderOptions, Packing, Shuffle};
-use tooltune_rows::budgets::TEMPLATE_BYTES;
-use tooltune_rows::regular_file;
-use tooltune_rows::text::{self, ChatTemplate, MaskConfig, PrepareOptions, SlotPrompt};
+use tooltune_rows::text;
+use tooltune_rows::text::{MaskConfig, PrepareOptions, SlotPrompt};
+use tooltune_template::ChatTemplate;
 
-use crate::config::{self, Config};
+use crate::config::{self, Config, fetch_hint};
 use crate::error::Error;
 use crate::models::minilm::EmbeddingHead;
 use crate::optim::{EmbeddingNoise, LearningRateSchedule};
 use crate::retriever::{Direction, InfoNce};
 
-/// How SLOT rows are asked.
+/// Checks that the model named by a setting exists.
 ///
 /// # Errors
 ///
-/// A template that cannot be read, or is none.
+/// The path does not exist; the error names the setting and the fix.
+pub fn must_be_here(setting: &str, path: &Path) -> Result<(), Error> {
+    if path.exists() {
+        return Ok(());
+    }
+    let from = match std::env::current_dir() {
+        Ok(folder) if path.is_relative() => format!(
+            " in {}; run the command in the folder that the path is relative to, or set",
+            folder.display()
+        ),
+        _ => "; restore the model, or set".to_owned(),
+    };
+    let hub = fetch_hint(RepoKind::Model, path).map(|hint| format!("; {hint}"));
+    Err(Error::Usage(format!(
+        "{setting} is {path}, but there is no such file or folder{from} a new path with --set \
+         {setting}=PATH{hub}",
+        path = path.display(),
+        hub = hub.unwrap_or_default()
+    )))
+}
+
+/// Returns the prompt template for SLOT rows.
+///
+/// # Errors
+///
+/// The template cannot be read or is invalid.
 pub fn slot_prompt(config: &config::DataConfig) -> Result<SlotPrompt, Error> {
     match config.slot_prompt.as_deref() {
         None => Ok(SlotPrompt::default()),
-        Some(named) => match named.to_str().and_then(SlotPrompt::built_in) {
+        Some(path) => match path.to_str().and_then(SlotPrompt::built_in) {
             Some(prompt) => Ok(prompt),
-            None if !named.exists() => Err(no_such("data.slot_prompt", named, &SlotPrompt::NAMES)),
-            None => Ok(SlotPrompt::read(named)?),
+            None if !path.exists() => {
+                Err(unknown_name("data.slot_prompt", path, &SlotPrompt::NAMES))
+            }
+            None => Ok(SlotPrompt::read(path)?),
         },
     }
 }
 
-/// The text of a template, which `data.chat_template` names.
+/// Source of the template that `data.chat_template` names.
 ///
 /// # Errors
 ///
-/// A file that cannot be read.
-pub fn chat_template(named: &Path) -> Result<String, Error> {
-    match named.to_str().and_then(ChatTemplate::built_in) {
+/// The file cannot be read.
+pub fn chat_template(path: &Path) -> Result<String, Error> {
+    match path.to_str().and_then(ChatTemplate::built_in) {
         Some(source) => Ok(source.to_owned()),
-        None if !named.exists() => Err(no_such("data.chat_template", named, &ChatTemplate::NAMES)),
+        None if !path.exists() => Err(unknown_name(
+            "data.chat_template",
+            path,
+            &ChatTemplate::NAMES,
+        )),
         None => {
-            let text = regular_file::read_text(named, TEMPLATE_BYTES);
-            text.map_err(Error::io(named, "read"))
+            let text = regular_file::read_text(path, TEMPLATE_BYTES);
+            text.map_err(Error::io(path, "read"))
         }
     }
 }
 
-fn no_such(setting: &str, named: &Path, names: &[&str]) -> Error {
+fn unknown_name(setting: &str, path: &Path, names: &[&str]) -> Error {
     let names: Vec<String> = names.iter().map(|name| format!("{name:?}")).collect();
     Error::Usage(format!(
-        "{setting} names {}, which does not exist; it can be {} or a Jinja file",
-        named.display(),
+        "{setting} is {}, which does not exist; it can be {} or a Jinja file",
+        path.display(),
         names.join(", ")
     ))
 }
 
-/// How the schemas of rows are flattened, if they are.
+/// Options for flattening row schemas, if enabled.
 ///
 /// # Errors
 ///
-/// As [`slot_prompt`].
+/// Same as [`slot_prompt`].
 pub fn flattening(config: &config::DataConfig) -> Result<Option<RowFlattening>, Error> {
     let when = match config.flatten {
         config::Flatten::None => return Ok(None),
@@ -80,7 +114,7 @@ pub fn flattening(config: &config::DataConfig) -> Result<Option<RowFlattening>, 
     }))
 }
 
-/// What becomes of flat names that collide.
+/// How to handle flat names that collide.
 pub fn on_collision(collisions: config::FlattenCollisions) -> OnCollision {
     match collisions {
         config::FlattenCollisions::Number => OnCollision::Number,
@@ -88,7 +122,7 @@ pub fn on_collision(collisions: config::FlattenCollisions) -> OnCollision {
     }
 }
 
-/// The `[goat]` table.
+/// Options of the `[goat]` table.
 pub fn goat(config: &config::GoatConfig) -> GoatOptions {
     GoatOptions {
         distractors: config.distractors,
@@ -107,14 +141,14 @@ pub fn goat(config: &config::GoatConfig) -> GoatOptions {
     }
 }
 
-/// The dtype of matrix products: `auto` is what the device multiplies fastest.
+/// The compute dtype of matmuls: `auto` selects the fastest one of the device.
 ///
 /// # Errors
 ///
-/// bf16 on a GPU that does not multiply it: one of compute capability below 8.0.
+/// bf16 is set, but the GPU has a compute capability below 8.0.
 pub fn compute_dtype(typed: config::ComputeDtype, device: &Device) -> Result<ComputeDtype, Error> {
     match typed {
-        config::ComputeDtype::Auto => Ok(ComputeDtype::best_of(device)),
+        config::ComputeDtype::Auto => Ok(ComputeDtype::fastest_on(device)),
         config::ComputeDtype::F32 => Ok(ComputeDtype::F32),
         config::ComputeDtype::Bf16 => bf16_where(multiplies_bf16(device)),
     }
@@ -125,15 +159,15 @@ fn bf16_where(is_multiplied: bool) -> Result<ComputeDtype, Error> {
         Ok(ComputeDtype::Bf16)
     } else {
         Err(Error::Device(
-            "this GPU does not multiply bf16, for which it needs compute capability 8.0 (A100, RTX \
-             30) or more; set model.compute_dtype, or retriever.compute_dtype, to \"f32\" or \
+            "this GPU does not support bf16 matmuls, which need compute capability 8.0 (A100, RTX \
+             30) or higher; set model.compute_dtype, or retriever.compute_dtype, to \"f32\" or \
              \"auto\""
                 .to_owned(),
         ))
     }
 }
 
-/// What is learned of a row, and how long it may be.
+/// Which tokens of a row are supervised, and its maximum length.
 pub fn prepare_options(config: &Config, stop_ids: &[u32]) -> PrepareOptions {
     PrepareOptions {
         mask: mask(&config.mask),
@@ -161,7 +195,7 @@ fn mask(config: &config::MaskConfig) -> MaskConfig {
     }
 }
 
-/// How examples become steps.
+/// How examples are batched into steps.
 pub fn order_options(config: &Config) -> OrderOptions {
     OrderOptions {
         seed: config.train.seed,
@@ -182,7 +216,7 @@ pub fn order_options(config: &Config) -> OrderOptions {
     }
 }
 
-/// How much the model without its adapter teaches it, if at all.
+/// Weight of self-distillation from the model without its adapter, if enabled.
 pub fn distillation(config: &config::TrainConfig) -> Option<Distillation> {
     let alpha = config.self_distillation_alpha;
     (alpha > 0.0).then_some(Distillation {
@@ -191,7 +225,7 @@ pub fn distillation(config: &config::TrainConfig) -> Option<Distillation> {
     })
 }
 
-/// AdamW's hyper-parameters.
+/// AdamW hyperparameters.
 pub fn adamw(config: &config::TrainConfig) -> AdamW {
     AdamW {
         beta1: config.adam_beta1,
@@ -201,7 +235,7 @@ pub fn adamw(config: &config::TrainConfig) -> AdamW {
     }
 }
 
-/// The noise on the embeddings of a micro-batch of optimizer step `step`, if there is any.
+/// Embedding noise (NEFTune) for a micro-batch of optimizer step `step`, if enabled.
 pub fn embedding_noise(
     config: &config::TrainConfig,
     step: u64,
@@ -211,7 +245,7 @@ pub fn embedding_noise(
     Some(EmbeddingNoise::new(alpha, config.seed, step, micro_batch))
 }
 
-/// The schedule of a retriever that learns for `total_steps`.
+/// Learning-rate schedule of a retriever run of `total_steps`.
 pub fn retriever_learning_rate(
     config: &config::RetrieverConfig,
     total_steps: u64,
@@ -224,10 +258,10 @@ pub fn retriever_learning_rate(
     }
 }
 
-/// The scale of cosines: a temperature of 0.05.
+/// Scale for cosine similarities, a temperature of 0.05.
 const SCALE: f64 = 20.0;
 
-/// The loss of a retriever.
+/// Loss of a retriever.
 ///
 /// # Source
 ///
@@ -244,7 +278,7 @@ pub fn info_nce(config: &config::RetrieverConfig, head: EmbeddingHead) -> InfoNc
     }
 }
 
-/// The schedule of a run of `total_steps`.
+/// Learning-rate schedule of a run of `total_steps`.
 pub fn learning_rate(config: &config::TrainConfig, total_steps: u64) -> LearningRateSchedule {
     LearningRateSchedule {
         schedule: config.lr_scheduler_type,
@@ -259,12 +293,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bf16_is_refused_with_what_to_set_where_nothing_multiplies_it() {
+    fn bf16_without_hardware_support_is_refused_with_the_setting() {
         let cpu = crate::device::open(config::Device::Cpu).expect("a CPU");
         let bf16 = compute_dtype(config::ComputeDtype::Bf16, &cpu);
-        assert_eq!(bf16.expect("any CPU multiplies bf16"), ComputeDtype::Bf16);
+        assert_eq!(bf16.expect("every CPU supports bf16"), ComputeDtype::Bf16);
         let refused = bf16_where(false).expect_err("no tensor cores for bf16");
         assert_eq!(refused.exit_code(), 2);
         assert!(refused.to_string().contains("compute_dtype"), "{refused}");
+    }
+
+    #[test]
+    fn a_missing_model_is_named_with_its_setting_and_remedy() {
+        const SETTING: &str = "model.model_name_or_path";
+        let message =
+            |path: &str| must_be_here(SETTING, Path::new(path)).map_err(|error| error.to_string());
+        let relative = message("models/gone.gguf").expect_err("not there");
+        for part in [
+            "model.model_name_or_path is models/gone.gguf, but there is no such file or folder in \
+             /",
+            "run the command in the folder that the path is relative to",
+            "--set model.model_name_or_path=PATH",
+        ] {
+            assert!(relative.contains(part), "{relative}");
+        }
+        let absolute = message("/nowhere/gone.gguf").expect_err("not there");
+        assert!(absolute.contains("restore the model"), "{absolute}");
+        let name = message("org/name-of-the-hub").expect_err("a name");
+        assert!(name.contains("tooltune fetch"), "{name}");
+        message(env!("CARGO_MANIFEST_DIR")).expect("a folder");
     }
 }

@@ -1,12 +1,12 @@
-//! PEFT adapter directories, `adapter_config.json` and `adapter_model.safetensors`; the same
-//! adapter as GGUF for llama.cpp ([`write_gguf_adapter`]); and what other programs make of it
-//! ([`compatibility`]).
+//! PEFT adapter directories (`adapter_config.json` and `adapter_model.safetensors`), the same
+//! adapter as GGUF for llama.cpp ([`write_gguf_adapter`]), and its compatibility with other
+//! programs ([`compatibility`]).
 //!
-//! In memory a tensor is named by its place in the model, such as
-//! `model.layers.0.self_attn.q_proj.lora_A.weight`; the prefix that PEFT puts in front exists on
-//! disk only. What a config asks for and we cannot compute is refused by name: an adapter that
-//! loads and then computes something else is worse than one that does not load.
-//! Source: huggingface/peft, `utils/save_and_load.py` and `tuners/lora/config.py`.
+//! In memory a tensor is named by its path in the model, such as
+//! `model.layers.0.self_attn.q_proj.lora_A.weight`. PEFT's prefix exists only on disk. A config
+//! field that is not supported is an error that names it: an adapter that loads but computes
+//! something else is worse than one that does not load. Source: huggingface/peft,
+//! `utils/save_and_load.py` and `tuners/lora/config.py`.
 
 mod consumers;
 mod gguf;
@@ -18,8 +18,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 pub use consumers::{
-    Compatibility, CompatibilityRow, Consumer, PeftRules, Verdict, VllmLoad, compatibility,
-    converter_rules, peft_rules, sglang_rules, vllm_rules,
+    Compatibility, CompatibilityRow, Consumer, PeftRules, ServedBase, Verdict, VllmLoad,
+    compatibility, converter_rules, peft_rules, sglang_rules, vllm_rules,
 };
 pub use gguf::{GgufAdapter, GgufArchitecture, GgufBase, read_gguf_adapter, write_gguf_adapter};
 pub use named_targets::with_named_targets;
@@ -27,8 +27,8 @@ use peft_config::SAVED_WEIGHTS;
 pub use peft_config::{InitLoraWeights, Patterns, PeftConfig, TargetModules, saved_weight};
 pub use scaling::{ModuleScaling, Scalings, neutral};
 pub(crate) use scaling::{Pair, scaled_pairs};
+use tooltune_disk::atomic::{write_directory, write_file};
 
-use crate::atomic::{write_directory, write_file};
 use crate::error::CheckpointError;
 use crate::prompt_files::PromptFiles;
 use crate::weights::{
@@ -40,64 +40,65 @@ const TENSORS_FILE: &str = "adapter_model.safetensors";
 const KEY_PREFIX: &str = "base_model.model.";
 const A_SUFFIX: &str = ".lora_A.weight";
 const B_SUFFIX: &str = ".lora_B.weight";
-/// Has no `.weight` in PEFT's files.
+/// PEFT writes this tensor name without `.weight`.
 const MAGNITUDE_SUFFIX: &str = ".lora_magnitude_vector";
 
 /// A LoRA adapter in host memory.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Adapter {
-    /// Rank, scale and targets.
+    /// Rank, scaling and targets.
     pub config: PeftConfig,
-    /// By place in the model: `<module>.lora_A.weight` is `[r, in]`, `<module>.lora_B.weight`
-    /// `[out, r]`, with DoRA `<module>.lora_magnitude_vector` `[out]`; the weights of
-    /// `modules_to_save` under their own names.
+    /// Tensors by module path: `<module>.lora_A.weight` is `[r, in]`, `<module>.lora_B.weight`
+    /// `[out, r]`, with DoRA `<module>.lora_magnitude_vector` `[out]`. Weights of `modules_to_save`
+    /// keep their own names.
     pub tensors: BTreeMap<String, HostTensor>,
 }
 
-/// Writes an adapter as a new PEFT directory with tensors of `dtype`, complete or not at all.
+/// Writes an adapter with tensors of `dtype` as a new PEFT directory. On failure no directory
+/// remains.
 ///
-/// The files are made in a temporary sibling that is renamed to `dir` at the end; those of
-/// `prompts` are among them.
+/// The files, including those of `prompts`, are written into a temporary sibling directory, which
+/// is then renamed to `dir`.
 ///
 /// # Errors
 ///
-/// - `dir` exists
-/// - a value is NaN or infinite, or is so in `dtype`, or a factor lacks its other half
-/// - a file cannot be written
+/// - `dir` exists.
+/// - A value is NaN or infinite, or becomes so in `dtype`, or a factor lacks its other half.
+/// - A file cannot be written.
 pub fn save_adapter(
     dir: &Path,
     adapter: &Adapter,
     dtype: FloatDtype,
     prompts: &PromptFiles,
 ) -> Result<(), CheckpointError> {
-    save_adapter_beside(dir, adapter, dtype, prompts, &BTreeMap::new())
+    save_adapter_with_files(dir, adapter, dtype, prompts, &BTreeMap::new())
 }
 
-/// The same with further files by their names, such as those of the tokenizer.
+/// [`save_adapter`] with additional files by name, such as the tokenizer.
 ///
 /// # Errors
 ///
-/// As [`save_adapter`]; a name that the adapter has, too.
-pub fn save_adapter_beside(
+/// As for [`save_adapter`], or an additional file has the name of an adapter file.
+pub fn save_adapter_with_files(
     dir: &Path,
     adapter: &Adapter,
     dtype: FloatDtype,
     prompts: &PromptFiles,
-    beside: &BTreeMap<String, Vec<u8>>,
+    extra_files: &BTreeMap<String, Vec<u8>>,
 ) -> Result<(), CheckpointError> {
     write_directory(dir, |staging| {
         write_adapter_files(staging, adapter, dtype, prompts)?;
-        let mut files = beside.iter();
-        files.try_for_each(|(name, bytes)| write_file(&staging.join(name), bytes))
+        let mut files = extra_files.iter();
+        Ok(files.try_for_each(|(name, bytes)| write_file(&staging.join(name), bytes))?)
     })
 }
 
-/// Writes the files of a PEFT adapter into an existing directory, such as the staging directory
-/// of a checkpoint.
+/// Writes the files of a PEFT adapter into an existing directory, such as the staging directory of
+/// a checkpoint.
 ///
 /// # Errors
 ///
-/// As [`save_adapter`], except that the directory must exist and its files must not.
+/// As for [`save_adapter`], except that the directory must exist and its files must not.
 pub fn write_adapter_files(
     dir: &Path,
     adapter: &Adapter,
@@ -121,15 +122,15 @@ pub fn write_adapter_files(
     prompts.write(dir)
 }
 
-/// Reads a PEFT adapter directory, with tensors of f32, f16 or bf16.
+/// Reads a PEFT adapter directory with tensors of f32, f16 or bf16.
 ///
 /// # Errors
 ///
-/// - a file is absent, truncated or malformed
-/// - the config asks for what is not supported (another `peft_type`, a bias, a module in
-///   `modules_to_save` that is neither head nor embedding, …); the error names the field
-/// - a tensor is no LoRA factor, lacks its other half, or the two do not share a rank
-/// - a value is NaN or infinite
+/// - A file is absent, truncated or malformed.
+/// - The config uses an unsupported feature (another `peft_type`, a bias, a module in
+///   `modules_to_save` other than the head and the embedding, …). The error names the field.
+/// - A tensor is not a LoRA factor, lacks its other half, or the two have different ranks.
+/// - A value is NaN or infinite.
 pub fn load_adapter(dir: &Path) -> Result<Adapter, CheckpointError> {
     let config = PeftConfig::load(&dir.join(CONFIG_FILE))?;
     let path = dir.join(TENSORS_FILE);
@@ -140,7 +141,7 @@ pub fn load_adapter(dir: &Path) -> Result<Adapter, CheckpointError> {
             .strip_prefix(KEY_PREFIX)
             .ok_or_else(|| CheckpointError::Unsupported {
                 path: path.clone(),
-                feature: format!("tensor {key}, whose name does not begin with {KEY_PREFIX},"),
+                feature: format!("tensor {key} without the prefix {KEY_PREFIX}"),
                 fix: "save the adapter with PEFT's save_pretrained",
             })?;
         let tensor = weights.read_f32(key)?;
@@ -153,50 +154,50 @@ pub fn load_adapter(dir: &Path) -> Result<Adapter, CheckpointError> {
 }
 
 impl Adapter {
-    /// Compares names and shapes with those of the model's adapter, both ways.
+    /// Compares names and shapes with the model's adapter, in both directions.
     ///
     /// # Errors
     ///
-    /// Any tensor is missing, extra or of another shape; one error lists them all. `path` is the
-    /// adapter's place, for the message.
+    /// A tensor is missing, extra or of another shape. One error lists all. `path` is the adapter
+    /// path named in errors.
     pub fn check(
         &self,
         path: &Path,
         expected: &[(String, Vec<usize>)],
     ) -> Result<(), CheckpointError> {
-        let found = self
+        let actual = self
             .tensors
             .iter()
             .map(|(name, t)| (name.as_str(), t.shape.as_slice()));
-        reject_differences(path, tensor_differences(expected, found))
+        reject_differences(path, tensor_differences(expected, actual))
     }
 }
 
-/// Refuses a factor that was read and holds NaN or infinity.
+/// Refuses a factor that contains NaN or infinity.
 fn check_finite(path: &Path, name: &str, tensor: &HostTensor) -> Result<(), CheckpointError> {
     match tensor.values.iter().position(|value| !value.is_finite()) {
         None => Ok(()),
         Some(element_idx) => {
-            let at = format!("tensor {name}, element {element_idx}");
+            let location = format!("tensor {name}, element {element_idx}");
             let problem = format!("it is {}", tensor.values[element_idx]);
-            Err(CheckpointError::malformed(path, at, problem))
+            Err(CheckpointError::malformed(path, location, problem))
         }
     }
 }
 
-/// Checks a file of an adapter: it has tensors, as [`check_pairs`] says.
+/// Checks that an adapter file has tensors and that they pass [`check_pairs`].
 fn check_file(path: &Path, tensors: &BTreeMap<String, HostTensor>) -> Result<(), CheckpointError> {
     if tensors.is_empty() {
         return Err(CheckpointError::Unsupported {
             path: path.to_owned(),
             feature: "an adapter without tensors".to_owned(),
-            fix: "save it again",
+            fix: "save the adapter again",
         });
     }
     check_pairs(path, tensors)
 }
 
-/// Checks that every tensor is a LoRA factor whose other half is there with the same rank.
+/// Checks that every tensor is a LoRA factor and that its other half exists with the same rank.
 fn check_pairs(path: &Path, tensors: &BTreeMap<String, HostTensor>) -> Result<(), CheckpointError> {
     let unsupported = |feature: String, fix| CheckpointError::Unsupported {
         path: path.to_owned(),
@@ -216,8 +217,8 @@ fn check_pairs(path: &Path, tensors: &BTreeMap<String, HostTensor>) -> Result<()
         } else if let Some(module) = name.strip_suffix(B_SUFFIX) {
             (format!("{module}{A_SUFFIX}"), 1, 0)
         } else {
-            let fix = "only lora_A.weight, lora_B.weight and lora_magnitude_vector of linear layers \
-                        are, and whole weights of the head and the embedding; train without others";
+            let fix = "use only lora_A.weight, lora_B.weight and lora_magnitude_vector of linear layers, \
+                       and whole weights of the head and the embedding";
             return Err(unsupported(format!("tensor {name}"), fix));
         };
         let Some(half) = tensors.get(&other) else {
@@ -239,7 +240,7 @@ fn check_pairs(path: &Path, tensors: &BTreeMap<String, HostTensor>) -> Result<()
     Ok(())
 }
 
-/// Checks that the magnitudes of a module are as many as the rows of its B.
+/// Checks that a module has one magnitude per row of its B.
 fn check_magnitudes(
     path: &Path,
     module: &str,
@@ -251,9 +252,7 @@ fn check_magnitudes(
         return Err(CheckpointError::UnknownTensor {
             path: path.to_owned(),
             tensor: b_name,
-            hint: format!(
-                ", whose outputs {module}{MAGNITUDE_SUFFIX} is of; save the adapter again"
-            ),
+            hint: format!(", which {module}{MAGNITUDE_SUFFIX} belongs to; save the adapter again"),
         });
     };
     if b.shape.first() != magnitudes.shape.first() || magnitudes.shape.len() != 1 {
@@ -267,14 +266,14 @@ fn check_magnitudes(
     Ok(())
 }
 
-/// Checks that there are magnitudes where the config has DoRA and nowhere else, and of
-/// `modules_to_save` each weight and no other.
+/// Checks that magnitudes exist exactly if the config enables DoRA, and that the whole weights are
+/// exactly those of `modules_to_save`.
 fn check_kinds(
     path: &Path,
     config: &PeftConfig,
     tensors: &BTreeMap<String, HostTensor>,
 ) -> Result<(), CheckpointError> {
-    let disagree = |tensor: String, problem: &str| {
+    let mismatch = |tensor: String, problem: &str| {
         Err(CheckpointError::malformed(path, tensor, problem.to_owned()))
     };
     for name in tensors.keys() {
@@ -282,10 +281,13 @@ fn check_kinds(
             let magnitudes = format!("{module}{MAGNITUDE_SUFFIX}");
             match (config.use_dora, tensors.contains_key(&magnitudes)) {
                 (true, false) => {
-                    return disagree(magnitudes, "is missing, and use_dora of the config is true");
+                    return mismatch(
+                        magnitudes,
+                        "is missing, but the config sets use_dora to true",
+                    );
                 }
                 (false, true) => {
-                    return disagree(magnitudes, "is there, and use_dora of the config is false");
+                    return mismatch(magnitudes, "exists, but the config sets use_dora to false");
                 }
                 _ => {}
             }
@@ -295,19 +297,19 @@ fn check_kinds(
     for weight in SAVED_WEIGHTS {
         match (saved.contains(&weight), tensors.contains_key(weight)) {
             (true, false) => {
-                return disagree(
+                return mismatch(
                     weight.to_owned(),
-                    "is missing, and modules_to_save names it",
+                    "is missing, but the config lists it in modules_to_save",
                 );
             }
             (false, true) => {
                 return Err(CheckpointError::Unsupported {
                     path: path.to_owned(),
                     feature: format!("{weight} without its module in modules_to_save"),
-                    fix: "PEFT saves embedding and head as they are beside an adapter \
-                          (save_embedding_layers), also where the vocabulary was resized: save the \
-                          adapter again with save_embedding_layers=False, or name in modules_to_save \
-                          what was trained",
+                    fix: "PEFT saves the embedding and the head with an adapter (save_embedding_layers), \
+                          also after resizing the vocabulary: save the adapter again with \
+                          save_embedding_layers=False, or list the trained modules in \
+                          modules_to_save",
                 });
             }
             _ => {}
@@ -317,20 +319,16 @@ fn check_kinds(
 }
 
 impl Adapter {
-    /// The whole weights of the head and the embedding that it has, by their names in the model.
+    /// The adapter's fully trained weights (head and embedding), with their names in the model.
     pub fn saved_weights(&self) -> impl Iterator<Item = (&'static str, &HostTensor)> {
         let weights = SAVED_WEIGHTS.into_iter();
         weights.filter_map(|name| Some((name, self.tensors.get(name)?)))
     }
 
-    /// What it is beside plain low-rank factors, in words; `None` of plain LoRA.
-    pub(crate) fn beside_factors(&self) -> Option<&'static str> {
+    /// Describes the adapter's parts other than low-rank factors; `None` for plain LoRA.
+    pub(crate) fn non_lora_parts(&self) -> Option<&'static str> {
         let saves = self.saved_weights().next().is_some();
-        match (self.config.use_dora, saves) {
-            (true, _) => Some("DoRA (use_dora)"),
-            (false, true) => Some("a whole weight (modules_to_save)"),
-            (false, false) => None,
-        }
+        peft_config::non_lora_parts(self.config.use_dora, saves)
     }
 }
 

@@ -1,16 +1,18 @@
-//! Targets that a pattern or "all-linear" chose, as the list of names that every program reads.
+//! Turns targets given as a pattern or "all-linear" into the list of names that every program
+//! supports.
 
 use std::collections::BTreeSet;
 
 use super::consumers::ALL_LINEAR;
 use super::{PeftConfig, TargetModules};
 
-/// The config with its targets named, as PEFT saves what "all-linear" chose; one that names them
-/// already stays as it is.
+/// Returns the config with `target_modules` as a list of names, as PEFT does when it saves
+/// "all-linear". A config that already lists
+/// names stays unchanged.
 ///
-/// `adapted` are the paths of the modules that have factors. `linear` are those of all linear layers
-/// of the base but the head, if they are known: a name such as `q_proj` stands for all layers of
-/// that name where all of them are adapted, and each path is named otherwise.
+/// `adapted` are the paths of the modules that have factors. `linear` are the paths of all linear
+/// layers of the base except the head, if known. A name such as `q_proj` is used if all layers of
+/// that name are adapted; otherwise each path is listed.
 pub fn with_named_targets(
     config: &PeftConfig,
     adapted: &[&str],
@@ -22,7 +24,7 @@ pub fn with_named_targets(
         _ => false,
     };
     let adapted: BTreeSet<&str> = adapted.iter().copied().collect();
-    let stands_for_all = |name: &str| match linear {
+    let matches_only_adapted = |name: &str| match linear {
         None => is_all,
         Some(linear) => linear
             .iter()
@@ -30,7 +32,7 @@ pub fn with_named_targets(
             .all(|path| adapted.contains(path.as_str())),
     };
     let chosen = adapted.iter().map(|path| {
-        if stands_for_all(last(path)) {
+        if matches_only_adapted(last(path)) {
             last(path)
         } else {
             path
@@ -38,13 +40,13 @@ pub fn with_named_targets(
     });
     let names: BTreeSet<&str> = chosen.collect();
     let names = names.into_iter().map(str::to_owned).collect();
-    let mut named = config.clone();
-    named.target_modules = Some(TargetModules::Names(names));
-    // The list is exact: nothing is left for these to choose.
-    named.exclude_modules = None;
-    named.layers_to_transform = None;
-    named.layers_pattern = None;
-    named
+    let mut with_names = config.clone();
+    with_names.target_modules = Some(TargetModules::Names(names));
+    // The list is exact, so these fields have nothing left to select.
+    with_names.exclude_modules = None;
+    with_names.layers_to_transform = None;
+    with_names.layers_pattern = None;
+    with_names
 }
 
 /// The last component of a path.
@@ -66,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn the_names_choose_what_the_pattern_chose() {
+    fn named_targets_select_the_same_modules_as_the_pattern() {
         let pattern = |text: &str| TargetModules::Pattern(text.to_owned());
         let down = || Some(TargetModules::Names(vec!["down_proj".to_owned()]));
         for (targets, excluded, expected) in [

@@ -1,8 +1,8 @@
-//! `adapter_config.json`: the fields every PEFT version since 0.10 knows.
+//! `adapter_config.json`: the fields that every PEFT version since 0.10 supports.
 //!
-//! Written are exactly those, because older versions refuse unknown keys. Read are files of any
-//! version: a newer key is passed over if it is switched off, refused if it is known to change
-//! what the adapter computes, and listed in [`PeftConfig::unrecognised`] otherwise.
+//! Only these are written, because older versions refuse unknown keys. Files of any version can be
+//! read. A newer key is ignored if it is switched off, refused if it is known to change the
+//! adapter's output, and listed in [`PeftConfig::unrecognised`] otherwise.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -20,16 +20,16 @@ use crate::regular_file;
 /// Settings of a LoRA adapter, as PEFT names them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PeftConfig {
-    /// Always "LORA". The private fields are written for older PEFT, and off in every file that
-    /// loads.
+    /// Always "LORA". The private fields are written for older PEFT versions; they are off in every
+    /// supported file.
     pub peft_type: String,
     /// "CAUSAL_LM" for decoders, "FEATURE_EXTRACTION" for encoders.
     #[serde(default)]
     pub task_type: Option<String>,
-    /// Class of the base model, which PEFT records where there is no task type.
+    /// Class of the base model; PEFT records it if there is no task type.
     #[serde(default)]
     pub auto_mapping: Option<Value>,
-    /// Hub id or path of the base model.
+    /// Hub name or path of the base model.
     #[serde(default)]
     pub base_model_name_or_path: Option<String>,
     /// Revision of the base model on the hub.
@@ -45,7 +45,7 @@ pub struct PeftConfig {
     /// `use_rslora`.
     #[serde(default = "peft_default_alpha", serialize_with = "integer_if_whole")]
     pub lora_alpha: f64,
-    /// Probability with which an input of the factors is dropped in training.
+    /// Dropout probability of the factors' inputs in training.
     #[serde(default)]
     pub lora_dropout: f64,
     /// Always "none".
@@ -53,28 +53,28 @@ pub struct PeftConfig {
     pub bias: String,
     #[serde(skip_deserializing)]
     fan_in_fan_out: bool,
-    /// Which linear layers carry factors.
+    /// The linear layers that have factors.
     #[serde(default)]
     pub target_modules: Option<TargetModules>,
-    /// Modules whose whole weight is trained and saved: the head and the embedding are known here.
+    /// Modules trained and saved as whole weights; only the head and the embedding are supported.
     #[serde(default)]
     pub modules_to_save: Option<Vec<String>>,
-    /// How the factors began.
+    /// How the factors were initialised.
     #[serde(default)]
     pub init_lora_weights: InitLoraWeights,
-    /// Scale by `lora_alpha / √r`.
+    /// Scales by `lora_alpha / √r`.
     #[serde(default)]
     pub use_rslora: bool,
-    /// DoRA: each output of an adapted layer has a magnitude beside its direction.
+    /// DoRA: each output of an adapted layer has a magnitude in addition to its direction.
     #[serde(default)]
     pub use_dora: bool,
-    /// Ranks that differ from `r`, by module name or regex; the first key that matches wins.
+    /// Ranks that differ from `r`, by module name or regex; the first matching key wins.
     #[serde(default)]
     pub rank_pattern: Patterns<usize>,
-    /// Alphas that differ from `lora_alpha`, likewise.
+    /// Alphas that differ from `lora_alpha`, by module name or regex; the first matching key wins.
     #[serde(default)]
     pub alpha_pattern: Patterns<f64>,
-    /// Layer indices that carry factors; all if absent.
+    /// Layer indices that have factors; all if absent.
     #[serde(default)]
     pub layers_to_transform: Option<Value>,
     /// Name of the list of layers that `layers_to_transform` indexes.
@@ -88,10 +88,10 @@ pub struct PeftConfig {
     megatron_config: (),
     #[serde(default = "peft_default_megatron_core")]
     megatron_core: String,
-    /// Modules that match `target_modules` and still carry no factors. Written only if set.
+    /// Modules that match `target_modules` but have no factors. Written only if set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exclude_modules: Option<TargetModules>,
-    /// Keys of the file that are switched on and unknown here, for the caller to report.
+    /// Enabled keys of the file that this version does not know, for the caller to report.
     #[serde(skip)]
     pub unrecognised: Vec<String>,
 }
@@ -100,7 +100,7 @@ pub struct PeftConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum TargetModules {
-    /// Each matches a module of that name or whose name ends in "." and it.
+    /// Each name matches a module of that name, or whose path ends in "." and that name.
     Names(Vec<String>),
     /// "all-linear", or a regex that must match the whole module name.
     Pattern(String),
@@ -110,9 +110,9 @@ pub enum TargetModules {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum InitLoraWeights {
-    /// True: A Kaiming-uniform with a = √5 and B zero. False: both random.
+    /// True: A Kaiming-uniform with a = √5, B zero. False: both random.
     Switch(bool),
-    /// Such as "gaussian".
+    /// A method such as "gaussian".
     Method(String),
 }
 
@@ -122,7 +122,7 @@ impl Default for InitLoraWeights {
     }
 }
 
-/// A JSON object whose order is kept, because the first key that matches wins.
+/// A JSON object that preserves key order, because the first matching key wins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Patterns<T>(pub Vec<(String, T)>);
 
@@ -166,7 +166,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Patterns<T> {
     }
 }
 
-/// PEFT's own defaults, for keys that a file leaves out.
+/// PEFT's defaults for absent keys.
 fn peft_default_r() -> usize {
     8
 }
@@ -183,17 +183,17 @@ fn peft_default_megatron_core() -> String {
     "megatron.core".to_owned()
 }
 
-/// PEFT declares alpha an integer, and some servers parse it as one.
+/// Writes a whole alpha as an integer: PEFT declares it so, and some servers parse it so.
 fn integer_if_whole<S: Serializer>(number: &f64, serializer: S) -> Result<S::Ok, S::Error> {
-    let whole = *number as i64;
-    if whole as f64 == *number {
-        whole.serialize(serializer)
+    let integer = *number as i64;
+    if integer as f64 == *number {
+        integer.serialize(serializer)
     } else {
         number.serialize(serializer)
     }
 }
 
-/// Keys, newer ones included, that change what an adapter computes when switched on.
+/// Keys, including newer ones, that change the adapter's output when switched on.
 const REFUSED: [&str; 16] = [
     "fan_in_fan_out",
     "layer_replication",
@@ -213,10 +213,10 @@ const REFUSED: [&str; 16] = [
     "velora_config",
 ];
 
-/// Initialisations that change the base weights, so that the factors alone mean something else.
+/// Initialisations that change the base weights, so the factors alone compute something else.
 const BASE_CHANGING_INITS: [&str; 6] = ["pissa", "olora", "corda", "loftq", "lora_ga", "kasa"];
 
-/// Newer keys that do not change what a saved adapter computes.
+/// Newer keys that do not change the output of a saved adapter.
 const HARMLESS: [&str; 5] = [
     "peft_version",
     "eva_config",
@@ -225,8 +225,24 @@ const HARMLESS: [&str; 5] = [
     "exclude_modules",
 ];
 
+/// Describes an adapter's parts other than low-rank factors; `None` for plain LoRA.
+pub(super) fn non_lora_parts(has_magnitudes: bool, saves_weights: bool) -> Option<&'static str> {
+    match (has_magnitudes, saves_weights) {
+        (true, _) => Some("DoRA (use_dora)"),
+        (false, true) => Some("a whole weight (modules_to_save)"),
+        (false, false) => None,
+    }
+}
+
 impl PeftConfig {
-    /// A plain LoRA config as PEFT's constructor would make it, ready to be saved.
+    /// Describes the parts other than low-rank factors that this config enables; `None` for plain
+    /// LoRA.
+    pub fn non_lora_parts(&self) -> Option<&'static str> {
+        let saved = self.modules_to_save.as_ref();
+        non_lora_parts(self.use_dora, saved.is_some_and(|saved| !saved.is_empty()))
+    }
+
+    /// A plain LoRA config as PEFT's constructor creates it, ready to be saved.
     pub fn new(r: usize, lora_alpha: f64, target_modules: TargetModules) -> PeftConfig {
         PeftConfig {
             peft_type: "LORA".to_owned(),
@@ -258,7 +274,7 @@ impl PeftConfig {
         }
     }
 
-    /// The same targets with `r` and `lora_alpha` for all: no patterns, no rsLoRA.
+    /// A config with the same targets, but one `r` and `lora_alpha` for all modules and no rsLoRA.
     pub(crate) fn without_variants(&self) -> PeftConfig {
         let mut plain = self.clone();
         plain.use_rslora = false;
@@ -277,9 +293,9 @@ impl PeftConfig {
     ///
     /// # Errors
     ///
-    /// - the file is absent or no JSON object, or a field has a wrong type
-    /// - `r` is 0, or `lora_alpha` or a value of `alpha_pattern` is not finite in f32
-    /// - it asks for what cannot be computed here; the error names the field
+    /// - The file is absent or not a JSON object, or a field has the wrong type.
+    /// - `r` is 0, or `lora_alpha` or a value of `alpha_pattern` is not finite in f32.
+    /// - The config uses an unsupported feature. The error names the field.
     pub fn load(path: &Path) -> Result<PeftConfig, CheckpointError> {
         let text = regular_file::read(path, JSON_BYTES)?;
         let fields: Map<String, Value> =
@@ -290,7 +306,7 @@ impl PeftConfig {
         if config.r == 0 {
             return Err(CheckpointError::field(path, "r", "must be at least 1"));
         }
-        // Scalings are f32 where they multiply.
+        // Scalings are applied in f32.
         let overflows = |alpha: f64| !(alpha as f32).is_finite();
         if overflows(config.lora_alpha) {
             return Err(CheckpointError::field(
@@ -311,7 +327,7 @@ impl PeftConfig {
             return Err(CheckpointError::Unsupported {
                 path: path.to_owned(),
                 feature: format!("modules_to_save \"{module}\""),
-                fix: "lm_head and embed_tokens are; train without other modules",
+                fix: "use only lm_head and embed_tokens",
             });
         }
         config.unrecognised = unrecognised(&fields);
@@ -319,8 +335,8 @@ impl PeftConfig {
     }
 }
 
-/// Where the weight of an entry of `modules_to_save` lies in the model; `None` of what is not trained
-/// as a whole here.
+/// The weight that an entry of `modules_to_save` names; `None` for modules that cannot be trained
+/// as a whole.
 pub fn saved_weight(module: &str) -> Option<&'static str> {
     let [head, embedding] = SAVED_WEIGHTS;
     match module {
@@ -330,7 +346,7 @@ pub fn saved_weight(module: &str) -> Option<&'static str> {
     }
 }
 
-/// The weights that are saved whole.
+/// The weights that can be saved as a whole.
 pub(super) const SAVED_WEIGHTS: [&str; 2] = ["lm_head.weight", "model.embed_tokens.weight"];
 
 fn is_on(value: &Value) -> bool {
@@ -352,7 +368,7 @@ fn refuse(path: &Path, fields: &Map<String, Value>) -> Result<(), CheckpointErro
     match text("peft_type") {
         Some("LORA") => {}
         Some(other) => {
-            let fix = "only LoRA adapters are read";
+            let fix = "use a LoRA adapter";
             return Err(unsupported(format!("peft_type \"{other}\""), fix));
         }
         None => {
@@ -387,11 +403,14 @@ fn refuse(path: &Path, fields: &Map<String, Value>) -> Result<(), CheckpointErro
     }
 }
 
-/// Keys that are switched on, not read here and not known to be harmless.
+/// Enabled keys that are neither supported nor known to be harmless.
 fn unrecognised(fields: &Map<String, Value>) -> Vec<String> {
-    let known = serde_json::to_value(PeftConfig::new(1, 1.0, TargetModules::Names(Vec::new())));
+    let defaults = serde_json::to_value(PeftConfig::new(1, 1.0, TargetModules::Names(Vec::new())));
     let is_known = |key: &str| {
-        known.as_ref().is_ok_and(|known| known.get(key).is_some()) || HARMLESS.contains(&key)
+        defaults
+            .as_ref()
+            .is_ok_and(|defaults| defaults.get(key).is_some())
+            || HARMLESS.contains(&key)
     };
     let unknown = fields
         .iter()

@@ -1,7 +1,7 @@
-//! Rank and scaling of every module of an adapter, and the plain LoRA that computes the same.
+//! Rank and scaling of every module of an adapter, and the equivalent plain LoRA.
 //!
-//! A module's weight becomes `W + scaling · B·A`. What `scaling` is follows from the config by the
-//! rules of the program that loads it, see [`super::consumers`]; here it is a number.
+//! A module's weight becomes `W + scaling · B·A`. Each program derives `scaling` from the config by
+//! its own rules, see [`super::consumers`].
 
 use std::collections::BTreeMap;
 use std::iter::repeat_n;
@@ -16,7 +16,7 @@ use super::{
 use crate::error::CheckpointError;
 use crate::weights::HostTensor;
 
-/// Rank of one module and the number that `B·A` is multiplied by.
+/// Rank of one module and the scaling of `B·A`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ModuleScaling {
     /// Rows of A, columns of B.
@@ -25,7 +25,7 @@ pub struct ModuleScaling {
     pub scaling: f64,
 }
 
-/// The modules that are adapted, by their place in the model.
+/// The adapted modules by their path in the model.
 pub type Scalings = BTreeMap<String, ModuleScaling>;
 
 /// The two factors of one module.
@@ -36,7 +36,7 @@ pub(crate) struct Pair<'a> {
     pub(crate) a: &'a HostTensor,
     /// `[out, rank]`.
     pub(crate) b: &'a HostTensor,
-    /// `[out]`, with DoRA.
+    /// `[out]`, only with DoRA.
     pub(crate) magnitudes: Option<&'a HostTensor>,
 }
 
@@ -46,11 +46,12 @@ impl Pair<'_> {
     }
 }
 
-/// The factors by module, in order of name.
+/// The factors by module, sorted by name.
 ///
 /// # Errors
 ///
-/// A tensor is no factor, lacks its other half, or the two do not fit each other or their values.
+/// A tensor is not a LoRA factor, lacks its other half, does not fit it, or does not fit its number
+/// of values.
 pub(crate) fn pairs(
     tensors: &BTreeMap<String, HostTensor>,
 ) -> Result<Vec<Pair<'_>>, CheckpointError> {
@@ -87,49 +88,48 @@ pub(crate) fn pairs(
 ///
 /// # Errors
 ///
-/// As [`pairs`], or a module of `scalings` has no factors, or factors of another rank.
+/// As for [`pairs`], or a module of `scalings` has no factors or factors of another rank.
 pub(crate) fn scaled_pairs<'a>(
     tensors: &'a BTreeMap<String, HostTensor>,
     scalings: &Scalings,
 ) -> Result<Vec<(Pair<'a>, f64)>, CheckpointError> {
     let path = Path::new(TENSORS_FILE);
-    let mut found = Vec::with_capacity(scalings.len());
+    let mut scaled = Vec::with_capacity(scalings.len());
     for pair in pairs(tensors)? {
         let Some(scaling) = scalings.get(pair.module) else {
             continue;
         };
         if scaling.rank != pair.rank() {
             let problem = format!(
-                "the factors have rank {} and the config gives {}",
+                "the factors have rank {}, but the config sets {}",
                 pair.rank(),
                 scaling.rank
             );
             return Err(CheckpointError::malformed(path, pair.module, problem));
         }
-        found.push((pair, scaling.scaling));
+        scaled.push((pair, scaling.scaling));
     }
-    let has_pair = |module: &String| found.iter().any(|(pair, _)| pair.module == module);
+    let has_pair = |module: &String| scaled.iter().any(|(pair, _)| pair.module == module);
     match scalings.keys().find(|module| !has_pair(module)) {
-        None => Ok(found),
+        None => Ok(scaled),
         Some(module) => Err(CheckpointError::UnknownTensor {
             path: path.to_owned(),
             tensor: format!("{module}{A_SUFFIX}"),
-            hint: ", though a scaling is given for it".to_owned(),
+            hint: ", although its module has a scaling".to_owned(),
         }),
     }
 }
 
-/// The adapter that computes the same in every program: each scaling folded into B, all ranks
-/// filled up with zeros to the largest, `lora_alpha = r`, and nothing in the config that a
-/// program could pass over.
+/// An equivalent adapter that every program loads alike: each scaling is folded into B, all ranks
+/// are zero-padded to the largest, `lora_alpha = r`, and the config has no field that a program
+/// could ignore.
 ///
-/// The product of B and its scaling is rounded to f32 once; where all scalings are 1 nothing is.
-/// The targets stay as `config` has them if they are those of `scalings`, else each module is
-/// named.
+/// The product of B and its scaling is rounded to f32 once; a scaling of 1 changes nothing. The
+/// targets stay as in `config` if they match `scalings`; otherwise each module is listed.
 ///
 /// # Errors
 ///
-/// As for writing: a tensor without its other half, or a module of `scalings` without factors.
+/// A tensor lacks its other half, or a module of `scalings` has no factors.
 pub fn neutral(
     config: &PeftConfig,
     tensors: &BTreeMap<String, HostTensor>,
@@ -142,7 +142,7 @@ pub fn neutral(
     for (pair, scaling) in &scaled {
         let [a_name, b_name] = [A_SUFFIX, B_SUFFIX].map(|end| format!("{}{end}", pair.module));
         folded.insert(a_name, with_rows(pair.a, rank));
-        let b = with_columns(&times(pair.b, *scaling), rank);
+        let b = with_columns(&multiply(pair.b, *scaling), rank);
         folded.insert(b_name, b);
         if let Some(magnitudes) = pair.magnitudes {
             let name = format!("{}{MAGNITUDE_SUFFIX}", pair.module);
@@ -172,7 +172,7 @@ pub fn neutral(
 }
 
 /// `tensor · factor`, rounded once.
-pub(crate) fn times(tensor: &HostTensor, factor: f64) -> HostTensor {
+pub(crate) fn multiply(tensor: &HostTensor, factor: f64) -> HostTensor {
     let values = tensor.values.iter();
     HostTensor {
         shape: tensor.shape.clone(),
@@ -193,9 +193,13 @@ fn with_rows(matrix: &HostTensor, n_rows: usize) -> HostTensor {
 }
 
 fn with_columns(matrix: &HostTensor, n_columns: usize) -> HostTensor {
-    let (n_rows, before) = (matrix.shape[0], matrix.shape[1]);
-    let rows = (0..n_rows).map(|row| &matrix.values[row * before..(row + 1) * before]);
-    let padded = rows.flat_map(|row| row.iter().copied().chain(repeat_n(0.0, n_columns - before)));
+    let (n_rows, n_existing) = (matrix.shape[0], matrix.shape[1]);
+    let rows = (0..n_rows).map(|row| &matrix.values[row * n_existing..(row + 1) * n_existing]);
+    let padded = rows.flat_map(|row| {
+        row.iter()
+            .copied()
+            .chain(repeat_n(0.0, n_columns - n_existing))
+    });
     HostTensor {
         values: padded.collect(),
         shape: vec![n_rows, n_columns],

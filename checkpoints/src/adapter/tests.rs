@@ -1,4 +1,4 @@
-//! Adapter directories written, read back, and refused for what they ask for.
+//! Adapter directories that are written and read back, and directories that are refused.
 
 use serde_json::{Value, json};
 use std::fs;
@@ -27,7 +27,8 @@ fn adapter() -> Adapter {
     }
 }
 
-/// An adapter directory whose config has these fields beside or instead of the usual ones.
+/// An adapter directory whose config has these fields in addition to, or instead of, the usual
+/// ones.
 fn with_config(fields: Value) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     write_adapter_files(
@@ -46,7 +47,7 @@ fn with_config(fields: Value) -> TempDir {
     dir
 }
 
-/// An adapter directory that holds these tensors under these keys.
+/// An adapter directory with these tensors under these keys.
 fn with_tensors(tensors: &[(&str, &[usize])]) -> TempDir {
     let dir = with_config(json!({}));
     let path = dir.path().join(TENSORS_FILE);
@@ -73,6 +74,7 @@ fn a_saved_adapter_loads_as_it_was() {
     assert_eq!(fs::read_dir(dir.path().join("made")).unwrap().count(), 1);
 }
 
+/// Invariant: Adapters are written as PEFT writes them.
 #[test]
 fn the_files_are_those_that_peft_writes() {
     let dir = with_config(json!({}));
@@ -114,13 +116,17 @@ fn an_existing_directory_is_not_overwritten() {
     )
     .unwrap_err();
     assert!(
-        matches!(error, CheckpointError::AlreadyExists { .. }),
+        matches!(
+            error,
+            CheckpointError::Disk(tooltune_disk::DiskError::AlreadyExists { .. })
+        ),
         "{error}"
     );
 }
 
+/// Invariant: An adapter with a value that is not finite is never written.
 #[test]
-fn a_diverged_adapter_is_not_saved_and_leaves_nothing() {
+fn a_diverged_adapter_is_not_saved() {
     let dir = tempfile::tempdir().unwrap();
     let mut diverged = adapter();
     diverged.tensors.values_mut().next().unwrap().values[3] = f32::INFINITY;
@@ -133,14 +139,14 @@ fn a_diverged_adapter_is_not_saved_and_leaves_nothing() {
     .unwrap_err()
     .to_string();
     assert!(
-        error.contains("lora_A.weight holds inf at element 3"),
+        error.contains("lora_A.weight has the value inf at element 3"),
         "{error}"
     );
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
 }
 
 #[test]
-fn an_adapter_that_holds_nan_does_not_load() {
+fn an_adapter_with_nan_does_not_load() {
     let dir = with_config(json!({}));
     let path = dir.path().join(TENSORS_FILE);
     let mut bytes = fs::read(&path).unwrap();
@@ -155,7 +161,7 @@ fn an_adapter_that_holds_nan_does_not_load() {
 }
 
 #[test]
-fn configs_of_newer_peft_load_if_what_is_new_is_off() {
+fn configs_of_newer_peft_load_if_new_features_are_off() {
     let dir = with_config(json!({
         "peft_version": "0.21.2", "eva_config": null, "lora_bias": false, "qalora_group_size": 16,
         "exclude_modules": ["lm_head"], "ensure_weight_tying": false, "auto_mapping": {"a": "b"},
@@ -180,7 +186,7 @@ fn configs_of_newer_peft_load_if_what_is_new_is_off() {
 }
 
 #[test]
-fn a_config_with_the_least_that_peft_needs_loads() {
+fn a_config_with_only_pefts_required_fields_loads() {
     let dir = with_config(json!({}));
     let least = json!({"peft_type": "LORA", "target_modules": ["q_proj"]});
     fs::write(dir.path().join(CONFIG_FILE), least.to_string()).unwrap();
@@ -192,7 +198,7 @@ fn a_config_with_the_least_that_peft_needs_loads() {
 }
 
 #[test]
-fn what_cannot_be_honoured_is_refused_by_name() {
+fn unsupported_features_are_refused_by_name() {
     for (fields, part) in [
         (
             json!({"bias": "lora_only"}),
@@ -226,7 +232,7 @@ fn what_cannot_be_honoured_is_refused_by_name() {
 }
 
 #[test]
-fn tensors_that_are_no_pairs_of_factors_are_errors() {
+fn tensors_that_are_not_factor_pairs_are_errors() {
     let a = "base_model.model.m.lora_A.weight";
     let b = "base_model.model.m.lora_B.weight";
     for (tensors, part) in [
@@ -238,11 +244,11 @@ fn tensors_that_are_no_pairs_of_factors_are_errors() {
         (&[(a, &[2, 8]), (b, &[12])], "shape [2, 8] does not fit"),
         (
             &[("m.lora_A.weight", &[2, 8])],
-            "does not begin with base_model.model.",
+            "without the prefix base_model.model.",
         ),
         (
             &[("base_model.model.m.lora_magnitude_vector", &[8])],
-            "whose outputs m.lora_magnitude_vector is of",
+            "which m.lora_magnitude_vector belongs to",
         ),
         (&[], "without tensors"),
     ] {
@@ -255,7 +261,7 @@ fn tensors_that_are_no_pairs_of_factors_are_errors() {
 }
 
 #[test]
-fn magnitudes_and_whole_weights_are_those_that_the_config_says() {
+fn magnitudes_and_whole_weights_must_match_the_config() {
     let module = "model.layers.0.self_attn.q_proj";
     let magnitudes = |n: usize| (format!("{module}.lora_magnitude_vector"), factor(&[n], 0.5));
     let head = || ("lm_head.weight".to_owned(), factor(&[9, 8], 0.5));
@@ -292,7 +298,7 @@ fn magnitudes_and_whole_weights_are_those_that_the_config_says() {
         (
             dora(false),
             vec![magnitudes(6)],
-            "lora_magnitude_vector: is there",
+            "lora_magnitude_vector: exists",
         ),
         (dora(true), vec![magnitudes(5)], "shape [5] does not fit"),
         (saving(&["lm_head"]), vec![], "lm_head.weight: is missing"),

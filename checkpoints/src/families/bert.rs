@@ -1,17 +1,18 @@
-//! Describes the files of BERT encoders, such as all-MiniLM-L6-v2.
+//! Files of BERT encoders, such as all-MiniLM-L6-v2.
 
-/// What the files of a family of encoders say.
+/// The file conventions of an encoder family.
 #[derive(Debug, PartialEq)]
 pub struct EncoderFamily {
     /// `model_type` of `config.json`.
     pub model_type: &'static str,
-    /// The only activation that is computed, as `hidden_act` names it.
+    /// The only supported activation, as `hidden_act` names it.
     pub hidden_act: &'static str,
-    /// `layer_norm_eps` where the file has none.
+    /// Default of `layer_norm_eps`.
     pub layer_norm_eps: f64,
-    /// Classes whose normalizer follows `tokenizer_config.json`, whatever `tokenizer.json` says.
+    /// Tokenizer classes whose normalizer follows `tokenizer_config.json`, regardless of
+    /// `tokenizer.json`.
     pub tokenizer_classes: &'static [&'static str],
-    /// Tensors that a checkpoint may hold and sentence embeddings do not use.
+    /// Tensors that a checkpoint may contain but sentence embeddings do not use.
     pub unused_tensors: &'static [&'static str],
 }
 

@@ -1,9 +1,9 @@
-//! Describes the files of Gemma 3's language models, FunctionGemma too.
+//! Files of Gemma 3's language models, including FunctionGemma.
 
 use super::qwen3::{KEY_NORM, QUERY_NORM};
 use super::{
-    Absent, AutoTokenizer, ConfigRules, Family, GGUF_LIKE_LLAMA, GgufRules, HeadRows, LIKE_LLAMA,
-    LayerRules, ModuleName, Multipliers, RotaryRules, llama,
+    AutoTokenizer, ConfigRules, DefaultValue, Family, GGUF_LIKE_LLAMA, GgufRules, HeadRows,
+    LIKE_LLAMA, LayerRules, ModuleName, Multipliers, RotaryRules, llama,
 };
 
 /// Gemma 3, `Gemma3ForCausalLM`.
@@ -16,17 +16,17 @@ pub const GEMMA3_TEXT: Family = Family {
     class: "Gemma3ForCausalLM",
     config: ConfigRules {
         hidden_act: "gelu_pytorch_tanh",
-        absent_key_value_heads: Some(4),
-        // Gemma 3's own files leave these out.
-        absent: &[
-            ("num_attention_heads", Absent::Count(8)),
-            ("vocab_size", Absent::Count(262_208)),
-            ("max_position_embeddings", Absent::Count(131_072)),
-            ("rms_norm_eps", Absent::Number(1e-6)),
+        default_key_value_heads: Some(4),
+        // Gemma 3's own files omit these fields.
+        defaults: &[
+            ("num_attention_heads", DefaultValue::Count(8)),
+            ("vocab_size", DefaultValue::Count(262_208)),
+            ("max_position_embeddings", DefaultValue::Count(131_072)),
+            ("rms_norm_eps", DefaultValue::Number(1e-6)),
         ],
-        absent_head_dim: Some(256),
-        absent_tie: true,
-        layers: LayerRules::AllButEach(6),
+        default_head_dim: Some(256),
+        default_tie: true,
+        layers: LayerRules::WindowExceptEvery(6),
         rotary: RotaryRules {
             theta: 1_000_000.0,
             local_theta: Some(10_000.0),
@@ -48,7 +48,7 @@ pub const GEMMA3_TEXT: Family = Family {
     },
 };
 
-/// Modules of a block: Llama's projections, with norms before and behind attention and the
+/// Modules of a block: Llama's projections, with norms before and after attention and the
 /// feed-forward block.
 const IN_BLOCK: [ModuleName; 13] = {
     let [attn, q, k, v, o, _, gate, up, down] = llama::IN_BLOCK;

@@ -1,4 +1,4 @@
-//! Describes the files of Granite's dense models.
+//! Files of Granite's dense models.
 
 use super::{
     AutoTokenizer, ConfigRules, Family, GGUF_LIKE_LLAMA, GgufRules, LIKE_LLAMA, Multipliers,

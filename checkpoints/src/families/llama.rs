@@ -1,4 +1,4 @@
-//! Describes the files of Llama 2 and 3, and of SmolLM2, which has the same model type.
+//! Files of Llama 2 and 3, and of SmolLM2, which has the same model type.
 
 use super::{AutoTokenizer, Family, GGUF_LIKE_LLAMA, LIKE_LLAMA, ModuleName};
 
@@ -11,14 +11,14 @@ pub const LLAMA: Family = Family {
     gguf: GGUF_LIKE_LLAMA,
 };
 
-/// Modules outside the blocks, which most families have.
+/// Modules outside the blocks, shared by most families.
 pub(super) const OUTER: [ModuleName; 3] = [
     ModuleName::new("token_embd", "model.embed_tokens"),
     ModuleName::new("output_norm", "model.norm"),
     ModuleName::new("output", "lm_head"),
 ];
 
-/// Modules of a block, which Qwen2 and others have as well.
+/// Modules of a block, shared with Qwen2 and others.
 pub(super) const IN_BLOCK: [ModuleName; 9] = [
     ModuleName::new("attn_norm", "input_layernorm"),
     ModuleName::new("attn_q", "self_attn.q_proj"),

@@ -1,4 +1,4 @@
-//! Describes the files of Ministral 3's language models.
+//! Files of Ministral 3's language models.
 
 use super::{
     AutoTokenizer, ConfigRules, Family, GGUF_LIKE_LLAMA, GgufRules, LIKE_LLAMA, LayerRules,
@@ -14,11 +14,11 @@ pub const MINISTRAL3: Family = Family {
     model_type: "ministral3",
     class: "Ministral3ForCausalLM",
     config: ConfigRules {
-        absent_key_value_heads: Some(8),
-        absent_head_dim: Some(128),
+        default_key_value_heads: Some(8),
+        default_head_dim: Some(128),
         layers: LayerRules::IfGiven,
         rotary: RotaryRules {
-            must_be_said: true,
+            requires_rope_parameters: true,
             ..LIKE_LLAMA.rotary
         },
         ..LIKE_LLAMA

@@ -1,4 +1,4 @@
-//! Describes the files of Mistral, which are Llama's in GGUF.
+//! Files of Mistral, which use Llama's architecture in GGUF.
 
 use super::{AutoTokenizer, ConfigRules, Family, GGUF_LIKE_LLAMA, LIKE_LLAMA, LayerRules};
 
@@ -11,7 +11,7 @@ pub const MISTRAL: Family = Family {
     model_type: "mistral",
     class: "MistralForCausalLM",
     config: ConfigRules {
-        absent_key_value_heads: Some(8),
+        default_key_value_heads: Some(8),
         layers: LayerRules::UnlessNull,
         ..LIKE_LLAMA
     },

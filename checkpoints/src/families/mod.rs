@@ -1,7 +1,7 @@
-//! Says what the files of each model family hold: one value for each family, in a file of its own.
+//! The file conventions of each model family, one module per family.
 //!
-//! What the network of a family computes stands in the trainer, in a value that refers to the one here.
-//! To add a family: write its file, and name it in [`FAMILIES`].
+//! The network of a family is defined in the trainer, in a value that refers to the one here. To
+//! add a family, write its module and list it in [`FAMILIES`].
 
 mod bert;
 mod gemma3_text;
@@ -34,8 +34,8 @@ pub(crate) use qwen3_5_text::{CONVOLUTION, LOG_RATES};
 pub use seed_oss::SEED_OSS;
 pub use smollm3::SMOLLM3;
 
-/// Every family of decoders; of two that share an architecture in GGUF, the first names it.
-pub const FAMILIES: [&Family; 12] = [
+/// Every family of decoders. If two share a GGUF architecture, the first one is used for it.
+pub const FAMILIES: &[&Family] = &[
     &LLAMA,
     &MISTRAL,
     &QWEN2,
@@ -50,63 +50,63 @@ pub const FAMILIES: [&Family; 12] = [
     &QWEN3_5_TEXT,
 ];
 
-/// `rope_theta` of every family where no file says one.
+/// Default of `rope_theta` in every family.
 pub const DEFAULT_ROPE_THETA: f64 = 10_000.0;
 
-/// What the files of one family of decoders say.
+/// The file conventions of a decoder family.
 #[derive(Debug, PartialEq)]
 pub struct Family {
     /// `model_type` of `config.json`.
     pub model_type: &'static str,
-    /// Its class in transformers: `architectures` of a `config.json`.
+    /// Its class in transformers: `architectures` in `config.json`.
     pub class: &'static str,
-    /// What a `config.json` means where it says nothing.
+    /// Defaults and rules of `config.json`.
     pub config: ConfigRules,
-    /// Which tokenizer `AutoTokenizer` of transformers 5 builds.
+    /// The tokenizer class that `AutoTokenizer` of transformers 5 chooses.
     pub auto_tokenizer: AutoTokenizer,
-    /// What its GGUF files say.
+    /// Conventions of its GGUF files.
     pub gguf: GgufRules,
 }
 
-/// Rules of a `config.json` in which families differ.
+/// Rules of `config.json` that differ between families.
 #[derive(Debug, PartialEq)]
 pub struct ConfigRules {
-    /// The only activation that the family has, as `hidden_act` names it.
+    /// The family's only activation, as `hidden_act` names it.
     pub hidden_act: &'static str,
-    /// Key and value heads where `num_key_value_heads` is absent; `None` means one for each query
-    /// head, as `null` does in every family.
-    pub absent_key_value_heads: Option<usize>,
-    /// Other numbers that an absent key means.
-    pub absent: &'static [(&'static str, Absent)],
-    /// Size of a head where `head_dim` is absent; `None` means `hidden_size / num_attention_heads`.
-    pub absent_head_dim: Option<usize>,
-    /// Whether the head is the embedding where `tie_word_embeddings` is absent.
-    pub absent_tie: bool,
-    /// `attention_bias` where it is absent.
-    pub absent_attention_bias: bool,
-    /// Which blocks attend within a window, and which turn queries and keys.
+    /// Default of `num_key_value_heads`. `None` means one for each query head, as does `null` in
+    /// every family.
+    pub default_key_value_heads: Option<usize>,
+    /// Defaults of other numeric fields.
+    pub defaults: &'static [(&'static str, DefaultValue)],
+    /// Default of `head_dim`; `None` means `hidden_size / num_attention_heads`.
+    pub default_head_dim: Option<usize>,
+    /// Default of `tie_word_embeddings`.
+    pub default_tie: bool,
+    /// Default of `attention_bias`.
+    pub default_attention_bias: bool,
+    /// Which blocks use sliding-window attention, and which apply RoPE.
     pub layers: LayerRules,
-    /// How queries and keys are turned.
+    /// RoPE parameters.
     pub rotary: RotaryRules,
-    /// What the family multiplies numbers with.
+    /// Multipliers of embeddings, scores, residuals and logits.
     pub multipliers: Multipliers,
-    /// Fields of what transformers drops in training, with what an absent one means.
+    /// Dropout fields that transformers applies in training, with their defaults.
     pub dropouts: &'static [(&'static str, f64)],
-    /// Keys of the family that change what other families compute, and are refused there.
+    /// Keys that change the computation in this family; other families refuse them.
     pub own_keys: &'static [&'static str],
 }
 
-/// What an absent key means.
+/// The default of an absent key.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Absent {
-    /// A count.
+pub enum DefaultValue {
+    /// An integer.
     Count(usize),
     /// Another number.
     Number(f64),
 }
 
-impl Absent {
-    /// The same as JSON.
+impl DefaultValue {
+    /// The default as JSON.
     pub(crate) fn value(self) -> Value {
         match self {
             Self::Count(count) => count.into(),
@@ -115,20 +115,20 @@ impl Absent {
     }
 }
 
-/// What `config.json` means for Llama; other families say in what they differ.
+/// Llama's rules; other families override the fields that differ.
 const LIKE_LLAMA: ConfigRules = ConfigRules {
     hidden_act: "silu",
-    absent_key_value_heads: None,
-    absent: &[],
-    absent_head_dim: None,
-    absent_tie: false,
-    absent_attention_bias: false,
+    default_key_value_heads: None,
+    defaults: &[],
+    default_head_dim: None,
+    default_tie: false,
+    default_attention_bias: false,
     layers: LayerRules::Full,
     rotary: RotaryRules {
         theta: DEFAULT_ROPE_THETA,
         local_theta: None,
         partial: None,
-        must_be_said: false,
+        requires_rope_parameters: false,
         original_context: None,
     },
     multipliers: Multipliers::None,
@@ -136,107 +136,106 @@ const LIKE_LLAMA: ConfigRules = ConfigRules {
     own_keys: &[],
 };
 
-/// The window where a family has one and the file names none.
+/// Default of `sliding_window` in families with a window.
 pub const DEFAULT_WINDOW: usize = 4096;
 
-/// Which blocks of a family attend within a window, and which turn queries and keys by their positions.
+/// Which blocks of a family use sliding-window attention, and which apply RoPE.
 ///
-/// Where a window is meant and `sliding_window` is absent, it is [`DEFAULT_WINDOW`].
+/// If a block has a window but `sliding_window` is absent, the window is [`DEFAULT_WINDOW`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LayerRules {
     /// No block has a window.
     Full,
-    /// All, unless `sliding_window` is null.
+    /// All blocks have a window unless `sliding_window` is null.
     UnlessNull,
-    /// All, where `sliding_window` is given.
+    /// All blocks have a window if `sliding_window` is set.
     IfGiven,
-    /// Where `use_sliding_window` is true and `sliding_window` not null: those that `layer_types` says,
-    /// or the ones from `max_window_layers` on, which is 28 where it is absent.
+    /// If `use_sliding_window` is true and `sliding_window` is not null: the blocks listed in
+    /// `layer_types`, otherwise those from `max_window_layers` (default 28) on.
     FromLayer,
-    /// Those that `layer_types` says, or all but each so-manieth; `sliding_window_pattern` may name
-    /// another number.
-    AllButEach(usize),
-    /// Each so-manieth does not turn queries and keys, or those with 0 in `no_rope_layers`;
-    /// `no_rope_layer_interval` may name another number. With `use_sliding_window` these have the
-    /// window, or those that `layer_types` says.
-    UnturnedEach(usize),
-    /// No block has a window. All but each so-manieth have linear attention, or those that `layer_types`
-    /// says; `full_attention_interval` may name another number.
-    LinearButEach(usize),
+    /// The blocks listed in `layer_types` have a window; otherwise every block except each nth.
+    /// `sliding_window_pattern` overrides n.
+    WindowExceptEvery(usize),
+    /// Each nth block has no RoPE, or the blocks with 0 in `no_rope_layers`.
+    /// `no_rope_layer_interval` overrides n. With `use_sliding_window` these blocks also have the
+    /// window, or those listed in `layer_types`.
+    NoRopeEvery(usize),
+    /// No block has a window. The blocks listed in `layer_types` have linear attention; otherwise
+    /// every block except each nth. `full_attention_interval` overrides n.
+    LinearExceptEvery(usize),
 }
 
 impl LayerRules {
-    /// Whether `layer_types` counts.
-    pub fn read_types(self) -> bool {
+    /// Whether the family uses `layer_types`.
+    pub fn uses_layer_types(self) -> bool {
         !matches!(self, Self::Full | Self::UnlessNull | Self::IfGiven)
     }
 }
 
-/// How a family turns queries and keys.
+/// RoPE parameters of a family.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RotaryRules {
-    /// `rope_theta` where no file says one.
+    /// Default of `rope_theta`.
     pub theta: f64,
-    /// Where blocks with a window turn by another theta and without a scaling: `rope_local_base_freq`
-    /// where it is absent.
+    /// Default of `rope_local_base_freq` in families whose sliding-window blocks use another theta
+    /// and no scaling.
     pub local_theta: Option<f64>,
-    /// Where `partial_rotary_factor` counts: what it is where it is absent.
+    /// Default of `partial_rotary_factor` in families that use it.
     pub partial: Option<f64>,
-    /// Whether the file must say how: an absent `rope_parameters` means a scaling that no file writes.
-    pub must_be_said: bool,
-    /// Where `original_max_position_embeddings` at the top of the file counts: what it is where it is
-    /// absent.
+    /// Whether `rope_parameters` is required, because its default is a scaling that no file uses.
+    pub requires_rope_parameters: bool,
+    /// Default of the top-level `original_max_position_embeddings` in families that use it.
     pub original_context: Option<usize>,
 }
 
-/// What a family multiplies numbers with.
+/// The multipliers of a family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Multipliers {
-    /// Nothing but scores, with the inverse root of the size of a head.
+    /// Only scores, by the inverse root of the head size.
     None,
-    /// Embeddings, scores, what blocks add, and logits, by keys of the file.
+    /// Embeddings, scores, residuals and logits, by fields of the file.
     Granite,
-    /// Embeddings with the root of the hidden size, scores with the inverse root of
+    /// Embeddings by the root of the hidden size, scores by the inverse root of
     /// `query_pre_attn_scalar`.
     Gemma,
 }
 
-/// The class of tokenizer that transformers 5 takes for a family.
+/// The tokenizer class that transformers 5 chooses for a family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AutoTokenizer {
-    /// The class that the files name.
+    /// The class named in the files.
     Named,
     /// The tokenizer that `tokenizer.json` describes.
     OfFile,
-    /// This class, whatever the files name.
+    /// This class, regardless of the files.
     Always(&'static str),
 }
 
-/// What GGUF files of a family say.
+/// Conventions of a family's GGUF files.
 #[derive(Debug, PartialEq)]
 pub struct GgufRules {
-    /// `general.architecture`, also the prefix of the family's own keys.
+    /// `general.architecture`, also the prefix of the architecture's own keys.
     pub architecture: &'static str,
-    /// How llama.cpp orders rows of query and key projections.
+    /// llama.cpp's row order of query and key projections.
     pub head_rows: HeadRows,
-    /// Whether llama.cpp adds biases of projections other than queries, keys and values.
+    /// Whether llama.cpp applies biases outside the query, key and value projections.
     pub biases: bool,
     /// Modules outside the blocks.
     pub outer: &'static [ModuleName],
     /// Modules of block `N`: after `blk.N.` in GGUF, after `model.layers.N.` in Hugging Face.
     pub in_block: &'static [ModuleName],
-    /// Parameters of block `N` whose whole names differ, not their modules' alone.
+    /// Parameters of block `N` whose full names differ, not only their module names.
     pub parameters: &'static [ModuleName],
-    /// What llama.cpp's weights of norms are more than Hugging Face's.
+    /// The value that llama.cpp's norm weights have added to Hugging Face's.
     pub norm_offset: f32,
-    /// Norms of a block, in Hugging Face, that are the same in both.
+    /// Norms of a block, by Hugging Face name, without that offset.
     pub norms_without_offset: &'static [&'static str],
-    /// Numbers of the architecture's group that other families lack, with the field of `config.json` that
-    /// says the same, also one of its `rope_scaling`; an absent one leaves the field out.
+    /// Numeric keys of this architecture only, each with the equivalent field of `config.json` or
+    /// of its `rope_scaling`. If the key is absent, the field is left out.
     pub numbers: &'static [(&'static str, &'static str)],
 }
 
-/// What GGUF files of most families say, but for the architecture.
+/// GGUF conventions of most families, without the architecture.
 const GGUF_LIKE_LLAMA: GgufRules = GgufRules {
     architecture: "llama",
     head_rows: HeadRows::HalvesInterleaved,
@@ -250,41 +249,42 @@ const GGUF_LIKE_LLAMA: GgufRules = GgufRules {
 };
 
 impl GgufRules {
-    /// Whether llama.cpp adds a bias to what this module computes.
+    /// Whether llama.cpp applies a bias to this module's output.
     pub(crate) fn has_bias(&self, module: &str) -> bool {
-        let of_attention = ["q_proj", "k_proj", "v_proj", "qkv_proj"];
-        self.biases || of_attention.iter().any(|name| module.ends_with(name))
+        let attention_inputs = ["q_proj", "k_proj", "v_proj", "qkv_proj"];
+        self.biases || attention_inputs.iter().any(|name| module.ends_with(name))
     }
 
-    /// What llama.cpp's weights of the tensor with this Hugging Face name are more than Hugging Face's.
-    pub(crate) fn excess(&self, tensor: &str) -> f32 {
-        let is_equal = |norm: &&str| tensor.ends_with(&format!("{norm}.weight"));
-        match tensor.ends_with("norm.weight") && !self.norms_without_offset.iter().any(is_equal) {
+    /// The value that llama.cpp's weights of this Hugging Face tensor have added to Hugging Face's.
+    pub(crate) fn value_offset(&self, tensor: &str) -> f32 {
+        let is_this_norm = |norm: &&str| tensor.ends_with(&format!("{norm}.weight"));
+        match tensor.ends_with("norm.weight") && !self.norms_without_offset.iter().any(is_this_norm)
+        {
             true => self.norm_offset,
             false => 0.0,
         }
     }
 }
 
-/// How llama.cpp orders what belongs to heads.
+/// llama.cpp's order of head dimensions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeadRows {
-    /// As Hugging Face does.
+    /// Hugging Face's order.
     AsIs,
-    /// Rows of the two halves of each head of queries and keys alternate, because the architecture's
-    /// rotation turns neighbours.
+    /// Rows of the two halves of each query and key head alternate, because the architecture
+    /// rotates adjacent pairs.
     HalvesInterleaved,
-    /// Value heads of linear attention that share a key head do not stand side by side: the first of
-    /// each key head come first, then the second ones.
-    ValuesByTurns,
+    /// Value heads of linear attention that share a key head are not adjacent: the first value head
+    /// of each key head comes first, then the second of each.
+    ValueHeadsInterleaved,
 }
 
-/// One module under both names, without the last part of its tensors (`weight` or `bias`).
+/// A module's two names, without the tensor suffix (`weight` or `bias`).
 #[derive(Debug, PartialEq, Eq)]
 pub struct ModuleName {
-    /// In GGUF.
+    /// The name in GGUF.
     pub gguf: &'static str,
-    /// In safetensors and PEFT.
+    /// The name in safetensors and PEFT.
     pub hugging_face: &'static str,
 }
 
@@ -298,7 +298,8 @@ impl Family {
     /// The family with this `model_type`.
     pub fn of_model_type(model_type: &str) -> Option<&'static Family> {
         FAMILIES
-            .into_iter()
+            .iter()
+            .copied()
             .find(|family| family.model_type == model_type)
     }
 
@@ -310,22 +311,24 @@ impl Family {
     /// The first family with this `general.architecture`.
     pub fn of_architecture(architecture: &str) -> Option<&'static Family> {
         FAMILIES
-            .into_iter()
+            .iter()
+            .copied()
             .find(|family| family.gguf.architecture == architecture)
     }
 
-    /// The Hugging Face name of a GGUF tensor, or the name itself if it has none, so that the
-    /// comparison with the model lists it.
+    /// The Hugging Face name of a GGUF tensor. A tensor without one keeps its GGUF name, and
+    /// the comparison with the model lists it.
     pub(crate) fn hugging_face_tensor(&self, tensor: &str) -> String {
-        self.renamed(tensor).unwrap_or_else(|| tensor.to_owned())
+        self.find_hugging_face_name(tensor)
+            .unwrap_or_else(|| tensor.to_owned())
     }
 
-    fn renamed(&self, tensor: &str) -> Option<String> {
+    fn find_hugging_face_name(&self, tensor: &str) -> Option<String> {
         let lookup = |names: &[ModuleName], module: &str| {
             let name = names.iter().find(|name| name.gguf == module);
             name.map(|name| name.hugging_face)
         };
-        if let Some((layer, name)) = tensor.strip_prefix("blk.").and_then(numbered)
+        if let Some((layer, name)) = tensor.strip_prefix("blk.").and_then(split_block_index)
             && let Some(name) = lookup(self.gguf.parameters, name)
         {
             return Some(format!("model.layers.{layer}.{name}"));
@@ -334,7 +337,7 @@ impl Family {
         let Some(in_block) = module.strip_prefix("blk.") else {
             return Some(format!("{}.{kind}", lookup(self.gguf.outer, module)?));
         };
-        let (layer, module) = numbered(in_block)?;
+        let (layer, module) = split_block_index(in_block)?;
         let module = lookup(self.gguf.in_block, module)?;
         Some(format!("model.layers.{layer}.{module}.{kind}"))
     }
@@ -348,18 +351,22 @@ impl Family {
         let Some(in_block) = module.strip_prefix("model.layers.") else {
             return lookup(self.gguf.outer, module).map(str::to_owned);
         };
-        let (layer, module) = numbered(in_block)?;
+        let (layer, module) = split_block_index(in_block)?;
         Some(format!(
             "blk.{layer}.{}",
             lookup(self.gguf.in_block, module)?
         ))
     }
 
-    /// The GGUF name of a Hugging Face tensor, such as `blk.0.attn_q.weight`; `None` if it has none.
+    /// The GGUF name of a Hugging Face tensor, such as `blk.0.attn_q.weight`; `None` if it has
+    /// none.
     pub(crate) fn gguf_tensor(&self, tensor: &str) -> Option<String> {
-        if let Some((layer, name)) = tensor.strip_prefix("model.layers.").and_then(numbered) {
+        if let Some((layer, name)) = tensor
+            .strip_prefix("model.layers.")
+            .and_then(split_block_index)
+        {
             let mut names = self.gguf.parameters.iter();
-            if let Some(name) = names.find(|known| known.hugging_face == name) {
+            if let Some(name) = names.find(|entry| entry.hugging_face == name) {
                 return Some(format!("blk.{layer}.{}", name.gguf));
             }
         }
@@ -368,8 +375,8 @@ impl Family {
     }
 }
 
-/// Whether a module that an adapter is of has a name in GGUF in any family; a convolution is no linear
-/// layer there.
+/// Whether any family has a GGUF name for this adapted module. GGUF does not treat a convolution as
+/// a linear layer.
 pub(crate) fn is_in_gguf(module: &str) -> bool {
     FAMILIES.iter().any(|family| {
         let gguf = family.gguf_module(module);
@@ -377,8 +384,8 @@ pub(crate) fn is_in_gguf(module: &str) -> bool {
     })
 }
 
-/// The number of a block, and the module in it.
-fn numbered(in_block: &str) -> Option<(usize, &str)> {
+/// Splits a name into block index and module.
+fn split_block_index(in_block: &str) -> Option<(usize, &str)> {
     let (layer, module) = in_block.split_once('.')?;
     Some((layer.parse().ok()?, module))
 }
@@ -424,9 +431,9 @@ mod tests {
     }
 
     #[test]
-    fn families_are_found_by_either_name() {
+    fn families_are_found_by_model_type_and_architecture() {
         for family in FAMILIES {
-            assert_eq!(Family::of_model_type(family.model_type), Some(family));
+            assert_eq!(Family::of_model_type(family.model_type), Some(*family));
         }
         assert_eq!(Family::of_architecture("llama"), Some(&LLAMA));
         assert_eq!(Family::of_architecture("qwen2"), Some(&QWEN2));

@@ -1,4 +1,4 @@
-//! Describes the files of Olmo 3, which are those of Olmo 2 in GGUF.
+//! Files of Olmo 3, which use the Olmo 2 architecture in GGUF.
 
 use super::qwen3::{KEY_NORM, QUERY_NORM};
 use super::{
@@ -15,7 +15,7 @@ pub const OLMO3: Family = Family {
     model_type: "olmo3",
     class: "Olmo3ForCausalLM",
     config: ConfigRules {
-        layers: LayerRules::AllButEach(4),
+        layers: LayerRules::WindowExceptEvery(4),
         rotary: RotaryRules {
             theta: 500_000.0,
             local_theta: Some(500_000.0),
@@ -34,7 +34,7 @@ pub const OLMO3: Family = Family {
     },
 };
 
-/// Modules of a block: Llama's projections, with norms behind attention and the feed-forward block.
+/// Modules of a block: Llama's projections, with norms after attention and the feed-forward block.
 const IN_BLOCK: [ModuleName; 11] = {
     let [_, q, k, v, o, _, gate, up, down] = llama::IN_BLOCK;
     let after_attention = ModuleName::new("post_attention_norm", "post_attention_layernorm");

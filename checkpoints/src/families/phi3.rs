@@ -1,4 +1,4 @@
-//! Describes the files of Phi-3 and Phi-4, whose projections are fused.
+//! Files of Phi-3 and Phi-4, whose projections are fused.
 
 use super::{
     AutoTokenizer, ConfigRules, Family, GGUF_LIKE_LLAMA, GgufRules, HeadRows, LIKE_LLAMA,

@@ -1,4 +1,4 @@
-//! Describes the files of Qwen2 and Qwen2.5.
+//! Files of Qwen2 and Qwen2.5.
 
 use super::{
     AutoTokenizer, ConfigRules, Family, GGUF_LIKE_LLAMA, GgufRules, HeadRows, LIKE_LLAMA,
@@ -14,7 +14,7 @@ pub const QWEN2: Family = Family {
     model_type: "qwen2",
     class: "Qwen2ForCausalLM",
     config: ConfigRules {
-        absent_key_value_heads: Some(32),
+        default_key_value_heads: Some(32),
         layers: LayerRules::FromLayer,
         ..LIKE_LLAMA
     },

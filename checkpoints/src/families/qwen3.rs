@@ -1,4 +1,4 @@
-//! Describes the files of Qwen3's dense models.
+//! Files of Qwen3's dense models.
 
 use super::{
     AutoTokenizer, ConfigRules, Family, GGUF_LIKE_LLAMA, GgufRules, HeadRows, LIKE_LLAMA,
@@ -14,8 +14,8 @@ pub const QWEN3: Family = Family {
     model_type: "qwen3",
     class: "Qwen3ForCausalLM",
     config: ConfigRules {
-        absent_key_value_heads: Some(32),
-        absent_head_dim: Some(128),
+        default_key_value_heads: Some(32),
+        default_head_dim: Some(128),
         layers: LayerRules::FromLayer,
         ..LIKE_LLAMA
     },
@@ -29,12 +29,12 @@ pub const QWEN3: Family = Family {
     },
 };
 
-/// Modules of a block: Llama's, and norms of heads.
+/// Modules of a block: Llama's and per-head norms.
 const IN_BLOCK: [ModuleName; 11] = {
     let [a, b, c, d, e, f, g, h, i] = llama::IN_BLOCK;
     [a, b, c, d, e, f, g, h, i, QUERY_NORM, KEY_NORM]
 };
 
-/// Norms of queries and keys, which other families have as well.
+/// Query and key norms, shared with other families.
 pub(super) const QUERY_NORM: ModuleName = ModuleName::new("attn_q_norm", "self_attn.q_norm");
 pub(super) const KEY_NORM: ModuleName = ModuleName::new("attn_k_norm", "self_attn.k_norm");

@@ -1,12 +1,13 @@
-//! Describes the files of Qwen3.5's dense language models.
+//! Files of Qwen3.5's dense language models.
 
 use super::qwen3::{KEY_NORM, QUERY_NORM};
 use super::{
-    Absent, AutoTokenizer, ConfigRules, Family, GGUF_LIKE_LLAMA, GgufRules, HeadRows, LIKE_LLAMA,
-    LayerRules, ModuleName, RotaryRules, llama,
+    AutoTokenizer, ConfigRules, DefaultValue, Family, GGUF_LIKE_LLAMA, GgufRules, HeadRows,
+    LIKE_LLAMA, LayerRules, ModuleName, RotaryRules, llama,
 };
 
-/// Qwen3.5, `Qwen3_5ForCausalLM`: blocks of linear attention, and of full attention between them.
+/// Qwen3.5, `Qwen3_5ForCausalLM`: blocks of linear attention interleaved with blocks of full
+/// attention.
 ///
 /// # Source
 ///
@@ -16,18 +17,18 @@ pub const QWEN3_5_TEXT: Family = Family {
     model_type: "qwen3_5_text",
     class: "Qwen3_5ForCausalLM",
     config: ConfigRules {
-        absent_key_value_heads: Some(4),
-        absent: &[
-            ("linear_num_key_heads", Absent::Count(16)),
-            ("linear_num_value_heads", Absent::Count(32)),
-            ("linear_key_head_dim", Absent::Count(128)),
-            ("linear_value_head_dim", Absent::Count(128)),
-            ("linear_conv_kernel_dim", Absent::Count(4)),
-            ("max_position_embeddings", Absent::Count(32_768)),
-            ("rms_norm_eps", Absent::Number(1e-6)),
+        default_key_value_heads: Some(4),
+        defaults: &[
+            ("linear_num_key_heads", DefaultValue::Count(16)),
+            ("linear_num_value_heads", DefaultValue::Count(32)),
+            ("linear_key_head_dim", DefaultValue::Count(128)),
+            ("linear_value_head_dim", DefaultValue::Count(128)),
+            ("linear_conv_kernel_dim", DefaultValue::Count(4)),
+            ("max_position_embeddings", DefaultValue::Count(32_768)),
+            ("rms_norm_eps", DefaultValue::Number(1e-6)),
         ],
-        absent_head_dim: Some(256),
-        layers: LayerRules::LinearButEach(4),
+        default_head_dim: Some(256),
+        layers: LayerRules::LinearExceptEvery(4),
         rotary: RotaryRules {
             partial: Some(0.25),
             ..LIKE_LLAMA.rotary
@@ -38,7 +39,7 @@ pub const QWEN3_5_TEXT: Family = Family {
     auto_tokenizer: AutoTokenizer::Always("Qwen3_5Tokenizer"),
     gguf: GgufRules {
         architecture: "qwen35",
-        head_rows: HeadRows::ValuesByTurns,
+        head_rows: HeadRows::ValueHeadsInterleaved,
         biases: false,
         in_block: &IN_BLOCK,
         parameters: &PARAMETERS,
@@ -48,7 +49,7 @@ pub const QWEN3_5_TEXT: Family = Family {
     },
 };
 
-/// Modules of a block of full attention, and of one of linear attention.
+/// Modules of full-attention and linear-attention blocks.
 const IN_BLOCK: [ModuleName; 18] = {
     let [a, b, c, d, e, _, g, h, i] = llama::IN_BLOCK;
     let after_attention = ModuleName::new("post_attention_norm", "post_attention_layernorm");
@@ -75,7 +76,7 @@ const IN_BLOCK: [ModuleName; 18] = {
     ]
 };
 
-/// Modules of linear attention, which llama.cpp names after state-space models.
+/// Linear-attention modules, which llama.cpp names after state-space models.
 const LINEAR_ATTENTION: [ModuleName; 7] = [
     ModuleName::new("attn_qkv", "linear_attn.in_proj_qkv"),
     ModuleName::new("attn_gate", "linear_attn.in_proj_z"),
@@ -86,13 +87,13 @@ const LINEAR_ATTENTION: [ModuleName; 7] = [
     ModuleName::new("ssm_out", "linear_attn.out_proj"),
 ];
 
-/// The convolution of linear attention in GGUF: no linear layer, a matrix there, and always in f32.
+/// The linear-attention convolution in GGUF: a matrix in f32, not a linear layer.
 pub(crate) const CONVOLUTION: &str = "ssm_conv1d";
 
-/// The logarithms of rates, of which GGUF holds the rates, below 0.
+/// Log decay rates; GGUF stores them as -exp(A_log).
 pub(crate) const LOG_RATES: &str = "linear_attn.A_log";
 
-/// Parameters of linear attention that are no module's weight or bias.
+/// Linear-attention parameters that are not the weight or bias of a module.
 const PARAMETERS: [ModuleName; 2] = [
     ModuleName::new("ssm_a", LOG_RATES),
     ModuleName::new("ssm_dt.bias", "linear_attn.dt_bias"),

@@ -1,4 +1,4 @@
-//! Describes the files of Seed-OSS.
+//! Files of Seed-OSS.
 
 use super::{
     AutoTokenizer, ConfigRules, Family, GGUF_LIKE_LLAMA, GgufRules, HeadRows, LIKE_LLAMA,
@@ -14,9 +14,9 @@ pub const SEED_OSS: Family = Family {
     model_type: "seed_oss",
     class: "SeedOssForCausalLM",
     config: ConfigRules {
-        absent_key_value_heads: Some(8),
-        absent_head_dim: Some(128),
-        absent_attention_bias: true,
+        default_key_value_heads: Some(8),
+        default_head_dim: Some(128),
+        default_attention_bias: true,
         dropouts: &[("attention_dropout", 0.1), ("residual_dropout", 0.1)],
         ..LIKE_LLAMA
     },
@@ -30,7 +30,7 @@ pub const SEED_OSS: Family = Family {
     },
 };
 
-/// Modules of a block: Llama's, with another name of the norm before the feed-forward block.
+/// Modules of a block: Llama's, with another name for the norm before the feed-forward block.
 const IN_BLOCK: [ModuleName; 9] = {
     let [a, b, c, d, e, _, g, h, i] = llama::IN_BLOCK;
     let norm = ModuleName::new("post_attention_norm", "post_attention_layernorm");

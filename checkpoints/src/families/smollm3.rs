@@ -1,4 +1,4 @@
-//! Describes the files of SmolLM3.
+//! Files of SmolLM3.
 
 use super::{
     AutoTokenizer, ConfigRules, Family, GGUF_LIKE_LLAMA, GgufRules, LIKE_LLAMA, LayerRules,
@@ -14,9 +14,9 @@ pub const SMOLLM3: Family = Family {
     model_type: "smollm3",
     class: "SmolLM3ForCausalLM",
     config: ConfigRules {
-        absent_key_value_heads: Some(4),
-        absent_tie: true,
-        layers: LayerRules::UnturnedEach(4),
+        default_key_value_heads: Some(4),
+        default_tie: true,
+        layers: LayerRules::NoRopeEvery(4),
         rotary: RotaryRules {
             theta: 2_000_000.0,
             ..LIKE_LLAMA.rotary

@@ -1,20 +1,23 @@
-//! What belongs to a merged model beside its weights: config, tokenizer and chat template.
+//! The companion files of a merged model: config, tokenizer and chat template.
 //!
-//! The files of a Hugging Face directory are copied byte for byte, but for BPE-dropout, which was off
-//! in training and is so in the copy, and for what a language model that was part of another model needs
-//! as a model of its own. For a GGUF base they are written
-//! from its metadata, but for `tokenizer.json`, which this crate cannot make of a vocabulary.
+//! The files of a Hugging Face directory are copied byte for byte, with two exceptions: BPE dropout
+//! is switched off, as it was in training, and the language model of a vision-language model gets
+//! the files of a standalone model. For a GGUF base the files are written from its metadata, except
+//! `tokenizer.json`, which this crate cannot derive from a vocabulary.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
+use tooltune_disk::atomic::write_file;
+use tooltune_disk::budgets::TOKENIZER_BYTES;
 
 use super::MergeOptions;
-use crate::atomic::write_file;
-use crate::budgets::{JSON_BYTES, TOKENIZER_BYTES};
+use crate::budgets::JSON_BYTES;
+use crate::config_types::{convert_numbers, wrong_types};
 use crate::error::CheckpointError;
 use crate::families::{AutoTokenizer, Family};
+use crate::model_files::gguf_linear::MROPE_SECTION;
 use crate::model_files::{ModelFiles, TokenizerSource, text_part, tokenizer_without_dropout};
 use crate::prompt_files::CHAT_TEMPLATE;
 use crate::regular_file;
@@ -23,8 +26,8 @@ const CONFIG: &str = "config.json";
 const TOKENIZER: &str = "tokenizer.json";
 const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
 
-/// Files that are taken over as they are, where the base has them; those of the tokenizer behind the
-/// first.
+/// Files that are copied unchanged if the base has them. All after the first belong to the
+/// tokenizer.
 const COPIED: [&str; 10] = [
     "generation_config.json",
     TOKENIZER,
@@ -45,24 +48,24 @@ pub(super) fn write(
     files: &ModelFiles,
     options: &MergeOptions<'_>,
 ) -> Result<(), CheckpointError> {
-    match home(base)? {
+    match config_dir(base)? {
         Some(home) => copy(dir, &home, files, options)?,
         None => write_from_gguf(dir, files, options)?,
     }
     options
         .prompts
         .map_or(Ok(()), |prompts| prompts.write(dir))?;
-    let mut beside = options.beside.into_iter().flatten();
-    beside.try_for_each(|(name, bytes)| write_file(&dir.join(name), bytes))
+    let mut extra_files = options.extra_files.into_iter().flatten();
+    Ok(extra_files.try_for_each(|(name, bytes)| write_file(&dir.join(name), bytes))?)
 }
 
-/// The files of the base at this path that its tokenizer needs, by their names; none of a GGUF file.
+/// The tokenizer files of the base at this path, by name; empty for a GGUF file.
 ///
 /// # Errors
 ///
-/// - a file that cannot be read
+/// A file cannot be read.
 pub fn tokenizer_files(base: &Path) -> Result<BTreeMap<String, Vec<u8>>, CheckpointError> {
-    let Some(home) = home(base)? else {
+    let Some(home) = config_dir(base)? else {
         return Ok(BTreeMap::new());
     };
     let mut files = BTreeMap::new();
@@ -75,7 +78,7 @@ pub fn tokenizer_files(base: &Path) -> Result<BTreeMap<String, Vec<u8>>, Checkpo
     Ok(files)
 }
 
-/// A file of the base as it is copied.
+/// Reads a companion file in the version to copy.
 fn companion(path: &Path, name: &str) -> Result<Vec<u8>, CheckpointError> {
     if name == TOKENIZER {
         tokenizer_without_dropout(path)
@@ -84,8 +87,8 @@ fn companion(path: &Path, name: &str) -> Result<Vec<u8>, CheckpointError> {
     }
 }
 
-/// The directory with the base's `config.json`; `None` for GGUF files, which carry their own.
-fn home(base: &Path) -> Result<Option<PathBuf>, CheckpointError> {
+/// The directory with the base's `config.json`; `None` for GGUF files, which contain their config.
+fn config_dir(base: &Path) -> Result<Option<PathBuf>, CheckpointError> {
     if base.extension().is_some_and(|e| e == "gguf") {
         return Ok(None);
     }
@@ -98,8 +101,8 @@ fn home(base: &Path) -> Result<Option<PathBuf>, CheckpointError> {
     Ok(is_there.then(|| dir.to_owned()))
 }
 
-/// The chat template that takes the place of the base's.
-fn of_training<'a>(options: &MergeOptions<'a>) -> Option<&'a str> {
+/// The training chat template, which replaces the base's.
+fn training_template<'a>(options: &MergeOptions<'a>) -> Option<&'a str> {
     options.prompts?.chat_template.as_deref()
 }
 
@@ -116,7 +119,7 @@ fn copy(
         let mut fields: Map<String, Value> =
             serde_json::from_slice(&config).map_err(CheckpointError::json(&config_path))?;
         let dtype = options.gguf_dtype.torch_name();
-        // Both spellings where both stand.
+        // Write each spelling that the base uses.
         let keys = ["dtype", "torch_dtype"].map(|key| (key, fields.contains_key(key)));
         let has_one = keys.iter().any(|(_, is_there)| *is_there);
         for (key, is_there) in keys {
@@ -124,15 +127,29 @@ fn copy(
                 fields.insert(key.to_owned(), dtype.into());
             }
         }
+        convert_numbers(&mut fields);
         write_json(&dir.join(CONFIG), &Value::Object(fields))?;
-    } else if is_with_pictures(&config) {
-        // The language model alone is a model of its own.
-        write_json(&dir.join(CONFIG), &files.config)?;
-        class = Family::of_config(&files.config).and_then(own_tokenizer);
+    } else if is_vision_model(&config) {
+        // The language model becomes a standalone model.
+        let mut fields = files.config.as_object().cloned().unwrap_or_default();
+        convert_numbers(&mut fields);
+        write_json(&dir.join(CONFIG), &Value::Object(fields))?;
+        class = Family::of_config(&files.config).and_then(required_tokenizer_class);
     } else {
-        write_file(&dir.join(CONFIG), &config)?
+        let parsed: Value =
+            serde_json::from_slice(&config).map_err(CheckpointError::json(&config_path))?;
+        match parsed {
+            // Older versions of transformers load configs that the current version refuses.
+            Value::Object(mut fields) if !wrong_types(&files.config).is_empty() => {
+                convert_numbers(&mut fields);
+                write_json(&dir.join(CONFIG), &Value::Object(fields))?;
+            }
+            _ => write_file(&dir.join(CONFIG), &config)?,
+        }
     }
-    let template = of_training(options).is_none().then_some(CHAT_TEMPLATE);
+    let template = training_template(options)
+        .is_none()
+        .then_some(CHAT_TEMPLATE);
     let names = COPIED.into_iter().chain(template);
     for name in names {
         let path = home.join(name);
@@ -148,17 +165,16 @@ fn copy(
     Ok(())
 }
 
-/// Whether this config.json is that of a model that reads pictures, too.
-/// The class of tokenizer that transformers takes for a family, whatever the files name.
-fn own_tokenizer(family: &Family) -> Option<&'static str> {
+/// The tokenizer class that transformers always chooses for a family, regardless of the files.
+fn required_tokenizer_class(family: &Family) -> Option<&'static str> {
     match family.auto_tokenizer {
         AutoTokenizer::Always(class) => Some(class),
         AutoTokenizer::Named | AutoTokenizer::OfFile => None,
     }
 }
 
-/// A tokenizer_config.json that names `class`: for the whole model transformers took it by the model's
-/// type, and for the language model alone it takes the class that stands there.
+/// A tokenizer_config.json that names `class`. transformers chose the class of the whole model by
+/// its model type; for a standalone language model it uses the class named here.
 fn with_class(path: &Path, bytes: &[u8], class: &str) -> Result<Vec<u8>, CheckpointError> {
     let mut fields: Map<String, Value> =
         serde_json::from_slice(bytes).map_err(CheckpointError::json(path))?;
@@ -166,8 +182,68 @@ fn with_class(path: &Path, bytes: &[u8], class: &str) -> Result<Vec<u8>, Checkpo
     serde_json::to_vec_pretty(&fields).map_err(CheckpointError::json(path))
 }
 
-fn is_with_pictures(config: &[u8]) -> bool {
-    serde_json::from_slice(config).is_ok_and(|whole| text_part::of_config(&whole).is_some())
+fn is_vision_model(config: &[u8]) -> bool {
+    serde_json::from_slice(config).is_ok_and(|value| text_part::of_config(&value).is_some())
+}
+
+/// The `config.json` of a merged folder whose base is a GGUF file.
+///
+/// # Errors
+///
+/// A number has another type than transformers declares.
+pub(super) fn config_of_gguf(
+    files: &ModelFiles,
+    options: &MergeOptions<'_>,
+) -> Result<Map<String, Value>, CheckpointError> {
+    let mut config = files.config.as_object().cloned().unwrap_or_default();
+    if let Some(family) = Family::of_config(&files.config) {
+        config.insert("architectures".to_owned(), json!([family.class]));
+    }
+    let dtype = options.gguf_dtype.torch_name();
+    config.insert("torch_dtype".to_owned(), dtype.into());
+    // An absent key means the family's default, whose ID may be another token here or none.
+    for (key, id) in special_ids(files) {
+        config.insert(key.to_owned(), id);
+    }
+    nest_sections(&mut config);
+    convert_numbers(&mut config);
+    match wrong_types(&Value::Object(config.clone())).first() {
+        None => Ok(config),
+        Some(wrong) => Err(CheckpointError::Unsupported {
+            path: files.weights.origin().to_owned(),
+            feature: format!("a merged folder of this GGUF file: {wrong}"),
+            fix: "use the model's safetensors directory, or export --to gguf --merged",
+        }),
+    }
+}
+
+/// Moves `mrope_section` into `rope_scaling`, the table from which transformers reads it.
+fn nest_sections(config: &mut Map<String, Value>) {
+    let Some(sections) = config.remove(MROPE_SECTION) else {
+        return;
+    };
+    let scaling = config.entry("rope_scaling").or_insert(Value::Null);
+    if scaling.is_null() {
+        *scaling = json!({ "rope_type": "default" });
+    }
+    scaling[MROPE_SECTION] = sections;
+    // The only layout of the families in GGUF that have sections.
+    scaling["mrope_interleaved"] = true.into();
+}
+
+/// The special-token IDs in a GGUF file, by the keys of `config.json`; null if absent.
+fn special_ids(files: &ModelFiles) -> [(&'static str, Value); 3] {
+    let ids = files.special_token_ids;
+    let eos = match files.eos_token_ids.as_slice() {
+        [] => Value::Null,
+        [one] => (*one).into(),
+        several => json!(several),
+    };
+    [
+        ("bos_token_id", json!(ids.bos)),
+        ("eos_token_id", eos),
+        ("pad_token_id", json!(ids.pad)),
+    ]
 }
 
 fn write_from_gguf(
@@ -175,34 +251,19 @@ fn write_from_gguf(
     files: &ModelFiles,
     options: &MergeOptions<'_>,
 ) -> Result<(), CheckpointError> {
-    let mut config = files.config.as_object().cloned().unwrap_or_default();
-    if let Some(family) = Family::of_config(&files.config) {
-        config.insert("architectures".to_owned(), json!([family.class]));
-    }
-    let dtype = options.gguf_dtype.torch_name();
-    config.insert("torch_dtype".to_owned(), dtype.into());
-    let mut generation = Map::new();
-    if let TokenizerSource::Gguf(vocabulary) = &files.tokenizer
-        && let Some(bos) = vocabulary.bos_token_id
-    {
-        config.insert("bos_token_id".to_owned(), bos.into());
-        generation.insert("bos_token_id".to_owned(), bos.into());
-    }
-    let eos = match files.eos_token_ids.as_slice() {
-        [] => Value::Null,
-        [one] => (*one).into(),
-        several => json!(several),
-    };
-    config.insert("eos_token_id".to_owned(), eos.clone());
-    generation.insert("eos_token_id".to_owned(), eos);
+    let config = config_of_gguf(files, options)?;
     write_json(&dir.join(CONFIG), &Value::Object(config))?;
+    let ids = special_ids(files)
+        .into_iter()
+        .filter(|(_, id)| !id.is_null());
+    let generation = ids.map(|(key, id)| (key.to_owned(), id));
     write_json(
         &dir.join("generation_config.json"),
-        &Value::Object(generation),
+        &Value::Object(generation.collect()),
     )?;
     write_tokenizer(dir, files, options)?;
-    match (&files.chat_template, of_training(options)) {
-        (Some(template), None) => write_file(&dir.join(CHAT_TEMPLATE), template.as_bytes()),
+    match (&files.chat_template, training_template(options)) {
+        (Some(template), None) => Ok(write_file(&dir.join(CHAT_TEMPLATE), template.as_bytes())?),
         _ => Ok(()),
     }
 }
@@ -219,7 +280,7 @@ fn write_tokenizer(
             return Err(CheckpointError::Unsupported {
                 path: files.weights.origin().to_owned(),
                 feature: "merging a GGUF model without its tokenizer.json".to_owned(),
-                fix: "give the tokenizer as JSON, or merge into the model's safetensors directory",
+                fix: "provide a tokenizer.json, or merge into the model's safetensors directory",
             });
         }
     };
@@ -246,9 +307,36 @@ fn write_tokenizer(
     write_json(&dir.join("tokenizer_config.json"), &Value::Object(fields))
 }
 
-/// Writes `value` indented, with a newline at the end.
+/// Writes `value` indented, with a final newline.
 pub(super) fn write_json(path: &Path, value: &Value) -> Result<(), CheckpointError> {
     let mut bytes = serde_json::to_vec_pretty(value).map_err(CheckpointError::json(path))?;
     bytes.push(b'\n');
-    write_file(path, &bytes)
+    Ok(write_file(path, &bytes)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::nest_sections;
+
+    #[test]
+    fn sections_are_in_the_table_that_transformers_reads() {
+        let table = |fields: serde_json::Value| {
+            let mut config = fields.as_object().unwrap().clone();
+            nest_sections(&mut config);
+            assert!(!config.contains_key("mrope_section"));
+            config.get("rope_scaling").cloned()
+        };
+        let nested =
+            json!({"rope_type": "default", "mrope_section": [2, 1, 1], "mrope_interleaved": true});
+        assert_eq!(
+            table(json!({"rope_scaling": null, "mrope_section": [2, 1, 1]})),
+            Some(nested)
+        );
+        let yarn =
+            table(json!({"rope_scaling": {"rope_type": "yarn"}, "mrope_section": [2, 1, 1]}));
+        assert_eq!(yarn.unwrap()["rope_type"], "yarn");
+        assert_eq!(table(json!({"rope_theta": 1e4})), None);
+    }
 }

@@ -1,15 +1,16 @@
-//! `W + scaling · B·A` in place, with DoRA in rows of given lengths.
+//! Computes `W + scaling · B·A` in place; with DoRA each row is rescaled to its magnitude.
 
 use rayon::prelude::*;
 
 use crate::adapter::Pair;
 use crate::weights::HostTensor;
 
-/// Adds `scaling · B·A` to `weight`, all in f32; `weight` is `[out, in]`, A `[rank, in]`, B
-/// `[out, rank]`, which the caller has checked.
+/// Adds `scaling · B·A` to `weight`, all in f32. `weight` is `[out, in]`, A `[rank, in]` and B
+/// `[out, rank]`; the caller has checked the shapes.
 ///
-/// A row of the product is summed before it is added, so that the weight's own magnitude costs
-/// it no digits. With magnitudes each row then takes the length that they give it, as PEFT merges DoRA.
+/// Each row of the product is summed before it is added, so the weight's magnitude does not reduce
+/// its precision. If there are magnitudes, each row is then rescaled to its magnitude, as PEFT
+/// merges DoRA.
 pub(super) fn add(weight: &mut HostTensor, pair: &Pair<'_>, scaling: f64) {
     let (rank, n_in) = (pair.rank(), pair.a.shape[1]);
     if rank == 0 || n_in == 0 {

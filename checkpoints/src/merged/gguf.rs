@@ -1,16 +1,19 @@
-//! A base model with an adapter added to its weights, as one GGUF file.
+//! Writes a base model with an adapter merged into its weights as one GGUF file.
 //!
-//! Of a GGUF base all metadata stay as they are, but for the chat template that training used and
-//! the format of the numbers. Of a Hugging Face folder they are written from its config
-//! (`gguf_config`). Tensors are read, changed and written one at a time.
+//! The metadata of a GGUF base stays unchanged, except for the training chat template, the tokens
+//! added around each prompt, and the data type. For a Hugging Face folder the metadata is written
+//! from its config (`gguf_config`). Tensors are read, changed and written one at a time.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::gguf_config::Config;
-use super::{by_weight, delta, replaced};
+use serde_json::Value;
+use tooltune_disk::atomic::{create_in_parts, write_directory, write_file};
+
+use super::end_tokens::EndTokens;
+use super::gguf_fields::Config;
+use super::{by_weight, delta, replacement_weights};
 use crate::adapter::{Adapter, GgufBase, Pair, Scalings, scaled_pairs};
-use crate::atomic::{create_in_parts, write_directory, write_file};
 use crate::error::CheckpointError;
 use crate::model_files::{GgufVocabulary, ModelFiles};
 use crate::weights::gguf::{ARCHITECTURE, GgufFile};
@@ -18,31 +21,42 @@ use crate::weights::gguf_write::{GgufHeader, padding};
 use crate::weights::stored_value::{StoredValue, gguf_shape};
 use crate::weights::{GgufDtype, HeadOrder, HostTensor, NewGgufTensor, Weights};
 
-/// What can be chosen of a merged GGUF model.
+/// Options of a merged GGUF model.
 #[derive(Debug, Clone, Copy)]
 pub struct GgufMergeOptions<'a> {
-    /// The format of its matrices.
+    /// The data type of its matrices.
     pub dtype: GgufDtype,
-    /// What training asked with; it takes the place of the base's.
+    /// The training chat template, which replaces the base's.
     pub chat_template: Option<&'a str>,
-    /// The vocabulary, for a base that is no GGUF file.
+    /// Whether llama.cpp prepends the beginning-of-text token to each prompt. `None` keeps the
+    /// setting of the base or the vocabulary.
+    pub add_bos: Option<bool>,
+    /// The vocabulary, for a base that is not a GGUF file.
     pub vocabulary: Option<&'a GgufVocabulary>,
 }
 
-/// The metadata that are written anew, whatever the base has.
+/// Metadata that is always rewritten.
 const FILE_TYPE: &str = "general.file_type";
 const QUANTIZATION_VERSION: &str = "general.quantization_version";
 const TEMPLATE: &str = "tokenizer.chat_template";
+const ADD_BOS: &str = "tokenizer.ggml.add_bos_token";
 
-/// Beginnings of keys that belong to the base's file alone: how it was laid out and quantised.
-const OF_THE_FILE: [&str; 3] = ["general.alignment", "split.", "quantize."];
+/// Tokens that llama.cpp appends to each prompt; training appends none.
+const SUFFIX_KEYS: [&str; 2] = [
+    "tokenizer.ggml.add_eos_token",
+    "tokenizer.ggml.add_sep_token",
+];
 
-/// Why llama.cpp does not compute the model at `base`, whose files are `files`: what its config says that
-/// the architecture has no place for. `None` for a GGUF file, which is llama.cpp's own.
+/// Prefixes of keys that describe the layout or quantisation of the base file and are dropped.
+const FILE_KEYS: [&str; 3] = ["general.alignment", "split.", "quantize."];
+
+/// The reason that llama.cpp cannot compute the model at `base` with the files `files`: a config
+/// setting, or tensors that the architecture does not have. `None` for a GGUF file, which is
+/// llama.cpp's own format.
 ///
 /// # Errors
 ///
-/// A config that says a size in no number.
+/// A size in the config is not a number.
 pub fn refused_by_llama_cpp(
     base: &Path,
     files: &ModelFiles,
@@ -50,32 +64,56 @@ pub fn refused_by_llama_cpp(
     if files.weights.is_gguf() {
         return Ok(None);
     }
-    let config = Config {
+    refusal(base, &files.config, Some(&files.weights))
+}
+
+/// As [`refused_by_llama_cpp`], for a model without its weights. Checks only its `config.json`.
+///
+/// # Errors
+///
+/// As [`refused_by_llama_cpp`].
+pub fn config_refused_by_llama_cpp(
+    base: &Path,
+    config: &Value,
+) -> Result<Option<CheckpointError>, CheckpointError> {
+    refusal(base, config, None)
+}
+
+fn refusal(
+    base: &Path,
+    config: &Value,
+    weights: Option<&Weights>,
+) -> Result<Option<CheckpointError>, CheckpointError> {
+    let gguf_base = GgufBase::from_config(base, config)?;
+    let fields = Config {
         path: base,
-        fields: &files.config,
-        family: GgufBase::from_config(base, &files.config)?
-            .architecture
-            .family(),
+        fields: config,
+        family: gguf_base.architecture.family(),
     };
-    match config.write(&mut GgufHeader::default()) {
-        Ok(_) => Ok(None),
-        Err(refused @ CheckpointError::Unsupported { .. }) => Ok(Some(refused)),
+    let check_names = |weights| gguf_names(weights, gguf_base).map(drop);
+    let metadata = fields.write(&mut GgufHeader::default());
+    match metadata.and_then(|_| weights.map_or(Ok(()), check_names)) {
+        Ok(()) => Ok(None),
+        Err(
+            refused @ (CheckpointError::Unsupported { .. }
+            | CheckpointError::UnmatchedModules { .. }),
+        ) => Ok(Some(refused)),
         Err(error) => Err(error),
     }
 }
 
-/// Writes the model at `base` (see [`ModelFiles::open`]) with `adapter` added, as the new GGUF file
+/// Writes the model at `base` (see [`ModelFiles::open`]) with `adapter` merged as the new GGUF file
 /// `path`.
 ///
-/// Sums are computed in f32 and rounded once. Vectors are written in f32, as llama.cpp wants them.
+/// Sums are computed in f32 and rounded once. Vectors are written in f32, as llama.cpp requires.
 ///
 /// # Errors
 ///
-/// - `path` exists or cannot be written, or a file of the base cannot be read
-/// - modules of the adapter that the base does not have, or factors of other shapes
-/// - a sum that the format cannot hold; its name and element are told
-/// - a base of safetensors with something that llama.cpp does not compute for its architecture, such
-///   as a rotary scaling, an attention window or a bias; or without `vocabulary`
+/// - `path` exists or cannot be written, or a file of the base cannot be read.
+/// - The base lacks modules of the adapter, or factors have other shapes.
+/// - A sum exceeds the range of the data type. The error contains its name and element.
+/// - A safetensors base uses a feature that llama.cpp does not support for its architecture, such
+///   as RoPE scaling, an attention window or a bias, or `vocabulary` is missing.
 pub fn save_merged_gguf(
     path: &Path,
     base: &Path,
@@ -87,20 +125,20 @@ pub fn save_merged_gguf(
     let scaled = scaled_pairs(&adapter.tensors, scalings)?;
     let by_weight = by_weight(&files, &scaled)?;
     let gguf_base = GgufBase::from_config(base, &files.config)?;
-    let stored = match files.weights.paths().next() {
+    let gguf_file = match files.weights.paths().next() {
         Some(file) if files.weights.is_gguf() => Some(GgufFile::open(file)?),
         _ => None,
     };
     let model = Model {
         files: &files,
         base: gguf_base,
-        stored: stored.as_ref(),
+        gguf_file: gguf_file.as_ref(),
         by_weight,
-        replaced: replaced(&files, adapter)?,
+        replacements: replacement_weights(&files, adapter)?,
     };
-    let (mut header, tensors) = match &stored {
-        Some(stored) => of_gguf(stored, &model, options)?,
-        None => of_folder(base, &model, options)?,
+    let (mut header, tensors) = match &gguf_file {
+        Some(gguf_file) => plan_gguf(gguf_file, &model, options)?,
+        None => plan_folder(base, &model, options)?,
     };
     for tensor in &tensors {
         let shape: Vec<u64> = tensor.new.shape().iter().map(|&dim| dim as u64).collect();
@@ -126,24 +164,24 @@ pub fn save_merged_gguf(
     })
 }
 
-/// The name of the model within the folder of [`save_ollama`].
+/// The model's file name in the folder of [`save_ollama`].
 pub const OLLAMA_MODEL: &str = "model.gguf";
 
-/// What stands in a folder for `ollama create`.
+/// The contents of a folder for `ollama create`.
 #[derive(Debug, Clone, Copy)]
 pub struct OllamaFolder<'a> {
-    /// How the model is written.
+    /// Options of the model file.
     pub model: GgufMergeOptions<'a>,
-    /// Further files by their names, such as `Modelfile`.
+    /// Additional files by name, such as `Modelfile`.
     pub files: &'a BTreeMap<String, Vec<u8>>,
 }
 
-/// Writes the folder `dir` that `ollama create` reads: the merged model as [`OLLAMA_MODEL`], and the
-/// files of `folder`; complete or not at all.
+/// Writes the folder `dir` for `ollama create`: the merged model as [`OLLAMA_MODEL`], and the files
+/// of `folder`. On failure no folder remains.
 ///
 /// # Errors
 ///
-/// As [`save_merged_gguf`]; `dir` exists.
+/// As for [`save_merged_gguf`], or `dir` exists.
 pub fn save_ollama(
     dir: &Path,
     base: &Path,
@@ -155,46 +193,46 @@ pub fn save_ollama(
         let model = staging.join(OLLAMA_MODEL);
         save_merged_gguf(&model, base, adapter, scalings, &folder.model)?;
         let mut files = folder.files.iter();
-        files.try_for_each(|(name, bytes)| write_file(&staging.join(name), bytes))
+        Ok(files.try_for_each(|(name, bytes)| write_file(&staging.join(name), bytes))?)
     })
 }
 
-/// What is merged.
+/// The inputs of a merge.
 struct Model<'a> {
     files: &'a ModelFiles,
     base: GgufBase,
-    /// The base, where it is a GGUF file.
-    stored: Option<&'a GgufFile>,
+    /// The base, if it is a GGUF file.
+    gguf_file: Option<&'a GgufFile>,
     by_weight: BTreeMap<String, &'a (Pair<'a>, f64)>,
-    /// Whole weights of the adapter, whose rows llama.cpp has in the same order.
-    replaced: BTreeMap<&'static str, &'a HostTensor>,
+    /// Whole weights of the adapter, whose rows llama.cpp stores in the same order.
+    replacements: BTreeMap<&'static str, &'a HostTensor>,
 }
 
-/// One tensor to come.
-struct Planned {
+/// A tensor to be written.
+struct PlannedTensor {
     new: NewGgufTensor,
-    /// The name in Hugging Face's files, where it has one.
+    /// The Hugging Face name, if there is one.
     name: String,
-    /// What it holds, where no file of the base does.
+    /// The values, if no file of the base contains them.
     values: Option<Vec<f32>>,
 }
 
 impl Model<'_> {
-    /// The values of a tensor with their rows as llama.cpp has them.
-    fn values(&self, path: &Path, planned: &Planned) -> Result<HostTensor, CheckpointError> {
-        if let Some(weight) = self.replaced.get(planned.name.as_str()) {
+    /// The values of a tensor with rows in llama.cpp's order.
+    fn values(&self, path: &Path, planned: &PlannedTensor) -> Result<HostTensor, CheckpointError> {
+        if let Some(weight) = self.replacements.get(planned.name.as_str()) {
             return Ok((*weight).clone());
         }
-        let mut tensor = match (&planned.values, self.stored) {
+        let mut tensor = match (&planned.values, self.gguf_file) {
             (Some(values), _) => HostTensor {
                 shape: planned.new.shape().to_vec(),
                 values: values.clone(),
             },
-            (None, Some(stored)) => {
+            (None, Some(gguf_file)) => {
                 let name = planned.new.name();
                 let missing =
-                    || CheckpointError::malformed(stored.metadata.path(), name, "is missing");
-                stored.read_f32(name)?.ok_or_else(missing)?
+                    || CheckpointError::malformed(gguf_file.metadata.path(), name, "is missing");
+                gguf_file.read_f32(name)?.ok_or_else(missing)?
             }
             (None, None) => self.ordered(path, &planned.name)?,
         };
@@ -206,9 +244,9 @@ impl Model<'_> {
                 shape: tensor.shape.clone(),
                 values: order.apply(tensor.values.clone(), &tensor.shape),
             };
-            let a = ordered(order.of_columns(), pair.a);
-            let b = ordered(order.of_rows(), pair.b);
-            let magnitudes = pair.magnitudes.map(|m| ordered(order.of_rows(), m));
+            let a = ordered(order.columns_only(), pair.a);
+            let b = ordered(order.rows_only(), pair.b);
+            let magnitudes = pair.magnitudes.map(|m| ordered(order.rows_only(), m));
             let pair = Pair {
                 a: &a,
                 b: &b,
@@ -220,11 +258,11 @@ impl Model<'_> {
         Ok(tensor)
     }
 
-    /// A tensor of a Hugging Face folder, with order, values and dimensions as llama.cpp has them.
+    /// A tensor of a Hugging Face folder with llama.cpp's row order, values and dimensions.
     fn ordered(&self, path: &Path, name: &str) -> Result<HostTensor, CheckpointError> {
         let HostTensor { shape, mut values } = self.files.weights.read_f32(name)?;
         let architecture = self.base.architecture;
-        StoredValue::of(architecture.family(), name).apply(&mut values);
+        StoredValue::for_tensor(architecture.family(), name).apply(&mut values);
         let order = architecture.order_of_tensor(path, name, &shape)?;
         Ok(HostTensor {
             values: order.apply(values, &shape),
@@ -233,28 +271,30 @@ impl Model<'_> {
     }
 }
 
-/// Header and tensors of a GGUF base, in its order.
-fn of_gguf(
-    stored: &GgufFile,
+/// Header and tensors of a GGUF base, in the base's order.
+fn plan_gguf(
+    gguf_file: &GgufFile,
     model: &Model<'_>,
     options: &GgufMergeOptions<'_>,
-) -> Result<(GgufHeader, Vec<Planned>), CheckpointError> {
+) -> Result<(GgufHeader, Vec<PlannedTensor>), CheckpointError> {
     let mut header = GgufHeader::default();
-    let is_of_the_file = |key: &str| OF_THE_FILE.iter().any(|start| key.starts_with(start));
-    for entry in stored.raw_entries() {
+    let is_file_key = |key: &str| FILE_KEYS.iter().any(|start| key.starts_with(start));
+    for entry in gguf_file.raw_entries() {
         let (key, bytes) = entry?;
         let is_new = [FILE_TYPE, QUANTIZATION_VERSION].contains(&key)
-            || (key == TEMPLATE && options.chat_template.is_some());
-        if !is_new && !is_of_the_file(key) {
+            || (key == TEMPLATE && options.chat_template.is_some())
+            || (key == ADD_BOS && options.add_bos.is_some());
+        let is_left_out = is_file_key(key) || SUFFIX_KEYS.contains(&key);
+        if !is_new && !is_left_out {
             header.raw(&bytes);
         }
     }
-    write_choices(&mut header, options);
+    write_options(&mut header, options);
     let family = model.base.architecture.family();
-    let tensors = stored.tensor_names().map(|name| Planned {
+    let tensors = gguf_file.tensor_names().map(|name| PlannedTensor {
         new: options
             .dtype
-            .tensor(name, stored.shape(name).unwrap_or_default()),
+            .tensor(name, gguf_file.shape(name).unwrap_or_default()),
         name: family.hugging_face_tensor(name),
         values: None,
     });
@@ -262,8 +302,8 @@ fn of_gguf(
     Ok((header, tensors))
 }
 
-/// What is written of the options.
-fn write_choices(header: &mut GgufHeader, options: &GgufMergeOptions<'_>) {
+/// Writes the metadata that the options set.
+fn write_options(header: &mut GgufHeader, options: &GgufMergeOptions<'_>) {
     header.u32(FILE_TYPE, options.dtype.file_type());
     if options.dtype == GgufDtype::Q8_0 {
         // ggml-org/ggml, `include/ggml.h`, `GGML_QNT_VERSION`.
@@ -272,6 +312,9 @@ fn write_choices(header: &mut GgufHeader, options: &GgufMergeOptions<'_>) {
     if let Some(template) = options.chat_template {
         header.text(TEMPLATE, template);
     }
+    if let Some(add_bos) = options.add_bos {
+        header.bool(ADD_BOS, add_bos);
+    }
 }
 
 /// Header and tensors of a Hugging Face folder.
@@ -279,11 +322,11 @@ fn write_choices(header: &mut GgufHeader, options: &GgufMergeOptions<'_>) {
 /// # Source
 ///
 /// ggml-org/llama.cpp, `convert_hf_to_gguf.py`, `TextModel.set_gguf_parameters`.
-fn of_folder(
+fn plan_folder(
     base: &Path,
     model: &Model<'_>,
     options: &GgufMergeOptions<'_>,
-) -> Result<(GgufHeader, Vec<Planned>), CheckpointError> {
+) -> Result<(GgufHeader, Vec<PlannedTensor>), CheckpointError> {
     let family = model.base.architecture.family();
     let config = Config {
         path: base,
@@ -291,56 +334,64 @@ fn of_folder(
         family,
     };
     let Some(vocabulary) = options.vocabulary else {
-        return Err(config.refused("a GGUF file without a vocabulary".to_owned()));
+        return Err(config.unsupported("a GGUF file without a vocabulary".to_owned()));
     };
     let mut header = GgufHeader::default();
     header.text(ARCHITECTURE, family.gguf.architecture);
     header.text("general.type", "model");
-    let beside = config.write(&mut header)?;
+    let extra_tensors = config.write(&mut header)?;
     write_vocabulary(&mut header, vocabulary, &model.files.eos_token_ids);
     let template = options
         .chat_template
         .or(model.files.chat_template.as_deref());
     let options = &GgufMergeOptions {
         chat_template: template,
+        add_bos: options.add_bos.or(vocabulary.add_bos),
         ..*options
     };
-    write_choices(&mut header, options);
+    write_options(&mut header, options);
     let mut tensors = Vec::new();
-    for (name, values) in beside {
-        tensors.push(Planned {
+    for (name, values) in extra_tensors {
+        tensors.push(PlannedTensor {
             new: options.dtype.tensor(name, &[values.len()]),
             name: name.to_owned(),
             values: Some(values),
         });
     }
-    tensors.extend(renamed(&model.files.weights, model, options)?);
+    tensors.extend(with_gguf_names(&model.files.weights, model, options)?);
     Ok((header, tensors))
 }
 
-/// The tensors of a folder under their GGUF names.
-fn renamed(
+/// The tensors of a folder with their GGUF names.
+fn with_gguf_names(
     weights: &Weights,
     model: &Model<'_>,
     options: &GgufMergeOptions<'_>,
-) -> Result<Vec<Planned>, CheckpointError> {
-    let family = model.base.architecture.family();
+) -> Result<Vec<PlannedTensor>, CheckpointError> {
+    let tensors = gguf_names(weights, model.base)?;
+    let tensors = tensors.into_iter().map(|(name, gguf)| {
+        let shape = weights.shape(name).unwrap_or_default();
+        PlannedTensor {
+            new: options.dtype.tensor(&gguf, &gguf_shape(name, shape)),
+            name: name.to_owned(),
+            values: None,
+        }
+    });
+    Ok(tensors.collect())
+}
+
+/// Each tensor of a folder with its GGUF name, except a tied output layer.
+fn gguf_names(weights: &Weights, base: GgufBase) -> Result<Vec<(&str, String)>, CheckpointError> {
+    let family = base.architecture.family();
     let (mut tensors, mut unnamed) = (Vec::new(), Vec::new());
     for name in weights.names() {
         let (module, kind) = name.rsplit_once('.').unwrap_or((name, ""));
-        if module == "lm_head" && model.base.tied_head {
+        if module == "lm_head" && base.tied_head {
             continue;
         }
-        let has_place = kind != "bias" || family.gguf.has_bias(module);
-        match family.gguf_tensor(name).filter(|_| has_place) {
-            Some(gguf) => {
-                let shape = weights.shape(name).unwrap_or_default();
-                tensors.push(Planned {
-                    new: options.dtype.tensor(&gguf, &gguf_shape(name, shape)),
-                    name: name.to_owned(),
-                    values: None,
-                });
-            }
+        let has_gguf_name = kind != "bias" || family.gguf.has_bias(module);
+        match family.gguf_tensor(name).filter(|_| has_gguf_name) {
+            Some(gguf) => tensors.push((name, gguf)),
             None => unnamed.push(name.to_owned()),
         }
     }
@@ -350,7 +401,7 @@ fn renamed(
     Err(CheckpointError::UnmatchedModules {
         path: weights.origin().to_owned(),
         modules: unnamed,
-        fix: "these tensors have no name in GGUF; export --to merged and convert the folder with \
+        fix: "these tensors have no GGUF name; export --to merged and convert the folder with \
               llama.cpp",
     })
 }
@@ -367,21 +418,22 @@ fn write_vocabulary(header: &mut GgufHeader, vocabulary: &GgufVocabulary, stop_i
     if !vocabulary.merges.is_empty() {
         header.texts(&key("merges"), &vocabulary.merges);
     }
-    let eos = vocabulary.eos_token_id.or(stop_ids.first().copied());
-    let other_stop = stop_ids.iter().copied().find(|id| Some(*id) != eos);
+    let valid_ids = stop_ids.iter().copied();
+    let valid_ids: Vec<u32> = valid_ids
+        .filter(|id| (*id as usize) < vocabulary.tokens.len())
+        .collect();
+    let ends = EndTokens::assign(vocabulary.eos_token_id, &valid_ids);
     for (role, id) in [
         ("bos", vocabulary.bos_token_id),
-        ("eos", eos),
-        ("eot", other_stop),
+        ("eos", ends.eos),
+        ("eot", ends.eot),
+        ("eom", ends.eom),
         ("padding", vocabulary.pad_token_id),
         ("unknown", vocabulary.unk_token_id),
     ] {
         if let Some(id) = id {
             header.u32(&key(&format!("{role}_token_id")), id);
         }
-    }
-    if let Some(add_bos) = vocabulary.add_bos {
-        header.bool(&key("add_bos_token"), add_bos);
     }
     if let Some(adds_space) = vocabulary.adds_space {
         header.bool(&key("add_space_prefix"), adds_space);

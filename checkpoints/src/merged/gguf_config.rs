@@ -1,17 +1,19 @@
-//! The fields of a `config.json` as metadata of a GGUF file.
+//! Writes the fields of a `config.json` as metadata of a GGUF file.
 //!
-//! What llama.cpp computes in another way than the config says is refused with the name of its field,
-//! because the file would be another model.
+//! A field that llama.cpp computes differently is refused by name, because the file would describe
+//! another model.
 //!
 //! # Source
 //!
-//! ggml-org/llama.cpp, `convert_hf_to_gguf.py`, `set_gguf_parameters` of each model; what is read of the
-//! keys: `load_arch_hparams` in `src/models/`, and `llama-context.cpp` for rotary scalings.
+//! ggml-org/llama.cpp, `convert_hf_to_gguf.py`, `set_gguf_parameters` of each model. llama.cpp
+//! reads the keys in `load_arch_hparams` in `src/models/`, and the RoPE scaling in
+//! `llama-context.cpp`.
 
 use std::path::Path;
 
 use serde_json::Value;
 
+use super::gguf_fields::Config;
 use super::gguf_layers::write_layers;
 use super::gguf_linear::write_linear;
 use crate::error::CheckpointError;
@@ -20,75 +22,56 @@ use crate::model_files::llama3_divisors;
 use crate::weights::gguf::{LONG_FACTORS, ROPE_FREQS, SHORT_FACTORS};
 use crate::weights::gguf_write::GgufHeader;
 
-/// Tensors that stand beside those of the folder, by their names.
-type Beside = Vec<(&'static str, Vec<f32>)>;
+/// Tensors to write in addition to the tensors of the folder, by name.
+type ExtraTensors = Vec<(&'static str, Vec<f32>)>;
 
-/// A `config.json` about to be said in GGUF's keys.
-pub(super) struct Config<'a> {
-    pub(super) path: &'a Path,
-    pub(super) fields: &'a Value,
-    pub(super) family: &'static Family,
+/// The context size up to which llama.cpp computes short prompts as the config at `base` specifies.
+///
+/// RoPE scaling "longrope" has separate frequency divisors for short and long prompts. transformers
+/// and tooltune choose by the prompt length; llama.cpp chooses by its context size. `None` if the
+/// model has only one set.
+///
+/// # Errors
+///
+/// A size in the config is not a number.
+pub fn short_context(base: &Path, fields: &Value) -> Result<Option<u32>, CheckpointError> {
+    let scaling = &fields["rope_scaling"];
+    let Some(family) = Family::of_config(fields) else {
+        return Ok(None);
+    };
+    let config = Config {
+        path: base,
+        fields,
+        family,
+    };
+    match config.rope_type() {
+        Some("longrope") if scaling["short_factor"] != scaling["long_factor"] => {
+            config.original_context().map(Some)
+        }
+        _ => Ok(None),
+    }
 }
 
 impl Config<'_> {
-    /// Writes all fields; the tensors that say the others.
-    pub(super) fn write(&self, header: &mut GgufHeader) -> Result<Beside, CheckpointError> {
-        let [turned, head_dim] = self.write_sizes(header)?;
+    /// Writes all fields. Returns the fields that GGUF stores as tensors.
+    pub(super) fn write(&self, header: &mut GgufHeader) -> Result<ExtraTensors, CheckpointError> {
+        let [rotary_dim, head_dim] = self.write_sizes(header)?;
         self.write_multipliers(header, head_dim)?;
         write_layers(self, header)?;
-        write_linear(self, header, [turned, head_dim])?;
+        write_linear(self, header, [rotary_dim, head_dim])?;
         self.write_rotation(header, head_dim)
     }
 
-    /// A key of the architecture's own group.
-    pub(super) fn key(&self, name: &str) -> String {
-        format!("{}.{name}", self.family.gguf.architecture)
-    }
-
-    pub(super) fn size(&self, key: &str) -> Result<u32, CheckpointError> {
-        let size = self.fields[key]
-            .as_u64()
-            .and_then(|n| u32::try_from(n).ok());
-        size.ok_or_else(|| CheckpointError::field(self.path, key, "must be a whole number"))
-    }
-
-    fn number(&self, key: &str) -> Result<f64, CheckpointError> {
-        let number = self.fields[key].as_f64();
-        number.ok_or_else(|| CheckpointError::field(self.path, key, "must be a number"))
-    }
-
-    pub(super) fn refused(&self, feature: String) -> CheckpointError {
-        CheckpointError::Unsupported {
-            path: self.path.to_owned(),
-            feature,
-            fix: "llama.cpp computes it otherwise or not at all; export --to merged, which keeps it",
-        }
-    }
-
-    /// Refuses a field for what it says.
-    pub(super) fn refused_field(&self, key: &str) -> CheckpointError {
-        self.refused(format!("a GGUF file with {key} = {}", self.fields[key]))
-    }
-
-    /// A size, or what the family has where the file does not name it, or what `null` means.
-    fn size_or(&self, key: &str, absent: Option<usize>, null: u32) -> Result<u32, CheckpointError> {
-        match (self.fields.get(key), absent) {
-            (None, Some(size)) => Ok(size as u32),
-            (None | Some(Value::Null), _) => Ok(null),
-            _ => self.size(key),
-        }
-    }
-
-    /// Writes sizes and norm; how much of a head is turned, and its size.
+    /// Writes sizes and norm. Returns the rotary dimension and the head size.
     fn write_sizes(&self, header: &mut GgufHeader) -> Result<[u32; 2], CheckpointError> {
         let rules = &self.family.config;
         let hidden = self.size("hidden_size")?;
         let n_heads = self.size("num_attention_heads")?;
         let key_values = "num_key_value_heads";
-        let n_key_value = self.size_or(key_values, rules.absent_key_value_heads, n_heads)?;
+        let n_key_value = self.size_or(key_values, rules.default_key_value_heads, n_heads)?;
         let head_dim = hidden / n_heads.max(1);
-        let head_dim = self.size_or("head_dim", rules.absent_head_dim, head_dim)?;
-        let turned = match rules.rotary.partial {
+        let head_dim = self.size_or("head_dim", rules.default_head_dim, head_dim)?;
+        let rotary_dim = match rules.rotary.partial {
             Some(absent) => {
                 let share = self.fields["partial_rotary_factor"].as_f64();
                 (f64::from(head_dim) * share.unwrap_or(absent)) as u32
@@ -104,17 +87,17 @@ impl Config<'_> {
             ("attention.head_count_kv", n_key_value),
             ("attention.key_length", head_dim),
             ("attention.value_length", head_dim),
-            ("rope.dimension_count", turned),
+            ("rope.dimension_count", rotary_dim),
             ("vocab_size", self.size("vocab_size")?),
         ] {
             header.u32(&self.key(name), value);
         }
         let epsilon = self.number("rms_norm_eps")? as f32;
         header.f32(&self.key("attention.layer_norm_rms_epsilon"), epsilon);
-        Ok([turned, head_dim])
+        Ok([rotary_dim, head_dim])
     }
 
-    /// Writes what the family multiplies numbers with, as far as llama.cpp does not know it by heart.
+    /// Writes the family's multipliers, except those hard-coded in llama.cpp.
     fn write_multipliers(
         &self,
         header: &mut GgufHeader,
@@ -124,7 +107,7 @@ impl Config<'_> {
             Multipliers::None => {}
             Multipliers::Granite => {
                 for (name, field) in self.family.gguf.numbers {
-                    // transformers multiplies by 1 where the file says nothing.
+                    // transformers multiplies by 1 if the field is absent.
                     let value = match self.fields.get(*field) {
                         None => 1.0,
                         Some(_) => self.number(field)?,
@@ -136,24 +119,24 @@ impl Config<'_> {
                 let field = "query_pre_attn_scalar";
                 let is_27b = self.size("num_hidden_layers")? == 62;
                 let width = self.size("hidden_size")? / self.size("num_attention_heads")?.max(1);
-                let known = if is_27b { width } else { head_dim };
-                // transformers' own default is the size of a head of every model but the largest.
-                let says = self.size_or(field, Some(256), head_dim)?;
-                if says != known {
-                    let feature = format!("a GGUF file with {field} = {says}");
-                    return Err(self.refused(feature));
+                let expected = if is_27b { width } else { head_dim };
+                // transformers' default is the head size of every model except the largest.
+                let scalar = self.size_or(field, Some(256), head_dim)?;
+                if scalar != expected {
+                    let feature = format!("a GGUF file with {field} = {scalar}");
+                    return Err(self.unsupported(feature));
                 }
             }
         }
         Ok(())
     }
 
-    /// Writes how queries and keys are turned.
+    /// Writes the RoPE parameters.
     fn write_rotation(
         &self,
         header: &mut GgufHeader,
         head_dim: u32,
-    ) -> Result<Beside, CheckpointError> {
+    ) -> Result<ExtraTensors, CheckpointError> {
         let rules = &self.family.config.rotary;
         let theta = self.fields["rope_theta"].as_f64().unwrap_or(rules.theta);
         header.f32(&self.key("rope.freq_base"), theta as f32);
@@ -164,11 +147,11 @@ impl Config<'_> {
             header.f32(&self.key("rope.freq_base_swa"), local as f32);
         }
         let scaling = &self.fields["rope_scaling"];
-        match scaling["rope_type"].as_str() {
-            None if scaling.is_null() && !rules.must_be_said => Ok(Vec::new()),
+        match self.rope_type() {
+            None if scaling.is_null() && !rules.requires_rope_parameters => Ok(Vec::new()),
             Some("llama3") => {
                 let divisors = llama3_divisors(scaling, theta, head_dim.into());
-                let refused = || self.refused_field("rope_scaling");
+                let refused = || self.unsupported_field("rope_scaling");
                 Ok(vec![(ROPE_FREQS, divisors.ok_or_else(refused)?)])
             }
             Some("linear") => {
@@ -181,7 +164,16 @@ impl Config<'_> {
                 Ok(Vec::new())
             }
             Some("longrope") if rules.original_context.is_some() => self.write_longrope(header),
-            _ => Err(self.refused_field("rope_scaling")),
+            _ => Err(self.unsupported_field("rope_scaling")),
+        }
+    }
+
+    /// The type of RoPE scaling; Phi uses older names.
+    fn rope_type(&self) -> Option<&str> {
+        let has_both = self.family.config.rotary.original_context.is_some();
+        match self.fields["rope_scaling"]["rope_type"].as_str() {
+            Some("su" | "yarn") if has_both => Some("longrope"),
+            rope_type => rope_type,
         }
     }
 
@@ -193,25 +185,25 @@ impl Config<'_> {
             .ok_or_else(|| CheckpointError::field(self.path, "rope_scaling.factor", problem))
     }
 
-    /// The context of pre-training: that of the scaling, or one of the top of the file.
+    /// The pre-training context, from the scaling or the top level of the file.
     fn original_context(&self) -> Result<u32, CheckpointError> {
         let key = "original_max_position_embeddings";
         let scaling = &self.fields["rope_scaling"][key];
         let top = &self.fields[key];
-        let of_family = self.family.config.rotary.original_context;
-        let said = match of_family {
+        let default_context = self.family.config.rotary.original_context;
+        let context = match default_context {
             Some(absent) => top.as_u64().or(scaling.as_u64()).or(Some(absent as u64)),
             None => scaling.as_u64(),
         };
-        match said {
-            Some(said) => u32::try_from(said)
+        match context {
+            Some(context) => u32::try_from(context)
                 .map_err(|_| CheckpointError::field(self.path, key, "must be a whole number")),
             None => self.size("max_position_embeddings"),
         }
     }
 
-    /// YaRN, as far as llama.cpp has it: what it multiplies cosines with is its own, but for the
-    /// architecture that reads a `rope.scaling.yarn_log_multiplier`.
+    /// Writes YaRN within llama.cpp's limits: it computes its own cosine multiplier, except in the
+    /// architecture that reads `rope.scaling.yarn_log_multiplier`.
     fn write_yarn(&self, header: &mut GgufHeader) -> Result<(), CheckpointError> {
         let scaling = &self.fields["rope_scaling"];
         let factor = self.factor()?;
@@ -219,7 +211,7 @@ impl Config<'_> {
         header.f32(&self.key("rope.scaling.factor"), factor as f32);
         let original = self.original_context()?;
         header.u32(&self.key("rope.scaling.original_context_length"), original);
-        let usual = 0.1 * factor.max(1.0).ln() + 1.0;
+        let default_factor = 0.1 * factor.max(1.0).ln() + 1.0;
         let multiplier = match (
             scaling["mscale"].as_f64(),
             scaling["mscale_all_dim"].as_f64(),
@@ -227,14 +219,17 @@ impl Config<'_> {
             (Some(mscale), Some(all)) if mscale != 0.0 && all != 0.0 => Some((mscale, all)),
             _ => None,
         };
-        let is_read = self.family.gguf.architecture == "mistral3";
-        let is_said = match (scaling["attention_factor"].as_f64(), multiplier) {
-            (Some(said), _) => (said - usual).abs() < 1e-6 * usual && multiplier.is_none(),
-            (None, Some((mscale, _))) => is_read && mscale == 1.0,
+        let reads_log_multiplier = self.family.gguf.architecture == "mistral3";
+        let is_expressible = match (scaling["attention_factor"].as_f64(), multiplier) {
+            (Some(attention_factor), _) => {
+                (attention_factor - default_factor).abs() < 1e-6 * default_factor
+                    && multiplier.is_none()
+            }
+            (None, Some((mscale, _))) => reads_log_multiplier && mscale == 1.0,
             (None, None) => true,
         };
-        if !is_said || scaling["truncate"] == false {
-            return Err(self.refused_field("rope_scaling"));
+        if !is_expressible || scaling["truncate"] == false {
+            return Err(self.unsupported_field("rope_scaling"));
         }
         for (name, field) in [
             ("yarn_attn_factor", "attention_factor"),
@@ -259,18 +254,20 @@ impl Config<'_> {
         Ok(())
     }
 
-    /// Phi's divisors of each frequency, for short texts and for long ones.
-    fn write_longrope(&self, header: &mut GgufHeader) -> Result<Beside, CheckpointError> {
+    /// Phi's frequency divisors for short and for long prompts.
+    fn write_longrope(&self, header: &mut GgufHeader) -> Result<ExtraTensors, CheckpointError> {
         let scaling = &self.fields["rope_scaling"];
         let original = self.original_context()?;
         header.u32(&self.key("rope.scaling.original_context_length"), original);
         let context = f64::from(self.size("max_position_embeddings")?);
         let scale = context / f64::from(original.max(1));
-        let usual = match scale > 1.0 {
+        let default_factor = match scale > 1.0 {
             true => (1.0 + scale.ln() / f64::from(original).ln()).sqrt(),
             false => 1.0,
         };
-        let attention = scaling["attention_factor"].as_f64().unwrap_or(usual);
+        let attention = scaling["attention_factor"]
+            .as_f64()
+            .unwrap_or(default_factor);
         let key = self.key("rope.scaling.attn_factor");
         header.f32(&key, attention as f32);
         let factors = |field: &str| {

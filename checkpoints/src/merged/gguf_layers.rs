@@ -1,40 +1,40 @@
-//! Which blocks attend within a window and which turn queries and keys, as a GGUF file says it.
+//! Writes which blocks use sliding-window attention and which apply RoPE to GGUF.
 //!
-//! llama.cpp knows windows of two of these architectures, and by heart which blocks of SmolLM3 do not
-//! turn; anything else is refused. A window that no text can be longer than is none.
+//! llama.cpp supports windows in two of these architectures and hard-codes which SmolLM3 blocks
+//! skip RoPE. Everything else is refused. A window at least as long as the context is ignored.
 
 use serde_json::Value;
 
-use super::gguf_config::Config;
+use super::gguf_fields::Config;
 use crate::error::CheckpointError;
 use crate::families::{DEFAULT_WINDOW, LayerRules};
 use crate::weights::gguf_write::GgufHeader;
 
-/// Which blocks of SmolLM3 llama.cpp does not turn.
-const UNTURNED_EACH: usize = 4;
-/// Which blocks of Gemma 3 have no window where a file says nothing of it.
-const GEMMA_FULL_EACH: usize = 6;
+/// llama.cpp skips RoPE in each nth block of SmolLM3.
+const NO_ROPE_EVERY: usize = 4;
+/// Default interval of Gemma 3's blocks without a window.
+const GEMMA_FULL_EVERY: usize = 6;
 
 const WINDOW: &str = "sliding_window";
 const PATTERN: &str = "attention.sliding_window_pattern";
 
-/// Writes the window, and refuses what llama.cpp does not compute.
+/// Writes the window, and refuses layouts that llama.cpp does not support.
 pub(super) fn write_layers(
     config: &Config<'_>,
     header: &mut GgufHeader,
 ) -> Result<(), CheckpointError> {
     let rules = config.family.config.layers;
     let n_layers = config.size("num_hidden_layers")? as usize;
-    if let LayerRules::UnturnedEach(each) = rules {
-        check_turned(config, each, n_layers)?;
+    if let LayerRules::NoRopeEvery(interval) = rules {
+        check_no_rope(config, interval, n_layers)?;
     }
     let Some(window) = window(config)? else {
         return Ok(());
     };
     let slides = slides(config, n_layers);
-    let LayerRules::AllButEach(_) = rules else {
+    let LayerRules::WindowExceptEvery(_) = rules else {
         return match slides.contains(&true) {
-            true => Err(config.refused(format!("a GGUF file with {WINDOW} = {window}"))),
+            true => Err(config.unsupported(format!("a GGUF file with {WINDOW} = {window}"))),
             false => Ok(()),
         };
     };
@@ -42,30 +42,31 @@ pub(super) fn write_layers(
         return Ok(());
     }
     header.u32(&config.key("attention.sliding_window"), window);
-    let is_each = |each: usize| (1..=n_layers).all(|i| slides[i - 1] != i.is_multiple_of(each));
+    let matches_interval =
+        |interval: usize| (1..=n_layers).all(|i| slides[i - 1] != i.is_multiple_of(interval));
     let key = config.key(PATTERN);
     if config.family.gguf.architecture != "gemma3" {
         header.bools(&key, &slides);
-    } else if !is_each(GEMMA_FULL_EACH) {
-        match (2..=n_layers + 1).find(|&each| is_each(each)) {
-            Some(each) => header.u32(&key, each as u32),
+    } else if !matches_interval(GEMMA_FULL_EVERY) {
+        match (2..=n_layers + 1).find(|&interval| matches_interval(interval)) {
+            Some(interval) => header.u32(&key, interval as u32),
             None => header.bools(&key, &slides),
         }
     }
     Ok(())
 }
 
-/// The window, if a text can be longer.
+/// The window, if the context can exceed it.
 fn window(config: &Config<'_>) -> Result<Option<u32>, CheckpointError> {
     let is_used = config.fields["use_sliding_window"] == true;
     let or_default = config.fields.get(WINDOW).is_none();
     let has_default = match config.family.config.layers {
-        LayerRules::Full | LayerRules::LinearButEach(_) => return Ok(None),
-        LayerRules::UnlessNull | LayerRules::AllButEach(_) => true,
+        LayerRules::Full | LayerRules::LinearExceptEvery(_) => return Ok(None),
+        LayerRules::UnlessNull | LayerRules::WindowExceptEvery(_) => true,
         LayerRules::IfGiven => false,
         LayerRules::FromLayer if is_used => true,
-        LayerRules::UnturnedEach(_) if is_used => false,
-        LayerRules::FromLayer | LayerRules::UnturnedEach(_) => return Ok(None),
+        LayerRules::NoRopeEvery(_) if is_used => false,
+        LayerRules::FromLayer | LayerRules::NoRopeEvery(_) => return Ok(None),
     };
     let window = match &config.fields[WINDOW] {
         Value::Null if or_default && has_default => DEFAULT_WINDOW as u32,
@@ -76,49 +77,57 @@ fn window(config: &Config<'_>) -> Result<Option<u32>, CheckpointError> {
     Ok(Some(window).filter(|window| *window < context))
 }
 
-/// Of each block, whether it has the window.
+/// Whether each block has the window.
 fn slides(config: &Config<'_>, n_layers: usize) -> Vec<bool> {
     let rules = config.family.config.layers;
     let types = config.fields["layer_types"].as_array();
-    if let Some(types) = types.filter(|types| rules.read_types() && types.len() == n_layers) {
+    if let Some(types) = types.filter(|types| rules.uses_layer_types() && types.len() == n_layers) {
         return types
             .iter()
             .map(|kind| kind == "sliding_attention")
             .collect();
     }
     let count = |field: &str, absent: usize| {
-        let said = config.fields[field].as_u64();
-        said.map_or(absent, |n| usize::try_from(n).unwrap_or(usize::MAX))
+        let value = config.fields[field].as_u64();
+        value.map_or(absent, |n| usize::try_from(n).unwrap_or(usize::MAX))
     };
     match rules {
         LayerRules::FromLayer => {
             let first = count("max_window_layers", 28);
             (0..n_layers).map(|layer| layer >= first).collect()
         }
-        LayerRules::AllButEach(each) => {
-            let each = count("sliding_window_pattern", each);
-            (1..=n_layers).map(|i| !i.is_multiple_of(each)).collect()
+        LayerRules::WindowExceptEvery(interval) => {
+            let interval = count("sliding_window_pattern", interval);
+            (1..=n_layers)
+                .map(|i| !i.is_multiple_of(interval))
+                .collect()
         }
         _ => vec![true; n_layers],
     }
 }
 
-/// Refuses blocks without turning other than those that llama.cpp has.
-fn check_turned(config: &Config<'_>, each: usize, n_layers: usize) -> Result<(), CheckpointError> {
+/// Refuses no-RoPE blocks other than llama.cpp's.
+fn check_no_rope(
+    config: &Config<'_>,
+    default_interval: usize,
+    n_layers: usize,
+) -> Result<(), CheckpointError> {
     let interval = "no_rope_layer_interval";
     let list = "no_rope_layers";
-    if let Some(turned) = config.fields[list].as_array() {
-        let mut turned = turned.iter().take(n_layers).enumerate();
+    if let Some(rotations) = config.fields[list].as_array() {
+        let mut rotations = rotations.iter().take(n_layers).enumerate();
         let is_known =
-            |(i, turns): (usize, &Value)| (turns != 0) != (i + 1).is_multiple_of(UNTURNED_EACH);
-        return match turned.all(is_known) {
+            |(i, rotates): (usize, &Value)| (rotates != 0) != (i + 1).is_multiple_of(NO_ROPE_EVERY);
+        return match rotations.all(is_known) {
             true => Ok(()),
-            false => Err(config.refused_field(list)),
+            false => Err(config.unsupported_field(list)),
         };
     }
-    let said = config.fields[interval].as_u64().unwrap_or(each as u64);
-    match said == UNTURNED_EACH as u64 {
+    let no_rope_every = config.fields[interval]
+        .as_u64()
+        .unwrap_or(default_interval as u64);
+    match no_rope_every == NO_ROPE_EVERY as u64 {
         true => Ok(()),
-        false => Err(config.refused_field(interval)),
+        false => Err(config.unsupported_field(interval)),
     }
 }

@@ -1,31 +1,36 @@
-//! A base model with an adapter added to its weights, as a directory that any program loads.
+//! Writes a base model with an adapter merged into its weights as a directory that any program
+//! loads.
 //!
-//! Every adapted weight becomes `W + scaling · B·A`, computed in f32 and rounded once to the format
-//! that the base keeps it in; the others are written as they are. Tensors are read, changed and
-//! written one at a time, so that memory holds one of them and the headers, whatever the model's
-//! size. What belongs to the model beside its weights is in `companions`.
+//! Every adapted weight becomes `W + scaling · B·A`, computed in f32 and rounded once to the base's
+//! data type. Other weights are written unchanged. Tensors are read, changed and written one at a
+//! time, so memory holds one tensor and the headers regardless of the model size. `companions`
+//! writes the other files.
 
 mod companions;
 mod delta;
+mod end_tokens;
 mod gguf;
 mod gguf_config;
+mod gguf_fields;
 mod gguf_layers;
 mod gguf_linear;
 
 pub use companions::tokenizer_files;
+pub use end_tokens::EndTokens;
 pub use gguf::{
-    GgufMergeOptions, OLLAMA_MODEL, OllamaFolder, refused_by_llama_cpp, save_merged_gguf,
-    save_ollama,
+    GgufMergeOptions, OLLAMA_MODEL, OllamaFolder, config_refused_by_llama_cpp,
+    refused_by_llama_cpp, save_merged_gguf, save_ollama,
 };
+pub use gguf_config::short_context;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::json;
+use tooltune_disk::atomic::write_directory;
 
 use crate::adapter::{Adapter, Pair, Scalings, scaled_pairs};
-use crate::atomic::write_directory;
 use crate::error::CheckpointError;
 use crate::model_files::ModelFiles;
 use crate::prompt_files::PromptFiles;
@@ -33,50 +38,61 @@ use crate::weights::{
     FloatDtype, HostTensor, INDEX, NewTensor, SINGLE, Weights, write_safetensors,
 };
 
-/// What can be chosen of a merged model.
+/// Options of a merged model.
 #[derive(Debug, Clone, Copy)]
 pub struct MergeOptions<'a> {
-    /// Most bytes of tensors in one file; a tensor that is larger has a file for itself.
+    /// Maximum bytes of tensors per file; a larger tensor gets its own file.
     pub max_shard_bytes: u64,
-    /// What the tensors of a GGUF base are written as, all of them. Tensors of safetensors bases
-    /// keep their own formats.
+    /// The data type of all tensors of a GGUF base. Tensors of safetensors bases keep their data
+    /// types.
     pub gguf_dtype: FloatDtype,
-    /// Content of `tokenizer.json`, for a GGUF base without one beside it.
+    /// Content of `tokenizer.json`, for a GGUF base without one next to it.
     pub tokenizer_json: Option<&'a str>,
-    /// What training asked with; the chat template takes the place of the base's.
+    /// The training prompt files; their chat template replaces the base's.
     pub prompts: Option<&'a PromptFiles>,
-    /// Further files by their names.
-    pub beside: Option<&'a BTreeMap<String, Vec<u8>>>,
+    /// Additional files by name.
+    pub extra_files: Option<&'a BTreeMap<String, Vec<u8>>>,
 }
 
 impl Default for MergeOptions<'_> {
-    /// Files of 5 GB, as `transformers` makes them, bf16, and nothing but the base's.
+    /// Files of 5 GB, as in `transformers`, bf16, and no additional files.
     fn default() -> Self {
         MergeOptions {
             max_shard_bytes: 5_000_000_000,
             gguf_dtype: FloatDtype::BF16,
             tokenizer_json: None,
-            beside: None,
+            extra_files: None,
             prompts: None,
         }
     }
 }
 
-/// Writes the model at `base` (see [`ModelFiles::open`]) with `adapter` added, as the new
-/// directory `dir`, complete or not at all.
+/// The reason that the base with these files cannot be written as a merged folder: a tensor that is not a
+/// float, or a number of a GGUF file whose type transformers refuses.
+pub fn refused_as_folder(files: &ModelFiles) -> Option<CheckpointError> {
+    let options = MergeOptions::default();
+    let formats = shards(&files.weights, &options).err();
+    let config = || match files.weights.is_gguf() {
+        true => companions::config_of_gguf(files, &options).err(),
+        false => None,
+    };
+    formats.or_else(config)
+}
+
+/// Writes the model at `base` (see [`ModelFiles::open`]) with `adapter` merged as the new directory
+/// `dir`. On failure no directory remains.
 ///
 /// Tensors are in `model.safetensors`, or in shards with `model.safetensors.index.json`. An output
-/// layer that the base ties to its embedding stays tied. Modules outside `scalings` are left as the
-/// base has them.
+/// layer that the base ties to its embedding stays tied. Modules outside `scalings` stay unchanged.
 ///
 /// # Errors
 ///
-/// - `dir` exists, a file cannot be written, or one of the base cannot be read
-/// - modules of the adapter that the base does not have, all listed, or an adapter of an output
-///   layer that the base ties
-/// - factors or whole weights of other shapes than the base's, or factors without their other half
-/// - a sum that is NaN or infinite in the format it is written in; its name and element are told
-/// - a GGUF base without `tokenizer.json`, and none in `options`
+/// - `dir` exists, a file cannot be written, or a file of the base cannot be read.
+/// - The base lacks modules of the adapter (all are listed), or the adapter adapts a tied output
+///   layer.
+/// - Factors or whole weights have other shapes than the base's, or a factor lacks its other half.
+/// - A sum is NaN or infinite in the data type written. The error contains its name and element.
+/// - A GGUF base has no `tokenizer.json`, and `options` contains none.
 pub fn save_merged(
     dir: &Path,
     base: &Path,
@@ -87,7 +103,7 @@ pub fn save_merged(
     let files = ModelFiles::open(base)?;
     let scaled = scaled_pairs(&adapter.tensors, scalings)?;
     let by_weight = by_weight(&files, &scaled)?;
-    let replaced = replaced(&files, adapter)?;
+    let replacements = replacement_weights(&files, adapter)?;
     let shards = shards(&files.weights, options)?;
     write_directory(dir, |staging| {
         companions::write(staging, base, &files, options)?;
@@ -95,7 +111,7 @@ pub fn save_merged(
         for shard in &shards {
             let path = staging.join(&shard.file);
             write_safetensors(&path, shard.tensors.clone(), |name| {
-                if let Some(weight) = replaced.get(name) {
+                if let Some(weight) = replacements.get(name) {
                     return Ok(Cow::Borrowed(*weight));
                 }
                 let mut weight = files.weights.read_f32(name)?;
@@ -109,11 +125,11 @@ pub fn save_merged(
     })
 }
 
-/// Adds `scaling · B·A` to `weight`, `[out, in]`, all in f32, as a merged model does.
+/// Adds `scaling · B·A` to `weight` `[out, in]` in f32, as in a merged model.
 ///
 /// # Panics
 ///
-/// If the shapes disagree: a bug of the caller.
+/// If the shapes disagree, which is a bug in the caller.
 pub fn add_product(weight: &mut HostTensor, a: &HostTensor, b: &HostTensor, scaling: f64) {
     let shape = [b.shape[0], a.shape[1]];
     assert_eq!(
@@ -129,45 +145,45 @@ pub fn add_product(weight: &mut HostTensor, a: &HostTensor, b: &HostTensor, scal
     delta::add(weight, &pair, scaling);
 }
 
-/// The pair of each adapted weight by the name of that; every one has been checked.
+/// The factor pair of each adapted weight by weight name. Checks all pairs against the base.
 fn by_weight<'a>(
     files: &ModelFiles,
     scaled: &'a [(Pair<'a>, f64)],
 ) -> Result<BTreeMap<String, &'a (Pair<'a>, f64)>, CheckpointError> {
-    let named = scaled.iter();
-    let named = named.map(|scaled| (format!("{}.weight", scaled.0.module), scaled));
-    let by_weight = named.collect();
+    let entries = scaled.iter();
+    let entries = entries.map(|scaled| (format!("{}.weight", scaled.0.module), scaled));
+    let by_weight = entries.collect();
     check_modules(files, &by_weight)?;
     Ok(by_weight)
 }
 
-/// The weights that the adapter has whole, by name; every one fits the base.
-fn replaced<'a>(
+/// The adapter's whole weights by name, each checked against the base.
+fn replacement_weights<'a>(
     files: &ModelFiles,
     adapter: &'a Adapter,
 ) -> Result<BTreeMap<&'static str, &'a HostTensor>, CheckpointError> {
     let tied = files.config["tie_word_embeddings"] == true;
-    let (mut found, mut unmatched) = (BTreeMap::new(), Vec::new());
+    let (mut replacements, mut unmatched) = (BTreeMap::new(), Vec::new());
     for (name, weight) in adapter.saved_weights() {
         match files.weights.shape(name) {
             Some(shape) if shape == weight.shape && !tied => {
-                found.insert(name, weight);
+                replacements.insert(name, weight);
             }
             _ => unmatched.push(name.trim_end_matches(".weight").to_owned()),
         }
     }
     if unmatched.is_empty() {
-        return Ok(found);
+        return Ok(replacements);
     }
     Err(CheckpointError::UnmatchedModules {
         path: files.weights.origin().to_owned(),
         modules: unmatched,
-        fix: "these weights of modules_to_save have another shape in this base, or it ties head and \
-              embedding; merge into the model that the adapter was trained on",
+        fix: "the base ties head and embedding, or these weights of modules_to_save have another \
+              shape in it; merge into the model that the adapter was trained on",
     })
 }
 
-/// Checks that every adapted weight is there, is the base's own, and fits its factors.
+/// Checks that every adapted weight exists, is not tied, and fits its factors.
 fn check_modules(
     files: &ModelFiles,
     by_weight: &BTreeMap<String, &(Pair<'_>, f64)>,
@@ -184,8 +200,8 @@ fn check_modules(
         let [n_out, n_in] = [pair.b.shape[0], pair.a.shape[1]];
         if shape != [n_out, n_in] {
             let problem = format!(
-                "the adapter is for a weight of shape {:?} and the base has {shape:?}; \
-                 it was trained on another model",
+                "the adapter is for a weight of shape {:?}, but the base has {shape:?}; \
+                 use the model that the adapter was trained on",
                 [n_out, n_in]
             );
             return Err(CheckpointError::field(weights.origin(), name, problem));
@@ -201,19 +217,19 @@ fn check_modules(
     Err(CheckpointError::UnmatchedModules {
         path: weights.origin().to_owned(),
         modules: unmatched,
-        fix: "merge into the model that the adapter was trained on, and without an adapter of an \
-               output layer that is the embedding",
+        fix: "merge into the model that the adapter was trained on, and leave out adapters of a \
+              tied output layer",
     })
 }
 
-/// One file of tensors.
+/// One output file of tensors.
 #[derive(Debug)]
 struct Shard {
     file: String,
     tensors: Vec<NewTensor>,
 }
 
-/// Tensors in order of name to files of at most `max_shard_bytes`.
+/// Distributes the tensors, in name order, over files of at most `max_shard_bytes`.
 fn shards(weights: &Weights, options: &MergeOptions<'_>) -> Result<Vec<Shard>, CheckpointError> {
     let mut full = Vec::new();
     let mut open: Vec<NewTensor> = Vec::new();
@@ -222,9 +238,9 @@ fn shards(weights: &Weights, options: &MergeOptions<'_>) -> Result<Vec<Shard>, C
         let new = NewTensor {
             name: name.to_owned(),
             shape: weights.shape(name).unwrap_or_default().to_vec(),
-            dtype: written_as(weights, name, options)?,
+            dtype: output_dtype(weights, name, options)?,
         };
-        let size = size(&new);
+        let size = byte_size(&new);
         if n_bytes.saturating_add(size) > options.max_shard_bytes && !open.is_empty() {
             full.push(std::mem::take(&mut open));
             n_bytes = 0;
@@ -234,18 +250,18 @@ fn shards(weights: &Weights, options: &MergeOptions<'_>) -> Result<Vec<Shard>, C
     }
     full.push(open);
     let n_shards = full.len();
-    let named = |(idx, tensors)| Shard {
+    let to_shard = |(idx, tensors)| Shard {
         file: match n_shards {
             1 => SINGLE.to_owned(),
             _ => format!("model-{:05}-of-{n_shards:05}.safetensors", idx + 1),
         },
         tensors,
     };
-    Ok(full.into_iter().enumerate().map(named).collect())
+    Ok(full.into_iter().enumerate().map(to_shard).collect())
 }
 
-/// The format of a tensor in the merged model.
-fn written_as(
+/// The data type of a tensor in the merged model.
+fn output_dtype(
     weights: &Weights,
     name: &str,
     options: &MergeOptions<'_>,
@@ -258,25 +274,25 @@ fn written_as(
         .ok_or_else(|| CheckpointError::Unsupported {
             path: weights.origin().to_owned(),
             feature: format!(
-                "merging with tensor {name} stored as {}",
+                "merging a base whose tensor {name} is stored as {}",
                 weights.stored_as(name).unwrap_or("an unknown format")
             ),
             fix: "merge into the model in f32, f16 or bf16",
         })
 }
 
-/// Bytes of a tensor; its shape was compared with the length of its file when that was opened.
-fn size(new: &NewTensor) -> u64 {
+/// Bytes of a tensor. Its shape was checked against the file length when the file was opened.
+fn byte_size(new: &NewTensor) -> u64 {
     new.n_bytes().map_or(u64::MAX, |n| n as u64)
 }
 
-/// Which shard holds what, where there are several.
+/// Writes the index if there are several shards.
 fn write_index(dir: &Path, shards: &[Shard]) -> Result<(), CheckpointError> {
     if shards.len() == 1 {
         return Ok(());
     }
     let all = shards.iter().flat_map(|shard| &shard.tensors);
-    let total_size: u64 = all.map(size).sum();
+    let total_size: u64 = all.map(byte_size).sum();
     let mut weight_map = serde_json::Map::new();
     for shard in shards {
         for tensor in &shard.tensors {

@@ -1,4 +1,6 @@
-//! Merged models read back against base plus product, and merges that are refused.
+//! Merged models compared with base plus product, and merges that are refused.
+
+mod every_family;
 
 use std::fs;
 use std::path::PathBuf;
@@ -29,7 +31,7 @@ fn matrix(n_rows: usize, n_columns: usize) -> HostTensor {
     }
 }
 
-/// Factors of these modules: name, outputs, rank, inputs; each with scaling 1.5.
+/// Factors of these modules (name, outputs, rank, inputs), each with scaling 1.5.
 fn adapter(modules: &[(&str, usize, usize, usize)]) -> (Adapter, Scalings) {
     let targets = TargetModules::Pattern("all-linear".to_owned());
     let mut adapter = Adapter {
@@ -47,7 +49,7 @@ fn adapter(modules: &[(&str, usize, usize, usize)]) -> (Adapter, Scalings) {
     (adapter, scalings)
 }
 
-fn of_tiny_llama() -> (Adapter, Scalings) {
+fn tiny_llama_adapter() -> (Adapter, Scalings) {
     adapter(&[(Q, 32, 2, 32), (DOWN, 32, 3, 64)])
 }
 
@@ -84,14 +86,14 @@ fn base_dir(tensors: &BTreeMap<String, (HostTensor, FloatDtype)>) -> TempDir {
     dir
 }
 
-/// The tensors of the fixture as a directory in this format.
+/// The fixture's tensors as a directory in this data type.
 fn tiny_llama(dtype: FloatDtype) -> TempDir {
     let weights = Weights::open(&fixture("tiny_llama.safetensors")).unwrap();
-    let read = |name: &str| (name.to_owned(), (weights.read_f32(name).unwrap(), dtype));
-    base_dir(&weights.names().map(read).collect())
+    let read_tensor = |name: &str| (name.to_owned(), (weights.read_f32(name).unwrap(), dtype));
+    base_dir(&weights.names().map(read_tensor).collect())
 }
 
-/// Merges into a new directory beside `base` and opens the result.
+/// Merges into a new directory next to `base` and opens the result.
 fn merge(
     base: &Path,
     (adapter, scalings): &(Adapter, Scalings),
@@ -113,7 +115,7 @@ fn adapted(name: &str) -> Option<&str> {
     [Q, DOWN].contains(&module).then_some(module)
 }
 
-/// Every merged value must be base plus product, up to f32's rounding of the sums in `dtype`.
+/// Checks that every merged value is base plus product, up to rounding in f32 and `dtype`.
 fn check_sums(merged: &Weights, base: &Weights, adapter: &Adapter, dtype: FloatDtype) {
     assert_eq!(
         merged.names().collect::<Vec<_>>(),
@@ -124,11 +126,11 @@ fn check_sums(merged: &Weights, base: &Weights, adapter: &Adapter, dtype: FloatD
         let (ours, before) = (merged.read_f32(name).unwrap(), base.read_f32(name).unwrap());
         assert_eq!(ours.shape, before.shape);
         let Some(module) = adapted(name) else {
-            let kept: Vec<f32> = before.values.iter().map(|&v| dtype.rounded(v)).collect();
-            assert_eq!(ours.values, kept, "{name}");
+            let expected: Vec<f32> = before.values.iter().map(|&v| dtype.rounded(v)).collect();
+            assert_eq!(ours.values, expected, "{name}");
             continue;
         };
-        // Half a unit in the last place of the format, and f32's own sums.
+        // Half a unit in the last place of the data type, and the rounding of f32 sums.
         let precision = match dtype {
             FloatDtype::F32 => 1e-6,
             FloatDtype::F16 => 0.5001 / 1024.0,
@@ -146,9 +148,10 @@ fn check_sums(merged: &Weights, base: &Weights, adapter: &Adapter, dtype: FloatD
     }
 }
 
+/// Invariant: A merged model is the base plus the adapter, rounded once to the base's format.
 #[test]
-fn a_merged_model_is_the_base_plus_the_product_in_the_format_of_the_base() {
-    let adapter = of_tiny_llama();
+fn a_merged_model_is_base_plus_product_in_the_bases_data_type() {
+    let adapter = tiny_llama_adapter();
     for dtype in [FloatDtype::F32, FloatDtype::F16, FloatDtype::BF16] {
         let base = tiny_llama(dtype);
         let (_dir, merged) = merge(base.path(), &adapter, &MergeOptions::default()).unwrap();
@@ -158,18 +161,19 @@ fn a_merged_model_is_the_base_plus_the_product_in_the_format_of_the_base() {
     }
 }
 
+/// Invariant: A merged model is the base plus the adapter, rounded once to the base's format.
 #[test]
-fn exact_sums_are_exact_and_what_is_not_adapted_keeps_its_bits() {
+fn exact_sums_stay_exact_and_other_weights_keep_their_bits() {
     let base = tiny_llama(FloatDtype::F32);
-    let (adapter, mut scalings) = of_tiny_llama();
+    let (adapter, mut scalings) = tiny_llama_adapter();
     scalings.remove(DOWN);
     let both = (adapter, scalings);
     let (dir, merged) = merge(base.path(), &both, &MergeOptions::default()).unwrap();
-    let before = Weights::open(base.path()).unwrap();
-    for name in before.names() {
+    let base_weights = Weights::open(base.path()).unwrap();
+    for name in base_weights.names() {
         let expected = if name.strip_suffix(".weight") == Some(Q) {
-            // Entries of the factors are sixty-fourths, so that the product is exact in f32.
-            let values = before.read_f32(name).unwrap().values;
+            // The factors are multiples of 1/64, so the product is exact in f32.
+            let values = base_weights.read_f32(name).unwrap().values;
             let products = product(&both.0, Q).into_iter();
             values
                 .iter()
@@ -177,7 +181,7 @@ fn exact_sums_are_exact_and_what_is_not_adapted_keeps_its_bits() {
                 .map(|(v, p)| v + p as f32)
                 .collect()
         } else {
-            before.read_f32(name).unwrap().values
+            base_weights.read_f32(name).unwrap().values
         };
         assert_eq!(merged.read_f32(name).unwrap().values, expected, "{name}");
     }
@@ -189,17 +193,17 @@ fn exact_sums_are_exact_and_what_is_not_adapted_keeps_its_bits() {
         let path = dir.path().join("merged").join(name);
         assert_eq!(fs::read_to_string(path).unwrap(), content);
     }
-    // Without any module it is the base's file again, byte for byte.
+    // Without any module the output is the base file, byte for byte.
     let nothing = (both.0.clone(), Scalings::new());
     let (dir, _) = merge(base.path(), &nothing, &MergeOptions::default()).unwrap();
     let [ours, theirs] = [dir.path().join("merged"), base.path().to_owned()];
-    let read = |dir: &Path| fs::read(dir.join("model.safetensors")).unwrap();
-    assert!(read(&ours) == read(&theirs));
+    let read_weights = |dir: &Path| fs::read(dir.join("model.safetensors")).unwrap();
+    assert!(read_weights(&ours) == read_weights(&theirs));
 }
 
 #[test]
 fn a_gguf_base_becomes_a_hugging_face_directory() {
-    let adapter = of_tiny_llama();
+    let adapter = tiny_llama_adapter();
     let base = fixture("tiny_llama.gguf");
     let tokenizer = MergeOptions {
         tokenizer_json: Some("{\"model\": {}}"),
@@ -234,7 +238,7 @@ fn a_gguf_base_becomes_a_hugging_face_directory() {
 }
 
 #[test]
-fn a_chat_template_can_take_the_place_of_the_bases() {
+fn a_chat_template_can_replace_the_bases() {
     let base = tiny_llama(FloatDtype::F32);
     let prompts = PromptFiles {
         chat_template: Some("{{ trained }}".to_owned()),
@@ -244,7 +248,7 @@ fn a_chat_template_can_take_the_place_of_the_bases() {
         prompts: Some(&prompts),
         ..MergeOptions::default()
     };
-    let (dir, _) = merge(base.path(), &of_tiny_llama(), &options).unwrap();
+    let (dir, _) = merge(base.path(), &tiny_llama_adapter(), &options).unwrap();
     let merged = dir.path().join("merged");
     let model = ModelFiles::open(&merged).unwrap();
     assert_eq!(model.chat_template.as_deref(), Some("{{ trained }}"));
@@ -254,14 +258,14 @@ fn a_chat_template_can_take_the_place_of_the_bases() {
 #[test]
 fn large_models_are_sharded_with_an_index() {
     let base = tiny_llama(FloatDtype::F32);
-    let adapter = of_tiny_llama();
+    let adapter = tiny_llama_adapter();
     let options = MergeOptions {
         max_shard_bytes: 9000,
         ..MergeOptions::default()
     };
     let (dir, merged) = merge(base.path(), &adapter, &options).unwrap();
-    let before = Weights::open(base.path()).unwrap();
-    check_sums(&merged, &before, &adapter.0, FloatDtype::F32);
+    let base_weights = Weights::open(base.path()).unwrap();
+    check_sums(&merged, &base_weights, &adapter.0, FloatDtype::F32);
     let merged_dir = dir.path().join("merged");
     let n_shards = merged.paths().count();
     assert!(n_shards > 2);
@@ -276,17 +280,17 @@ fn large_models_are_sharded_with_an_index() {
         assert!(size <= 9000 || shard.len() == 1);
         n_tensors += shard.len();
     }
-    assert_eq!(n_tensors, before.names().count());
+    assert_eq!(n_tensors, base_weights.names().count());
     let index = fs::read(merged_dir.join("model.safetensors.index.json")).unwrap();
     let index: Value = serde_json::from_slice(&index).unwrap();
-    let sizes = before
+    let sizes = base_weights
         .names()
-        .map(|name| before.read_f32(name).unwrap().values.len() * 4);
+        .map(|name| base_weights.read_f32(name).unwrap().values.len() * 4);
     assert_eq!(index["metadata"]["total_size"], sizes.sum::<usize>());
 }
 
 #[test]
-fn adapters_of_other_models_are_refused_with_all_that_does_not_fit() {
+fn adapters_of_other_models_are_refused_with_all_mismatches() {
     let base = tiny_llama(FloatDtype::F32);
     let options = MergeOptions::default();
     let layers: Vec<String> = (0..11)
@@ -297,24 +301,27 @@ fn adapters_of_other_models_are_refused_with_all_that_does_not_fit() {
         .map(|name| (name.as_str(), 32, 2, 32))
         .collect();
     for (adapter, part) in [
-        (adapter(&deep), "no place for 10 module(s)"),
+        (adapter(&deep), "does not have 10 module(s)"),
         (adapter(&deep), "model.layers.1.self_attn.q_proj, "),
         (
             adapter(&[(Q, 48, 2, 32)]),
-            "shape [48, 32] and the base has [32, 32]",
+            "shape [48, 32], but the base has [32, 32]",
         ),
-        (adapter(&[(Q, 32, 2, 64)]), "trained on another model"),
+        (
+            adapter(&[(Q, 32, 2, 64)]),
+            "the model that the adapter was trained on",
+        ),
     ] {
         let error = merge(base.path(), &adapter, &options)
             .unwrap_err()
             .to_string();
         assert!(error.contains(part), "no \"{part}\" in: {error}");
     }
-    let mut half = of_tiny_llama();
+    let mut half = tiny_llama_adapter();
     half.0.tensors.remove(&format!("{Q}.lora_B.weight"));
     let error = merge(base.path(), &half, &options).unwrap_err().to_string();
     assert!(error.contains("the other half of"), "{error}");
-    let mut infinite = of_tiny_llama();
+    let mut infinite = tiny_llama_adapter();
     infinite.1.get_mut(Q).unwrap().scaling = f64::INFINITY;
     let error = merge(base.path(), &infinite, &options)
         .unwrap_err()
@@ -326,10 +333,10 @@ fn adapters_of_other_models_are_refused_with_all_that_does_not_fit() {
 fn a_tied_head_stays_tied_and_has_no_adapter() {
     let embedding = (matrix(9, 4), FloatDtype::BF16);
     let both = ["lm_head.weight", "model.embed_tokens.weight"];
-    let stored = both.map(|name| (name.to_owned(), embedding.clone())).into();
+    let tensors = both.map(|name| (name.to_owned(), embedding.clone())).into();
     let head = adapter(&[("lm_head", 9, 2, 4)]);
     let options = MergeOptions::default();
-    let base = base_dir(&stored);
+    let base = base_dir(&tensors);
     let (_dir, merged) = merge(base.path(), &head, &options).unwrap();
     assert_ne!(
         merged.read_f32(both[0]).unwrap(),
@@ -347,18 +354,15 @@ fn a_tied_head_stays_tied_and_has_no_adapter() {
     let base = base_dir(&absent);
     fs::write(base.path().join("config.json"), tied).unwrap();
     let error = merge(base.path(), &head, &options).unwrap_err().to_string();
-    assert!(
-        error.contains("an output layer that is the embedding"),
-        "{error}"
-    );
+    assert!(error.contains("a tied output layer"), "{error}");
     let none = (head.0.clone(), Scalings::new());
     let (_dir, merged) = merge(base.path(), &none, &options).unwrap();
     assert_eq!(merged.names().collect::<Vec<_>>(), [both[1]]);
 }
 
 #[test]
-fn what_is_no_number_in_the_format_is_named_and_leaves_nothing() {
-    let mut diverged = of_tiny_llama();
+fn a_sum_that_is_not_finite_is_an_error_and_leaves_no_file() {
+    let mut diverged = tiny_llama_adapter();
     let a = diverged
         .0
         .tensors
@@ -367,10 +371,10 @@ fn what_is_no_number_in_the_format_is_named_and_leaves_nothing() {
     a.values[5] = f32::NAN;
     let options = MergeOptions::default();
     let error = merge(tiny_llama(FloatDtype::F32).path(), &diverged, &options).unwrap_err();
-    let expected = format!("tensor {DOWN}.weight holds NaN at element 5");
+    let expected = format!("tensor {DOWN}.weight has the value NaN at element 5");
     assert!(error.to_string().contains(&expected), "{error}");
 
-    let mut large = of_tiny_llama();
+    let mut large = tiny_llama_adapter();
     let b = large
         .0
         .tensors
@@ -386,24 +390,29 @@ fn what_is_no_number_in_the_format_is_named_and_leaves_nothing() {
 #[test]
 fn an_existing_directory_is_not_overwritten() {
     let (base, existing) = (tiny_llama(FloatDtype::F32), tempfile::tempdir().unwrap());
-    let (adapter, scalings) = of_tiny_llama();
+    let (adapter, scalings) = tiny_llama_adapter();
     let options = MergeOptions::default();
     let error = save_merged(existing.path(), base.path(), &adapter, &scalings, &options);
-    assert!(matches!(error, Err(CheckpointError::AlreadyExists { .. })));
+    assert!(matches!(
+        error,
+        Err(CheckpointError::Disk(
+            tooltune_disk::DiskError::AlreadyExists { .. }
+        ))
+    ));
 }
 
 #[test]
-fn tensors_that_are_no_floats_are_refused_by_name() {
+fn tensors_that_are_not_floats_are_refused_by_name() {
     let dir = base_dir(&BTreeMap::new());
     let header = r#"{"ids":{"dtype":"I64","shape":[1],"data_offsets":[0,8]}}"#;
     let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
     bytes.extend(header.as_bytes());
     bytes.extend([0; 8]);
     fs::write(dir.path().join("model.safetensors"), bytes).unwrap();
-    let none = (of_tiny_llama().0, Scalings::new());
+    let none = (tiny_llama_adapter().0, Scalings::new());
     let error = merge(dir.path(), &none, &MergeOptions::default()).unwrap_err();
     assert!(
-        error.to_string().contains("tensor ids stored as I64"),
+        error.to_string().contains("tensor ids is stored as I64"),
         "{error}"
     );
 }
@@ -419,15 +428,15 @@ proptest! {
         let names = shards.iter().flat_map(|shard| &shard.tensors).map(|t| t.name.as_str());
         prop_assert_eq!(names.collect::<Vec<_>>(), weights.names().collect::<Vec<_>>());
         for shard in &shards {
-            let total: u64 = shard.tensors.iter().map(size).sum();
+            let total: u64 = shard.tensors.iter().map(byte_size).sum();
             prop_assert!(total <= max_shard_bytes || shard.tensors.len() == 1);
         }
     }
 }
 
-/// The families' folders as GGUF files hold what the `gguf` package laid out of them.
+/// Tests that each family's folder converts to the same GGUF content as the `gguf` package's.
 #[test]
-fn a_folder_becomes_the_gguf_file_that_llama_cpps_converter_makes() {
+fn a_folder_converts_to_the_same_gguf_file_as_with_llama_cpp() {
     let vocabulary = crate::GgufVocabulary {
         model: "gpt2".to_owned(),
         pre: "smollm".to_owned(),
@@ -445,23 +454,21 @@ fn a_folder_becomes_the_gguf_file_that_llama_cpps_converter_makes() {
     let options = GgufMergeOptions {
         dtype: crate::weights::GgufDtype::Float(FloatDtype::BF16),
         chat_template: None,
+        add_bos: None,
         vocabulary: Some(&vocabulary),
     };
-    let none = (of_tiny_llama().0, Scalings::new());
+    let none = (tiny_llama_adapter().0, Scalings::new());
     let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/models");
-    for family in [
-        "qwen3",
-        "granite",
-        "smollm3",
-        "phi3",
-        "seed_oss",
-        "olmo3",
-        "gemma3_text",
-        "ministral3",
-        "qwen3_5_text_even",
-    ] {
-        let place = tempfile::tempdir().unwrap();
-        let folder = place.path().join("model");
+    let folders = fs::read_dir(&models).unwrap();
+    let folders = folders.map(|entry| entry.unwrap().path());
+    let in_gguf: Vec<PathBuf> = folders
+        .filter(|folder| folder.join("model.gguf").exists())
+        .collect();
+    assert!(in_gguf.len() > 8, "{in_gguf:?}");
+    for family in &in_gguf {
+        let family = family.file_name().unwrap().to_str().unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("model");
         fs::create_dir(&folder).unwrap();
         fs::copy(
             models.join(family).join("model.safetensors"),
@@ -470,20 +477,20 @@ fn a_folder_becomes_the_gguf_file_that_llama_cpps_converter_makes() {
         .unwrap();
         fs::write(folder.join("tokenizer.json"), "{\"model\": {}}").unwrap();
         let text = fs::read_to_string(models.join(family).join("config.json")).unwrap();
-        let said: Value = serde_json::from_str(&text).unwrap();
-        let path = place.path().join("model.gguf");
+        let original: Value = serde_json::from_str(&text).unwrap();
+        let path = dir.path().join("model.gguf");
         let save = |config: &Value| {
             fs::write(folder.join("config.json"), config.to_string()).unwrap();
             save_merged_gguf(&path, &folder, &none.0, &none.1, &options)
         };
-        let mut config = said.clone();
+        let mut config = original.clone();
         if family == "phi3" {
-            let error = save(&said).unwrap_err().to_string();
+            let error = save(&original).unwrap_err().to_string();
             assert!(error.contains("sliding_window = 50"), "{error}");
             config["sliding_window"] = Value::Null;
         }
         if family == "olmo3" {
-            let error = save(&said).unwrap_err().to_string();
+            let error = save(&original).unwrap_err().to_string();
             assert!(error.contains("rope_scaling = "), "{error}");
             let full = config["rope_parameters"]["full_attention"].as_object_mut();
             full.unwrap().remove("attention_factor");
@@ -512,7 +519,7 @@ fn a_folder_becomes_the_gguf_file_that_llama_cpps_converter_makes() {
 }
 
 #[test]
-fn what_llama_cpp_does_not_compute_of_a_base_is_told_without_an_export() {
+fn features_unsupported_by_llama_cpp_are_reported_without_an_export() {
     let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/models");
     let refused = |family: &str| {
         let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! JSON values of a large file, as many as fit a budget: a value takes many times its text.
+//! Parses the JSON values of a large file within a budget, because parsed values need many times
+//! the memory of their source.
 
 use std::cell::Cell;
 use std::fmt;
@@ -8,16 +9,14 @@ use serde_json::{Map, Value};
 
 use crate::budgets::TOKENIZER_VALUES;
 
-/// The fields of a `tokenizer.json` beside its model, which is passed over unread, being nearly all
-/// of it.
+/// The fields of a `tokenizer.json` except its model, which is skipped because it is nearly the
+/// whole file.
 ///
 /// # Errors
 ///
-/// - the text is no JSON object
-/// - the other fields have more than [`TOKENIZER_VALUES`] values
-pub(super) fn fields_beside_the_model(
-    text: &[u8],
-) -> Result<Map<String, Value>, serde_json::Error> {
+/// - The source is not a JSON object.
+/// - The other fields have more than [`TOKENIZER_VALUES`] values.
+pub(super) fn fields_except_model(text: &[u8]) -> Result<Map<String, Value>, serde_json::Error> {
     let mut json = serde_json::Deserializer::from_slice(text);
     let fields = json.deserialize_map(Fields)?;
     json.end()?;
@@ -35,27 +34,27 @@ impl<'de> Visitor<'de> for Fields {
 
     fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Self::Value, A::Error> {
         let n_values = Cell::new(0);
-        let mut found = Map::new();
+        let mut values = Map::new();
         while let Some(key) = fields.next_key::<String>()? {
             if key == "model" {
                 fields.next_value::<IgnoredAny>()?;
             } else {
-                found.insert(key, fields.next_value_seed(Few(&n_values))?);
+                values.insert(key, fields.next_value_seed(Budgeted(&n_values))?);
             }
         }
-        Ok(found)
+        Ok(values)
     }
 }
 
-/// A value that counts itself and those in it.
-struct Few<'a>(&'a Cell<u64>);
+/// A value that counts itself and its nested values.
+struct Budgeted<'a>(&'a Cell<u64>);
 
-impl Few<'_> {
-    fn counted<E: Error>(&self, value: impl Into<Value>) -> Result<Value, E> {
+impl Budgeted<'_> {
+    fn count<E: Error>(&self, value: impl Into<Value>) -> Result<Value, E> {
         self.0.set(self.0.get() + 1);
         if self.0.get() > TOKENIZER_VALUES {
             Err(E::custom(format!(
-                "more than {TOKENIZER_VALUES} values beside the model (TOKENIZER_VALUES in docs/limits.md)"
+                "more than {TOKENIZER_VALUES} values outside the model (TOKENIZER_VALUES in docs/limits.md)"
             )))
         } else {
             Ok(value.into())
@@ -63,7 +62,7 @@ impl Few<'_> {
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Few<'_> {
+impl<'de> DeserializeSeed<'de> for Budgeted<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -71,7 +70,7 @@ impl<'de> DeserializeSeed<'de> for Few<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Few<'_> {
+impl<'de> Visitor<'de> for Budgeted<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -79,47 +78,47 @@ impl<'de> Visitor<'de> for Few<'_> {
     }
 
     fn visit_unit<E: Error>(self) -> Result<Value, E> {
-        self.counted(())
+        self.count(())
     }
 
     fn visit_bool<E: Error>(self, value: bool) -> Result<Value, E> {
-        self.counted(value)
+        self.count(value)
     }
 
     fn visit_i64<E: Error>(self, value: i64) -> Result<Value, E> {
-        self.counted(value)
+        self.count(value)
     }
 
     fn visit_u64<E: Error>(self, value: u64) -> Result<Value, E> {
-        self.counted(value)
+        self.count(value)
     }
 
     fn visit_f64<E: Error>(self, value: f64) -> Result<Value, E> {
-        self.counted(value)
+        self.count(value)
     }
 
     fn visit_str<E: Error>(self, value: &str) -> Result<Value, E> {
-        self.counted(value)
+        self.count(value)
     }
 
     fn visit_string<E: Error>(self, value: String) -> Result<Value, E> {
-        self.counted(value)
+        self.count(value)
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
-        let mut found = Vec::new();
-        while let Some(item) = items.next_element_seed(Few(self.0))? {
-            found.push(item);
+        let mut values = Vec::new();
+        while let Some(item) = items.next_element_seed(Budgeted(self.0))? {
+            values.push(item);
         }
-        self.counted(found)
+        self.count(values)
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Value, A::Error> {
-        let mut found = Map::new();
+        let mut values = Map::new();
         while let Some(key) = fields.next_key::<String>()? {
-            found.insert(key, fields.next_value_seed(Few(self.0))?);
+            values.insert(key, fields.next_value_seed(Budgeted(self.0))?);
         }
-        self.counted(found)
+        self.count(values)
     }
 }
 
@@ -130,30 +129,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_are_read_as_they_are_without_the_model_and_within_the_budget() {
-        let others = json!({
+    fn fields_except_the_model_are_read_within_the_budget() {
+        let other_fields = json!({
             "added_tokens": [{"id": 1, "content": "<s>", "special": true}, null, -1, 0.5, []],
             "decoder": {"type": "ByteLevel"},
         });
-        let mut whole = others.clone();
-        whole["model"] = json!({"vocab": {"a": 1}});
-        let read = fields_beside_the_model(whole.to_string().as_bytes()).expect("JSON");
-        assert_eq!(Value::Object(read), others);
-        let many = "0,".repeat(TOKENIZER_VALUES as usize);
-        for (text, said) in [
-            (format!("{{\"model\":[{many}0]}}"), None),
-            (format!("{{\"added_tokens\":[{many}0]}}"), Some("more than")),
+        let mut tokenizer = other_fields.clone();
+        tokenizer["model"] = json!({"vocab": {"a": 1}});
+        let parsed = fields_except_model(tokenizer.to_string().as_bytes()).expect("JSON");
+        assert_eq!(Value::Object(parsed), other_fields);
+        let values = "0,".repeat(TOKENIZER_VALUES as usize);
+        for (text, message) in [
+            (format!("{{\"model\":[{values}0]}}"), None),
+            (
+                format!("{{\"added_tokens\":[{values}0]}}"),
+                Some("more than"),
+            ),
             ("[]".to_owned(), Some("an object")),
             ("{} {}".to_owned(), Some("trailing")),
             ("[".repeat(1_000), Some("an object")),
             (format!("{{\"a\":{}", "[".repeat(1_000)), Some("recursion")),
         ] {
-            let found = fields_beside_the_model(text.as_bytes());
-            match said {
+            let found = fields_except_model(text.as_bytes());
+            match message {
                 None => assert!(found.is_ok(), "{found:?}"),
-                Some(said) => {
-                    let error = found.expect_err(said).to_string();
-                    assert!(error.contains(said), "{error}");
+                Some(message) => {
+                    let error = found.expect_err(message).to_string();
+                    assert!(error.contains(message), "{error}");
                 }
             }
         }

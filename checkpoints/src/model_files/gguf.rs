@@ -1,12 +1,14 @@
-//! A base model out of one GGUF file: config, vocabulary and chat template from its metadata.
+//! Reads a base model from one GGUF file: config, vocabulary and chat template from its metadata.
 
 use std::path::Path;
 
 use serde_json::Map;
 
-use super::hugging_face::left_out;
+use super::hugging_face::left_out_remark;
 use super::tokenizer_files::TokenizerFiles;
-use super::{GgufVocabulary, ModelFiles, SpecialTokens, TokenizerSource, gguf_config};
+use super::{
+    GgufVocabulary, ModelFiles, SpecialTokenIds, SpecialTokens, TokenizerSource, gguf_config,
+};
 use crate::error::CheckpointError;
 use crate::regular_file;
 use crate::weights::Weights;
@@ -14,9 +16,13 @@ use crate::weights::gguf::{GgufFile, GgufMetadata};
 
 pub(super) fn open(path: &Path) -> Result<ModelFiles, CheckpointError> {
     let gguf = GgufFile::open(path)?;
-    let config = gguf_config::synthesise(&gguf)?;
+    let config = gguf_config::config_of(&gguf)?;
     let vocabulary = vocabulary(&gguf.metadata)?;
     let special_tokens = special_tokens(&vocabulary);
+    let special_token_ids = SpecialTokenIds {
+        bos: vocabulary.bos_token_id,
+        pad: vocabulary.pad_token_id,
+    };
     let eos_token_ids = stop_ids(&gguf.metadata, &vocabulary)?;
     let template =
         |key: &str| Ok::<_, CheckpointError>(gguf.metadata.text(key)?.map(str::to_owned));
@@ -36,16 +42,17 @@ pub(super) fn open(path: &Path) -> Result<ModelFiles, CheckpointError> {
         chat_template,
         tool_use_template,
         special_tokens,
+        special_token_ids,
         added_tokens,
         eos_token_ids,
         choices: Vec::new(),
-        remarks: left_out(path, &weights).into_iter().collect(),
+        remarks: left_out_remark(path, &weights).into_iter().collect(),
         weights,
     })
 }
 
-/// A SentencePiece vocabulary gives way to a `tokenizer.json` beside the file, which says more:
-/// GGUF does not keep its normaliser.
+/// A `tokenizer.json` next to the file replaces a SentencePiece vocabulary, because GGUF does not
+/// store the normaliser.
 fn tokenizer(path: &Path, vocabulary: GgufVocabulary) -> Result<TokenizerSource, CheckpointError> {
     let json = path.with_file_name("tokenizer.json");
     if vocabulary.model != "gpt2" && regular_file::is_there(&json)? {
@@ -112,9 +119,9 @@ fn special_tokens(vocabulary: &GgufVocabulary) -> SpecialTokens {
     }
 }
 
-/// `token_type` of tokens that steer the model.
+/// `token_type` of control tokens.
 const CONTROL: i32 = 3;
-/// The control tokens that llama.cpp takes for the end of a turn where a file names none.
+/// Control tokens that llama.cpp uses as the end of a turn if a file names none.
 ///
 /// # Source
 ///
@@ -130,8 +137,9 @@ const ENDS_OF_TURNS: [&str; 8] = [
     "<_EOT>",
 ];
 
-/// The end of text, and the ends of turn and message where the file names them; where it names no
-/// end of a turn, the one that llama.cpp finds by its text, unless a text ends with such a token.
+/// The end-of-text token, and the end-of-turn and end-of-message tokens named in the file. If the
+/// file names no end-of-turn token, this adds the one that llama.cpp finds by its string, unless the
+/// end-of-text token is already one of these strings.
 fn stop_ids(
     metadata: &GgufMetadata,
     vocabulary: &GgufVocabulary,
@@ -143,7 +151,8 @@ fn stop_ids(
     }
     let text = |id: &u32| vocabulary.tokens.get(*id as usize).map(String::as_str);
     let is_end = |text: &str| ENDS_OF_TURNS.contains(&text);
-    if !ids.iter().filter_map(text).any(is_end) {
+    let has_eot = metadata.token_id("tokenizer.ggml.eot_token_id")?.is_some();
+    if !has_eot && !ids.iter().filter_map(text).any(is_end) {
         let controls = (0..).zip(vocabulary.tokens.iter().zip(&vocabulary.token_types));
         let mut ends = controls.filter(|(_, (text, kind))| **kind == CONTROL && is_end(text));
         ids.extend(ends.next().map(|(id, _)| id));

@@ -1,27 +1,27 @@
-//! GGUF metadata as the fields of Hugging Face's config.json.
+//! Converts GGUF metadata to the fields of Hugging Face's config.json.
 //!
-//! Mistral models carry the architecture "llama" in GGUF and the same computation, so they come
-//! out as model type llama.
+//! Mistral models have the architecture "llama" in GGUF and the same computation. They become model
+//! type llama, or mistral if only queries, keys and values have biases.
 
 use serde_json::{Map, Value, json};
 
+use super::gguf_fields::Fields;
 use super::{gguf_keys, gguf_linear, gguf_rope};
 use crate::error::CheckpointError;
 use crate::families::{Family, LLAMA, LayerRules, MISTRAL, Multipliers};
-use crate::weights::BlocksAhead;
+use crate::weights::PredictionBlocks;
 use crate::weights::gguf::{ARCHITECTURE, GgufFile, GgufMetadata, GgufValue};
 
-/// Blocks beyond these are refused by whoever reads the config.
-const MODEL_LAYERS: usize = 1 << 16;
+/// Maximum blocks written to the config; its readers refuse more.
+const MAX_LAYERS: usize = 1 << 16;
 
-/// The config as `transformers` would have written it.
-pub(super) fn synthesise(gguf: &GgufFile) -> Result<Value, CheckpointError> {
+/// The config as `transformers` would write it.
+pub(super) fn config_of(gguf: &GgufFile) -> Result<Value, CheckpointError> {
     let metadata = &gguf.metadata;
     let kind = "general.type";
     if metadata.text(kind)? == Some("adapter") {
-        let problem = "is \"adapter\": this is a LoRA adapter for llama.cpp, which loads it beside its \
-                       base (--lora), and no model; name the base, or for the adapter the run or the \
-                       folder of PEFT that it came from";
+        let problem = "is \"adapter\": this file is a llama.cpp LoRA adapter, not a model; give \
+                       the base model, or to load the adapter its run or PEFT folder";
         return Err(CheckpointError::field(metadata.path(), kind, problem));
     }
     let family = family(metadata)?;
@@ -61,7 +61,7 @@ pub(super) fn synthesise(gguf: &GgufFile) -> Result<Value, CheckpointError> {
         "model_type": family.model_type,
         "hidden_size": hidden_size,
         "intermediate_size": fields.unsigned("feed_forward_length")?,
-        "num_hidden_layers": BlocksAhead::from_metadata(metadata, family)?.own(n_blocks),
+        "num_hidden_layers": PredictionBlocks::from_metadata(metadata, family)?.n_own_blocks(n_blocks),
         "num_attention_heads": n_heads,
         "num_key_value_heads": n_key_value.unwrap_or(n_heads),
         "head_dim": head_dim,
@@ -75,41 +75,42 @@ pub(super) fn synthesise(gguf: &GgufFile) -> Result<Value, CheckpointError> {
         "mlp_bias": gguf.has_tensor("blk.0.ffn_gate.bias"),
         "hidden_act": family.config.hidden_act,
     });
-    let of_output = gguf.has_tensor("blk.0.attn_output.bias");
-    if family.model_type == LLAMA.model_type && config["attention_bias"] == true && !of_output {
-        // Biases of queries, keys and values alone are those of a Mistral, here without a window.
+    let has_output_bias = gguf.has_tensor("blk.0.attn_output.bias");
+    if family.model_type == LLAMA.model_type && config["attention_bias"] == true && !has_output_bias
+    {
+        // Biases of only queries, keys and values mark a Mistral model without a window.
         config["model_type"] = MISTRAL.model_type.into();
         config["sliding_window"] = Value::Null;
     }
-    let mut own = own_fields(&fields, family, &config)?;
-    if let LayerRules::LinearButEach(_) = family.config.layers {
-        own.extend(gguf_linear::fields(&fields, &config, n_blocks)?);
+    let mut family_fields = own_fields(&fields, family, &config)?;
+    if let LayerRules::LinearExceptEvery(_) = family.config.layers {
+        family_fields.extend(gguf_linear::fields(&fields, &config, n_blocks)?);
     }
     config
         .as_object_mut()
         .into_iter()
-        .for_each(|config| config.extend(own.clone()));
+        .for_each(|config| config.extend(family_fields.clone()));
     Ok(config)
 }
 
-/// What the family alone says.
+/// Fields of this family only.
 fn own_fields(
     fields: &Fields<'_>,
     family: &Family,
     config: &Value,
 ) -> Result<Map<String, Value>, CheckpointError> {
-    let mut own = Map::new();
+    let mut family_fields = Map::new();
     for (key, field) in family.gguf.numbers {
         let Some(number) = fields.optional_number_or_count(key)? else {
             continue;
         };
         let Some(scaling) = field.strip_prefix("rope_scaling.") else {
-            own.insert((*field).to_owned(), number);
+            family_fields.insert((*field).to_owned(), number);
             continue;
         };
         let mut table = config["rope_scaling"].clone();
         let Some(entries) = table.as_object_mut() else {
-            let problem = "needs a rotary scaling beside it; convert the model again";
+            let problem = "needs a RoPE scaling; convert the model again";
             return Err(CheckpointError::field(
                 fields.metadata.path(),
                 fields.key(key),
@@ -117,42 +118,46 @@ fn own_fields(
             ));
         };
         entries.insert(scaling.to_owned(), number);
-        own.insert("rope_scaling".to_owned(), table);
+        family_fields.insert("rope_scaling".to_owned(), table);
     }
     let size = |field: &str| config[field].as_f64().unwrap_or_default();
     let head_dim = size("head_dim");
     match family.config.multipliers {
         Multipliers::None => {}
-        // Without the key llama.cpp divides by the root of the size of a head.
+        // Without this key llama.cpp divides by the root of the head size.
         Multipliers::Granite => {
-            let usual = own.entry("attention_multiplier");
-            usual.or_insert_with(|| head_dim.powf(-0.5).into());
+            let multiplier = family_fields.entry("attention_multiplier");
+            multiplier.or_insert_with(|| head_dim.powf(-0.5).into());
         }
-        // llama.cpp knows the one size of Gemma 3 with another scale by its blocks.
+        // llama.cpp identifies the one Gemma 3 size with another scale by its number of blocks.
         Multipliers::Gemma => {
             let is_27b = size("num_hidden_layers") == 62.0;
-            let of_width = size("hidden_size") / size("num_attention_heads");
-            let scalar = if is_27b { of_width } else { head_dim };
-            own.insert("query_pre_attn_scalar".to_owned(), scalar.into());
+            let query_width = size("hidden_size") / size("num_attention_heads");
+            let scalar = if is_27b { query_width } else { head_dim };
+            let scalar = match scalar.fract() == 0.0 {
+                true => Value::from(scalar as u64),
+                false => scalar.into(),
+            };
+            family_fields.insert("query_pre_attn_scalar".to_owned(), scalar);
         }
     }
     if family.config.rotary.partial.is_some() {
-        let turned = fields
+        let rotary_dim = fields
             .metadata
             .unsigned(&fields.key("rope.dimension_count"))?;
-        let share = turned.map_or(1.0, |turned| turned as f64 / head_dim);
-        own.insert("partial_rotary_factor".to_owned(), share.into());
+        let fraction = rotary_dim.map_or(1.0, |rotary_dim| rotary_dim as f64 / head_dim);
+        family_fields.insert("partial_rotary_factor".to_owned(), fraction.into());
     }
-    let original = "original_max_position_embeddings";
-    let context = &config["rope_scaling"][original];
+    let context_key = "original_max_position_embeddings";
+    let context = &config["rope_scaling"][context_key];
     if family.config.rotary.original_context.is_some() && !context.is_null() {
-        own.insert(original.to_owned(), context.clone());
+        family_fields.insert(context_key.to_owned(), context.clone());
     }
-    own.extend(window(fields, family, config)?);
-    Ok(own)
+    family_fields.extend(window(fields, family, config)?);
+    Ok(family_fields)
 }
 
-/// The window of a family that may have one, 0 and no key meaning none.
+/// The window of a family that can have one; 0 or an absent key means none.
 fn window(
     fields: &Fields<'_>,
     family: &Family,
@@ -160,37 +165,37 @@ fn window(
 ) -> Result<Map<String, Value>, CheckpointError> {
     let window = fields.metadata.unsigned(&fields.key(gguf_keys::WINDOW))?;
     let window = window.filter(|&window| window > 0);
-    let mut own = Map::new();
+    let mut config_fields = Map::new();
     match family.config.layers {
-        LayerRules::Full | LayerRules::LinearButEach(_) => return Ok(own),
-        LayerRules::FromLayer | LayerRules::UnturnedEach(_) if window.is_some() => {
+        LayerRules::Full | LayerRules::LinearExceptEvery(_) => return Ok(config_fields),
+        LayerRules::FromLayer | LayerRules::NoRopeEvery(_) if window.is_some() => {
             return Err(CheckpointError::Unsupported {
                 path: fields.metadata.path().to_owned(),
                 feature: fields.key(gguf_keys::WINDOW),
-                fix: "llama.cpp knows no window of this architecture; take the model's \
-                       safetensors directory",
+                fix: "llama.cpp has no window for this architecture; use the model's safetensors \
+                      directory",
             });
         }
-        LayerRules::AllButEach(_) if window.is_none() => {
+        LayerRules::WindowExceptEvery(_) if window.is_none() => {
             let n_layers = config["num_hidden_layers"].as_u64().unwrap_or_default();
             let n_layers = usize::try_from(n_layers)
                 .unwrap_or(usize::MAX)
-                .min(MODEL_LAYERS);
-            own.insert(
+                .min(MAX_LAYERS);
+            config_fields.insert(
                 "layer_types".to_owned(),
                 vec!["full_attention"; n_layers].into(),
             );
         }
         _ => {}
     }
-    own.insert("sliding_window".to_owned(), window.into());
-    if matches!(family.config.layers, LayerRules::AllButEach(_)) && window.is_some() {
-        own.extend(pattern(fields, config)?);
+    config_fields.insert("sliding_window".to_owned(), window.into());
+    if matches!(family.config.layers, LayerRules::WindowExceptEvery(_)) && window.is_some() {
+        config_fields.extend(pattern(fields, config)?);
     }
-    Ok(own)
+    Ok(config_fields)
 }
 
-/// Which blocks have the window, where the file says it: all but each so-manieth, or a list.
+/// Which blocks have the window, if the file specifies it: every block except each nth, or a list.
 fn pattern(
     fields: &Fields<'_>,
     config: &Value,
@@ -201,8 +206,8 @@ fn pattern(
         return Ok(None);
     };
     let GgufValue::Array(items) = value else {
-        let each = fields.metadata.unsigned(&key)?;
-        return Ok(each.map(|each| ("sliding_window_pattern".to_owned(), each.into())));
+        let interval = fields.metadata.unsigned(&key)?;
+        return Ok(interval.map(|interval| ("sliding_window_pattern".to_owned(), interval.into())));
     };
     let types = items.iter().map(|item| match item {
         GgufValue::Bool(slides) => Some(*slides),
@@ -220,7 +225,7 @@ fn pattern(
     let n_layers = config["num_hidden_layers"].as_u64();
     let types = types.filter(|types| n_layers == Some(types.len() as u64));
     let Some(types) = types else {
-        let problem = "must be a number, or say of each block whether it has the window";
+        let problem = "must be a number, or a list with one flag per block";
         return Err(CheckpointError::field(fields.metadata.path(), key, problem));
     };
     Ok(Some(("layer_types".to_owned(), types.into())))
@@ -236,65 +241,7 @@ fn family(metadata: &GgufMetadata) -> Result<&'static Family, CheckpointError> {
     Ok(family)
 }
 
-/// Metadata fields under the architecture's prefix.
-pub(super) struct Fields<'a> {
-    pub(super) metadata: &'a GgufMetadata,
-    architecture: &'static str,
-}
-
-impl Fields<'_> {
-    pub(super) fn key(&self, name: &str) -> String {
-        format!("{}.{name}", self.architecture)
-    }
-
-    pub(super) fn unsigned(&self, name: &str) -> Result<u64, CheckpointError> {
-        let key = self.key(name);
-        self.metadata.require(&key, self.metadata.unsigned(&key)?)
-    }
-
-    /// Refuses a size that is there and is not that of a head.
-    fn must_be(&self, name: &str, head_dim: u64) -> Result<(), CheckpointError> {
-        let key = self.key(name);
-        match self.metadata.unsigned(&key)? {
-            Some(size) if size != head_dim => Err(CheckpointError::Unsupported {
-                path: self.metadata.path().to_owned(),
-                feature: format!("{key} = {size} beside heads of size {head_dim}"),
-                fix: "take a model whose heads have one size and are rotated as a whole, or \
-                       convert it again",
-            }),
-            _ => Ok(()),
-        }
-    }
-
-    /// A number of whatever type it is stored in.
-    fn optional_number_or_count(&self, name: &str) -> Result<Option<Value>, CheckpointError> {
-        let key = self.key(name);
-        let mut entries = self.metadata.entries();
-        match entries.find(|(entry, _)| *entry == key) {
-            Some((_, GgufValue::Unsigned(count))) => Ok(Some((*count).into())),
-            _ => self.optional_number(name),
-        }
-    }
-
-    /// The shortest decimal that is the stored f32: 1e-5, not 9.999999747378752e-6.
-    pub(super) fn optional_number(&self, name: &str) -> Result<Option<Value>, CheckpointError> {
-        let key = self.key(name);
-        let Some(number) = self.metadata.f32(&key)? else {
-            return Ok(None);
-        };
-        let shortest: Option<f64> = format!("{number:e}").parse().ok();
-        match shortest.filter(|number| number.is_finite()) {
-            Some(number) => Ok(Some(number.into())),
-            None => Err(CheckpointError::field(
-                self.metadata.path(),
-                key,
-                "must be finite",
-            )),
-        }
-    }
-}
-
-/// Rows of the embedding: the metadata's own count is optional and sometimes stale.
+/// Rows of the embedding. The count in the metadata is optional and sometimes outdated.
 fn vocab_size(gguf: &GgufFile) -> Result<usize, CheckpointError> {
     let name = "token_embd.weight";
     match gguf.shape(name) {
@@ -335,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_qwen2_gguf_has_tied_head_and_biases_where_the_tensors_say_so() {
+    fn the_tensors_of_a_qwen2_gguf_determine_tied_head_and_biases() {
         let mut gguf = GgufWriter::tiny("qwen2");
         for name in ["attn_q", "attn_k", "attn_v"] {
             gguf = gguf.f32_tensor(&format!("blk.0.{name}.bias"), &[8]);
@@ -369,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_family_alone_says_stands_in_its_config() {
+    fn family_specific_fields_are_in_the_config() {
         let config = |gguf: GgufWriter| open_gguf(gguf).unwrap();
         let granite = GgufWriter::tiny("granite")
             .f32("granite.attention.scale", 0.25)
@@ -387,22 +334,23 @@ mod tests {
         let gemma = config(GgufWriter::tiny("gemma3").u32("gemma3.attention.sliding_window", 16));
         assert_eq!(gemma["model_type"], "gemma3_text");
         assert_eq!(gemma["sliding_window"], 16);
-        assert_eq!(gemma["query_pre_attn_scalar"], 4.0);
+        assert_eq!(gemma["query_pre_attn_scalar"], 4);
         assert_eq!(gemma["rope_theta"], 1e6);
         let olmo = config(GgufWriter::tiny("olmo2"));
         assert_eq!(olmo["layer_types"], json!(["full_attention"]));
         assert_eq!(config(GgufWriter::tiny("smollm3"))["rope_theta"], 2e6);
 
         let factors = |name: &str, gguf: GgufWriter| {
-            let data = 2f32.to_le_bytes().to_vec();
+            let data = 1.1f32.to_le_bytes().to_vec();
             gguf.tensor(&format!("rope_factors_{name}.weight"), &[1], 0, data)
         };
         let phi = || GgufWriter::tiny("phi3").u32("phi3.rope.dimension_count", 2);
         let both = config(factors("long", factors("short", phi())));
         assert_eq!(both["partial_rotary_factor"], 0.5);
+        // The shortest decimals of the stored numbers, not 1.100000023841858.
         assert_eq!(
             both["rope_scaling"],
-            json!({"rope_type": "longrope", "short_factor": [2.0], "long_factor": [2.0],
+            json!({"rope_type": "longrope", "short_factor": [1.1], "long_factor": [1.1],
                 "original_max_position_embeddings": 64})
         );
         let error = open_gguf(factors("long", phi())).unwrap_err().to_string();

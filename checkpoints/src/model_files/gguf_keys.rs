@@ -1,8 +1,8 @@
-//! Which metadata of a GGUF model are known, and what the others are answered with.
+//! Which metadata keys of a GGUF model are supported, and how unknown keys are handled.
 //!
 //! Keys of the architecture's own group, such as `llama.rope.scaling.attn_factor`, describe the
-//! computation. One that is not known here may change it, so that it is refused by name; what is
-//! said in two keys must agree. Keys of other groups describe the file or its tokenizer.
+//! computation. An unknown one is refused by name, because it may change the computation. Keys that
+//! specify the same value must agree. Keys of other groups describe the file or its tokenizer.
 //! Source: ggml-org/llama.cpp, `llama-arch.cpp`, `LLM_KV_NAMES`, and `llama-model.cpp`,
 //! `load_hparams`.
 
@@ -12,7 +12,7 @@ use crate::families::{Family, LayerRules};
 use crate::weights::gguf::{GgufMetadata, GgufValue};
 
 /// Keys that [`super::gguf_config`] reads or compares.
-const READ: [&str; 20] = [
+const CONFIG_KEYS: [&str; 20] = [
     "context_length",
     "embedding_length",
     "block_count",
@@ -35,15 +35,15 @@ const READ: [&str; 20] = [
     "rope.scaling.yarn_log_multiplier",
 ];
 
-/// The window, which is read for families that may have one.
+/// The window, read for families that can have one.
 pub(super) const WINDOW: &str = "attention.sliding_window";
 
-/// Which blocks have the window, which is read for families that have others beside them.
+/// Which blocks have the window, read for families that also have blocks without it.
 pub(super) const PATTERN: &str = "attention.sliding_window_pattern";
 
-/// Keys that change nothing of what these architectures compute: the rows of the embedding, which
-/// the tensor says itself; whether a scaling was trained; a constant of a norm that they do not have; how the tensors came to lie
-/// as they do; how vectors of a text are pooled.
+/// Keys without effect on these architectures: the embedding rows, which the tensor's shape gives;
+/// whether a scaling was trained; a constant of a norm that they do not have; the tensor layout;
+/// the pooling type.
 const HARMLESS: [&str; 5] = [
     "vocab_size",
     "rope.scaling.finetuned",
@@ -52,8 +52,8 @@ const HARMLESS: [&str; 5] = [
     "pooling_type",
 ];
 
-/// Keys that change nothing at one value.
-const HARMLESS_AT: [(&str, f64); 11] = [
+/// Keys without effect at one value.
+const HARMLESS_VALUES: [(&str, f64); 11] = [
     ("expert_count", 0.0),
     ("expert_used_count", 0.0),
     ("attention.causal", 1.0),
@@ -67,36 +67,39 @@ const HARMLESS_AT: [(&str, f64); 11] = [
     ("residual_scale", 1.0),
 ];
 
-/// Refuses keys of the group of `family` that may change what the model computes.
+/// Refuses keys of `family`'s group that may change the computation.
 pub(super) fn refuse_unknown(
     metadata: &GgufMetadata,
     family: &Family,
 ) -> Result<(), CheckpointError> {
     let prefix = format!("{}.", family.gguf.architecture);
-    let is_own = |name: &str| {
-        let window = name == WINDOW && family.config.layers != LayerRules::Full;
-        let pattern = name == PATTERN && matches!(family.config.layers, LayerRules::AllButEach(_));
-        let is_linear = matches!(family.config.layers, LayerRules::LinearButEach(_));
-        let linear = is_linear && gguf_linear::is_read(name);
-        window || pattern || linear || family.gguf.numbers.iter().any(|(own, _)| *own == name)
+    let is_family_key = |name: &str| {
+        let is_window = name == WINDOW && family.config.layers != LayerRules::Full;
+        let is_pattern =
+            name == PATTERN && matches!(family.config.layers, LayerRules::WindowExceptEvery(_));
+        let is_linear = matches!(family.config.layers, LayerRules::LinearExceptEvery(_));
+        let linear = is_linear && gguf_linear::is_supported_key(name);
+        is_window || is_pattern || linear || family.gguf.numbers.iter().any(|(own, _)| *own == name)
     };
     for (key, value) in metadata.entries() {
         let Some(name) = key.strip_prefix(&prefix) else {
             continue;
         };
-        let is_at = |(known, at): &(&str, f64)| *known == name && number(value) == Some(*at);
-        if READ.contains(&name)
-            || is_own(name)
+        let has_no_effect = |(harmless_key, neutral): &(&str, f64)| {
+            *harmless_key == name && number(value) == Some(*neutral)
+        };
+        if CONFIG_KEYS.contains(&name)
+            || is_family_key(name)
             || HARMLESS.contains(&name)
-            || HARMLESS_AT.iter().any(is_at)
+            || HARMLESS_VALUES.iter().any(has_no_effect)
         {
             continue;
         }
         return Err(CheckpointError::Unsupported {
             path: metadata.path().to_owned(),
-            feature: format!("{key} = {}", shown(value)),
-            fix: "it may change what the model computes; take the model's safetensors directory, \
-                   or a GGUF file without that key",
+            feature: format!("{key} = {}", format_value(value)),
+            fix: "it may change the model's output; use the model's safetensors directory, \
+                  or a GGUF file without that key",
         });
     }
     Ok(())
@@ -114,7 +117,7 @@ fn number(value: &GgufValue) -> Option<f64> {
     }
 }
 
-fn shown(value: &GgufValue) -> String {
+fn format_value(value: &GgufValue) -> String {
     match value {
         GgufValue::Text(text) => format!("{:?}", text.chars().take(40).collect::<String>()),
         GgufValue::Array(items) => format!("{} items", items.len()),

@@ -1,27 +1,27 @@
-//! Linear attention as a GGUF file says it, and the sections in which its family turns heads.
+//! Reads linear attention and the RoPE sections of its family from GGUF.
 
 use serde_json::{Map, Value, json};
 
-use super::gguf_config::Fields;
+use super::gguf_fields::Fields;
 use crate::error::CheckpointError;
 use crate::weights::gguf::GgufValue;
-use crate::weights::{BLOCKS_AHEAD, INNER_SIZE, LINEAR_HEADS, VALUE_DIM};
+use crate::weights::{INNER_SIZE, LINEAR_HEADS, PREDICTION_BLOCKS, VALUE_DIM};
 
-/// Each so-manieth block has full attention.
+/// Each nth block has full attention.
 pub(crate) const INTERVAL: &str = "full_attention_interval";
-/// Of each block, whether it has linear attention; it counts before the interval.
+/// Whether each block has linear attention; takes precedence over the interval.
 pub(crate) const RECURRENT: &str = "attention.recurrent_layers";
-/// Tokens that the convolution reads.
+/// Kernel size of the convolution, in tokens.
 pub(crate) const KERNEL: [&str; 2] = ["linear_conv_kernel_dim", "ssm.conv_kernel"];
-/// How many frequencies turn by each coordinate of a place in a picture.
+/// Number of frequencies per image coordinate.
 pub(crate) const SECTIONS: &str = "rope.dimension_sections";
-/// The same in a `config.json`.
+/// Name of the sections in `config.json`.
 pub(crate) const MROPE_SECTION: &str = "mrope_section";
-/// What transformers takes where a `config.json` says nothing of them.
+/// transformers' default for absent sections.
 pub(crate) const DEFAULT_SECTIONS: [u32; 4] = [11, 11, 10, 0];
 
-/// Whether this key of the architecture's group is read here, or where tensors are.
-pub(super) fn is_read(name: &str) -> bool {
+/// Whether this module, or the reading of tensors, uses this key of the architecture's group.
+pub(super) fn is_supported_key(name: &str) -> bool {
     let [_, kernel] = KERNEL;
     [
         INTERVAL,
@@ -29,18 +29,18 @@ pub(super) fn is_read(name: &str) -> bool {
         SECTIONS,
         kernel,
         INNER_SIZE,
-        BLOCKS_AHEAD,
+        PREDICTION_BLOCKS,
     ]
     .contains(&name)
         || LINEAR_HEADS.iter().any(|(_, heads)| *heads == name)
 }
 
-/// The fields of a `config.json`, of which `config` has those of other families as well.
+/// Reads the linear-attention fields of a `config.json`; `config` already has the common fields.
 ///
 /// # Errors
 ///
-/// A key is absent or of another type; value heads of several sizes; sections by which llama.cpp turns
-/// texts otherwise.
+/// A key is absent or has another type, value heads have several sizes, or llama.cpp would apply
+/// RoPE to text differently with these sections.
 ///
 /// # Source
 ///
@@ -50,34 +50,34 @@ pub(super) fn fields(
     config: &Value,
     n_blocks: u64,
 ) -> Result<Map<String, Value>, CheckpointError> {
-    let mut own = Map::new();
-    let mut read = |field: &str, name: &str| {
+    let mut config_fields = Map::new();
+    let mut copy_field = |field: &str, name: &str| {
         let number = fields.unsigned(name)?;
-        own.insert(field.to_owned(), number.into());
+        config_fields.insert(field.to_owned(), number.into());
         Ok::<_, CheckpointError>(number)
     };
     for (field, name) in LINEAR_HEADS {
-        read(field, name)?;
+        copy_field(field, name)?;
     }
     let [field, name] = KERNEL;
-    read(field, name)?;
-    // Where tensors are it is compared that value heads are of one size.
+    copy_field(field, name)?;
+    // The tensor reader checks that all value heads have one size.
     let inner = fields.unsigned(INNER_SIZE)?;
     let n_value = fields.unsigned(LINEAR_HEADS[1].1)?;
     let value_dim = inner.checked_div(n_value).unwrap_or(0);
-    own.insert(VALUE_DIM.to_owned(), value_dim.into());
+    config_fields.insert(VALUE_DIM.to_owned(), value_dim.into());
     let interval = fields.metadata.unsigned(&fields.key(INTERVAL))?;
     if let Some(types) = types(fields, config, n_blocks)? {
-        own.insert("layer_types".to_owned(), types);
+        config_fields.insert("layer_types".to_owned(), types);
     } else if let Some(interval) = interval {
-        own.insert(INTERVAL.to_owned(), interval.into());
+        config_fields.insert(INTERVAL.to_owned(), interval.into());
     }
-    own.extend(sections(fields, config)?);
-    Ok(own)
+    config_fields.extend(sections(fields, config)?);
+    Ok(config_fields)
 }
 
-/// The kinds of the blocks, where the file lists them: of `n_blocks`, some of which may be none of the
-/// model's own.
+/// The types of the model's blocks, if the file lists them. The list covers `n_blocks`, some of
+/// which may be prediction blocks outside the model.
 fn types(
     fields: &Fields<'_>,
     config: &Value,
@@ -88,23 +88,23 @@ fn types(
     let Some((_, value)) = entries.find(|(entry, _)| *entry == key) else {
         return Ok(None);
     };
-    let problem = "must say of each block whether it has linear attention";
-    let wrong = || CheckpointError::field(fields.metadata.path(), &key, problem);
+    let problem = "must be a list with one flag per block";
+    let error = || CheckpointError::field(fields.metadata.path(), &key, problem);
     let GgufValue::Array(items) = value else {
-        return Err(wrong());
+        return Err(error());
     };
-    let own = config["num_hidden_layers"].as_u64().unwrap_or_default();
-    if items.len() as u64 != n_blocks || own > n_blocks {
-        return Err(wrong());
+    let n_layers = config["num_hidden_layers"].as_u64().unwrap_or_default();
+    if items.len() as u64 != n_blocks || n_layers > n_blocks {
+        return Err(error());
     }
-    let types = items.iter().take(own as usize).map(|item| match item {
+    let types = items.iter().take(n_layers as usize).map(|item| match item {
         GgufValue::Bool(true) | GgufValue::Unsigned(1) | GgufValue::Signed(1) => {
             Ok("linear_attention")
         }
         GgufValue::Bool(false) | GgufValue::Unsigned(0) | GgufValue::Signed(0) => {
             Ok("full_attention")
         }
-        _ => Err(wrong()),
+        _ => Err(error()),
     });
     let types: Vec<&str> = types.collect::<Result<_, _>>()?;
     Ok(Some(types.into()))
@@ -115,27 +115,27 @@ fn sections(
     config: &Value,
 ) -> Result<Option<(String, Value)>, CheckpointError> {
     let key = fields.key(SECTIONS);
-    let Some(said) = fields.metadata.i32s(&key)? else {
+    let Some(lengths) = fields.metadata.i32s(&key)? else {
         return Ok(None);
     };
     let path = fields.metadata.path();
     let mut sections = [0_u32; 4];
-    if said.len() > sections.len() || said.iter().any(|section| *section < 0) {
-        let problem = "must be four counts at most; convert the model again";
+    if lengths.len() > sections.len() || lengths.iter().any(|section| *section < 0) {
+        let problem = "must have at most four counts; convert the model again";
         return Err(CheckpointError::field(path, key, problem));
     }
-    for (section, said) in sections.iter_mut().zip(&said) {
-        *section = said.unsigned_abs();
+    for (section, lengths) in sections.iter_mut().zip(&lengths) {
+        *section = lengths.unsigned_abs();
     }
     let head_dim = config["head_dim"].as_u64().unwrap_or_default();
-    let turned = fields
+    let rotary_dim = fields
         .metadata
         .unsigned(&fields.key("rope.dimension_count"))?;
-    if !turns_texts_alike(sections, turned.unwrap_or(head_dim), head_dim) {
+    if !rotates_by_text_position(sections, rotary_dim.unwrap_or(head_dim), head_dim) {
         return Err(CheckpointError::Unsupported {
             path: path.to_owned(),
-            feature: format!("{key} = {said:?}"),
-            fix: "some of its heads do not turn by the place in the text; take the model's \
+            feature: format!("{key} = {lengths:?}"),
+            fix: "some head dimensions do not rotate by the text position; use the model's \
                   safetensors directory",
         });
     }
@@ -143,33 +143,34 @@ fn sections(
     Ok(Some((MROPE_SECTION.to_owned(), json!([t, h, w]))))
 }
 
-/// Whether llama.cpp turns all `turned` numbers of a head of `head_dim` by the place in the text, whose
-/// three coordinates are one number: others turn by a fourth, which is 0.
+/// Whether llama.cpp rotates all `turned` numbers of a head of size `head_dim` by the text
+/// position. In text the first three coordinates are equal; other sections use a fourth coordinate,
+/// which is 0.
 ///
 /// # Source
 ///
 /// ggml-org/llama.cpp, `ggml-cpu/ops.cpp`, `ggml_mrope_cache_init`, with its bound on all sections.
-pub(crate) fn turns_texts_alike(sections: [u32; 4], turned: u64, head_dim: u64) -> bool {
+pub(crate) fn rotates_by_text_position(sections: [u32; 4], rotary_dim: u64, head_dim: u64) -> bool {
     let all: u64 = sections.iter().map(|section| u64::from(*section)).sum();
     let three = [0, 1, 2].map(|i| 3 * u64::from(sections[i]));
     if three == [0; 3] || all > head_dim {
         return false;
     }
-    // The sections begin anew behind their last.
-    (0..all.min(turned / 2)).all(|sector| sector < three[(sector % 3) as usize])
+    // The sections repeat after the last one.
+    (0..all.min(rotary_dim / 2)).all(|sector| sector < three[(sector % 3) as usize])
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
 
-    use super::turns_texts_alike;
+    use super::rotates_by_text_position;
     use crate::error::CheckpointError;
     use crate::gguf_writer::GgufWriter;
     use crate::model_files::ModelFiles;
 
-    /// Two blocks of linear attention with two key heads of size 4 and four value heads of size 2, then
-    /// one of full attention, with `more` in it.
+    /// Two blocks of linear attention with two key heads of size 4 and four value heads of size 2,
+    /// followed by one of full attention, which `more` can extend.
     fn tiny(more: impl FnOnce(GgufWriter) -> GgufWriter) -> Result<ModelFiles, CheckpointError> {
         let mut gguf = GgufWriter::new()
             .text("general.architecture", "qwen35")
@@ -209,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sizes_and_kinds_of_blocks_stand_in_the_config() {
+    fn the_config_contains_sizes_and_types_of_blocks() {
         let said = config(|gguf| {
             gguf.u32("qwen35.full_attention_interval", 3)
                 .i32s("qwen35.rope.dimension_sections", &[1, 1, 1, 0])
@@ -239,7 +240,7 @@ mod tests {
         let conv = "model.layers.0.linear_attn.conv1d.weight";
         assert_eq!(weights.shape(conv), Some(&[24, 1, 4][..]));
         let rates = "model.layers.0.linear_attn.A_log";
-        // The value heads of a key head side by side: those of 1 and 4, then those of 2 and 8.
+        // The value heads of each key head are adjacent: 1 and 4, then 2 and 8.
         let expected = [1.0, 4.0, 2.0, 8.0].map(|rate: f64| rate.ln() as f32);
         assert_eq!(weights.read_f32(rates).unwrap().values, expected);
         assert!(
@@ -250,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_that_guess_later_tokens_are_left_out() {
+    fn multi_token_prediction_blocks_are_left_out() {
         let files = tiny(|gguf| {
             gguf.u32("qwen35.block_count", 4)
                 .u32("qwen35.ssm.inner_size", 8)
@@ -262,14 +263,14 @@ mod tests {
         let files = files.unwrap();
         assert_eq!(files.config["num_hidden_layers"], 3);
         assert_eq!(files.config["layer_types"].as_array().unwrap().len(), 3);
-        assert_eq!(files.weights.n_ahead(), 2);
+        assert_eq!(files.weights.n_prediction(), 2);
         assert_eq!(files.weights.names().count(), 4);
         let said = files.remarks.concat();
-        assert!(said.contains("2 tensors that guess tokens"), "{said}");
+        assert!(said.contains("2 tensors that predict tokens"), "{said}");
     }
 
     #[test]
-    fn what_does_not_fit_is_named() {
+    fn download_sizes_are_checked_against_the_free_space() {
         type Damage = fn(GgufWriter) -> GgufWriter;
         let cases: [(Damage, &str); 6] = [
             (
@@ -281,15 +282,15 @@ mod tests {
                     gguf.u32("qwen35.block_count", 3)
                         .u32("qwen35.ssm.inner_size", 7)
                 },
-                "qwen35.ssm.time_step_rank: is 4, and must be a multiple",
+                "qwen35.ssm.time_step_rank: is 4 but must be a multiple",
             ),
             (
                 |gguf| whole(gguf).u32("qwen35.nextn_predict_layers", 3),
-                "nextn_predict_layers: is 3, of 3 blocks",
+                "nextn_predict_layers: is 3, but there are only 3 blocks",
             ),
             (
                 |gguf| whole(gguf).i32s("qwen35.attention.recurrent_layers", &[1, 0]),
-                "must say of each block",
+                "one flag per block",
             ),
             (
                 |gguf| whole(gguf).i32s("qwen35.rope.dimension_sections", &[1, 0, 1, 0]),
@@ -308,18 +309,18 @@ mod tests {
         let rates = tiny(|gguf| whole(gguf).f32_tensor("blk.1.ssm_a", &[4])).unwrap();
         let error = rates.weights.read_f32("model.layers.1.linear_attn.A_log");
         let error = error.unwrap_err().to_string();
-        assert!(error.contains("holds 0 at element 0"), "{error}");
+        assert!(error.contains("is 0 at element 0"), "{error}");
     }
 
     #[test]
-    fn sections_turn_texts_alike_where_none_is_left_to_the_fourth() {
-        assert!(turns_texts_alike([11, 11, 10, 0], 64, 256));
-        assert!(turns_texts_alike([11, 11, 10, 0], 8, 32));
-        assert!(turns_texts_alike([2, 1, 1, 0], 8, 32));
-        // They begin anew where they are few.
-        assert!(turns_texts_alike([1, 1, 1, 0], 64, 256));
-        assert!(!turns_texts_alike([8, 12, 12, 0], 64, 256));
-        assert!(!turns_texts_alike([11, 11, 10, 0], 64, 31));
-        assert!(!turns_texts_alike([0, 0, 0, 4], 8, 32));
+    fn sections_rotate_text_alike_unless_one_uses_the_fourth_coordinate() {
+        assert!(rotates_by_text_position([11, 11, 10, 0], 64, 256));
+        assert!(rotates_by_text_position([11, 11, 10, 0], 8, 32));
+        assert!(rotates_by_text_position([2, 1, 1, 0], 8, 32));
+        // Short section lists repeat.
+        assert!(rotates_by_text_position([1, 1, 1, 0], 64, 256));
+        assert!(!rotates_by_text_position([8, 12, 12, 0], 64, 256));
+        assert!(!rotates_by_text_position([11, 11, 10, 0], 64, 31));
+        assert!(!rotates_by_text_position([0, 0, 0, 4], 8, 32));
     }
 }

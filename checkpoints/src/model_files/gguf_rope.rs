@@ -1,30 +1,30 @@
-//! The rotary scaling of a GGUF file as Hugging Face's config.json says it.
+//! Converts the RoPE scaling of a GGUF file to the fields of Hugging Face's config.json.
 //!
-//! Llama 3.1's scaling is stored as a tensor of divisors, from which its settings are recovered;
-//! divisors of any other origin are refused. Phi's are two such tensors.
+//! GGUF stores Llama 3.1's scaling as a tensor of divisors, from which the settings are recovered.
+//! Divisors of any other origin are refused. Phi's scaling consists of two such tensors.
 
 use std::f64::consts::TAU;
 
 use serde_json::{Value, json};
 
-use super::gguf_config::Fields;
+use super::gguf_fields::{Fields, shortest};
 use crate::error::CheckpointError;
 use crate::weights::gguf::{GgufFile, GgufMetadata};
 
-/// Settings that all published Llama 3 models share; the factor is the one that varies.
+/// Settings shared by all published Llama 3 models; only the factor varies.
 const LLAMA3_LOW_FREQ_FACTOR: f64 = 1.0;
 const LLAMA3_HIGH_FREQ_FACTOR: f64 = 4.0;
 const LLAMA3_ORIGINAL_CONTEXT: f64 = 8192.0;
-/// Relative; the divisors are stored as f32 and computed in f32 by some converters.
+/// Relative tolerance: divisors are stored as f32, and some converters compute them in f32.
 const DIVISOR_TOLERANCE: f64 = 1e-4;
 
-/// The rotary scaling as llama.cpp reads it: linear where no type is given, by the factor of the
-/// present key or else of the old one, 0 and no factor meaning 1.
+/// The RoPE scaling as llama.cpp reads it: linear if the file names no type, with the factor of the
+/// current key, otherwise the factor of the old key. 0 or no factor means 1.
 ///
 /// # Source
 ///
-/// ggml-org/llama.cpp, `llama-model.cpp`, `load_hparams`, and `llama-context.cpp`, by which type
-/// "none" scales nothing whatever the factor.
+/// ggml-org/llama.cpp, `llama-model.cpp`, `load_hparams`, and `llama-context.cpp`, which ignores the
+/// factor of type "none".
 pub(super) fn scaling(
     gguf: &GgufFile,
     fields: &Fields<'_>,
@@ -34,7 +34,7 @@ pub(super) fn scaling(
     let unsupported = |feature: String| CheckpointError::Unsupported {
         path: metadata.path().to_owned(),
         feature,
-        fix: "take the model's safetensors directory, or one with no, linear or yarn scaling",
+        fix: "use the model's safetensors directory, or a file with linear, yarn or no scaling",
     };
     let number = |name: &str| fields.optional_number(name);
     if let Some(factors) = gguf.rope_factors()? {
@@ -49,7 +49,7 @@ pub(super) fn scaling(
         return Err(unsupported(format!("{key} = {factor}")));
     }
     let type_key = fields.key("rope.scaling.type");
-    let scales = match metadata.text(&type_key)? {
+    let is_linear = match metadata.text(&type_key)? {
         None | Some("linear") => true,
         Some("none") => false,
         Some(other) => return Err(unsupported(format!("{type_key} \"{other}\""))),
@@ -58,7 +58,7 @@ pub(super) fn scaling(
         (Some(new), Some(old)) if new != old => {
             let key = fields.key("rope.scaling.factor");
             let problem = format!(
-                "is {new}, and its older name {} is {old}; convert the model again",
+                "is {new}, but its older name {} is {old}; convert the model again",
                 fields.key("rope.scale_linear")
             );
             return Err(CheckpointError::field(metadata.path(), key, problem));
@@ -66,28 +66,34 @@ pub(super) fn scaling(
         (new, old) => new.or(old),
     };
     let factor =
-        factor.filter(|factor| scales && ![Some(0.0), Some(1.0)].contains(&factor.as_f64()));
+        factor.filter(|factor| is_linear && ![Some(0.0), Some(1.0)].contains(&factor.as_f64()));
     match (gguf.rope_divisors()?, factor) {
         (Some(divisors), None) => llama3_scaling(metadata, &divisors, rope_theta),
         (Some(_), Some(factor)) => Err(unsupported(format!(
-            "rope_freqs.weight beside a rotary factor of {factor}"
+            "rope_freqs.weight together with a RoPE factor of {factor}"
         ))),
         (None, Some(factor)) => Ok(json!({ "rope_type": "linear", "factor": factor })),
         (None, None) => Ok(Value::Null),
     }
 }
 
-/// Divisors of each frequency, for short texts and for long ones.
+/// Frequency divisors for short and for long prompts.
 ///
 /// # Source
 ///
 /// ggml-org/llama.cpp, `models/phi3.cpp` and `convert_hf_to_gguf.py`.
 fn longrope(fields: &Fields<'_>, [short, long]: [Vec<f32>; 2]) -> Result<Value, CheckpointError> {
+    let factors = |name: &str, divisors: Vec<f32>| {
+        let factors: Option<Vec<f64>> = divisors.into_iter().map(shortest).collect();
+        let tensor = format!("rope_factors_{name}.weight");
+        factors
+            .ok_or_else(|| CheckpointError::field(fields.metadata.path(), tensor, "must be finite"))
+    };
     let mut table = json!({
         "rope_type": "longrope",
-        "short_factor": short,
-        "long_factor": long,
-        "original_max_position_embeddings": original(fields)?,
+        "short_factor": factors("short", short)?,
+        "long_factor": factors("long", long)?,
+        "original_max_position_embeddings": original_context(fields)?,
     });
     if let Some(factor) = fields.optional_number("rope.scaling.attn_factor")? {
         table["attention_factor"] = factor;
@@ -95,7 +101,7 @@ fn longrope(fields: &Fields<'_>, [short, long]: [Vec<f32>; 2]) -> Result<Value, 
     Ok(table)
 }
 
-/// YaRN, with what llama.cpp multiplies cosines and sines with.
+/// YaRN, including llama.cpp's multiplier of cosines and sines.
 ///
 /// # Source
 ///
@@ -106,13 +112,13 @@ fn yarn(fields: &Fields<'_>) -> Result<Value, CheckpointError> {
         return Err(CheckpointError::Unsupported {
             path: fields.metadata.path().to_owned(),
             feature: format!("{} = {factor}", fields.key("rope.scaling.attn_factor")),
-            fix: "take the model's safetensors directory",
+            fix: "use the model's safetensors directory",
         });
     }
     let mut table = json!({
         "rope_type": "yarn",
         "factor": number("rope.scaling.factor")?,
-        "original_max_position_embeddings": original(fields)?,
+        "original_max_position_embeddings": original_context(fields)?,
     });
     for (key, field) in [
         ("rope.scaling.yarn_attn_factor", "attention_factor"),
@@ -130,8 +136,8 @@ fn yarn(fields: &Fields<'_>) -> Result<Value, CheckpointError> {
     Ok(table)
 }
 
-/// The context of pre-training, which is the model's own where the file names none.
-fn original(fields: &Fields<'_>) -> Result<u64, CheckpointError> {
+/// The pre-training context; defaults to the model's context.
+fn original_context(fields: &Fields<'_>) -> Result<u64, CheckpointError> {
     let key = fields.key("rope.scaling.original_context_length");
     match fields.metadata.unsigned(&key)? {
         Some(original) => Ok(original),
@@ -144,7 +150,7 @@ fn original(fields: &Fields<'_>) -> Result<u64, CheckpointError> {
     }
 }
 
-/// Finds the Llama 3 settings whose divisors are `divisors`.
+/// Finds the Llama 3 settings that produce `divisors`.
 ///
 /// The lowest frequency is always divided by the whole factor, so the last divisor is the factor.
 fn llama3_scaling(
@@ -152,7 +158,11 @@ fn llama3_scaling(
     divisors: &[f32],
     rope_theta: f64,
 ) -> Result<Value, CheckpointError> {
-    let factor = f64::from(divisors.last().copied().unwrap_or_default());
+    let factor = divisors
+        .last()
+        .copied()
+        .and_then(shortest)
+        .unwrap_or_default();
     let fits = divisors.iter().enumerate().all(|(i, &divisor)| {
         let frequency = rope_theta.powf(-(i as f64) / divisors.len() as f64);
         let expected = llama3_divisor(frequency, factor);
@@ -162,7 +172,7 @@ fn llama3_scaling(
         return Err(CheckpointError::Unsupported {
             path: metadata.path().to_owned(),
             feature: "rope_freqs.weight with other divisors than Llama 3's".to_owned(),
-            fix: "take the model's safetensors directory instead",
+            fix: "use the model's safetensors directory instead",
         });
     }
     Ok(json!({
@@ -174,7 +184,7 @@ fn llama3_scaling(
     }))
 }
 
-/// By what Llama 3's scaling divides a rotary frequency, given in radians per position.
+/// Llama 3's divisor of a rotary frequency, given in radians per position.
 ///
 /// # Source
 ///
@@ -192,8 +202,8 @@ fn llama3_divisor(frequency: f64, factor: f64) -> f64 {
     1.0 / ((1.0 - smooth) / factor + smooth)
 }
 
-/// The divisors of a `rope_scaling` of type llama3, which GGUF keeps as a tensor, highest frequency
-/// first; `None` if it has other settings than every published model.
+/// The divisors of a `rope_scaling` of type llama3, which GGUF stores as a tensor with the highest
+/// frequency first. `None` if its settings differ from those of every published model.
 pub(crate) fn llama3_divisors(scaling: &Value, theta: f64, head_dim: u64) -> Option<Vec<f32>> {
     let is = |key: &str, value: f64| scaling[key].as_f64() == Some(value);
     let is_published = is("low_freq_factor", LLAMA3_LOW_FREQ_FACTOR)

@@ -1,15 +1,16 @@
-//! A directory as `save_pretrained` writes it: config.json, tokenizer files, weights.
+//! Reads a directory written by `save_pretrained`: config.json, tokenizer files, weights.
 //!
-//! Only fields that are needed are read, by name, so that files of any transformers version
-//! pass; those that are read must have the right type.
+//! Only the required fields are read, by name, so files of any transformers version are accepted.
+//! These fields must have the right type.
 
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
+use tooltune_disk::budgets::TEMPLATE_BYTES;
 
 use super::tokenizer_files::TokenizerFiles;
-use super::{ModelFiles, TokenizerSource, rope, text_part};
-use crate::budgets::{JSON_BYTES, TEMPLATE_BYTES};
+use super::{ModelFiles, SpecialTokenIds, TokenizerSource, rope, text_part};
+use crate::budgets::JSON_BYTES;
 use crate::error::CheckpointError;
 use crate::families::Family;
 use crate::regular_file;
@@ -29,7 +30,7 @@ pub(super) fn open(dir: &Path) -> Result<ModelFiles, CheckpointError> {
     if !regular_file::is_there(&tokenizer)? {
         let absent = std::io::Error::new(
             std::io::ErrorKind::NotFound,
-            "not there; save it with AutoTokenizer.from_pretrained(...).save_pretrained(directory)",
+            "not found; save it with AutoTokenizer.from_pretrained(...).save_pretrained(directory)",
         );
         return Err(CheckpointError::io("open", &tokenizer)(absent));
     }
@@ -38,16 +39,17 @@ pub(super) fn open(dir: &Path) -> Result<ModelFiles, CheckpointError> {
     let generation = object_if_present(&generation_path)?.unwrap_or_default();
     let eos_token_ids = eos_token_ids([(&generation_path, &generation), (&config_path, &config)])?;
     let (chat_template, tool_use_template) = chat_templates(dir, &tokenizer_files)?;
-    let left_out = left_out(&config_path, &weights);
+    let left_out = left_out_remark(&config_path, &weights);
     Ok(ModelFiles {
         weights,
         tokenizer: TokenizerSource::Json(tokenizer),
         chat_template,
         tool_use_template,
         special_tokens: tokenizer_files.special_tokens()?,
+        special_token_ids: SpecialTokenIds::default(),
         added_tokens: tokenizer_files.added_tokens()?,
         eos_token_ids,
-        choices: choices(&generation),
+        choices: sampling_settings(&generation),
         remarks: tokenizer_files
             .remark(&config)
             .into_iter()
@@ -57,30 +59,30 @@ pub(super) fn open(dir: &Path) -> Result<ModelFiles, CheckpointError> {
     })
 }
 
-/// What is said of tensors that are not the language model's, which the file at `path` describes.
-pub(super) fn left_out(path: &Path, weights: &Weights) -> Option<String> {
+/// The remark on tensors outside the language model, which the file at `path` describes.
+pub(super) fn left_out_remark(path: &Path, weights: &Weights) -> Option<String> {
     let counts = [
-        (weights.n_of_pictures(), "that see pictures"),
+        (weights.n_vision(), "of the vision model"),
         (
-            weights.n_ahead(),
-            "that guess tokens behind the next one (mtp)",
+            weights.n_prediction(),
+            "that predict tokens after the next one (mtp)",
         ),
     ];
     let counts = counts.into_iter().filter(|(n, _)| *n > 0);
     let counts: Vec<String> = counts
-        .map(|(n, what)| format!("{n} tensors {what}"))
+        .map(|(n, description)| format!("{n} tensors {description}"))
         .collect();
     (!counts.is_empty()).then(|| {
         format!(
-            "{}: the language model alone is read; {} are left out",
+            "{}: only the language model is read; {} are left out",
             path.display(),
             counts.join(" and ")
         )
     })
 }
 
-/// The fields of a `config.json`, rotary settings in one spelling, with those that the family has where
-/// the file says nothing of them; of a model that reads pictures, too, those of its language model.
+/// The fields of a `config.json` with RoPE settings in one spelling and family defaults for absent
+/// fields. For a vision-language model, the fields of its language model.
 pub(super) fn config(path: &Path) -> Result<Map<String, Value>, CheckpointError> {
     let mut config = object(path)?;
     if let Some(text) = text_part::of_config(&config) {
@@ -91,23 +93,24 @@ pub(super) fn config(path: &Path) -> Result<Map<String, Value>, CheckpointError>
     let Some(family) = family.and_then(Family::of_model_type) else {
         return Ok(config);
     };
-    for (key, number) in family.config.absent {
+    for (key, number) in family.config.defaults {
         let key = (*key).to_owned();
         config.entry(key).or_insert_with(|| number.value());
     }
-    if family.config.absent_tie {
+    if family.config.default_tie {
         let tie = "tie_word_embeddings".to_owned();
         config.entry(tie).or_insert(Value::Bool(true));
     }
     Ok(config)
 }
 
-/// Refuses a config that ties the head to the embedding beside a head that is another.
+/// Refuses a config that ties the head to the embedding although the weights contain a different
+/// head.
 ///
 /// # Source
 ///
-/// huggingface/transformers 5.23, `modeling_utils.py`, `tie_weights`, which does not tie two
-/// tensors that differ; vllm-project/vllm, `models/llama.py`, which passes over the head.
+/// huggingface/transformers 5.23, `modeling_utils.py`, `tie_weights`, does not tie two tensors that
+/// differ; vllm-project/vllm, `models/llama.py`, ignores the head.
 fn check_tied_head(
     config_path: &Path,
     config: &Map<String, Value>,
@@ -125,8 +128,8 @@ fn check_tied_head(
         return Ok(());
     };
     let problem = format!(
-        "is true, and the weights hold a {head} that differs from {embedding} in element \
-         {element}; transformers computes with that head and vLLM without it: set it to false to \
+        "is true, but the weights contain a {head} that differs from {embedding} in element \
+         {element}; transformers uses that head and vLLM ignores it: set it to false to \
          keep the head, or remove the tensor"
     );
     Err(CheckpointError::field(
@@ -151,9 +154,9 @@ pub(super) fn object_if_present(
     }
 }
 
-/// Settings of generation_config.json by which transformers chooses tokens, each with the value at
-/// which it does nothing.
-const CHOICES: [(&str, f64); 12] = [
+/// Settings of generation_config.json that change how transformers chooses tokens, each with its
+/// neutral value.
+const SAMPLING_SETTINGS: [(&str, f64); 12] = [
     ("do_sample", 0.0),
     ("temperature", 1.0),
     ("top_k", 0.0),
@@ -168,27 +171,27 @@ const CHOICES: [(&str, f64); 12] = [
     ("bad_words_ids", 0.0),
 ];
 
-/// What of a generation_config.json would change which tokens are chosen, as "key = value".
-fn choices(generation: &Map<String, Value>) -> Vec<String> {
-    let at = |value: &Value| match value {
+/// The settings of a generation_config.json that change which tokens are chosen, as "key = value".
+fn sampling_settings(generation: &Map<String, Value>) -> Vec<String> {
+    let number_of = |value: &Value| match value {
         Value::Null => Some(None),
         Value::Bool(flag) => Some(Some(f64::from(*flag))),
         Value::Number(number) => Some(number.as_f64()),
         Value::Array(items) if items.is_empty() => Some(None),
         _ => None,
     };
-    let on = CHOICES.iter().filter_map(|(key, off)| {
+    let changed = SAMPLING_SETTINGS.iter().filter_map(|(key, neutral)| {
         let value = generation.get(*key)?;
-        match at(value) {
+        match number_of(value) {
             Some(None) => None,
-            Some(Some(number)) if number == *off => None,
+            Some(Some(number)) if number == *neutral => None,
             _ => Some(format!("{key} = {value}")),
         }
     });
-    on.collect()
+    changed.collect()
 }
 
-/// Ids from the first of the files that has any, which may be one id or a list.
+/// IDs from the first file that has any, as one ID or a list.
 fn eos_token_ids(files: [(&PathBuf, &Map<String, Value>); 2]) -> Result<Vec<u32>, CheckpointError> {
     for (path, fields) in files {
         let value = fields.get("eos_token_id").unwrap_or(&Value::Null);
@@ -210,14 +213,14 @@ fn token_ids(value: &Value) -> Option<Vec<u32>> {
     }
 }
 
-/// The default template, and that for conversations with tools.
+/// The default template, and the template for conversations with tools.
 type Templates = (Option<String>, Option<String>);
 
-/// The templates of a folder.
+/// The chat templates of a folder.
 ///
-/// They are chat_template.jinja and the files of additional_chat_templates; without any of these,
-/// what tokenizer_config.json has, a string or a list of named templates. What
-/// special_tokens_map.json has, where it counts, goes before all.
+/// They are chat_template.jinja and the files of additional_chat_templates. Without these, the
+/// string or list of named templates in tokenizer_config.json is used. A template in
+/// special_tokens_map.json takes precedence if that file is used.
 ///
 /// # Source
 ///
@@ -239,12 +242,12 @@ fn chat_templates(dir: &Path, files: &TokenizerFiles) -> Result<Templates, Check
         None | Some(Value::Null) => Ok((None, None)),
         Some(Value::String(template)) => Ok((Some(template.clone()), None)),
         Some(Value::Array(templates)) => {
-            let named = |name: &str| templates.iter().find(|entry| entry["name"] == name);
-            let default =
-                named("default").ok_or_else(|| wrong("has no template named \"default\""))?;
-            let default = source(default, "its default lacks a string `template`")?;
-            let tool_use = named("tool_use")
-                .map(|entry| source(entry, "its tool_use lacks a string `template`"))
+            let find_template = |name: &str| templates.iter().find(|entry| entry["name"] == name);
+            let default = find_template("default")
+                .ok_or_else(|| wrong("has no template named \"default\""))?;
+            let default = source(default, "its default has no string `template`")?;
+            let tool_use = find_template("tool_use")
+                .map(|entry| source(entry, "its tool_use has no string `template`"))
                 .transpose()?;
             Ok((Some(default), tool_use))
         }
@@ -252,33 +255,33 @@ fn chat_templates(dir: &Path, files: &TokenizerFiles) -> Result<Templates, Check
     }
 }
 
-/// The templates in files of their own, if there are any; the folder's default goes before
-/// chat_template.jinja, and what tokenizer_config.json has counts beside none of them.
+/// The templates in separate files, if any. The folder's default takes precedence over
+/// chat_template.jinja, and tokenizer_config.json is ignored if such a file exists.
 fn template_files(dir: &Path) -> Result<Option<Templates>, CheckpointError> {
     let folder = dir.join("additional_chat_templates");
-    let read = |path: PathBuf| {
+    let read_template = |path: PathBuf| {
         if regular_file::is_there(&path)? {
             regular_file::read_text(&path, TEMPLATE_BYTES).map(Some)
         } else {
             Ok(None)
         }
     };
-    let tool_use = read(folder.join("tool_use.jinja"))?;
-    let default = match read(folder.join("default.jinja"))? {
+    let tool_use = read_template(folder.join("tool_use.jinja"))?;
+    let default = match read_template(folder.join("default.jinja"))? {
         Some(default) => Some(default),
-        None => read(dir.join("chat_template.jinja"))?,
+        None => read_template(dir.join("chat_template.jinja"))?,
     };
     match (default, tool_use) {
         (None, None) => Ok(None),
         (None, Some(_)) => {
-            let problem = "holds tool_use.jinja and no default, and transformers then knows no \
-                           other template; put the default into chat_template.jinja";
+            let problem = "contains tool_use.jinja but no default, so transformers finds no \
+                           other template; save the default as chat_template.jinja";
             Err(CheckpointError::field(
                 dir,
                 "additional_chat_templates",
                 problem,
             ))
         }
-        found => Ok(Some(found)),
+        templates => Ok(Some(templates)),
     }
 }

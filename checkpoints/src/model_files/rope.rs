@@ -1,16 +1,17 @@
-//! The two spellings of rotary settings in config.json, brought to one.
+//! Normalises the two spellings of RoPE settings in config.json.
 //!
 //! transformers 5 writes `rope_parameters: { rope_theta, rope_type, … }`; earlier versions write
-//! `rope_theta` beside `rope_scaling: { type or rope_type, … }`. The earlier form is kept, as
-//! other readers of the config know it.
+//! `rope_theta` and `rope_scaling: { type or rope_type, … }`. The result uses the earlier format,
+//! which other readers of the config support.
 //!
-//! Families whose blocks with a window turn otherwise say `rope_parameters: { full_attention: { … },
-//! sliding_attention: { rope_theta } }`, or `rope_local_base_freq` beside the earlier form.
+//! Families whose sliding-window layers use a different rotation write
+//! `rope_parameters: { full_attention: { … }, sliding_attention: { rope_theta } }`, or
+//! `rope_local_base_freq` with the earlier format.
 //!
-//! A file may hold both. transformers 5.23 then reads `rope_scaling` alone, and so is it here; what
-//! the two say differently is an error, because other programs read the other one.
-//! Source: huggingface/transformers 5.23, `modeling_rope_utils.py`, `convert_rope_params_to_dict`
-//! and `standardize_rope_params`.
+//! A file may contain both. transformers 5.23 then reads only `rope_scaling`, as does this module.
+//! Differences between the two are an error, because other programs read the other one. Source:
+//! huggingface/transformers 5.23, `modeling_rope_utils.py`, `convert_rope_params_to_dict` and
+//! `standardize_rope_params`.
 
 use std::path::Path;
 
@@ -29,12 +30,12 @@ const FULL: &str = "full_attention";
 const SLIDING: &str = "sliding_attention";
 
 /// Rewrites `config` so that only `rope_theta` and `rope_scaling` (`null` or an object with
-/// `rope_type`) remain; a config without rotary settings stays as it is.
+/// `rope_type`) remain. A config without RoPE settings stays unchanged.
 ///
 /// # Errors
 ///
-/// - a field of a wrong type, or settings for each type of layer
-/// - the same thing said twice with different values: theta, the type, the scaling
+/// - A field has the wrong type, or there are unsupported settings per layer type.
+/// - Theta, the type or the scaling is specified twice with different values.
 pub(super) fn normalise(
     path: &Path,
     config: &mut Map<String, Value>,
@@ -45,12 +46,12 @@ pub(super) fn normalise(
     {
         return Ok(());
     }
-    by_layer_type(path, config)?;
+    flatten_layer_types(path, config)?;
     let mut old = table(path, config, OLD)?;
     let mut new = table(path, config, NEW)?;
     for (key, table) in [(OLD, &mut old), (NEW, &mut new)] {
-        partial(path, config, key, table)?;
-        // Which coordinate of a place in a picture turns what: no scaling of texts.
+        move_partial_factor(path, config, key, table)?;
+        // The image coordinates of each section do not affect text.
         let sections = table.as_mut().and_then(|table| table.remove(MROPE_SECTION));
         if let Some(sections) = sections {
             config.insert(MROPE_SECTION.to_owned(), sections);
@@ -62,8 +63,8 @@ pub(super) fn normalise(
     }
     let scaling = match (old, new) {
         (None, None) => None,
-        (Some(one), None) | (None, Some(one)) => Some(one),
-        (Some(old), Some(new)) => Some(the_one_that_counts(path, old, new)?),
+        (Some(present), None) | (None, Some(present)) => Some(present),
+        (Some(old), Some(new)) => Some(effective_table(path, old, new)?),
     };
     let scaling = scaling.filter(|scaling| scaling["rope_type"] != "default");
     let scaling = scaling.map_or(Value::Null, Value::Object);
@@ -71,9 +72,12 @@ pub(super) fn normalise(
     Ok(())
 }
 
-/// Brings settings for each type of layer to one table and `rope_local_base_freq`, for the families
-/// that turn so.
-fn by_layer_type(path: &Path, config: &mut Map<String, Value>) -> Result<(), CheckpointError> {
+/// Converts per-layer-type settings to one table and `rope_local_base_freq`, for families that
+/// support it.
+fn flatten_layer_types(
+    path: &Path,
+    config: &mut Map<String, Value>,
+) -> Result<(), CheckpointError> {
     let family = config.get("model_type").and_then(Value::as_str);
     let rules = family.and_then(Family::of_model_type).map(|f| &f.config);
     let is_local = rules.is_some_and(|rules| rules.rotary.local_theta.is_some());
@@ -81,12 +85,12 @@ fn by_layer_type(path: &Path, config: &mut Map<String, Value>) -> Result<(), Che
         return Ok(());
     };
     let wrong = |key: String, problem: &str| Err(CheckpointError::field(path, key, problem));
-    if let Some(other) = tables
+    if let Some(unknown_type) = tables
         .keys()
         .find(|key| ![FULL, SLIDING].contains(&key.as_str()))
     {
-        let problem = "models of this type have settings for full_attention and sliding_attention";
-        return wrong(format!("{NEW}.{other}"), problem);
+        let problem = "must have settings for full_attention and sliding_attention";
+        return wrong(format!("{NEW}.{unknown_type}"), problem);
     }
     let full = tables.get(FULL).cloned().unwrap_or(Value::Null);
     let local = tables.get(SLIDING).cloned().unwrap_or(Value::Null);
@@ -96,8 +100,8 @@ fn by_layer_type(path: &Path, config: &mut Map<String, Value>) -> Result<(), Che
             match (name.as_str(), &value) {
                 (_, Value::Null) => {}
                 (THETA, _) => match config.get(LOCAL_THETA) {
-                    Some(said) if said.as_f64() != value.as_f64() => {
-                        let problem = format!("is {value}, and {LOCAL_THETA} is {said}");
+                    Some(top) if top.as_f64() != value.as_f64() => {
+                        let problem = format!("is {value}, but {LOCAL_THETA} is {top}");
                         return wrong(key(&name), &problem);
                     }
                     _ => {
@@ -105,7 +109,12 @@ fn by_layer_type(path: &Path, config: &mut Map<String, Value>) -> Result<(), Che
                     }
                 },
                 ("rope_type" | "type", kind) if kind == "default" => {}
-                _ => return wrong(key(&name), "blocks with a window turn without a scaling"),
+                _ => {
+                    return wrong(
+                        key(&name),
+                        "sliding-window layers must not have a RoPE scaling",
+                    );
+                }
             }
         }
     }
@@ -113,8 +122,8 @@ fn by_layer_type(path: &Path, config: &mut Map<String, Value>) -> Result<(), Che
     Ok(())
 }
 
-/// Moves the share of a head that is turned from a table to the top of the file.
-fn partial(
+/// Moves the rotated fraction of a head from a table to the top level of the file.
+fn move_partial_factor(
     path: &Path,
     config: &mut Map<String, Value>,
     key: &str,
@@ -135,7 +144,8 @@ fn partial(
     }
 }
 
-/// Takes a table out of the config, its type under the present key; an empty one says nothing.
+/// Removes a table from the config and renames its type to the current key. An empty table counts
+/// as absent.
 fn table(
     path: &Path,
     config: &mut Map<String, Value>,
@@ -154,15 +164,16 @@ fn table(
         return Err(CheckpointError::Unsupported {
             path: path.to_owned(),
             feature: format!("{key} with other settings per layer type"),
-            fix: "choose a model whose layers share one rotary embedding",
+            fix: "choose a model whose layers share the RoPE settings",
         });
     }
-    name_the_type(path, key, &mut fields)?;
+    rename_type(path, key, &mut fields)?;
     Ok(Some(fields))
 }
 
-/// Gives the type its present key; a scaling without one is the default, as in transformers.
-fn name_the_type(
+/// Renames the type to its current key. A scaling without a type is the default, as in
+/// transformers.
+fn rename_type(
     path: &Path,
     table: &str,
     fields: &mut Map<String, Value>,
@@ -172,7 +183,7 @@ fn name_the_type(
     if let (Some(old), Some(new)) = (&old, &new)
         && old != new
     {
-        let problem = format!("is {old}, and rope_type beside it is {new}; keep the right one");
+        let problem = format!("is {old}, but rope_type is {new}; keep the right one");
         return Err(CheckpointError::field(
             path,
             format!("{table}.type"),
@@ -188,7 +199,7 @@ fn name_the_type(
     Ok(())
 }
 
-/// The one theta of the config and its two tables, which are left without it.
+/// The single theta of the config and its two tables; removes it from the tables.
 fn theta(
     path: &Path,
     config: &mut Map<String, Value>,
@@ -199,16 +210,16 @@ fn theta(
     let from_new = new.as_mut().and_then(&mut take);
     let from_old = old.as_mut().and_then(&mut take);
     let from_top = take(config);
-    let said = [
+    let thetas = [
         (THETA, from_top),
         ("rope_scaling.rope_theta", from_old),
         ("rope_parameters.rope_theta", from_new),
     ];
-    let said: Vec<(&str, Value)> = said
+    let thetas: Vec<(&str, Value)> = thetas
         .into_iter()
         .filter_map(|(key, value)| Some((key, value?)))
         .collect();
-    let Some(((first, theta), others)) = said.split_first() else {
+    let Some(((first, theta), others)) = thetas.split_first() else {
         return Ok(None);
     };
     let differs = |(_, other): &&(&str, Value)| other.as_f64() != theta.as_f64();
@@ -216,36 +227,36 @@ fn theta(
         let problem = format!("is {theta} and differs from {other}, which is {value}");
         return Err(CheckpointError::field(path, *first, problem));
     }
-    let unread = *first == "rope_parameters.rope_theta" && old.is_some();
-    if unread && theta.as_f64() != Some(DEFAULT_ROPE_THETA) {
+    let is_ignored = *first == "rope_parameters.rope_theta" && old.is_some();
+    if is_ignored && theta.as_f64() != Some(DEFAULT_ROPE_THETA) {
         let problem = format!(
-            "is {theta}, and transformers reads no theta there where rope_scaling stands beside \
-             it; write rope_theta beside rope_scaling"
+            "is {theta}, but transformers ignores this theta because rope_scaling is also set; \
+             write rope_theta next to rope_scaling"
         );
         return Err(CheckpointError::field(path, *first, problem));
     }
     Ok(Some(theta.clone()))
 }
 
-/// Of two tables, each without theta, the one that transformers reads.
-fn the_one_that_counts(
+/// The table that transformers reads, of two tables without theta.
+fn effective_table(
     path: &Path,
     old: Map<String, Value>,
     new: Map<String, Value>,
 ) -> Result<Map<String, Value>, CheckpointError> {
-    if new["rope_type"] == "default" || same(&old, &new) {
+    if new["rope_type"] == "default" || is_equal(&old, &new) {
         return Ok(old);
     }
     let [old, new] = [old, new].map(Value::Object);
     let problem = format!(
-        "is {old}, and rope_parameters beside it is {new}; transformers reads the first, other \
+        "is {old}, but rope_parameters is {new}; transformers reads the first, other \
          programs the second: keep the right one"
     );
     Err(CheckpointError::field(path, OLD, problem))
 }
 
-/// Whether two tables say the same; 4 is 4.0.
-fn same(one: &Map<String, Value>, other: &Map<String, Value>) -> bool {
+/// Whether two tables have equal values; 4 equals 4.0.
+fn is_equal(one: &Map<String, Value>, other: &Map<String, Value>) -> bool {
     let equal = |a: &Value, b: &Value| a == b || (a.is_number() && a.as_f64() == b.as_f64());
     one.len() == other.len()
         && one
@@ -286,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_config_without_rotary_settings_stays_as_it_is() {
+    fn a_config_without_rope_settings_is_unchanged() {
         let config = json!({"model_type": "bert"});
         assert_eq!(normalised(config.clone()).unwrap(), config);
     }
@@ -311,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn beside_rope_parameters_rope_scaling_counts() {
+    fn rope_scaling_takes_precedence_over_rope_parameters() {
         let linear = json!({"rope_type": "linear", "factor": 4.0});
         let default = json!({"rope_type": "default", "rope_theta": 1e4});
         for (old, new) in [

@@ -1,4 +1,4 @@
-//! Base models of both layouts described alike, and what is refused in them.
+//! Base models of both layouts give the same description, and defects are refused.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -47,14 +47,14 @@ fn open_gguf(gguf: GgufWriter) -> Result<ModelFiles, CheckpointError> {
 }
 
 #[test]
-fn an_adapter_for_llama_cpp_is_told_for_what_it_is() {
+fn a_llama_cpp_adapter_given_as_a_model_is_an_error() {
     let adapter = GgufWriter::new()
         .text("general.type", "adapter")
         .text("general.architecture", "llama");
-    let said = open_gguf(adapter).unwrap_err().to_string();
+    let error = open_gguf(adapter).unwrap_err().to_string();
     assert!(
-        said.contains("this is a LoRA adapter for llama.cpp"),
-        "{said}"
+        error.contains("this file is a llama.cpp LoRA adapter"),
+        "{error}"
     );
 }
 
@@ -109,7 +109,7 @@ fn a_directory_with_one_gguf_file_opens_as_that_file() {
     assert_eq!(paths, [dir.path().join("some-name.gguf")]);
 }
 
-/// A llama model whose rotary frequencies are divided by these.
+/// A llama model with these rotary frequency divisors.
 fn with_divisors(divisors: &[f32]) -> GgufWriter {
     let data = divisors
         .iter()
@@ -121,9 +121,9 @@ fn with_divisors(divisors: &[f32]) -> GgufWriter {
 }
 
 #[test]
-fn the_divisors_of_llama_3_become_its_rope_scaling() {
-    // For theta 5e5 and head_dim 16 the wavelengths are 6.3, 32, 167, 862, 4443, …: the fifth
-    // lies between 2048 and 8192. Its divisor by transformers' formula, worked out in Python:
+fn llama_3_divisors_are_converted_to_rope_scaling() {
+    // For theta 5e5 and head_dim 16 the wavelengths are 6.3, 32, 167, 862, 4443, …: the fifth is
+    // between 2048 and 8192. Its divisor by transformers' formula, computed in Python:
     //   w = 2*pi*5e5**(4/8); s = (8192/w - 1)/3; 1/((1-s)/32 + s)
     let divisors = [1.0, 1.0, 1.0, 1.0, 3.292_262, 32.0, 32.0, 32.0];
     let model = open_gguf(with_divisors(&divisors)).unwrap();
@@ -152,7 +152,7 @@ fn other_divisors_are_refused() {
 }
 
 #[test]
-fn gguf_scaling_is_taken_over_if_linear_or_yarn_and_refused_otherwise() {
+fn gguf_rope_scaling_is_converted_if_linear_or_yarn_and_refused_otherwise() {
     let scaled = |kind: &str| {
         GgufWriter::tiny("llama")
             .text("llama.rope.scaling.type", kind)
@@ -177,18 +177,18 @@ fn gguf_scaling_is_taken_over_if_linear_or_yarn_and_refused_otherwise() {
 }
 
 #[test]
-fn a_rotary_factor_counts_under_each_of_its_names_as_in_llama_cpp() {
+fn a_rope_factor_is_read_under_each_name_as_in_llama_cpp() {
     let [factor, old] = ["llama.rope.scaling.factor", "llama.rope.scale_linear"];
     let tiny = || GgufWriter::tiny("llama");
     let linear = json!({"rope_type": "linear", "factor": 4.0});
     let typed = |kind: &str| tiny().text("llama.rope.scaling.type", kind);
     for (gguf, expected) in [
-        // The type is linear where the file does not say it.
+        // The default type is linear.
         (tiny().f32(factor, 4.0), &linear),
         (tiny().f32(old, 4.0), &linear),
         (tiny().f32(factor, 4.0).f32(old, 4.0), &linear),
         (typed("linear").f32(old, 4.0), &linear),
-        // No factor, 0 and 1 scale nothing, and type "none" never does.
+        // No factor, 0 and 1 scale nothing; neither does type "none".
         (typed("linear"), &Value::Null),
         (tiny().f32(factor, 0.0), &Value::Null),
         (tiny().f32(factor, 1.0), &Value::Null),
@@ -211,7 +211,7 @@ fn a_rotary_factor_counts_under_each_of_its_names_as_in_llama_cpp() {
         ),
         (
             with_divisors(&[1.0; 8]).f32(factor, 4.0),
-            "rope_freqs.weight beside a rotary factor of 4.0",
+            "rope_freqs.weight together with a RoPE factor of 4.0",
         ),
     ] {
         let error = open_gguf(gguf).unwrap_err().to_string();
@@ -219,6 +219,8 @@ fn a_rotary_factor_counts_under_each_of_its_names_as_in_llama_cpp() {
     }
 }
 
+/// Invariant: Conflicting values in model files resolve as in the reference implementation or are
+/// an error.
 #[test]
 fn metadata_that_may_change_what_a_gguf_model_computes_is_refused_by_name() {
     for (key, value) in [
@@ -233,20 +235,20 @@ fn metadata_that_may_change_what_a_gguf_model_computes_is_refused_by_name() {
             let key = format!("{architecture}.{key}");
             let gguf = GgufWriter::tiny(architecture).f32(&key, value);
             let error = open_gguf(gguf).unwrap_err().to_string();
-            let said = format!("{key} = {value} is not supported");
-            assert!(error.contains(&said), "no {said:?} in {error}");
+            let message = format!("{key} = {value} is not supported");
+            assert!(error.contains(&message), "no {message:?} in {error}");
         }
     }
     let sizes = [
         (
             "llama.rope.dimension_count",
             2,
-            "rope.dimension_count = 2 beside heads of size 4",
+            "rope.dimension_count = 2 with heads of size 4",
         ),
         (
             "llama.attention.value_length",
             8,
-            "attention.value_length = 8 beside heads of size 4",
+            "attention.value_length = 8 with heads of size 4",
         ),
         ("llama.expert_count", 8, "llama.expert_count = 8"),
         (
@@ -255,9 +257,12 @@ fn metadata_that_may_change_what_a_gguf_model_computes_is_refused_by_name() {
             "llama.attention.sliding_window = 4096",
         ),
     ];
-    for (key, value, said) in sizes {
+    for (key, value, message) in sizes {
         let error = open_gguf(GgufWriter::tiny("llama").u32(key, value)).unwrap_err();
-        assert!(error.to_string().contains(said), "no {said:?} in {error}");
+        assert!(
+            error.to_string().contains(message),
+            "no {message:?} in {error}"
+        );
     }
     let harmless = GgufWriter::tiny("llama")
         .u32("llama.rope.dimension_count", 4)
@@ -266,13 +271,13 @@ fn metadata_that_may_change_what_a_gguf_model_computes_is_refused_by_name() {
         .u32("llama.expert_count", 0)
         .u32("llama.rope.scaling.original_context_length", 64)
         .f32("llama.attention.layer_norm_epsilon", 1e-6)
-        // Another architecture's keys, and those of the file, are no part of this model.
+        // Keys of another architecture and of the file do not affect this model.
         .f32("qwen2.attention.scale", 0.5)
         .f32("general.sampling.temp", 0.7);
     assert!(open_gguf(harmless).is_ok());
 }
 
-/// A folder like [`model_dir`]'s whose weights are an embedding and a head.
+/// A folder as in [`model_dir`] whose weights are an embedding and a head.
 fn with_head(tied: bool, head: &[f32]) -> Result<ModelFiles, CheckpointError> {
     let dir = model_dir(&[(
         "config.json",
@@ -294,19 +299,19 @@ fn with_head(tied: bool, head: &[f32]) -> Result<ModelFiles, CheckpointError> {
 }
 
 #[test]
-fn a_tied_head_is_the_embedding_or_the_folder_is_refused() {
+fn a_tied_head_that_differs_from_the_embedding_is_refused() {
     assert!(with_head(true, &[1.0, 2.0, 3.0, 4.0]).is_ok());
     assert!(with_head(false, &[1.0, 2.0, 3.5, 4.0]).is_ok());
     for (head, element) in [(&[1.0, 2.0, 3.5, 4.0][..], 2), (&[1.0, 2.0], 0)] {
         let error = with_head(true, head).unwrap_err().to_string();
-        let said = format!(
+        let message = format!(
             "lm_head.weight that differs from model.embed_tokens.weight in element {element}"
         );
         assert!(
             error.contains("config.json: tie_word_embeddings"),
             "{error}"
         );
-        assert!(error.contains(&said), "no {said:?} in {error}");
+        assert!(error.contains(&message), "no {message:?} in {error}");
         assert!(error.contains("set it to false"), "{error}");
     }
 }
@@ -350,15 +355,15 @@ fn gguf_models_that_cannot_be_described_are_errors_that_name_the_field() {
 }
 
 #[test]
-fn a_sentencepiece_vocabulary_gives_way_to_a_tokenizer_json_beside_it() {
+fn a_tokenizer_json_replaces_a_sentencepiece_vocabulary() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("model.gguf");
     let mut bytes = GgufWriter::tiny("llama").bytes();
-    let at = bytes
+    let offset = bytes
         .windows(4)
         .position(|window| window == b"gpt2")
         .unwrap();
-    bytes[at..at + 4].copy_from_slice(b"bert");
+    bytes[offset..offset + 4].copy_from_slice(b"bert");
     fs::write(&path, bytes).unwrap();
     assert!(matches!(
         ModelFiles::open(&path).unwrap().tokenizer,
@@ -373,7 +378,7 @@ fn a_sentencepiece_vocabulary_gives_way_to_a_tokenizer_json_beside_it() {
 }
 
 #[test]
-fn the_config_is_taken_as_it_is_but_for_the_rotary_spelling() {
+fn the_config_is_unchanged_except_for_its_rope_settings() {
     let config = json!({"model_type": "llama", "unknown_to_us": [1],
         "rope_parameters": {"rope_theta": 100_000, "rope_type": "default"}});
     let model = open(&[("config.json", config)]).unwrap();
@@ -405,23 +410,23 @@ fn the_chat_template_comes_from_its_own_file_first() {
     fs::write(additional.join("tool_use.jinja"), "with tools").unwrap();
     let model = ModelFiles::open(dir.path()).unwrap();
     assert_eq!(model.tool_use_template.unwrap(), "with tools");
-    // The folder's own default goes before the file beside it.
+    // The folder's own default takes precedence over the file next to it.
     fs::write(additional.join("default.jinja"), "of the folder").unwrap();
     let model = ModelFiles::open(dir.path()).unwrap();
     assert_eq!(model.chat_template.unwrap(), "of the folder");
-    // For transformers the folder alone is all there is.
+    // transformers uses only the folder.
     fs::remove_file(additional.join("default.jinja")).unwrap();
     fs::remove_file(dir.path().join("chat_template.jinja")).unwrap();
     let error = ModelFiles::open(dir.path()).unwrap_err().to_string();
     assert!(
-        error.contains("holds tool_use.jinja and no default"),
+        error.contains("contains tool_use.jinja but no default"),
         "{error}"
     );
 }
 
 #[test]
-fn of_several_templates_the_default_one_and_that_for_tools_are_taken() {
-    let named = |name: &str| {
+fn the_default_and_the_tool_template_are_chosen_from_several() {
+    let open_with_template = |name: &str| {
         let templates =
             json!([{"name": "tool_use", "template": "t"}, {"name": name, "template": "d"}]);
         open(&[(
@@ -429,7 +434,7 @@ fn of_several_templates_the_default_one_and_that_for_tools_are_taken() {
             json!({ "chat_template": templates }),
         )])
     };
-    let model = named("default").unwrap();
+    let model = open_with_template("default").unwrap();
     assert_eq!(model.chat_template.unwrap(), "d");
     assert_eq!(model.tool_use_template.unwrap(), "t");
     let in_gguf = GgufWriter::tiny("llama")
@@ -438,7 +443,7 @@ fn of_several_templates_the_default_one_and_that_for_tools_are_taken() {
     let model = open_gguf(in_gguf).unwrap();
     assert_eq!(model.chat_template.unwrap(), "d");
     assert_eq!(model.tool_use_template.unwrap(), "t");
-    let error = named("rag").unwrap_err().to_string();
+    let error = open_with_template("rag").unwrap_err().to_string();
     assert!(error.contains("no template named \"default\""), "{error}");
     assert_eq!(open(&[]).unwrap().chat_template, None);
 }
@@ -460,14 +465,14 @@ fn special_tokens_come_from_the_file_that_transformers_reads() {
     };
     let tokens = |config| open(&[config, map.clone()]).unwrap().special_tokens;
     let text = |token: &str| Some(token.to_owned());
-    // The map has the last word, `null` too, beside a config without added_tokens_decoder ...
+    // The map takes precedence, even with null, if the config has no added_tokens_decoder ...
     let expected = SpecialTokens {
         bos_token: text("<s>"),
         eos_token: text("other"),
         ..SpecialTokens::default()
     };
     assert_eq!(tokens(config(json!({}))), expected);
-    // ... and none beside one that has it.
+    // ... and is ignored otherwise.
     let expected = SpecialTokens {
         eos_token: text("</s>"),
         pad_token: text("<pad>"),
@@ -480,7 +485,7 @@ fn special_tokens_come_from_the_file_that_transformers_reads() {
 }
 
 #[test]
-fn settings_that_read_or_write_text_in_another_way_are_refused() {
+fn settings_that_change_tokenization_are_refused() {
     for (fields, said) in [
         (
             json!({"split_special_tokens": true}),
@@ -493,7 +498,7 @@ fn settings_that_read_or_write_text_in_another_way_are_refused() {
         ),
         (
             json!({"fast_tokenizer_files": ["tokenizer.json", "config.json"]}),
-            "fast_tokenizer_files with config.json beside tokenizer.json",
+            "fast_tokenizer_files with config.json in addition to tokenizer.json",
         ),
         (
             json!({"eos_token": 7}),
@@ -519,7 +524,7 @@ fn settings_that_read_or_write_text_in_another_way_are_refused() {
 }
 
 #[test]
-fn absent_and_broken_files_are_named() {
+fn absent_and_invalid_files_are_reported() {
     for (absent, part) in [
         ("config.json", "config.json"),
         ("tokenizer.json", "save_pretrained(directory)"),

@@ -1,14 +1,14 @@
-//! The language model within a model that does more: its part of the config and of the weights.
+//! The language model inside a larger model: its part of the config and of the weights.
 
 use serde_json::{Map, Value};
 
 use crate::families::Family;
 
-/// Models with a language model of a family in their `text_config`.
-const WITH_PICTURES: [&str; 3] = ["gemma3", "mistral3", "qwen3_5"];
+/// Vision-language models whose `text_config` is a supported language model.
+const VISION_MODELS: [&str; 3] = ["gemma3", "mistral3", "qwen3_5"];
 
-/// Keys that the whole model says for its language model.
-const OF_THE_WHOLE: [&str; 5] = [
+/// Keys that the whole model specifies for its language model.
+const WHOLE_MODEL_KEYS: [&str; 5] = [
     "tie_word_embeddings",
     "quantization_config",
     "bos_token_id",
@@ -16,15 +16,15 @@ const OF_THE_WHOLE: [&str; 5] = [
     "pad_token_id",
 ];
 
-/// How the tensors of the language model begin within the whole model, and alone.
+/// Tensor prefixes of the language model, within the whole model and standalone.
 const PREFIXES: [(&str, &str); 3] = [
     ("model.language_model.", "model."),
     ("language_model.model.", "model."),
     ("language_model.lm_head.", "lm_head."),
 ];
 
-/// How the tensors begin that see pictures.
-const OF_PICTURES: [&str; 6] = [
+/// Tensor prefixes of the vision model.
+const VISION_PREFIXES: [&str; 6] = [
     "model.visual.",
     "visual.",
     "model.vision_tower.",
@@ -33,13 +33,13 @@ const OF_PICTURES: [&str; 6] = [
     "multi_modal_projector.",
 ];
 
-/// The config of the language model alone, if `config` is that of a whole model.
+/// The config of the language model, if `config` describes a whole model.
 pub(crate) fn of_config(config: &Map<String, Value>) -> Option<Map<String, Value>> {
-    let whole = config.get("model_type")?.as_str()?;
+    let model_type = config.get("model_type")?.as_str()?;
     let text = config.get("text_config")?;
-    let family = Family::of_config(text).filter(|_| WITH_PICTURES.contains(&whole))?;
+    let family = Family::of_config(text).filter(|_| VISION_MODELS.contains(&model_type))?;
     let mut text = text.as_object()?.clone();
-    for key in OF_THE_WHOLE {
+    for key in WHOLE_MODEL_KEYS {
         if let Some(value) = config.get(key) {
             text.insert(key.to_owned(), value.clone());
         }
@@ -48,40 +48,40 @@ pub(crate) fn of_config(config: &Map<String, Value>) -> Option<Map<String, Value
     Some(text)
 }
 
-/// How the tensors begin that guess tokens behind the next one.
-const AHEAD: &str = "mtp.";
+/// Prefix of tensors for multi-token prediction.
+const PREDICTION_PREFIX: &str = "mtp.";
 
-/// What a tensor of a whole model belongs to.
+/// The part of a whole model that a tensor belongs to.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Belongs {
-    /// The language model, which alone has the tensor under this name.
+pub(crate) enum TensorOwner {
+    /// The language model; the name is the tensor's name in the standalone model.
     Language(String),
-    /// What sees pictures.
-    Pictures,
-    /// What guesses tokens behind the next one, for servers that write several at a time.
-    Ahead,
+    /// The vision model.
+    Vision,
+    /// Multi-token prediction, for servers that generate several tokens per step.
+    Prediction,
 }
 
-/// What the tensor of this name belongs to.
-pub(crate) fn belongs(name: &str) -> Belongs {
-    if name.starts_with(AHEAD) {
-        return Belongs::Ahead;
+/// The part that the tensor with this name belongs to.
+pub(crate) fn tensor_owner(name: &str) -> TensorOwner {
+    if name.starts_with(PREDICTION_PREFIX) {
+        return TensorOwner::Prediction;
     }
-    if OF_PICTURES
+    if VISION_PREFIXES
         .iter()
-        .any(|of_pictures| name.starts_with(of_pictures))
+        .any(|prefix| name.starts_with(prefix))
     {
-        return Belongs::Pictures;
+        return TensorOwner::Vision;
     }
-    let renamed = PREFIXES.iter().find_map(|(whole, alone)| {
-        let rest = name.strip_prefix(whole)?;
-        Some(format!("{alone}{rest}"))
+    let renamed = PREFIXES.iter().find_map(|(larger, alone)| {
+        let suffix = name.strip_prefix(larger)?;
+        Some(format!("{alone}{suffix}"))
     });
-    Belongs::Language(renamed.unwrap_or_else(|| name.to_owned()))
+    TensorOwner::Language(renamed.unwrap_or_else(|| name.to_owned()))
 }
 
-/// Whether these are tensors of a whole model.
-pub(crate) fn is_within<'a>(mut names: impl Iterator<Item = &'a str>) -> bool {
-    let is_of_the_whole = |name: &str| PREFIXES.iter().any(|(whole, _)| name.starts_with(whole));
-    names.any(|name| name.starts_with(AHEAD) || is_of_the_whole(name))
+/// Whether these are the tensors of a whole model.
+pub(crate) fn is_larger_model<'a>(mut names: impl Iterator<Item = &'a str>) -> bool {
+    let has_prefix = |name: &str| PREFIXES.iter().any(|(prefix, _)| name.starts_with(prefix));
+    names.any(|name| name.starts_with(PREDICTION_PREFIX) || has_prefix(name))
 }

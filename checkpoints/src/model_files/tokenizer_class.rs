@@ -1,10 +1,10 @@
-//! Where transformers 5 would build another tokenizer than `tokenizer.json` describes.
+//! Detects when transformers 5 builds another tokenizer than `tokenizer.json` describes.
 //!
-//! Of some classes it takes vocabulary and merges from the file and makes normaliser and
-//! pre-tokenizer itself. Here, in the `tokenizers` library and in transformers 4 the file counts;
-//! where the two differ, the user is told. Source: huggingface/transformers 5.23,
-//! `models/auto/tokenization_auto.py`, and `tokenization_llama.py`, `tokenization_qwen2.py`, `tokenization_qwen3_5.py` and
-//! `tokenization_gpt2.py`.
+//! For some classes it uses only the vocabulary and merges of the file and creates the normaliser
+//! and pre-tokenizer itself. tooltune, the `tokenizers` library and transformers 4 use the file. If
+//! the two differ, a remark is printed. Source: huggingface/transformers 5.23,
+//! `models/auto/tokenization_auto.py`, and `tokenization_llama.py`, `tokenization_qwen2.py`,
+//! `tokenization_qwen3_5.py` and `tokenization_gpt2.py`.
 
 use serde_json::{Map, Value, json};
 
@@ -13,7 +13,7 @@ use crate::families::{AutoTokenizer, Family};
 const QWEN3_5_PATTERN: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const QWEN2_PATTERN: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
-/// Says that `AutoTokenizer` of transformers 5 builds another tokenizer of these files, if it does:
+/// A remark if `AutoTokenizer` of transformers 5 builds another tokenizer from these files:
 /// `tokenizer` is tokenizer.json, `settings` tokenizer_config.json, `config` config.json.
 pub(super) fn remark(
     tokenizer: &Map<String, Value>,
@@ -39,18 +39,18 @@ pub(super) fn remark(
     };
     let built = [("normalizer", normalizer), ("pre_tokenizer", pre_tokenizer)];
     let differs = |(key, built): &&(&str, Value)| !contains(tokenizer.get(*key), built);
-    let others: Vec<&str> = built.iter().filter(differs).map(|(key, _)| *key).collect();
-    if others.is_empty() {
+    let differing: Vec<&str> = built.iter().filter(differs).map(|(key, _)| *key).collect();
+    if differing.is_empty() {
         return None;
     }
     Some(format!(
-        "tokenizer.json counts: transformers 5 builds a {class} with another {} than it describes, \
-         and may read a text as other tokens",
-        others.join(" and ")
+        "tokenizer.json is used: transformers 5 builds a {class} with another {} than it describes, \
+         and may tokenize text differently",
+        differing.join(" and ")
     ))
 }
 
-/// Role and token of each default of the class that `AutoTokenizer` takes.
+/// Role and default token of the class that `AutoTokenizer` chooses.
 pub(super) fn defaults(
     tokenizer: &Map<String, Value>,
     settings: &Map<String, Value>,
@@ -71,30 +71,30 @@ pub(super) fn defaults(
     }
 }
 
-/// The class that transformers builds anew, if it is one of those.
+/// The class, if transformers builds its tokenizer itself.
 fn class(
     tokenizer: &Map<String, Value>,
     settings: &Map<String, Value>,
     config: &Map<String, Value>,
 ) -> Option<&'static str> {
-    let said = settings
+    let configured = settings
         .get("tokenizer_class")
         .filter(|class| !class.is_null());
-    let said = said
+    let configured = configured
         .or(config.get("tokenizer_class"))
         .and_then(Value::as_str);
-    let named = said.map(|class| class.strip_suffix("Fast").unwrap_or(class));
-    // A file with any part of this type is taken as it is.
+    let chosen = configured.map(|class| class.strip_suffix("Fast").unwrap_or(class));
+    // A file with any part of this type is used unchanged.
     let is_byte_level = tokenizer.values().any(|part| mentions(part, "ByteLevel"));
     let model_type = config.get("model_type").and_then(Value::as_str);
     let family = model_type.and_then(Family::of_model_type);
-    let named = match family.map_or(AutoTokenizer::Named, |family| family.auto_tokenizer) {
+    let chosen = match family.map_or(AutoTokenizer::Named, |family| family.auto_tokenizer) {
         _ if settings.contains_key("auto_map") => None,
         AutoTokenizer::OfFile => None,
         AutoTokenizer::Always(class) => Some(class),
-        AutoTokenizer::Named => named,
+        AutoTokenizer::Named => chosen,
     };
-    match named? {
+    match chosen? {
         "Qwen2Tokenizer" => Some("Qwen2Tokenizer"),
         "Qwen3_5Tokenizer" => Some("Qwen3_5Tokenizer"),
         "GPT2Tokenizer" => Some("GPT2Tokenizer"),
@@ -122,24 +122,26 @@ fn metaspace(add_prefix_space: bool, legacy: bool) -> Value {
     json!({"type": "Metaspace", "replacement": "\u{2581}", "prepend_scheme": scheme, "split": false})
 }
 
-/// Whether a part of a tokenizer says all that `built` does; keys for offsets alone are not in it.
-fn contains(found: Option<&Value>, built: &Value) -> bool {
-    match (found.unwrap_or(&Value::Null), built) {
-        (Value::Object(found), Value::Object(built)) => built
+/// Whether a tokenizer part has all fields of `built`, which omits fields that only affect offsets.
+fn contains(part: Option<&Value>, built: &Value) -> bool {
+    match (part.unwrap_or(&Value::Null), built) {
+        (Value::Object(part), Value::Object(built)) => built
             .iter()
-            .all(|(key, value)| contains(found.get(key), value)),
-        (Value::Array(found), Value::Array(built)) => {
-            found.len() == built.len() && found.iter().zip(built).all(|(f, b)| contains(Some(f), b))
+            .all(|(key, value)| contains(part.get(key), value)),
+        (Value::Array(part), Value::Array(built)) => {
+            part.len() == built.len() && part.iter().zip(built).all(|(f, b)| contains(Some(f), b))
         }
-        (found, built) => found == built,
+        (part, built) => part == built,
     }
 }
 
-/// Whether a part of a tokenizer is of type `kind`, or one of its own parts is.
+/// Whether a tokenizer part, or one nested in it, is of type `kind`.
 fn mentions(part: &Value, kind: &str) -> bool {
     match part {
         Value::Object(fields) => {
-            fields.get("type").is_some_and(|found| found == kind)
+            fields
+                .get("type")
+                .is_some_and(|part_type| part_type == kind)
                 || fields.values().any(|value| mentions(value, kind))
         }
         Value::Array(items) => items.iter().any(|item| mentions(item, kind)),

@@ -1,21 +1,20 @@
-//! What the files beside a `tokenizer.json` say of its tokens, as `AutoTokenizer` reads them.
+//! The files next to `tokenizer.json` that change its tokens, read like `AutoTokenizer` does.
 //!
-//! `tokenizer_config.json` may add tokens (`added_tokens_decoder`, `extra_special_tokens`, a role
-//! whose token the vocabulary lacks) or describe some otherwise; where it has no
-//! `added_tokens_decoder`, `special_tokens_map.json` has the last word on every role, and
-//! `added_tokens.json` adds tokens, too. Source: huggingface/transformers 5.23,
-//! `tokenization_utils_base.py`, `_from_pretrained`, and `tokenization_utils_tokenizers.py`,
-//! `TokenizersBackend.__init__`.
+//! `tokenizer_config.json` can add tokens (`added_tokens_decoder`, `extra_special_tokens`, a role
+//! whose token the vocabulary lacks) or redefine some. If it has no `added_tokens_decoder`,
+//! `special_tokens_map.json` overrides every role and `added_tokens.json` also adds tokens. Source:
+//! huggingface/transformers 5.23, `tokenization_utils_base.py`, `_from_pretrained`, and
+//! `tokenization_utils_tokenizers.py`, `TokenizersBackend.__init__`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
+use tooltune_disk::budgets::TOKENIZER_BYTES;
 
-use super::few_values::fields_beside_the_model;
+use super::few_values::fields_except_model;
 use super::hugging_face::object_if_present;
 use super::{AddedToken, SpecialTokens, tokenizer_class};
-use crate::budgets::TOKENIZER_BYTES;
 use crate::error::CheckpointError;
 use crate::regular_file;
 
@@ -26,7 +25,7 @@ const DECODER: &str = "added_tokens_decoder";
 const EXTRA: &str = "extra_special_tokens";
 /// The name of [`EXTRA`] before transformers 5.
 const ADDITIONAL: &str = "additional_special_tokens";
-/// The roles that every tokenizer has, in the order in which their tokens are added.
+/// The roles of every tokenizer, in the order in which their tokens are added.
 const ROLES: [&str; 7] = [
     "bos_token",
     "eos_token",
@@ -40,27 +39,27 @@ const ROLES: [&str; 7] = [
 /// The files of a tokenizer, read together.
 #[derive(Debug)]
 pub(super) struct TokenizerFiles {
-    /// `tokenizer_config.json` with what `special_tokens_map.json` says instead.
+    /// `tokenizer_config.json` with the overrides of `special_tokens_map.json`.
     settings: Map<String, Value>,
     config_path: PathBuf,
     map_path: PathBuf,
     /// Keys of [`Self::settings`] that come from `special_tokens_map.json`.
     from_map: Vec<String>,
-    /// Tokens by the id that a file gives them.
+    /// Tokens by the ID that a file assigns.
     by_id: BTreeMap<u32, AddedToken>,
     /// `tokenizer.json`, without its model.
     tokenizer: Map<String, Value>,
-    /// The tokens that it adds to its vocabulary.
-    known: Vec<String>,
+    /// The added tokens of `tokenizer.json`.
+    added_strings: Vec<String>,
 }
 
 impl TokenizerFiles {
-    /// Reads the files in `dir`, `tokenizer` being its `tokenizer.json` and `config` the model's.
+    /// Reads the files in `dir`. `tokenizer` is its `tokenizer.json`, `config` the model's config.
     ///
     /// # Errors
     ///
-    /// A file does not parse, a field has a wrong type, or a setting asks for a reading of text that
-    /// is not done here.
+    /// A file does not parse, a field has the wrong type, or a setting requires unsupported text
+    /// processing.
     pub(super) fn read(
         dir: &Path,
         tokenizer: &Path,
@@ -71,7 +70,7 @@ impl TokenizerFiles {
         refuse_unsupported(dir, &config_path, &settings)?;
         let tokenizer = without_model(tokenizer)?;
         let mut files = Self {
-            known: known(&tokenizer),
+            added_strings: added_token_strings(&tokenizer),
             tokenizer,
             settings,
             config_path,
@@ -95,11 +94,16 @@ impl TokenizerFiles {
         Ok(files)
     }
 
-    /// What roles mean where tokenizer_config.json says nothing of them, by the class that transformers
-    /// takes, provided that the tokenizer has such a token.
+    /// Adds the class defaults of roles absent from tokenizer_config.json, if the tokenizer has
+    /// such a token.
     fn add_defaults(&mut self, config: &Map<String, Value>) {
         for (role, token) in tokenizer_class::defaults(&self.tokenizer, &self.settings, config) {
-            if self.known.iter().any(|known| known == token) && !self.settings.contains_key(role) {
+            if self
+                .added_strings
+                .iter()
+                .any(|vocabulary_token| vocabulary_token == token)
+                && !self.settings.contains_key(role)
+            {
                 self.settings.insert(role.to_owned(), token.into());
             }
         }
@@ -112,7 +116,8 @@ impl TokenizerFiles {
             .ok_or_else(|| wrong("must be an object from id to token".to_owned()))?;
         for (id, fields) in entries {
             let token = id.parse().ok().zip(fields.as_object());
-            let token = token.and_then(|(id, fields)| Some((id, described(fields, false)?)));
+            let token =
+                token.and_then(|(id, fields)| Some((id, parse_added_token(fields, false)?)));
             let Some((id, token)) = token else {
                 return Err(wrong(format!(
                     "{id:?} must be a token id with an object that has a string `content`"
@@ -122,7 +127,7 @@ impl TokenizerFiles {
                 id,
                 AddedToken {
                     id: Some(id),
-                    said_in: format!("{CONFIG}: {DECODER}"),
+                    defined_in: format!("{CONFIG}: {DECODER}"),
                     ..token
                 },
             );
@@ -130,10 +135,10 @@ impl TokenizerFiles {
         Ok(())
     }
 
-    /// What special_tokens_map.json says counts, `null` too.
+    /// Values of special_tokens_map.json win, including `null`.
     fn merge_map(&mut self) -> Result<(), CheckpointError> {
         for (key, value) in object_if_present(&self.map_path)?.unwrap_or_default() {
-            // Its older name counts only where nothing has the present one.
+            // The older name is used only if no file has the current one.
             let key = match key.as_str() {
                 ADDITIONAL if self.settings.contains_key(EXTRA) => continue,
                 ADDITIONAL => EXTRA.to_owned(),
@@ -152,25 +157,29 @@ impl TokenizerFiles {
         Ok(())
     }
 
-    /// added_tokens.json, from token to id.
+    /// Reads added_tokens.json, an object from token to ID.
     fn read_added(&mut self, path: &Path) -> Result<(), CheckpointError> {
         let entries = object_if_present(path)?.unwrap_or_default();
         if entries.is_empty() {
             return Ok(());
         }
-        let named: Vec<AddedToken> = self.named()?.into_values().chain(self.extra()?).collect();
+        let special_tokens: Vec<AddedToken> = self
+            .tokens_by_role()?
+            .into_values()
+            .chain(self.extra()?)
+            .collect();
         for (content, id) in entries {
             let Some(id) = id.as_u64().and_then(|id| u32::try_from(id).ok()) else {
                 return Err(CheckpointError::field(path, content, "must be a token id"));
             };
-            let special = named.iter().any(|token| token.content == content);
-            // tokenizer.json describes its own tokens better.
-            if self.known.contains(&content) {
+            let special = special_tokens.iter().any(|token| token.content == content);
+            // tokenizer.json describes its own tokens in more detail.
+            if self.added_strings.contains(&content) {
                 continue;
             }
             let token = AddedToken {
                 id: Some(id),
-                said_in: ADDED.to_owned(),
+                defined_in: ADDED.to_owned(),
                 normalized: !special,
                 ..special_token(&content, special)
             };
@@ -179,27 +188,27 @@ impl TokenizerFiles {
         Ok(())
     }
 
-    /// The tokens by role, roles of this model alone included.
-    fn named(&self) -> Result<BTreeMap<String, AddedToken>, CheckpointError> {
-        let mut named = BTreeMap::new();
+    /// The tokens by role, including roles specific to this model.
+    fn tokens_by_role(&self) -> Result<BTreeMap<String, AddedToken>, CheckpointError> {
+        let mut tokens = BTreeMap::new();
         for (key, value) in &self.settings {
             if !key.ends_with("_token") {
                 continue;
             }
-            // Flags such as add_bos_token are no tokens.
+            // Flags such as add_bos_token are not tokens.
             let is_role = ROLES.contains(&key.as_str());
             if let Some(token) = self.role(key, value, is_role)? {
-                named.insert(key.clone(), token);
+                tokens.insert(key.clone(), token);
             }
         }
         if let Some(Value::Object(table)) = self.settings.get(EXTRA) {
             for (key, value) in table {
                 if let Some(token) = self.role(key, value, true)? {
-                    named.insert(key.clone(), token);
+                    tokens.insert(key.clone(), token);
                 }
             }
         }
-        Ok(named)
+        Ok(tokens)
     }
 
     fn role(
@@ -208,15 +217,15 @@ impl TokenizerFiles {
         value: &Value,
         must_be_token: bool,
     ) -> Result<Option<AddedToken>, CheckpointError> {
-        let read = match value {
+        let parsed = match value {
             Value::Null => return Ok(None),
             Value::String(text) => Some(special_token(text, true)),
-            Value::Object(fields) => described(fields, true),
+            Value::Object(fields) => parse_added_token(fields, true),
             _ => None,
         };
-        match read {
+        match parsed {
             Some(token) => Ok(Some(AddedToken {
-                said_in: format!("{}: {key}", self.source(key)),
+                defined_in: format!("{}: {key}", self.source(key)),
                 ..token
             })),
             None if !must_be_token => Ok(None),
@@ -238,40 +247,42 @@ impl TokenizerFiles {
             Some(Value::Array(items)) => items,
             Some(_) => return Err(wrong()),
         };
-        let said_in = format!("{}: {EXTRA}", self.source(EXTRA));
-        let read = |item: &Value| {
+        let defined_in = format!("{}: {EXTRA}", self.source(EXTRA));
+        let parse_token = |item: &Value| {
             let token = match item {
                 Value::String(text) => special_token(text, true),
-                Value::Object(fields) => described(fields, true)?,
+                Value::Object(fields) => parse_added_token(fields, true)?,
                 _ => return None,
             };
             Some(AddedToken {
-                said_in: said_in.clone(),
+                defined_in: defined_in.clone(),
                 ..token
             })
         };
         items
             .iter()
-            .map(|item| read(item).ok_or_else(wrong))
+            .map(|item| parse_token(item).ok_or_else(wrong))
             .collect()
     }
 
-    /// What is added to the tokens of `tokenizer.json`, in this order: those with an id, roles, others.
+    /// The tokens added to `tokenizer.json`, in this order: tokens with an ID, roles, others.
     pub(super) fn added_tokens(&self) -> Result<Vec<AddedToken>, CheckpointError> {
-        let mut named = self.named()?;
+        let mut by_role = self.tokens_by_role()?;
         let mut added: Vec<AddedToken> = self.by_id.values().cloned().collect();
         for token in &mut added {
-            token.special |= named.values().any(|named| named.content == token.content);
+            token.special |= by_role
+                .values()
+                .any(|by_role| by_role.content == token.content);
         }
-        let mut in_order: Vec<AddedToken> = ROLES
+        let mut unnumbered: Vec<AddedToken> = ROLES
             .iter()
-            .filter_map(|role| named.remove(*role))
+            .filter_map(|role| by_role.remove(*role))
             .collect();
-        in_order.extend(named.into_values());
-        in_order.extend(self.extra()?);
-        for token in in_order {
-            let is_there = self.known.contains(&token.content)
-                || added.iter().any(|other| other.content == token.content);
+        unnumbered.extend(by_role.into_values());
+        unnumbered.extend(self.extra()?);
+        for token in unnumbered {
+            let is_there = self.added_strings.contains(&token.content)
+                || added.iter().any(|earlier| earlier.content == token.content);
             if !is_there {
                 added.push(token);
             }
@@ -279,10 +290,10 @@ impl TokenizerFiles {
         Ok(added)
     }
 
-    /// The roles that templates know.
+    /// The roles that chat templates can use.
     pub(super) fn special_tokens(&self) -> Result<SpecialTokens, CheckpointError> {
-        let mut named = self.named()?;
-        let mut token = |role: &str| named.remove(role).map(|token| token.content);
+        let mut by_role = self.tokens_by_role()?;
+        let mut token = |role: &str| by_role.remove(role).map(|token| token.content);
         Ok(SpecialTokens {
             bos_token: token("bos_token"),
             eos_token: token("eos_token"),
@@ -291,17 +302,18 @@ impl TokenizerFiles {
         })
     }
 
-    /// A setting, whichever file says it, with that file.
+    /// A setting, with the file that defines it.
     pub(super) fn setting(&self, key: &str) -> (&Path, Option<&Value>) {
         (self.path_of(key), self.settings.get(key))
     }
 
-    /// Where transformers 5 builds another tokenizer of these files for a model of this `config`.
+    /// A remark if transformers 5 builds another tokenizer from these files for a model with this
+    /// `config`.
     pub(super) fn remark(&self, config: &Map<String, Value>) -> Option<String> {
         tokenizer_class::remark(&self.tokenizer, &self.settings, config)
     }
 
-    /// Whether special_tokens_map.json says `key`.
+    /// Whether `key` comes from special_tokens_map.json.
     pub(super) fn is_from_map(&self, key: &str) -> bool {
         self.from_map.iter().any(|from_map| from_map == key)
     }
@@ -319,31 +331,31 @@ impl TokenizerFiles {
     }
 }
 
-/// Contents of the `added_tokens` of a `tokenizer.json`.
-fn known(tokenizer: &Map<String, Value>) -> Vec<String> {
+/// The strings of `added_tokens` in a `tokenizer.json`.
+fn added_token_strings(tokenizer: &Map<String, Value>) -> Vec<String> {
     let tokens = tokenizer.get("added_tokens").and_then(Value::as_array);
     let contents = tokens.into_iter().flatten();
     let contents = contents.filter_map(|token| token["content"].as_str());
     contents.map(str::to_owned).collect()
 }
 
-/// The fields of a `tokenizer.json` beside its model; none where there is no such file.
+/// The fields of a `tokenizer.json` except its model; empty if there is no such file.
 fn without_model(path: &Path) -> Result<Map<String, Value>, CheckpointError> {
     if !regular_file::is_there(path)? {
         return Ok(Map::new());
     }
     let text = regular_file::read(path, TOKENIZER_BYTES)?;
-    fields_beside_the_model(&text).map_err(CheckpointError::json(path))
+    fields_except_model(&text).map_err(CheckpointError::json(path))
 }
 
-/// Settings under which transformers reads or writes text in another way.
+/// Refuses settings under which transformers encodes or decodes text differently.
 fn refuse_unsupported(
     dir: &Path,
     path: &Path,
     settings: &Map<String, Value>,
 ) -> Result<(), CheckpointError> {
-    let on = |key: &str| settings.get(key) == Some(&Value::Bool(true));
-    let refused = |feature: String, fix| {
+    let is_true = |key: &str| settings.get(key) == Some(&Value::Bool(true));
+    let refuse = |feature: String, fix| {
         Err(CheckpointError::Unsupported {
             path: path.to_owned(),
             feature,
@@ -351,23 +363,23 @@ fn refuse_unsupported(
         })
     };
     let key = "split_special_tokens";
-    if on(key) {
-        let fix = "set it to false: special tokens of the chat template would be read as pieces";
-        return refused(format!("{key} = true"), fix);
+    if is_true(key) {
+        let fix = "set it to false: special tokens of the chat template would be split into pieces";
+        return refuse(format!("{key} = true"), fix);
     }
     let key = "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output";
-    if on(key) && on("clean_up_tokenization_spaces") {
-        return refused(format!("{key} = true"), "set it to false");
+    if is_true(key) && is_true("clean_up_tokenization_spaces") {
+        return refuse(format!("{key} = true"), "set it to false");
     }
     let key = "fast_tokenizer_files";
     let versions = settings.get(key).and_then(Value::as_array);
     let mut versions = versions.into_iter().flatten().filter_map(Value::as_str);
-    let other = |name: &&str| *name != "tokenizer.json" && dir.join(name).exists();
-    match versions.find(other) {
+    let is_other_version = |name: &&str| *name != "tokenizer.json" && dir.join(name).exists();
+    match versions.find(is_other_version) {
         None => Ok(()),
-        Some(name) => refused(
-            format!("{key} with {name} beside tokenizer.json"),
-            "keep the one file that is right as tokenizer.json, and remove the key",
+        Some(name) => refuse(
+            format!("{key} with {name} in addition to tokenizer.json"),
+            "keep the right file as tokenizer.json, and remove the key",
         ),
     }
 }
@@ -381,12 +393,12 @@ fn is_empty(value: Option<&Value>) -> bool {
     }
 }
 
-/// A token that a file writes as a string.
+/// A token written as a string.
 fn special_token(content: &str, special: bool) -> AddedToken {
     AddedToken {
         content: content.to_owned(),
         id: None,
-        said_in: String::new(),
+        defined_in: String::new(),
         single_word: false,
         lstrip: false,
         rstrip: false,
@@ -395,9 +407,9 @@ fn special_token(content: &str, special: bool) -> AddedToken {
     }
 }
 
-/// A token that a file writes as an object with `content`; what it leaves out is as in
+/// A token written as an object with `content`; absent fields have the defaults of
 /// `tokenizers.AddedToken`.
-fn described(fields: &Map<String, Value>, special: bool) -> Option<AddedToken> {
+fn parse_added_token(fields: &Map<String, Value>, special: bool) -> Option<AddedToken> {
     let flag = |key: &str, default: bool| match fields.get(key) {
         None | Some(Value::Null) => Some(default),
         Some(value) => value.as_bool(),

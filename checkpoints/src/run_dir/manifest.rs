@@ -1,4 +1,4 @@
-//! `manifest.json`: size and SHA-256 of every file of a checkpoint, written last.
+//! `manifest.json`: size and SHA-256 of every file of a checkpoint. It is written last.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -6,8 +6,9 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use tooltune_disk::DiskError;
+use tooltune_disk::atomic::{sync_dir, write_file};
 
-use crate::atomic::{sync_dir, write_file};
 use crate::budgets::JSON_BYTES;
 use crate::digest::{sha256_file, size_and_sha256};
 use crate::error::CheckpointError;
@@ -18,13 +19,13 @@ const MANIFEST: &str = "manifest.json";
 #[derive(Serialize, Deserialize)]
 struct Manifest {
     step: u64,
-    /// By path below the checkpoint, with "/" on every system.
+    /// By relative path, with "/" on every system.
     files: BTreeMap<String, FileEntry>,
 }
 
 #[derive(Serialize, Deserialize)]
 struct FileEntry {
-    /// In bytes.
+    /// Size in bytes.
     size: u64,
     sha256: String,
 }
@@ -38,7 +39,7 @@ pub(super) fn write(dir: &Path, step: u64) -> Result<(), CheckpointError> {
     let mut text = serde_json::to_vec_pretty(&manifest).map_err(CheckpointError::json(&path))?;
     text.push(b'\n');
     write_file(&path, &text)?;
-    sync_dir(dir)
+    Ok(sync_dir(dir)?)
 }
 
 fn add_files(
@@ -65,23 +66,26 @@ fn add_files(
             let (size, sha256) = size_and_sha256(&path, u64::MAX)?;
             files.insert(name, FileEntry { size, sha256 });
         } else {
-            let problem = "a checkpoint holds files and directories only, no links";
+            let problem = "a checkpoint can contain only files and directories, not links";
             return Err(CheckpointError::malformed(dir, name, problem));
         }
     }
     Ok(())
 }
 
-/// A disk may turn out to be full here and not before.
+/// A full disk may show up only at this sync.
 fn sync_file(path: &Path) -> Result<(), CheckpointError> {
     let file = File::options()
         .write(true)
         .open(path)
         .map_err(CheckpointError::io("open", path))?;
-    file.sync_all().map_err(|source| CheckpointError::Write {
-        path: path.to_owned(),
-        bytes: file.metadata().map_or(0, |metadata| metadata.len()),
-        source,
+    file.sync_all().map_err(|source| {
+        DiskError::Write {
+            path: path.to_owned(),
+            bytes: file.metadata().map_or(0, |metadata| metadata.len()),
+            source,
+        }
+        .into()
     })
 }
 
@@ -90,30 +94,32 @@ pub(super) fn digest(dir: &Path) -> Result<String, CheckpointError> {
     sha256_file(&dir.join(MANIFEST))
 }
 
-/// Compares the files below `dir` with its manifest. What cannot be read for another reason than that
-/// it is not there may be whole, and is an error of its own.
+/// Compares the files below `dir` with its manifest. A file that exists but cannot be read may be
+/// intact, so this is a separate error.
 pub(super) fn verify(dir: &Path, step: u64) -> Result<(), CheckpointError> {
     let damaged = |problem: String| CheckpointError::DamagedCheckpoint {
         path: dir.to_owned(),
         problem,
     };
-    let unread = |name: &str, error: CheckpointError| match error {
-        CheckpointError::Io { source, .. } if is_damage(&source) => {
+    let read_error = |name: &str, error: CheckpointError| match error {
+        CheckpointError::Disk(DiskError::Io { source, .. }) if is_damage(&source) => {
             damaged(format!("{name}: {source}"))
         }
-        CheckpointError::Io { source, .. } => CheckpointError::UnreadableCheckpoint {
-            path: dir.join(name),
-            source,
-        },
+        CheckpointError::Disk(DiskError::Io { source, .. }) => {
+            CheckpointError::UnreadableCheckpoint {
+                path: dir.join(name),
+                source,
+            }
+        }
         other => other,
     };
     let text = regular_file::read(&dir.join(MANIFEST), JSON_BYTES);
-    let text = text.map_err(|e| unread(MANIFEST, e))?;
+    let text = text.map_err(|e| read_error(MANIFEST, e))?;
     let manifest: Manifest =
         serde_json::from_slice(&text).map_err(|e| damaged(format!("{MANIFEST}: {e}")))?;
     if manifest.step != step {
         return Err(damaged(format!(
-            "{MANIFEST} is that of step {}",
+            "{MANIFEST} belongs to step {}",
             manifest.step
         )));
     }
@@ -122,24 +128,24 @@ pub(super) fn verify(dir: &Path, step: u64) -> Result<(), CheckpointError> {
             .split('/')
             .fold(PathBuf::from(dir), |path, part| path.join(part));
         let metadata = fs::metadata(&path).map_err(CheckpointError::io("read", &path));
-        let size = metadata.map_err(|e| unread(name, e))?.len();
+        let size = metadata.map_err(|e| read_error(name, e))?.len();
         if size != entry.size {
             return Err(damaged(format!(
                 "{name} has {size} bytes instead of {}",
                 entry.size
             )));
         }
-        let (_, sha256) = size_and_sha256(&path, u64::MAX).map_err(|e| unread(name, e))?;
+        let (_, sha256) = size_and_sha256(&path, u64::MAX).map_err(|e| read_error(name, e))?;
         if sha256 != entry.sha256 {
             return Err(damaged(format!(
-                "{name} does not have the SHA-256 of the manifest"
+                "{name} does not match the SHA-256 in the manifest"
             )));
         }
     }
     Ok(())
 }
 
-/// Whether a file that cannot be read is gone, or is another thing than a file of a checkpoint.
+/// Whether a read error means that the file is gone or is not a regular file.
 fn is_damage(source: &std::io::Error) -> bool {
     matches!(
         source.kind(),

@@ -1,76 +1,75 @@
-//! The directory of one run: numbered checkpoints, `LATEST` and `BEST`, and what may be removed.
+//! The directory of one run: numbered checkpoints, `LATEST`, `BEST`, and rotation.
 //!
-//! A checkpoint is a directory `checkpoint-000100` that is made under another name, closed with a
-//! manifest of checksums, and renamed; what has that name and fits its manifest is complete, and
-//! nothing else is ever taken. The pointers are for people and for selection: finding the newest
-//! checkpoint reads the directories, so that a crash between the rename and the pointer loses
-//! nothing.
+//! A checkpoint is a directory such as `checkpoint-000100`. It is written under another name,
+//! completed with a manifest of checksums, and renamed. A directory with that name that matches its
+//! manifest is complete; no other directory is used. The pointers are for users and for selecting
+//! the best checkpoint. The newest checkpoint is found by listing the directories, so a crash
+//! between the rename and the pointer update loses nothing.
 
 mod manifest;
 mod metrics_file;
 mod pointer;
 
-use std::fs::{self, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
+
+use tooltune_disk::atomic::{HeldLock, STAGING_MARK, remove_dir_if_present, sync_dir, sync_parent};
+use tooltune_disk::regular_file::is_same_file;
 
 pub use metrics_file::{MetricsFile, MetricsMark};
 pub use pointer::{Pointer, Selected};
 
-use crate::atomic::{HeldLock, STAGING_MARK, remove_dir_if_present, sync_dir, sync_parent};
 use crate::error::CheckpointError;
-use crate::regular_file;
 
 const CHECKPOINT_PREFIX: &str = "checkpoint-";
 const LOCK_FILE: &str = ".lock";
 const ASIDE_PREFIX: &str = "aside-";
 const REPLACED_MARK: &str = ".old-";
 
-/// A run directory, opened to write (with an exclusive lock) or to read.
+/// A run directory, opened for writing (with an exclusive lock) or for reading.
 #[derive(Debug)]
 pub struct RunDir {
     root: PathBuf,
-    /// Held as long as the value lives; the operating system lets go of it with the process.
+    /// Held for the lifetime of this value; the operating system releases it when the process ends.
     lock: Option<HeldLock>,
+    /// The directory itself, for [`RunDir::check_still_there`]; `None` if it cannot be opened.
+    folder: Option<File>,
 }
 
-/// A checkpoint directory that carries its final name.
+/// A checkpoint directory under its final name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Checkpoint {
-    /// Optimizer steps taken when it was saved.
+    /// Number of optimizer steps when it was saved.
     pub step: u64,
     /// The directory.
     pub path: PathBuf,
 }
 
-/// What [`RunDir::latest_valid`] found.
+/// The result of [`RunDir::latest_valid`].
 #[derive(Debug)]
 pub struct LatestValid {
-    /// The newest checkpoint that fits its manifest; `None` if there is none.
+    /// The newest checkpoint that matches its manifest; `None` if there is none.
     pub checkpoint: Option<Checkpoint>,
-    /// Newer checkpoints that were passed over, newest first, each with what is wrong with it.
+    /// Newer checkpoints that were rejected, newest first, each with the reason.
     pub rejected: Vec<(Checkpoint, CheckpointError)>,
 }
 
 impl RunDir {
-    /// Opens a run directory to write, creating it if need be, and cleans up after a crash.
+    /// Opens a run directory for writing, creating it if necessary, and cleans up after a crash.
     ///
-    /// Staging directories of interrupted saves are removed. At most one `RunDir` of a directory
-    /// is open to write, in this process and all others.
+    /// Removes the staging directories of interrupted saves. At most one `RunDir` per directory is
+    /// open for writing, across all processes.
     ///
     /// # Errors
     ///
-    /// - another one is open to write
-    /// - the directory cannot be created, locked or cleaned
+    /// - The directory is already open for writing.
+    /// - The directory cannot be created, locked or cleaned up.
     pub fn create_or_open(root: &Path) -> Result<RunDir, CheckpointError> {
         fs::create_dir_all(root).map_err(CheckpointError::io("create", root))?;
         let lock_path = root.join(LOCK_FILE);
-        // Opening a pipe would wait for whoever reads it.
-        regular_file::is_there(&lock_path)?;
-        let lock = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&lock_path);
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(false);
+        let lock = tooltune_disk::regular_file::open_own(&lock_path, &mut options);
         let lock = lock.map_err(CheckpointError::io("create", &lock_path))?;
         match lock.try_lock() {
             Ok(()) => {}
@@ -83,13 +82,14 @@ impl RunDir {
         }
         let run = RunDir {
             root: root.to_owned(),
-            lock: Some(HeldLock::of(lock)),
+            lock: Some(HeldLock::new(lock)),
+            folder: File::open(root).ok(),
         };
         run.clean_up()?;
         Ok(run)
     }
 
-    /// Opens a run directory to read, beside a process that may be writing to it.
+    /// Opens a run directory for reading, even while another process writes to it.
     ///
     /// # Errors
     ///
@@ -99,55 +99,74 @@ impl RunDir {
         Ok(RunDir {
             root: root.to_owned(),
             lock: None,
+            folder: None,
         })
     }
 
-    /// The directory itself.
+    /// The directory path.
     pub fn path(&self) -> &Path {
         &self.root
     }
 
-    /// The place of the checkpoint of `step`, whether or not it exists.
+    /// The path of the checkpoint of `step`, whether or not it exists.
     pub fn checkpoint_path(&self, step: u64) -> PathBuf {
         self.root.join(checkpoint_name(step))
     }
 
-    /// Checks that a directory that is open to write is still the one that was opened.
+    /// Checks that a directory opened for writing has not been replaced.
     ///
     /// # Errors
     ///
-    /// - it, or its lock file, was removed or replaced: what is written goes nowhere
+    /// The directory or its lock file was removed or replaced, so further writes would be lost.
     pub fn check_still_there(&self) -> Result<(), CheckpointError> {
         let Some(lock) = &self.lock else {
             return Ok(());
         };
-        let held = lock.file().metadata();
-        let named = fs::metadata(self.root.join(LOCK_FILE));
-        match (held, named) {
-            (Ok(held), Ok(named)) if is_same_file(&held, &named) => Ok(()),
+        let lock_metadata = lock.file().metadata();
+        let lock_path = self.root.join(LOCK_FILE);
+        let path_metadata = fs::metadata(&lock_path);
+        match (lock_metadata, path_metadata) {
+            (Ok(lock_metadata), Ok(path_metadata))
+                if is_same_file(&lock_metadata, &path_metadata) =>
+            {
+                Ok(())
+            }
             (Ok(_), Err(error)) if error.kind() != std::io::ErrorKind::NotFound => {
                 Err(CheckpointError::io("read", &self.root)(error))
             }
+            _ if self.is_same_folder() => Err(CheckpointError::LockGone { path: lock_path }),
             _ => Err(CheckpointError::RunDirGone {
                 path: self.root.clone(),
             }),
         }
     }
 
-    /// Saves a checkpoint: all of it or nothing.
+    /// Whether the path still names the opened directory.
+    fn is_same_folder(&self) -> bool {
+        let held = self
+            .folder
+            .as_ref()
+            .and_then(|folder| folder.metadata().ok());
+        let named = fs::metadata(&self.root).ok();
+        held.zip(named)
+            .is_some_and(|(held, named)| is_same_file(&held, &named))
+    }
+
+    /// Saves a checkpoint atomically.
     ///
-    /// `write` fills the empty directory it is given. Its files are then synced and listed with
-    /// size and SHA-256 in a manifest, the directory gets its name, and `LATEST` points to it. A
-    /// checkpoint of the same step is replaced, which happens after resuming from an older one.
+    /// `write` fills the empty directory it receives. Its files are then synced and listed with
+    /// size and SHA-256 in a manifest, the directory is renamed, and `LATEST` points to it. A
+    /// checkpoint of the same step is replaced; this happens after resuming from an older one.
     ///
     /// # Errors
     ///
-    /// - as [`check_still_there`](Self::check_still_there)
-    /// - whatever `write` returns
-    /// - a file cannot be synced or the manifest not written, for example because the disk is
-    ///   full
+    /// - The run directory was removed or replaced, see
+    ///   [`check_still_there`](Self::check_still_there).
+    /// - `write` returns an error.
+    /// - A file cannot be synced or the manifest cannot be written, for example because the disk is
+    ///   full.
     ///
-    /// In each case the staging directory is removed and earlier checkpoints are as they were.
+    /// In each case the staging directory is removed and earlier checkpoints stay unchanged.
     pub fn save_checkpoint(
         &self,
         step: u64,
@@ -162,8 +181,7 @@ impl RunDir {
         fs::create_dir(&staging).map_err(CheckpointError::io("create", &staging))?;
         let staged = write(&staging).and_then(|()| manifest::write(&staging, step));
         if let Err(error) = staged {
-            // The error to report is the first one; what cannot be removed now goes at the next
-            // opening.
+            // Report the first error. The next opening removes leftover files.
             let _ = fs::remove_dir_all(&staging);
             self.check_still_there()?;
             return Err(error);
@@ -174,7 +192,7 @@ impl RunDir {
             fs::rename(&path, &replaced).map_err(CheckpointError::io("rename", &path))?;
         }
         if let Err(source) = fs::rename(&staging, &path) {
-            // As it was; the error to report is the first one.
+            // Restore the old checkpoint; report the first error.
             let _ = fs::rename(&replaced, &path);
             let _ = fs::remove_dir_all(&staging);
             return Err(CheckpointError::io("rename", &staging)(source));
@@ -185,7 +203,7 @@ impl RunDir {
         Ok(Checkpoint { step, path })
     }
 
-    /// All checkpoints by their final name, oldest first; contents are not looked at.
+    /// All checkpoints by their final name, oldest first, without reading their contents.
     ///
     /// # Errors
     ///
@@ -206,14 +224,14 @@ impl RunDir {
         Ok(checkpoints)
     }
 
-    /// The newest checkpoint that is complete and undamaged, with the newer ones that are not.
+    /// The newest complete and undamaged checkpoint, and the newer ones that were rejected.
     ///
     /// Compares every file with its checksum, so this reads whole checkpoints.
     ///
     /// # Errors
     ///
-    /// The directory cannot be listed, or a checkpoint cannot be read although it is there: it may be
-    /// whole, and passing over it would give up its steps.
+    /// The directory cannot be listed, or an existing checkpoint cannot be read. Such a checkpoint
+    /// may be complete, and skipping it would discard its steps.
     pub fn latest_valid(&self) -> Result<LatestValid, CheckpointError> {
         let mut rejected = Vec::new();
         for checkpoint in self.list()?.into_iter().rev() {
@@ -236,8 +254,8 @@ impl RunDir {
 
     /// Removes the oldest checkpoints until at most `save_total_limit` are left.
     ///
-    /// Those that `BEST` and `LATEST` point to, and the newest one, stay whatever the limit, and
-    /// count within it. Returns the steps removed.
+    /// The checkpoints named by `BEST` and `LATEST` and the newest one are never removed, but count
+    /// toward the limit. Returns the removed steps.
     ///
     /// # Errors
     ///
@@ -245,38 +263,38 @@ impl RunDir {
     ///
     /// # Source
     ///
-    /// `rotate_checkpoints` of transformers 5.23, with the best checkpoint loaded at the end.
+    /// `rotate_checkpoints` of transformers 5.23 with `load_best_model_at_end`.
     pub fn rotate(&self, save_total_limit: usize) -> Result<Vec<u64>, CheckpointError> {
         let checkpoints = self.list()?;
         let newest = checkpoints.last().map(|checkpoint| checkpoint.step);
-        let pointed = [self.best()?, self.latest()?].map(|pointer| pointer.map(|p| p.step));
+        let pointed_steps = [self.best()?, self.latest()?].map(|pointer| pointer.map(|p| p.step));
         let excess = checkpoints.len().saturating_sub(save_total_limit);
         let removable = checkpoints.iter().filter(|checkpoint| {
-            Some(checkpoint.step) != newest && !pointed.contains(&Some(checkpoint.step))
+            Some(checkpoint.step) != newest && !pointed_steps.contains(&Some(checkpoint.step))
         });
         let mut removed = Vec::new();
         for checkpoint in removable.take(excess) {
-            // Renamed first, so that a crash in between leaves no half checkpoint behind.
+            // Renamed first, so a crash during removal leaves no partial checkpoint.
             let name = checkpoint_name(checkpoint.step);
-            let leaving = self
+            let removal_path = self
                 .root
                 .join(format!(".{name}{STAGING_MARK}{}", std::process::id()));
-            remove_dir_if_present(&leaving)?;
-            fs::rename(&checkpoint.path, &leaving)
+            remove_dir_if_present(&removal_path)?;
+            fs::rename(&checkpoint.path, &removal_path)
                 .map_err(CheckpointError::io("rename", &checkpoint.path))?;
-            remove_dir_if_present(&leaving)?;
+            remove_dir_if_present(&removal_path)?;
             removed.push(checkpoint.step);
         }
         Ok(removed)
     }
 
-    /// Renames the checkpoints behind `step`, so that a run resumed from there never takes them for
-    /// its own; returns their new places.
+    /// Renames the checkpoints after `step`, so a run resumed from there does not treat them as
+    /// its own. Returns their new paths.
     ///
-    /// They are damaged ones that [`latest_valid`](Self::latest_valid) passed over, or belong to a
-    /// course that was given up for an older checkpoint. The newest goes first: whatever moment the
-    /// process dies at, what is left is the beginning of one course. `BEST` is removed if it pointed
-    /// to one.
+    /// They are damaged checkpoints rejected by [`latest_valid`](Self::latest_valid), or belong to
+    /// a trajectory that was abandoned for an older checkpoint. The newest is renamed first, so the
+    /// remaining checkpoints form one trajectory even if the process dies. `BEST` is
+    /// removed if it points to one of them.
     ///
     /// # Errors
     ///
@@ -284,8 +302,12 @@ impl RunDir {
     pub fn set_aside_after(&self, step: u64) -> Result<Vec<PathBuf>, CheckpointError> {
         let mut moved = Vec::new();
         let checkpoints = self.list()?;
-        for checkpoint in checkpoints.iter().rev().filter(|one| one.step > step) {
-            let aside = self.free_aside(checkpoint)?;
+        for checkpoint in checkpoints
+            .iter()
+            .rev()
+            .filter(|checkpoint_path| checkpoint_path.step > step)
+        {
+            let aside = self.unused_aside_path(checkpoint)?;
             fs::rename(&checkpoint.path, &aside)
                 .map_err(CheckpointError::io("rename", &checkpoint.path))?;
             moved.push(aside);
@@ -293,7 +315,7 @@ impl RunDir {
         sync_dir(&self.root)?;
         let is_stale = match self.best() {
             Ok(best) => best.is_some_and(|best| best.step > step),
-            // For the caller to fix.
+            // The caller must repair it.
             Err(CheckpointError::DamagedPointer { .. }) => false,
             Err(error) => return Err(error),
         };
@@ -304,9 +326,9 @@ impl RunDir {
         Ok(moved)
     }
 
-    /// A name for a checkpoint that is set aside. One that was set aside before stays, unless it
-    /// holds the same.
-    fn free_aside(&self, checkpoint: &Checkpoint) -> Result<PathBuf, CheckpointError> {
+    /// An unused name for a checkpoint that is set aside. An earlier copy stays unless its content
+    /// is the same.
+    fn unused_aside_path(&self, checkpoint: &Checkpoint) -> Result<PathBuf, CheckpointError> {
         let name = checkpoint_name(checkpoint.step);
         let digest = checkpoint.digest().ok();
         for number in 1_u64.. {
@@ -325,12 +347,12 @@ impl RunDir {
         Err(CheckpointError::field(
             &self.root,
             &name,
-            "has too many copies set aside",
+            "has too many copies set aside; remove some of them",
         ))
     }
 
-    /// Removes what interrupted saves left, and brings back a checkpoint whose replacement never
-    /// got its name.
+    /// Removes leftovers of interrupted saves, and restores a checkpoint whose replacement was
+    /// never renamed.
     fn clean_up(&self) -> Result<(), CheckpointError> {
         for name in self.entries()? {
             let Some(hidden) = name.strip_prefix('.') else {
@@ -360,7 +382,8 @@ impl RunDir {
         Ok(())
     }
 
-    /// Names in the directory, sorted; names that are no Unicode are not ours.
+    /// Names in the directory, sorted. Names that are not Unicode are skipped because this program
+    /// never creates them.
     fn entries(&self) -> Result<Vec<String>, CheckpointError> {
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.root).map_err(CheckpointError::io("list", &self.root))? {
@@ -373,7 +396,7 @@ impl RunDir {
 }
 
 impl Checkpoint {
-    /// SHA-256 of the manifest, which changes with any file.
+    /// SHA-256 of the manifest, which changes with every file.
     ///
     /// # Errors
     ///
@@ -384,7 +407,7 @@ impl Checkpoint {
 
     /// Compares every file with the manifest.
     ///
-    /// Files added later, such as evaluation results, are passed over.
+    /// Files added later, such as evaluation results, are ignored.
     ///
     /// # Errors
     ///
@@ -394,23 +417,11 @@ impl Checkpoint {
     }
 }
 
-#[cfg(unix)]
-fn is_same_file(one: &fs::Metadata, other: &fs::Metadata) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    (one.dev(), one.ino()) == (other.dev(), other.ino())
-}
-
-/// Windows does not let go of a file that is open.
-#[cfg(not(unix))]
-fn is_same_file(_one: &fs::Metadata, _other: &fs::Metadata) -> bool {
-    true
-}
-
 fn checkpoint_name(step: u64) -> String {
     format!("{CHECKPOINT_PREFIX}{step:06}")
 }
 
-/// The step of a checkpoint's name; `None` for any other name, other spellings included.
+/// The step in a checkpoint name; `None` for any other name, including other spellings.
 fn step_of(name: &str) -> Option<u64> {
     let step = name.strip_prefix(CHECKPOINT_PREFIX)?.parse().ok()?;
     (checkpoint_name(step) == name).then_some(step)

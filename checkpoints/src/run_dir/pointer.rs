@@ -1,11 +1,11 @@
-//! The `LATEST` and `BEST` files: one JSON object each that names a checkpoint of the run.
+//! The `LATEST` and `BEST` files, each one JSON object that names a checkpoint of the run.
 
 use std::fs;
 
 use serde::{Deserialize, Serialize};
+use tooltune_disk::atomic::{sync_dir, write_atomic};
 
-use super::{RunDir, checkpoint_name};
-use crate::atomic::{sync_dir, write_atomic};
+use super::{Checkpoint, RunDir, checkpoint_name};
 use crate::budgets::JSON_BYTES;
 use crate::error::CheckpointError;
 use crate::regular_file;
@@ -13,64 +13,98 @@ use crate::regular_file;
 pub(super) const LATEST: &str = "LATEST";
 pub(super) const BEST: &str = "BEST";
 
-/// What a pointer file says.
+/// The content of a pointer file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Pointer {
     /// Name of the checkpoint directory.
     pub checkpoint: String,
-    /// Its optimizer step.
+    /// The checkpoint's optimizer step.
     pub step: u64,
-    /// Metric it was selected by; `BEST` only.
+    /// Metric by which it was selected; only in `BEST`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metric: Option<String>,
-    /// Value of that metric; `BEST` only.
+    /// Value of that metric; only in `BEST`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<f64>,
-    /// The newest checkpoint when a user chose this one; the choice holds until a newer one is
-    /// evaluated. `BEST` only.
+    /// The newest checkpoint when a user selected this one. The selection stays until a newer
+    /// checkpoint is evaluated. Only in `BEST`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chosen_at: Option<u64>,
 }
 
-/// A checkpoint for `BEST`, with what it was selected by.
+/// A checkpoint for `BEST`, with the reason for its selection.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Selected<'a> {
-    /// Its optimizer step.
+    /// The checkpoint's optimizer step.
     pub step: u64,
-    /// The metric.
+    /// Metric by which it was selected.
     pub metric: &'a str,
-    /// Its value of that metric.
+    /// The checkpoint's value of that metric.
     pub value: f64,
     /// See [`Pointer::chosen_at`].
     pub chosen_at: Option<u64>,
 }
 
 impl RunDir {
-    /// What `LATEST` says; `None` before the first save.
+    /// The content of `LATEST`; `None` before the first save.
     ///
     /// # Errors
     ///
-    /// The file exists and cannot be read or parsed.
+    /// The file exists but cannot be read or parsed.
     pub fn latest(&self) -> Result<Option<Pointer>, CheckpointError> {
         self.pointer(LATEST)
     }
 
-    /// What `BEST` says; `None` as long as none was selected.
+    /// The content of `BEST`; `None` before a selection.
     ///
     /// # Errors
     ///
-    /// The file exists and cannot be read or parsed.
+    /// The file exists but cannot be read or parsed.
     pub fn best(&self) -> Result<Option<Pointer>, CheckpointError> {
         self.pointer(BEST)
+    }
+
+    /// The checkpoint that `BEST` names; `None` before a selection. Does not read the checkpoint's
+    /// files. Every lookup of a run's best checkpoint uses this function.
+    ///
+    /// # Errors
+    ///
+    /// The file exists but cannot be read or parsed, or the checkpoint does not exist.
+    pub fn best_checkpoint(&self) -> Result<Option<(Checkpoint, Pointer)>, CheckpointError> {
+        let mut missing = None;
+        loop {
+            let Some(best) = self.best()? else {
+                return Ok(None);
+            };
+            let mut checkpoints = self.list()?;
+            if let Some(index) = checkpoints
+                .iter()
+                .position(|checkpoint| checkpoint.step == best.step)
+            {
+                return Ok(Some((checkpoints.swap_remove(index), best)));
+            }
+            // A running writer may have updated `BEST` and removed the old checkpoint in between.
+            if missing == Some(best.step) {
+                return Err(CheckpointError::MissingBest {
+                    path: self.root.join(BEST),
+                    checkpoint: best.checkpoint,
+                    steps: checkpoints
+                        .iter()
+                        .map(|checkpoint| checkpoint.step)
+                        .collect(),
+                });
+            }
+            missing = Some(best.step);
+        }
     }
 
     /// Points `BEST` to a checkpoint.
     ///
     /// # Errors
     ///
-    /// - there is no checkpoint of that step
-    /// - the value is not finite
-    /// - the file cannot be written
+    /// - There is no checkpoint of that step.
+    /// - The value is not finite.
+    /// - The file cannot be written.
     pub fn set_best(&self, selected: Selected<'_>) -> Result<(), CheckpointError> {
         let path = self.root.join(BEST);
         let Selected {
@@ -102,7 +136,7 @@ impl RunDir {
         )
     }
 
-    /// Removes `BEST`, as where it is damaged.
+    /// Removes `BEST`, for example because it is damaged.
     ///
     /// # Errors
     ///
@@ -110,15 +144,15 @@ impl RunDir {
     pub fn remove_best(&self) -> Result<(), CheckpointError> {
         let best = self.root.join(BEST);
         fs::remove_file(&best).map_err(CheckpointError::io("remove", &best))?;
-        sync_dir(&self.root)
+        Ok(sync_dir(&self.root)?)
     }
 
-    /// Points `LATEST` to the newest checkpoint, if it says otherwise or is damaged: a process may
-    /// die between the two.
+    /// Points `LATEST` to the newest checkpoint if it is damaged or outdated: a process may die
+    /// between the save and the pointer update.
     ///
     /// # Errors
     ///
-    /// The directory cannot be listed, or the file not be read or written.
+    /// The directory cannot be listed, or the file cannot be read or written.
     pub fn fix_latest(&self) -> Result<(), CheckpointError> {
         let Some(newest) = self.list()?.pop() else {
             return Ok(());
@@ -150,21 +184,29 @@ impl RunDir {
             return Ok(None);
         }
         let text = regular_file::read(&path, JSON_BYTES)?;
-        let parsed = serde_json::from_slice(&text);
-        parsed
-            .map(Some)
-            .map_err(|error| CheckpointError::DamagedPointer {
-                path,
-                problem: error.to_string(),
-            })
+        let damaged = |problem: String| CheckpointError::DamagedPointer {
+            path: path.clone(),
+            problem,
+        };
+        let pointer: Pointer =
+            serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
+        if pointer.checkpoint != checkpoint_name(pointer.step) {
+            let Pointer {
+                checkpoint, step, ..
+            } = pointer;
+            return Err(damaged(format!(
+                "{checkpoint:?} is not the checkpoint of step {step}"
+            )));
+        }
+        Ok(Some(pointer))
     }
 
     fn write_pointer(&self, name: &str, pointer: &Pointer) -> Result<(), CheckpointError> {
         let path = self.root.join(name);
-        // Writing to a pipe would wait for whoever reads it.
+        // Writing to a pipe would block until it has a reader.
         regular_file::is_there(&path)?;
         let mut text = serde_json::to_vec(pointer).map_err(CheckpointError::json(&path))?;
         text.push(b'\n');
-        write_atomic(&path, &text)
+        Ok(write_atomic(&path, &text)?)
     }
 }

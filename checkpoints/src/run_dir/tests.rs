@@ -1,12 +1,12 @@
-//! Runs saved, resumed, rotated, and killed at every moment.
+//! Runs that are saved, resumed, rotated, and killed at any moment.
 
 use std::process::Command;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tooltune_disk::atomic::write_file;
 
 use super::*;
-use crate::atomic::write_file;
 
 fn run() -> (TempDir, RunDir) {
     let dir = tempfile::tempdir().unwrap();
@@ -20,7 +20,7 @@ fn save(run: &RunDir, step: u64) -> Checkpoint {
         fs::create_dir(staging.join("optimizer"))
             .map_err(CheckpointError::io("create", staging))?;
         write_file(&staging.join("adapter.safetensors"), content.as_bytes())?;
-        write_file(&staging.join("optimizer/state"), b"moments")
+        Ok(write_file(&staging.join("optimizer/state"), b"moments")?)
     });
     saved.unwrap()
 }
@@ -47,7 +47,7 @@ fn names(run: &RunDir) -> Vec<String> {
 }
 
 #[test]
-fn a_saved_checkpoint_is_found_and_fits_its_manifest() {
+fn a_saved_checkpoint_is_found_and_matches_its_manifest() {
     let (_dir, run) = run();
     assert!(run.latest_valid().unwrap().checkpoint.is_none());
     save(&run, 50);
@@ -83,7 +83,7 @@ fn steps_beyond_six_digits_sort_as_numbers() {
 }
 
 #[test]
-fn a_damaged_checkpoint_is_passed_over_with_the_reason() {
+fn a_damaged_checkpoint_is_rejected_with_the_reason() {
     type Damage = fn(&Path);
     let damages: [(&str, Damage); 5] = [
         ("No such file", |dir| {
@@ -152,7 +152,7 @@ fn a_checkpoint_of_the_same_step_is_replaced() {
 }
 
 #[test]
-fn opening_removes_what_a_killed_save_left_and_nothing_else() {
+fn opening_removes_only_leftovers_of_killed_saves() {
     let (_dir, run) = run();
     save(&run, 50);
     let root = run.path().to_owned();
@@ -178,7 +178,7 @@ fn opening_removes_what_a_killed_save_left_and_nothing_else() {
 }
 
 #[test]
-fn a_checkpoint_whose_replacement_was_interrupted_comes_back() {
+fn a_checkpoint_is_restored_if_its_replacement_was_interrupted() {
     let (_dir, run) = run();
     let saved = save(&run, 100);
     let root = run.path().to_owned();
@@ -193,8 +193,9 @@ fn a_checkpoint_whose_replacement_was_interrupted_comes_back() {
     saved.verify().unwrap();
 }
 
+/// Invariant: A run directory has one writer.
 #[test]
-fn a_run_directory_has_one_writer_and_any_number_of_readers() {
+fn a_run_directory_has_one_writer_and_many_readers() {
     let (_dir, run) = run();
     save(&run, 1);
     let error = RunDir::create_or_open(run.path()).unwrap_err();
@@ -207,6 +208,7 @@ fn a_run_directory_has_one_writer_and_any_number_of_readers() {
     assert!(RunDir::open_to_read(&root.join("absent")).is_err());
 }
 
+/// Invariant: Rotation never deletes the best checkpoint.
 #[test]
 fn rotation_keeps_the_newest_and_never_removes_the_best() {
     let (_dir, run) = run();
@@ -233,7 +235,7 @@ fn rotation_keeps_the_newest_and_never_removes_the_best() {
 }
 
 #[test]
-fn the_best_pointer_tells_metric_step_and_value() {
+fn the_best_pointer_contains_metric_step_and_value() {
     let (_dir, run) = run();
     assert_eq!(run.best().unwrap(), None);
     save(&run, 40);
@@ -259,13 +261,13 @@ fn the_best_pointer_tells_metric_step_and_value() {
 }
 
 #[test]
-fn checkpoints_behind_the_resumed_step_are_set_aside_the_newest_first() {
+fn checkpoints_after_the_resumed_step_are_set_aside_newest_first() {
     let (_dir, run) = run();
     for step in [10, 20, 30, 40] {
         save(&run, step);
     }
     run.set_best(selected("loss", 40, 1.0)).unwrap();
-    // A file in the way of the last one to go: what is left is one course without a gap.
+    // A file blocks the last rename; the remaining checkpoints still form one trajectory.
     let in_the_way = run.path().join("aside-checkpoint-000020");
     fs::write(&in_the_way, "mine").unwrap();
     fs::create_dir_all(run.path().join("aside-checkpoint-000020-2")).unwrap();
@@ -274,7 +276,7 @@ fn checkpoints_behind_the_resumed_step_are_set_aside_the_newest_first() {
     assert_eq!(moved, asides);
     assert_eq!(steps(&run), [10, 20]);
     assert_eq!(run.best().unwrap(), None);
-    // The same course again is not kept twice, and another one beside it.
+    // An identical trajectory is not kept twice; a different one is kept in addition.
     save(&run, 30);
     assert_eq!(run.set_aside_after(20).unwrap(), asides[..1]);
     fs::write(asides[0].join("manifest.json"), "{}").unwrap();
@@ -304,7 +306,7 @@ fn a_damaged_best_can_be_removed_and_latest_is_fixed() {
         assert_eq!(run.best().unwrap(), None);
         assert_eq!(run.latest().unwrap().unwrap().step, 20);
     }
-    // A process that died between a checkpoint and its pointer.
+    // The process died between saving a checkpoint and updating its pointer.
     run.set_latest(10).unwrap();
     run.fix_latest().unwrap();
     assert_eq!(run.latest().unwrap().unwrap().step, 20);
@@ -314,7 +316,7 @@ const FULL_DISK_ROOT: &str = "TOOLTUNE_TEST_FULL_DISK_ROOT";
 const FULL_DISK_CHILD: &str =
     "run_dir::tests::child_saves_two_checkpoints_of_which_one_does_not_fit";
 
-/// Runs by itself in a process whose files may not exceed 64 kB; without that it has no work.
+/// Runs only in a child process with a file size limit of 64 kB; otherwise it returns at once.
 #[test]
 fn child_saves_two_checkpoints_of_which_one_does_not_fit() {
     let Ok(root) = std::env::var(FULL_DISK_ROOT) else {
@@ -325,24 +327,28 @@ fn child_saves_two_checkpoints_of_which_one_does_not_fit() {
     let too_long = vec![7; 1 << 20];
     let error = run
         .save_checkpoint(100, |staging| {
-            write_file(&staging.join("optimizer"), &too_long)
+            Ok(write_file(&staging.join("optimizer"), &too_long)?)
         })
         .unwrap_err();
-    let CheckpointError::Write { path, bytes, .. } = &error else {
+    let CheckpointError::Disk(tooltune_disk::DiskError::Write { path, bytes, .. }) = &error else {
         panic!("{error}")
     };
     assert!(path.ends_with(
         ".checkpoint-000100.tmp-".to_owned() + &std::process::id().to_string() + "/optimizer"
     ));
     assert_eq!(*bytes, 1 << 20);
-    assert!(error.to_string().contains("no larger file"), "{error}");
+    assert!(
+        error.to_string().contains("does not allow a larger file"),
+        "{error}"
+    );
     assert_eq!(names(&run), [".lock", "LATEST", "checkpoint-000050"]);
 }
 
-/// A limit on the size of files stands in for a full disk: both cut a write short.
+/// A file size limit simulates a full disk: both cut a write short.
 #[cfg(unix)]
+/// Invariant: A checkpoint is complete or absent, whenever the process dies or the disk fills up.
 #[test]
-fn a_save_that_does_not_fit_keeps_the_earlier_checkpoints() {
+fn a_save_that_fills_the_disk_keeps_earlier_checkpoints() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("run");
     let status = Command::new("sh")
@@ -367,7 +373,7 @@ fn a_save_that_does_not_fit_keeps_the_earlier_checkpoints() {
 const KILLED_ROOT: &str = "TOOLTUNE_TEST_KILLED_ROOT";
 const KILLED_CHILD: &str = "run_dir::tests::child_saves_until_it_is_killed";
 
-/// Runs by itself in a process that is killed; without that it has no work.
+/// Runs only in a child process that is killed; otherwise it returns at once.
 #[test]
 fn child_saves_until_it_is_killed() {
     let Ok(root) = std::env::var(KILLED_ROOT) else {
@@ -387,6 +393,7 @@ fn child_saves_until_it_is_killed() {
     }
 }
 
+/// Invariant: A checkpoint is complete or absent, whenever the process dies or the disk fills up.
 #[test]
 fn killing_at_any_moment_leaves_a_run_that_can_be_resumed() {
     let dir = tempfile::tempdir().unwrap();
@@ -399,7 +406,7 @@ fn killing_at_any_moment_leaves_a_run_that_can_be_resumed() {
             .stdout(std::process::Stdio::null())
             .spawn()
             .unwrap();
-        // Moments spread over several saves; the first child gets time to make one.
+        // Kill at moments spread over several saves; the first child has time for one.
         let patience = if kill_idx == 0 {
             500
         } else {
@@ -418,71 +425,8 @@ fn killing_at_any_moment_leaves_a_run_that_can_be_resumed() {
     }
 }
 
-fn metrics(lines: &str) -> (TempDir, PathBuf) {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("metrics.jsonl");
-    fs::write(&path, lines).unwrap();
-    (dir, path)
-}
-
 #[test]
-fn a_resumed_run_writes_the_same_metrics_as_an_uninterrupted_one() {
-    let lines = |from: u64, to: u64| (from..=to).map(|step| json!({"step": step, "loss": 0.5}));
-    let (_dir, whole) = metrics("");
-    let mut file = MetricsFile::open(&whole).unwrap();
-    lines(1, 10).for_each(|line| file.append(&line).unwrap());
-    let (_dir, resumed) = metrics("");
-    let mut file = MetricsFile::open(&resumed).unwrap();
-    lines(1, 8).for_each(|line| file.append(&line).unwrap());
-    drop(file);
-    // Killed at step 9, in the middle of its line, five steps after the last checkpoint.
-    let mut torn = fs::read(&resumed).unwrap();
-    torn.extend(br#"{"step":9,"lo"#);
-    fs::write(&resumed, torn).unwrap();
-    let (mut file, remark) = MetricsFile::resume(&resumed, 5, None, &|_| true).unwrap();
-    assert_eq!(remark, None);
-    lines(6, 10).for_each(|line| file.append(&line).unwrap());
-    file.sync().unwrap();
-    assert_eq!(fs::read(&resumed).unwrap(), fs::read(&whole).unwrap());
-}
-
-#[test]
-fn lines_without_a_step_stay_with_those_before_them() {
-    let (_dir, path) =
-        metrics("{\"start\":1}\n{\"step\":1}\n{\"note\":1}\n{\"step\":2}\n{\"note\":2}\n");
-    MetricsFile::resume(&path, 1, None, &|_| true).unwrap();
-    assert_eq!(
-        fs::read_to_string(&path).unwrap(),
-        "{\"start\":1}\n{\"step\":1}\n{\"note\":1}\n"
-    );
-}
-
-#[test]
-fn a_torn_last_line_is_passed_over_and_a_broken_one_elsewhere_is_named() {
-    let (_dir, path) = metrics("{\"step\":1}\n{\"st");
-    assert_eq!(MetricsFile::read(&path).unwrap(), [json!({"step": 1})]);
-    let (_dir, path) = metrics("{\"step\":1}\n{\"st\n{\"step\":3}\n");
-    let error = MetricsFile::read(&path).unwrap_err().to_string();
-    assert!(error.contains("metrics.jsonl:2:"), "{error}");
-    let (_, remark) = MetricsFile::resume(&path, 9, None, &|_| true).unwrap();
-    let remark = remark.expect("a word on the broken line");
-    assert!(remark.contains("1 of its lines"), "{remark}");
-    let lines = fs::read_to_string(&path).unwrap();
-    assert_eq!(lines, "{\"step\":1}\n{\"step\":3}\n");
-    let aside = path.with_file_name("aside-metrics.jsonl");
-    assert!(fs::read_to_string(aside).unwrap().contains("{\"st\n"));
-    let (_dir, path) = metrics("[]\n");
-    assert!(
-        MetricsFile::read(&path)
-            .unwrap_err()
-            .to_string()
-            .contains("must be a JSON object")
-    );
-    assert!(MetricsFile::open(&path).unwrap().append(&json!(1)).is_err());
-}
-
-#[test]
-fn a_folder_that_is_taken_away_is_said_to_be_gone() {
+fn a_removed_run_folder_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("run");
     let run = RunDir::create_or_open(&root).unwrap();
@@ -499,7 +443,7 @@ fn a_folder_that_is_taken_away_is_said_to_be_gone() {
                 "{error}"
             );
         }
-        // Another folder in its place is not the run's.
+        // Another folder with the same name does not belong to the run.
         drop(RunDir::create_or_open(&root).unwrap());
     }
     let to_read = RunDir::open_to_read(&root).unwrap();
@@ -507,49 +451,48 @@ fn a_folder_that_is_taken_away_is_said_to_be_gone() {
 }
 
 #[test]
-fn a_marked_file_is_cut_to_the_byte_and_a_changed_one_is_told() {
-    let (_dir, path) = metrics("");
-    let mut file = MetricsFile::open(&path).unwrap();
-    file.append(&json!({"step": 1, "loss": 0.5})).unwrap();
-    file.append(&json!({"step": 2, "loss": 0.4})).unwrap();
-    let mark = file.mark();
-    let whole = fs::read(&path).unwrap();
-    assert_eq!(mark.bytes, whole.len() as u64);
-    // An evaluation of the same step, whose checkpoint was never saved.
-    file.append(&json!({"step": 2, "eval/loss": 0.4})).unwrap();
-    drop(file);
-    let keep = |line: &Value| line.get("eval/loss").is_none();
-    let (file, remark) = MetricsFile::resume(&path, 2, Some(&mark), &keep).unwrap();
-    assert_eq!((file.mark(), remark), (mark.clone(), None));
-    assert_eq!(fs::read(&path).unwrap(), whole);
+fn a_removed_lock_file_is_an_error_that_keeps_the_checkpoints() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = RunDir::create_or_open(dir.path()).unwrap();
+    let lock = dir.path().join(LOCK_FILE);
+    fs::remove_file(&lock).unwrap();
+    for _ in 0..2 {
+        let error = run.check_still_there().unwrap_err();
+        assert!(matches!(error, CheckpointError::LockGone { .. }), "{error}");
+        let expected = "the saved checkpoints are complete: run the same command again";
+        assert!(error.to_string().contains(expected), "{error}");
+        // Another file of the same name is not the lock.
+        fs::write(&lock, "").unwrap();
+    }
+}
 
-    let flipped = String::from_utf8(whole.clone())
-        .unwrap()
-        .replace("0.5", "0.7");
-    let half = &whole[..30];
-    let evaluated = [&whole[26..], b"{\"step\":2,\"eval/loss\":0.4}\n"].concat();
-    for damaged in [
-        Some(flipped.as_bytes()),
-        Some(half),
-        Some(b""),
-        Some(&evaluated),
-        None,
+#[test]
+fn a_best_pointer_to_a_missing_checkpoint_is_an_error_that_lists_the_existing_ones() {
+    let (_dir, run) = run();
+    assert!(run.best_checkpoint().unwrap().is_none());
+    for step in [10, 20, 30] {
+        save(&run, step);
+    }
+    run.set_best(selected("loss", 20, 0.5)).unwrap();
+    let (best, pointer) = run.best_checkpoint().unwrap().unwrap();
+    assert_eq!((best.step, pointer.step), (20, 20));
+    fs::remove_dir_all(&best.path).unwrap();
+    let error = run.best_checkpoint().unwrap_err().to_string();
+    for part in [
+        "BEST names checkpoint-000020, which does not exist",
+        "steps 10, 30",
+        "tooltune select",
+        "--checkpoint last",
     ] {
-        match damaged {
-            Some(damaged) => fs::write(&path, damaged).unwrap(),
-            None => fs::remove_file(&path).unwrap(),
-        }
-        let (mut file, remark) = MetricsFile::resume(&path, 2, Some(&mark), &keep).unwrap();
-        let remark = remark.expect("a word on it");
-        assert!(remark.contains("up to step 2 are not those"), "{remark}");
-        // What comes now is marked with what is there.
-        file.append(&json!({"step": 3})).unwrap();
-        let after = file.mark();
-        drop(file);
-        let lines = MetricsFile::read(&path).unwrap();
-        assert_eq!(lines.last(), Some(&json!({"step": 3})));
-        assert!(lines.iter().all(keep), "{lines:?}");
-        let (_, remark) = MetricsFile::resume(&path, 3, Some(&after), &keep).unwrap();
-        assert_eq!(remark, None);
+        assert!(error.contains(part), "{part}: {error}");
+    }
+    for name in ["checkpoint-000030", "../other", ""] {
+        let best = json!({"checkpoint": name, "step": 10});
+        fs::write(run.path().join("BEST"), best.to_string()).unwrap();
+        let error = run.best_checkpoint().unwrap_err().to_string();
+        assert!(
+            error.contains("is not the checkpoint of step 10"),
+            "{error}"
+        );
     }
 }

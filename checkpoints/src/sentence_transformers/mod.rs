@@ -1,7 +1,8 @@
-//! Folders of sentence-transformers: how texts become one vector, read and written.
+//! Reads and writes folders of sentence-transformers, which turn each text into one vector.
 //!
-//! [`SentenceTransformer`] is what the files beside the weights say; [`save_sentence_transformer`]
-//! writes an encoder with the same words, so that every version, and vLLM, gives its embeddings.
+//! [`SentenceTransformer`] contains the settings next to the weights. [`save_sentence_transformer`]
+//! writes an encoder with the same settings, so every version of sentence-transformers, and vLLM,
+//! computes its embeddings.
 
 mod read;
 mod write;

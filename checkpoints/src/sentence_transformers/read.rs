@@ -1,7 +1,7 @@
-//! The files of a folder of sentence-transformers to what they say of texts and vectors.
+//! Reads the settings in a sentence-transformers folder.
 //!
-//! `modules.json` names the modules and the folders of their settings; settings are read in the
-//! spellings of all versions. What would change an embedding and is not computed here is refused
+//! `modules.json` lists the modules and the folders of their settings, which are read in the
+//! spellings of all versions. A setting that changes embeddings but is not supported is refused
 //! with its file and field.
 //!
 //! Source: sentence-transformers 6.2, `base/model.py`, `base/modules/transformer.py`,
@@ -17,23 +17,23 @@ use crate::error::CheckpointError;
 use crate::families::BERT;
 use crate::regular_file;
 
-/// How the vectors of a text's tokens become one.
+/// How token vectors are pooled into one vector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pooling {
-    /// The first token's.
+    /// The first token's vector.
     Cls,
-    /// The largest value of each dimension.
+    /// The maximum of each dimension.
     Max,
     /// The mean.
     Mean,
-    /// The sum over the square root of their number.
+    /// The sum divided by the square root of the number of tokens.
     MeanSqrtLen,
-    /// The last token's.
+    /// The last token's vector.
     LastToken,
 }
 
 impl Pooling {
-    /// Names: of the one key of version 6, of the flag of earlier versions.
+    /// Names in version 6 and flags in earlier versions.
     const ALL: [(&'static str, &'static str, Self); 5] = [
         ("cls", "pooling_mode_cls_token", Self::Cls),
         ("max", "pooling_mode_max_tokens", Self::Max),
@@ -46,22 +46,22 @@ impl Pooling {
         ("lasttoken", "pooling_mode_lasttoken", Self::LastToken),
     ];
 
-    /// The flag of this kind and of those that are not read, each with whether it is set.
+    /// The flags of all pooling modes, with whether each is set for this one.
     pub(super) fn flags(self) -> impl Iterator<Item = (&'static str, bool)> {
-        let known = Self::ALL
+        let supported = Self::ALL
             .into_iter()
             .map(move |(_, flag, each)| (flag, each == self));
-        known.chain([(WEIGHTED.1, false)])
+        supported.chain([(WEIGHTED.1, false)])
     }
 }
 
-/// The kind of pooling that is refused: its name and its flag.
+/// The unsupported pooling mode: its name and its flag.
 const WEIGHTED: (&str, &str) = ("weightedmean", "pooling_mode_weightedmean_tokens");
 
-/// What says how near two embeddings are.
+/// The similarity function of two embeddings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Similarity {
-    /// The cosine of their angle.
+    /// Cosine similarity.
     #[default]
     Cosine,
     /// Their dot product.
@@ -69,7 +69,7 @@ pub enum Similarity {
 }
 
 impl Similarity {
-    /// As `similarity_fn_name` names it.
+    /// The name in `similarity_fn_name`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Cosine => "cosine",
@@ -78,50 +78,50 @@ impl Similarity {
     }
 }
 
-/// Texts that are put before texts.
+/// Prompts prepended to inputs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Prompts {
-    /// By name, as `config_sentence_transformers.json` has them.
+    /// By name, as in `config_sentence_transformers.json`.
     pub by_name: BTreeMap<String, String>,
-    /// The name of the one for texts that are neither query nor document.
+    /// Name of the prompt for inputs that are neither query nor document.
     pub default_prompt_name: Option<String>,
 }
 
-/// What `tokenizer_config.json` says, which transformers reads beside `tokenizer.json`.
+/// Settings of `tokenizer_config.json`, which transformers reads in addition to `tokenizer.json`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TokenizerRules {
-    /// `do_lower_case`, `strip_accents` and `tokenize_chinese_chars`, where the tokenizer is BERT's.
+    /// `do_lower_case`, `strip_accents` and `tokenize_chinese_chars`, if the tokenizer is BERT's.
     pub bert: Option<(bool, Option<bool>, bool)>,
-    /// Whether long texts lose their beginning.
+    /// Whether long inputs are truncated at their beginning.
     pub truncates_left: bool,
-    /// Most tokens of a text; `None` where no limit is written.
+    /// Maximum tokens per input; `None` if the file sets no limit.
     pub model_max_length: Option<usize>,
 }
 
-/// A folder of sentence-transformers, without tokenizer and weights.
+/// The settings of a sentence-transformers folder, without tokenizer and weights.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SentenceTransformer {
-    /// Where it lies.
+    /// The folder of the model.
     pub dir: PathBuf,
-    /// Of tokens.
+    /// How token vectors are pooled.
     pub pooling: Pooling,
-    /// Whether the tokens of a prompt are pooled, too.
+    /// Whether pooling includes the tokens of a prompt.
     pub include_prompt: bool,
-    /// Whether embeddings have length 1.
+    /// Whether embeddings are normalised to length 1.
     pub normalize: bool,
-    /// Of the folder, or the caller's.
+    /// Prompts of the folder, or those that replace them.
     pub prompts: Prompts,
-    /// Of queries and documents.
+    /// Similarity of queries and documents.
     pub similarity: Similarity,
-    /// Most tokens of a text; `None` leaves it to [`TokenizerRules`].
+    /// Maximum tokens per input; `None` uses [`TokenizerRules`].
     pub max_seq_length: Option<usize>,
-    /// Whether texts are lower-cased before the tokenizer reads them.
+    /// Whether inputs are lower-cased before tokenization.
     pub do_lower_case: bool,
-    /// Of `tokenizer_config.json`.
+    /// Settings of `tokenizer_config.json`.
     pub tokenizer: TokenizerRules,
 }
 
-/// Names of the transformer's settings; the first that is there counts.
+/// File names of the transformer's settings; the first existing one is used.
 const TRANSFORMER_FILES: [&str; 7] = [
     "sentence_bert_config.json",
     "sentence_roberta_config.json",
@@ -131,12 +131,13 @@ const TRANSFORMER_FILES: [&str; 7] = [
     "sentence_xlm-roberta_config.json",
     "sentence_xlnet_config.json",
 ];
-const WHOLE_FILE: &str = "config_sentence_transformers.json";
+const MODEL_CONFIG: &str = "config_sentence_transformers.json";
 
-/// Names under which folders have a document's prompt though nothing reads it from there.
-const NAMES_OF_DOCUMENTS: [&str; 2] = ["passage", "corpus"];
+/// Names under which folders store a document prompt although sentence-transformers does not read
+/// it there.
+const UNUSED_DOCUMENT_PROMPTS: [&str; 2] = ["passage", "corpus"];
 
-/// A JSON object with its file, for errors.
+/// A JSON object with its path, for errors.
 struct Settings {
     path: PathBuf,
     fields: Map<String, Value>,
@@ -146,13 +147,13 @@ impl Settings {
     /// `None` if there is no such file.
     fn open(path: PathBuf) -> Result<Option<Self>, CheckpointError> {
         if regular_file::is_there(&path)? {
-            Self::of(path).map(Some)
+            Self::require(path).map(Some)
         } else {
             Ok(None)
         }
     }
 
-    fn of(path: PathBuf) -> Result<Self, CheckpointError> {
+    fn require(path: PathBuf) -> Result<Self, CheckpointError> {
         match json(&path)? {
             Value::Object(fields) => Ok(Self { path, fields }),
             _ => Err(CheckpointError::field(
@@ -167,7 +168,7 @@ impl Settings {
         self.fields.get(key).filter(|value| !value.is_null())
     }
 
-    fn wrong(&self, key: &str, problem: impl Into<String>) -> CheckpointError {
+    fn field_error(&self, key: &str, problem: impl Into<String>) -> CheckpointError {
         CheckpointError::field(&self.path, key, problem)
     }
 
@@ -183,7 +184,9 @@ impl Settings {
     fn flag(&self, key: &str) -> Result<Option<bool>, CheckpointError> {
         let flag = |value: &Value| {
             let flag = value.as_bool();
-            flag.ok_or_else(|| self.wrong(key, format!("is {value}, and must be true or false")))
+            flag.ok_or_else(|| {
+                self.field_error(key, format!("is {value} but must be true or false"))
+            })
         };
         self.get(key).map(flag).transpose()
     }
@@ -191,12 +194,12 @@ impl Settings {
     fn text(&self, key: &str) -> Result<Option<&str>, CheckpointError> {
         let text = |value| {
             let text = Value::as_str(value);
-            text.ok_or_else(|| self.wrong(key, format!("is {value}, and must be a text")))
+            text.ok_or_else(|| self.field_error(key, format!("is {value} but must be a string")))
         };
         self.get(key).map(text).transpose()
     }
 
-    /// A number of tokens; one beyond 32 bits says that there is no limit.
+    /// A number of tokens; values beyond 32 bits mean no limit.
     fn length(&self, key: &str) -> Result<Option<usize>, CheckpointError> {
         let Some(value) = self.get(key) else {
             return Ok(None);
@@ -204,7 +207,7 @@ impl Settings {
         match (value.as_u64(), value.as_f64()) {
             (Some(length), _) if length < 1 << 32 => Ok(Some(length as usize)),
             (_, Some(length)) if length >= f64::from(u32::MAX) => Ok(None),
-            _ => Err(self.wrong(key, format!("is {value}, and must be a number of tokens"))),
+            _ => Err(self.field_error(key, format!("is {value} but must be a number of tokens"))),
         }
     }
 }
@@ -215,17 +218,17 @@ fn json(path: &Path) -> Result<Value, CheckpointError> {
 }
 
 impl SentenceTransformer {
-    /// Reads the folder `dir` of an encoder whose tokens have `hidden_size` values.
+    /// Reads the folder `dir` of an encoder with the given `hidden_size`.
     ///
-    /// A folder without `modules.json` is a plain encoder: its tokens are averaged, and its
-    /// embeddings have any length.
+    /// A folder without `modules.json` is a plain encoder with mean pooling and without
+    /// normalisation.
     ///
     /// # Errors
     ///
-    /// - a file cannot be read, or a field is none of those that sentence-transformers knows
-    /// - a module, pooling, similarity or other setting that is not computed here
+    /// - A file cannot be read, or sentence-transformers does not know a field.
+    /// - A module, pooling mode, similarity or other setting is not supported.
     pub fn read(dir: &Path, hidden_size: usize) -> Result<Self, CheckpointError> {
-        let mut found = Self {
+        let mut encoder = Self {
             dir: dir.to_owned(),
             pooling: Pooling::Mean,
             include_prompt: true,
@@ -236,22 +239,22 @@ impl SentenceTransformer {
             do_lower_case: false,
             tokenizer: tokenizer_rules(dir)?,
         };
-        found.read_modules(dir, hidden_size)?;
+        encoder.read_modules(dir, hidden_size)?;
         for name in TRANSFORMER_FILES {
             if let Some(settings) = Settings::open(dir.join(name))? {
                 check_transformer(&settings)?;
-                found.max_seq_length = settings.length("max_seq_length")?;
-                found.do_lower_case = settings.flag("do_lower_case")?.unwrap_or(false);
+                encoder.max_seq_length = settings.length("max_seq_length")?;
+                encoder.do_lower_case = settings.flag("do_lower_case")?.unwrap_or(false);
                 break;
             }
         }
-        if let Some(settings) = Settings::open(dir.join(WHOLE_FILE))? {
-            found.read_whole(&settings)?;
+        if let Some(settings) = Settings::open(dir.join(MODEL_CONFIG))? {
+            encoder.read_model_config(&settings)?;
         }
-        Ok(found)
+        Ok(encoder)
     }
 
-    /// The same with other prompts for queries and documents, where they are given.
+    /// Replaces the prompts of queries and documents. `None` keeps the prompt of the folder.
     pub fn with_prompts(mut self, query: Option<&str>, document: Option<&str>) -> Self {
         for (name, prompt) in [("query", query), ("document", document)] {
             if let Some(prompt) = prompt {
@@ -266,37 +269,38 @@ impl SentenceTransformer {
         self.prompts.by_name.get(name).map_or("", String::as_str)
     }
 
-    /// What is put before a query.
+    /// The prompt prepended to a query.
     ///
     /// # Source
     ///
-    /// `SentenceTransformer.encode_query`: the prompt called query, or none; never the default one.
+    /// `SentenceTransformer.encode_query`: the prompt named query, or none; never the default
+    /// prompt.
     pub fn query_prompt(&self) -> &str {
         self.prompt("query")
     }
 
-    /// What is put before a document.
+    /// The prompt prepended to a document.
     ///
     /// # Errors
     ///
-    /// - the folder has one under a name that is not read, and none called document
+    /// The folder has a prompt under an unused name, and none named document.
     ///
     /// # Source
     ///
-    /// `SentenceTransformer.encode_document`: it looks for document, passage and corpus, and always
-    /// finds the first, which is empty where the folder has none.
+    /// `SentenceTransformer.encode_document` looks for document, passage and corpus, and always
+    /// finds the first, which is empty if the folder has none.
     pub fn document_prompt(&self) -> Result<&str, CheckpointError> {
         let by_name = &self.prompts.by_name;
-        let other = NAMES_OF_DOCUMENTS
+        let unused_name = UNUSED_DOCUMENT_PROMPTS
             .into_iter()
             .find(|name| !self.prompt(name).is_empty());
-        match other.filter(|_| !by_name.contains_key("document")) {
+        match unused_name.filter(|_| !by_name.contains_key("document")) {
             Some(name) => Err(CheckpointError::field(
-                &self.dir.join(WHOLE_FILE),
+                &self.dir.join(MODEL_CONFIG),
                 format!("prompts.{name}"),
                 format!(
-                    "is no prompt that sentence-transformers puts before documents: it reads the one \
-                     called document; write retriever.document_prompt = {:?}, or \"\" for none",
+                    "is not used: sentence-transformers prepends only the prompt named document to \
+                     documents; set retriever.document_prompt = {:?}, or \"\" for none",
                     self.prompt(name)
                 ),
             )),
@@ -304,16 +308,16 @@ impl SentenceTransformer {
         }
     }
 
-    /// Most tokens of a text of an encoder with so many positions.
+    /// Maximum tokens per input of an encoder with `positions` positions.
     ///
-    /// Versions up to 5 write the length into a file of their own, later ones as the tokenizer's;
-    /// without one there are the positions.
+    /// Versions up to 5 write the length into a separate file, later ones into the tokenizer
+    /// settings. The default is `positions`.
     pub fn length(&self, positions: usize) -> usize {
-        let written = self.max_seq_length.or(self.tokenizer.model_max_length);
-        written.unwrap_or(positions).min(positions)
+        let limit = self.max_seq_length.or(self.tokenizer.model_max_length);
+        limit.unwrap_or(positions).min(positions)
     }
 
-    /// What is put before a text that is neither query nor document.
+    /// The prompt prepended to inputs that are neither query nor document.
     pub fn default_prompt(&self) -> &str {
         let name = self.prompts.default_prompt_name.as_deref();
         name.map_or("", |name| self.prompt(name))
@@ -329,7 +333,7 @@ impl SentenceTransformer {
             CheckpointError::field(&path, "the file", "must be a list of modules")
         })?;
         for (i, module) in modules.iter().enumerate() {
-            let at = format!("[{i}].type");
+            let field = format!("[{i}].type");
             let class = module["type"].as_str().unwrap_or_default();
             let folder = module["path"].as_str().unwrap_or_default();
             let name = class.rsplit('.').next().unwrap_or_default();
@@ -341,7 +345,7 @@ impl SentenceTransformer {
                         &path,
                         "[0].path",
                         format!(
-                            "is {folder:?}: the encoder's files must lie beside modules.json; move \
+                            "is {folder:?}: the encoder's files must be next to modules.json; move \
                              them there, and write \"\""
                         ),
                     ));
@@ -356,9 +360,9 @@ impl SentenceTransformer {
                 _ => {
                     return Err(CheckpointError::Unsupported {
                         path,
-                        feature: format!("{at} = {class:?}"),
-                        fix: "an encoder here is a Transformer, a Pooling and perhaps a Normalize, \
-                               in this order; take another model",
+                        feature: format!("{field} = {class:?}"),
+                        fix: "an encoder must be a Transformer, a Pooling and optionally a Normalize, \
+                              in this order; use another model",
                     });
                 }
             }
@@ -367,14 +371,14 @@ impl SentenceTransformer {
             0 | 1 => Err(CheckpointError::field(
                 &path,
                 "the file",
-                "must name a Transformer and a Pooling",
+                "must list a Transformer and a Pooling",
             )),
             _ => Ok(()),
         }
     }
 
     fn read_pooling(&mut self, path: &Path, hidden_size: usize) -> Result<(), CheckpointError> {
-        let settings = Settings::of(path.to_owned())?;
+        let settings = Settings::require(path.to_owned())?;
         let mut flags = Vec::new();
         for key in settings.fields.keys() {
             match key.as_str() {
@@ -384,7 +388,7 @@ impl SentenceTransformer {
                         .is_some_and(|size| size != hidden_size)
                     {
                         let problem = format!("is not {hidden_size}, the encoder's hidden_size");
-                        return Err(settings.wrong(key, problem));
+                        return Err(settings.field_error(key, problem));
                     }
                 }
                 "pooling_mode" | "include_prompt" => {}
@@ -397,47 +401,47 @@ impl SentenceTransformer {
             }
         }
         self.include_prompt = settings.flag("include_prompt")?.unwrap_or(true);
-        let named = match settings.get("pooling_mode") {
+        let pooling_mode = match settings.get("pooling_mode") {
             Some(Value::Array(several)) if several.len() == 1 => several.first(),
             other => other,
         };
         let mode = |name: &str| Pooling::ALL.into_iter().find(|(mode, ..)| *mode == name);
-        let (key, known) = match (named, flags.as_slice()) {
-            (Some(named), _) => ("pooling_mode", named.as_str().and_then(mode)),
+        let (key, selected) = match (pooling_mode, flags.as_slice()) {
+            (Some(pooling_mode), _) => ("pooling_mode", pooling_mode.as_str().and_then(mode)),
             (None, []) => ("", mode("mean")),
             (None, [flag]) => (*flag, Pooling::ALL.into_iter().find(|(_, f, _)| f == flag)),
             (None, [_, second, ..]) => (*second, None),
         };
-        let Some((_, its_flag, pooling)) = known else {
+        let Some((_, its_flag, pooling)) = selected else {
             return Err(settings.unsupported(
                 key,
-                "one of cls, max, mean, mean_sqrt_len_tokens and lasttoken is; take another model",
+                "use a model with cls, max, mean, mean_sqrt_len_tokens or lasttoken",
             ));
         };
         if let Some(other) = flags.iter().find(|flag| **flag != its_flag) {
-            let problem = format!("is true, and pooling_mode says otherwise; remove {other}");
-            return Err(settings.wrong(other, problem));
+            let problem = format!("is true but contradicts pooling_mode; remove {other}");
+            return Err(settings.field_error(other, problem));
         }
         self.pooling = pooling;
         Ok(())
     }
 
-    fn read_whole(&mut self, settings: &Settings) -> Result<(), CheckpointError> {
+    fn read_model_config(&mut self, settings: &Settings) -> Result<(), CheckpointError> {
         if let Some(kind) = settings.text("model_type")?
             && kind != "SentenceTransformer"
         {
-            return Err(settings.unsupported("model_type", "take a SentenceTransformer"));
+            return Err(settings.unsupported("model_type", "use a SentenceTransformer"));
         }
         if settings.get("truncate_dim").is_some() {
             return Err(
-                settings.unsupported("truncate_dim", "write null: embeddings are whole here")
+                settings.unsupported("truncate_dim", "set it to null to keep whole embeddings")
             );
         }
         self.similarity = match settings.text("similarity_fn_name")? {
             None | Some("cosine") => Similarity::Cosine,
             Some("dot") => Similarity::Dot,
             Some(_) => {
-                let fix = "write \"cosine\" or \"dot\"";
+                let fix = "set it to \"cosine\" or \"dot\"";
                 return Err(settings.unsupported("similarity_fn_name", fix));
             }
         };
@@ -445,14 +449,19 @@ impl SentenceTransformer {
         let prompts = prompts
             .map(|prompts| {
                 let by_name = prompts.as_object();
-                by_name.ok_or_else(|| settings.wrong("prompts", "must be an object of texts"))
+                by_name
+                    .ok_or_else(|| settings.field_error("prompts", "must be an object of strings"))
             })
             .transpose()?;
         for (name, prompt) in prompts.into_iter().flatten() {
             let prompt = match prompt {
                 Value::Null => "",
                 Value::String(prompt) => prompt,
-                _ => return Err(settings.wrong(&format!("prompts.{name}"), "must be a text")),
+                _ => {
+                    return Err(
+                        settings.field_error(&format!("prompts.{name}"), "must be a string")
+                    );
+                }
             };
             let by_name = &mut self.prompts.by_name;
             by_name.insert(name.clone(), prompt.to_owned());
@@ -462,21 +471,21 @@ impl SentenceTransformer {
             && !["query", "document"].contains(&name)
             && !self.prompts.by_name.contains_key(name)
         {
-            let problem = format!("is {name:?}, and prompts has none of that name");
-            return Err(settings.wrong("default_prompt_name", problem));
+            let problem = format!("is {name:?}, but prompts has no prompt of that name");
+            return Err(settings.field_error("default_prompt_name", problem));
         }
         self.prompts.default_prompt_name = default.map(str::to_owned);
         Ok(())
     }
 }
 
-/// What to do about a key that sentence-transformers would not take either.
+/// The fix for a key that sentence-transformers does not have.
 const REMOVE: &str = "sentence-transformers has no such setting; remove it";
 
-/// Refuses settings of the transformer that are not computed here.
+/// Refuses unsupported settings of the transformer.
 fn check_transformer(settings: &Settings) -> Result<(), CheckpointError> {
     let is_empty = |value: &Value| match value {
-        // Who trusted code says nothing of embeddings.
+        // The trust setting does not affect embeddings.
         Value::Object(fields) => fields.keys().all(|key| key == "trust_remote_code"),
         _ => false,
     };
@@ -498,7 +507,7 @@ fn check_transformer(settings: &Settings) -> Result<(), CheckpointError> {
             _ => return Err(settings.unsupported(key, REMOVE)),
         };
         if !is_served {
-            let fix = "embeddings would differ from sentence-transformers'; take another model";
+            let fix = "embeddings would differ from sentence-transformers'; use another model";
             return Err(settings.unsupported(key, fix));
         }
     }
@@ -525,7 +534,8 @@ fn check_normalize(path: PathBuf) -> Result<(), CheckpointError> {
 /// # Source
 ///
 /// transformers 5.23, `BertTokenizer`: `do_lower_case`, `strip_accents` and
-/// `tokenize_chinese_chars` are those of this file or the class's own, whatever `tokenizer.json` says.
+/// `tokenize_chinese_chars` come from this file or from the class defaults, regardless of
+/// `tokenizer.json`.
 fn tokenizer_rules(dir: &Path) -> Result<TokenizerRules, CheckpointError> {
     let Some(settings) = Settings::open(dir.join("tokenizer_config.json"))? else {
         return Ok(TokenizerRules::default());
@@ -549,7 +559,7 @@ fn tokenizer_rules(dir: &Path) -> Result<TokenizerRules, CheckpointError> {
         truncates_left: match settings.text("truncation_side")? {
             None | Some("right") => false,
             Some("left") => true,
-            Some(_) => return Err(settings.unsupported("truncation_side", "write \"right\"")),
+            Some(_) => return Err(settings.unsupported("truncation_side", "set it to \"right\"")),
         },
         model_max_length: settings.length("model_max_length")?,
     })

@@ -1,6 +1,7 @@
-//! Trained parameters of a sentence encoder to a directory that sentence-transformers loads.
+//! Writes the trained parameters of a sentence encoder as a directory that sentence-transformers
+//! loads.
 //!
-//! Written in the form of version 2, whose class names every later version still reads.
+//! The files use the format of version 2, whose class names every later version still accepts.
 //! Source: UKPLab/sentence-transformers, `SentenceTransformer._load_sbert_model` and `save`.
 
 use std::collections::BTreeMap;
@@ -8,16 +9,17 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::{Value, json};
+use tooltune_disk::atomic::{write_directory, write_file};
+use tooltune_disk::budgets::TOKENIZER_BYTES;
 
 use super::read::SentenceTransformer;
-use crate::atomic::{write_directory, write_file};
-use crate::budgets::{JSON_BYTES, TOKENIZER_BYTES};
+use crate::budgets::JSON_BYTES;
 use crate::error::CheckpointError;
 use crate::model_files::tokenizer_without_dropout;
 use crate::regular_file;
 use crate::weights::{HostTensor, Weights, write_tensors};
 
-/// Files of the base that are taken over as they are, where it has them.
+/// Files of the base that are copied unchanged if present.
 const TOKENIZER: [&str; 4] = [
     "tokenizer.json",
     "tokenizer_config.json",
@@ -25,19 +27,19 @@ const TOKENIZER: [&str; 4] = [
     "vocab.txt",
 ];
 
-/// What `BertModel` has and sentence embeddings do not use: without it, loading would warn of
-/// weights that are made up.
+/// Weights of `BertModel` that sentence embeddings do not use. Without them, loading would warn
+/// about randomly initialised weights.
 const POOLER: [&str; 2] = ["pooler.dense.weight", "pooler.dense.bias"];
 
-/// Writes an encoder of the shape and tokenizer of `base` with the parameters `tensors`, by their
-/// names in `BertModel`. Texts are cut at `max_seq_length` tokens; everything else is as in `base`,
-/// in spellings that all versions, and vLLM, read.
+/// Writes an encoder with the shape and tokenizer of `base` and the parameters `tensors`, named as
+/// in `BertModel`. Inputs are truncated at `max_seq_length` tokens. Everything else is as in
+/// `base`, in spellings that all versions, and vLLM, accept.
 ///
 /// # Errors
 ///
-/// - `dir` exists, or a file of `base` cannot be read
-/// - a value is NaN or infinite
-/// - a file cannot be written
+/// - `dir` exists, or a file of `base` cannot be read.
+/// - A value is NaN or infinite.
+/// - A file cannot be written.
 pub fn save_sentence_transformer(
     dir: &Path,
     base: &SentenceTransformer,
@@ -74,7 +76,7 @@ pub fn save_sentence_transformer(
     })
 }
 
-/// The files that say how token embeddings become one vector.
+/// Writes the files that define pooling and normalisation.
 fn write_modules(
     dir: &Path,
     hidden_size: &Value,
@@ -96,11 +98,11 @@ fn write_modules(
         pooling[flag] = is_set.into();
     }
     pooling["include_prompt"] = rules.include_prompt.into();
-    let texts = json!({
+    let transformer_settings = json!({
         "max_seq_length": max_seq_length,
         "do_lower_case": rules.do_lower_case,
     });
-    let whole = json!({
+    let model_settings = json!({
         "__version__": {"sentence_transformers": "2.0.0"},
         "prompts": rules.prompts.by_name,
         "default_prompt_name": rules.prompts.default_prompt_name,
@@ -112,8 +114,8 @@ fn write_modules(
     }
     for (name, value) in [
         ("modules.json", Value::Array(modules)),
-        ("sentence_bert_config.json", texts),
-        ("config_sentence_transformers.json", whole),
+        ("sentence_bert_config.json", transformer_settings),
+        ("config_sentence_transformers.json", model_settings),
         ("1_Pooling/config.json", pooling),
     ] {
         let path = dir.join(name);
@@ -122,8 +124,8 @@ fn write_modules(
         write_file(&path, &bytes)?;
     }
     if rules.normalize {
-        // Git and object stores lose directories without files.
-        write_file(&dir.join("2_Normalize/.gitkeep"), b"")
+        // Git and object stores drop empty directories.
+        Ok(write_file(&dir.join("2_Normalize/.gitkeep"), b"")?)
     } else {
         Ok(())
     }

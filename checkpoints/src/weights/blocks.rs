@@ -1,24 +1,24 @@
 //! Decoders of stored numbers: one block of a quantised format, or a run of plain floats.
 //!
-//! The arithmetic keeps ggml's order of operations in f32, so that the values equal those of the
-//! `gguf` Python package bit for bit. Callers pass exactly one block or whole floats; the layouts are those of
-//! ggml-org/llama.cpp `ggml/src/ggml-common.h`, the formulas of `ggml/src/ggml-quants.c`
-//! (`dequantize_row_*`). Compared in `tests/fixtures/gguf_blocks.json`.
+//! The arithmetic keeps ggml's order of operations in f32, so the values equal the output of the
+//! `gguf` Python package bit for bit. Callers pass exactly one block or whole floats. Layouts:
+//! ggml-org/llama.cpp `ggml/src/ggml-common.h`; formulas: `ggml/src/ggml-quants.c`
+//! (`dequantize_row_*`). The reference values are in `tests/fixtures/gguf_blocks.json`.
 
 /// Two little-endian bytes at `at`.
-fn u16_at(block: &[u8], at: usize) -> u16 {
-    u16::from_le_bytes([block[at], block[at + 1]])
+fn u16_at(block: &[u8], offset: usize) -> u16 {
+    u16::from_le_bytes([block[offset], block[offset + 1]])
 }
 
-fn u32_at(block: &[u8], at: usize) -> u32 {
-    u32::from(u16_at(block, at)) | u32::from(u16_at(block, at + 2)) << 16
+fn u32_at(block: &[u8], offset: usize) -> u32 {
+    u32::from(u16_at(block, offset)) | u32::from(u16_at(block, offset + 2)) << 16
 }
 
-fn f16_at(block: &[u8], at: usize) -> f32 {
-    f16_to_f32(u16_at(block, at))
+fn f16_at(block: &[u8], offset: usize) -> f32 {
+    f16_to_f32(u16_at(block, offset))
 }
 
-/// IEEE 754 half precision to single; exact.
+/// Converts IEEE 754 half precision to single, exactly.
 pub(super) fn f16_to_f32(bits: u16) -> f32 {
     let sign = u32::from(bits >> 15) << 31;
     let exponent = u32::from(bits >> 10) & 0x1f;
@@ -31,7 +31,7 @@ pub(super) fn f16_to_f32(bits: u16) -> f32 {
     }
 }
 
-/// Any number of f32, as the plain formats have no blocks.
+/// Any number of f32 values, because plain formats have no blocks.
 pub(super) fn f32_run(bytes: &[u8], values: &mut Vec<f32>) {
     values.extend(
         bytes
@@ -111,7 +111,7 @@ fn scale_and_min(packed: &[u8], j: usize) -> (f32, f32) {
 
 /// `d: f16 | dmin: f16 | 12 bytes of scales and minima | 128 bytes of nibbles`.
 ///
-/// Each 32 bytes of nibbles hold two sub-blocks of 32: the low nibbles, then the high ones.
+/// Each 32 bytes of nibbles contain two sub-blocks of 32: the low nibbles, then the high ones.
 pub(super) fn q4_k(block: &[u8], values: &mut Vec<f32>) {
     let (d, dmin) = (f16_at(block, 0), f16_at(block, 2));
     let packed = &block[4..16];
@@ -128,8 +128,8 @@ pub(super) fn q4_k(block: &[u8], values: &mut Vec<f32>) {
     }
 }
 
-/// As [`q4_k`] with 32 bytes of fifth bits between scales and nibbles: bit `j` of byte `i`
-/// belongs to value `i` of sub-block `j`.
+/// As [`q4_k`] with 32 bytes of fifth bits between scales and nibbles: bit `j` of byte `i` belongs
+/// to value `i` of sub-block `j`.
 pub(super) fn q5_k(block: &[u8], values: &mut Vec<f32>) {
     let (d, dmin) = (f16_at(block, 0), f16_at(block, 2));
     let packed = &block[4..16];
@@ -149,9 +149,9 @@ pub(super) fn q5_k(block: &[u8], values: &mut Vec<f32>) {
 
 /// `128 bytes of low nibbles | 64 bytes of high bit pairs | 16 signed scales | d: f16`.
 ///
-/// Each half of the block takes 64 bytes of nibbles and 32 of bit pairs: quarter `k` of its 128
-/// values has nibbles from bytes `32 * (k % 2)..`, low ones for `k < 2`, and bit pair `k`. A
-/// scale covers 16 values.
+/// Each half of the block uses 64 bytes of nibbles and 32 of bit pairs: quarter `k` of its 128
+/// values has nibbles from bytes `32 * (k % 2)..` (low ones for `k < 2`) and bit pair `k`. A scale
+/// covers 16 values.
 pub(super) fn q6_k(block: &[u8], values: &mut Vec<f32>) {
     let d = f16_at(block, 208);
     for half in 0..2 {

@@ -1,36 +1,36 @@
-//! Number formats of stored tensors: their names, block sizes, and the decoder of each.
+//! Data types of stored tensors: names, block sizes and decoders.
 //!
-//! Every format is a sequence of blocks of a fixed number of values in a fixed number of bytes;
-//! plain floats are blocks of one value.
+//! Every type is a sequence of blocks with a fixed number of values and bytes. Plain floats are
+//! blocks of one value.
 
 use super::blocks;
 
-/// Formats of safetensors files that [`Format`] covers, for messages.
-pub(super) const SAFETENSORS_READ: &str = "F32, F16 and BF16";
+/// Data types of safetensors files that [`Format`] covers, for messages.
+pub(super) const SAFETENSORS_TYPES: &str = "F32, F16 and BF16";
 
-/// Formats of GGUF files that [`Format`] covers, for messages.
-pub(super) const GGUF_READ: &str =
+/// Data types of GGUF files that [`Format`] covers, for messages.
+pub(super) const GGUF_TYPES: &str =
     "F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K and Q6_K";
 
 /// How a tensor is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Encoding {
-    /// In a format that can be decoded.
-    Read(Format),
-    /// In a format known by name only.
-    Other(String),
+    /// A decodable data type.
+    Decodable(Format),
+    /// An unsupported data type, known only by name.
+    Unsupported(String),
 }
 
 impl Encoding {
     pub(super) fn name(&self) -> &str {
         match self {
-            Encoding::Read(format) => format.row().name,
-            Encoding::Other(name) => name,
+            Encoding::Decodable(format) => format.row().name,
+            Encoding::Unsupported(name) => name,
         }
     }
 }
 
-/// A format that can be decoded to f32.
+/// A data type that can be decoded to f32.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Format {
     F32,
@@ -49,7 +49,7 @@ pub(super) enum Format {
 struct Row {
     format: Format,
     name: &'static str,
-    /// Number of the type in GGUF tensor infos.
+    /// Type number in GGUF tensor infos.
     gguf_type: u32,
     block_values: usize,
     block_bytes: usize,
@@ -89,8 +89,8 @@ const ROWS: [Row; 11] = [
     row(Format::Q6K, "Q6_K", 14, [256, 210], blocks::q6_k),
 ];
 
-/// GGUF types that exist but are not decoded, so that the message can name them.
-const GGUF_NOT_READ: [(u32, &str); 24] = [
+/// GGUF types that exist but are not decoded, for messages.
+const UNSUPPORTED_GGUF: [(u32, &str); 24] = [
     (9, "Q8_1"),
     (10, "Q2_K"),
     (11, "Q3_K"),
@@ -122,11 +122,11 @@ impl Format {
         &ROWS[self as usize]
     }
 
-    /// The format of a GGUF type number, or the name to give in the error.
+    /// The data type of a GGUF type number, or the name for the error.
     pub(super) fn from_gguf(gguf_type: u32) -> Result<Format, String> {
         match ROWS.iter().find(|row| row.gguf_type == gguf_type) {
             Some(row) => Ok(row.format),
-            None => Err(GGUF_NOT_READ
+            None => Err(UNSUPPORTED_GGUF
                 .iter()
                 .find(|(number, _)| *number == gguf_type)
                 .map_or(format!("GGUF type {gguf_type}"), |(_, name)| {
@@ -135,7 +135,7 @@ impl Format {
         }
     }
 
-    /// The format of a safetensors dtype name, if it is decoded.
+    /// The data type of a safetensors dtype name, if it can be decoded.
     pub(super) fn from_safetensors(dtype: &str) -> Option<Format> {
         ROWS[..3]
             .iter()
@@ -143,7 +143,7 @@ impl Format {
             .map(|row| row.format)
     }
 
-    /// Number of the type in GGUF tensor infos.
+    /// Type number in GGUF tensor infos.
     pub(super) fn gguf_type(self) -> u32 {
         self.row().gguf_type
     }
@@ -156,7 +156,7 @@ impl Format {
         self.row().block_bytes
     }
 
-    /// Appends the values of whole blocks; bytes behind the last whole block are ignored.
+    /// Appends the values of whole blocks; bytes after the last whole block are ignored.
     pub(super) fn decode(self, bytes: &[u8], values: &mut Vec<f32>) {
         let row = self.row();
         if row.block_values == 1 {
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_stand_in_the_order_of_the_formats() {
+    fn the_format_table_is_in_enum_order() {
         for row in &ROWS {
             assert_eq!(row.format.row().name, row.name);
         }

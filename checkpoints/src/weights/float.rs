@@ -1,20 +1,20 @@
-//! The floating-point formats that are written: f32 values to their bytes, rounded once.
+//! Floating-point data types for writing: f32 values to bytes, rounded once.
 
 use std::borrow::Cow;
 use std::path::Path;
 
 use half::{bf16, f16};
 use safetensors::tensor::Dtype;
+use tooltune_disk::atomic::NewFile;
 
 use super::encoding::Format;
 use super::{CHUNK_BYTES, HostTensor};
-use crate::atomic::NewFile;
 use crate::error::CheckpointError;
 
-/// A format of floating-point numbers to write tensors in.
+/// A floating-point data type for writing tensors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FloatDtype {
-    /// 32 bits; what adapters are trained in.
+    /// 32 bits; adapters are trained in this type.
     F32,
     /// 16 bits, 11 of them precision; values beyond 65504 are errors.
     F16,
@@ -23,7 +23,7 @@ pub enum FloatDtype {
 }
 
 impl FloatDtype {
-    /// The format of a name such as "bf16", "BF16" or "bfloat16".
+    /// Parses a name such as "bf16", "BF16" or "bfloat16".
     pub fn parse(name: &str) -> Option<FloatDtype> {
         match name.to_ascii_lowercase().as_str() {
             "f32" | "float32" => Some(FloatDtype::F32),
@@ -75,7 +75,7 @@ impl FloatDtype {
         }
     }
 
-    /// The nearest value of this format, ties to even; infinite where `value` is beyond its range.
+    /// Rounds to the nearest value, ties to even; infinite if `value` is out of range.
     pub(crate) fn rounded(self, value: f32) -> f32 {
         match self {
             FloatDtype::F32 => value,
@@ -96,7 +96,7 @@ impl FloatDtype {
     }
 }
 
-/// A tensor about to be written: all that a header says of it.
+/// A tensor to be written: its header fields.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NewTensor {
     pub(crate) name: String,
@@ -105,7 +105,7 @@ pub(crate) struct NewTensor {
 }
 
 impl NewTensor {
-    /// Bytes of the values; `None` if they do not fit an address space.
+    /// Bytes of the values; `None` on overflow of `usize`.
     pub(crate) fn n_bytes(&self) -> Option<usize> {
         let n_values = self
             .shape
@@ -115,12 +115,11 @@ impl NewTensor {
     }
 }
 
-/// Checks that the values fill the shape and that each is a number of the format.
+/// Checks that the values fill the shape and that each is finite in the data type.
 ///
 /// # Errors
 ///
-/// The first value that is NaN or infinite, or becomes so when it is rounded; `path` is the file
-/// to be written, for the message.
+/// A value is NaN or infinite, or becomes so when rounded. `path` is the file named in the error.
 pub(crate) fn check_values(
     path: &Path,
     new: &NewTensor,
@@ -133,8 +132,8 @@ pub(crate) fn check_values(
             n_values: tensor.values.len(),
         });
     }
-    let is_lost = |value: &f32| !new.dtype.rounded(*value).is_finite();
-    let Some(element_idx) = tensor.values.iter().position(is_lost) else {
+    let is_not_finite = |value: &f32| !new.dtype.rounded(*value).is_finite();
+    let Some(element_idx) = tensor.values.iter().position(is_not_finite) else {
         return Ok(());
     };
     let value = tensor.values[element_idx];
@@ -157,11 +156,11 @@ pub(crate) fn check_values(
     })
 }
 
-/// Appends the values in the format of `new`, one bounded chunk in memory.
+/// Appends the values in the data type of `new`, buffering one bounded chunk.
 ///
 /// # Errors
 ///
-/// As [`check_values`], or the file cannot be written.
+/// As for [`check_values`], or the file cannot be written.
 pub(crate) fn write_values(
     file: &mut NewFile,
     new: &NewTensor,
@@ -182,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_decodes_to_the_rounded_values() {
+    fn written_tensors_decode_to_the_rounded_values() {
         let values = [
             0.0,
             -0.0,
@@ -205,14 +204,14 @@ mod tests {
             assert_eq!(FloatDtype::parse(dtype.name()), Some(dtype));
             assert_eq!(FloatDtype::parse(dtype.torch_name()), Some(dtype));
         }
-        // Ties go to the even neighbour: 1 + 1/256 lies between 1 and 1 + 1/128.
+        // Ties round to even: 1 + 1/256 is between 1 and 1 + 1/128.
         assert_eq!(FloatDtype::BF16.rounded(values[3]), 1.0);
         assert_eq!(FloatDtype::BF16.rounded(values[4]), 1.0 + 4.0 / 256.0);
         assert_eq!(FloatDtype::parse("q8_0"), None);
     }
 
     #[test]
-    fn a_value_beyond_the_format_is_an_error_that_names_it() {
+    fn an_out_of_range_value_is_an_error_that_names_it() {
         let tensor = HostTensor {
             shape: vec![2],
             values: vec![1.0, 70_000.0],

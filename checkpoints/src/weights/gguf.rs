@@ -1,15 +1,15 @@
-//! The header of a GGUF file: its metadata, and the place and format of each tensor.
+//! The header of a GGUF file: its metadata, and the offset and data type of each tensor.
 //!
-//! Versions 2 and 3, little-endian. Every length is compared with the bytes that are left before
-//! anything is allocated for it, so that a scrambled header costs an error and no memory.
-//! Source: ggml-org/ggml `docs/gguf.md`.
+//! Versions 2 and 3, little-endian. Every length is compared with the remaining bytes before
+//! anything is allocated, so a corrupt header is an error and allocates nothing. Source:
+//! ggml-org/ggml `docs/gguf.md`.
 
 use std::collections::BTreeMap;
 use std::io::{BufReader, Read};
 use std::ops::Range;
 use std::path::Path;
 
-use super::encoding::{Format, GGUF_READ};
+use super::encoding::{Format, GGUF_TYPES};
 pub(crate) use super::gguf_metadata::{GgufMetadata, GgufValue};
 use super::source::SourceFile;
 use super::{HostTensor, decode_at};
@@ -18,45 +18,46 @@ use crate::error::CheckpointError;
 
 pub(super) const MAGIC: &[u8; 4] = b"GGUF";
 pub(super) const DEFAULT_ALIGNMENT: u64 = 32;
-/// Which kind of model a file holds, or an adapter is for.
+/// The architecture of a model, or of the base model of an adapter.
 pub(crate) const ARCHITECTURE: &str = "general.architecture";
-/// Divisors of rotary frequencies: in Hugging Face's form part of the config, not a parameter.
+/// Divisors of rotary frequencies; Hugging Face stores them in the config, not as a tensor.
 pub(crate) const ROPE_FREQS: &str = "rope_freqs.weight";
-/// The same for texts within the context of pre-training, and for longer ones.
+/// Divisors for prompts within the pre-training context.
 pub(crate) const SHORT_FACTORS: &str = "rope_factors_short.weight";
+/// Divisors for prompts beyond the pre-training context.
 pub(crate) const LONG_FACTORS: &str = "rope_factors_long.weight";
-/// All of them.
+/// The three tensors with divisors of rotary frequencies.
 pub(super) const ROPE_TENSORS: [&str; 3] = [ROPE_FREQS, SHORT_FACTORS, LONG_FACTORS];
 const MAX_DIMS: u32 = 4;
-/// Arrays of arrays are allowed by the format and used by nobody.
+/// The format allows arrays of arrays; no known file uses them.
 const MAX_NESTING: usize = 4;
 
-/// A tensor as the header describes it, dimensions already outermost first.
+/// A tensor as the header describes it, with the outermost dimension first.
 #[derive(Debug)]
 pub(super) struct GgufTensor {
     pub(super) name: String,
     pub(super) shape: Vec<usize>,
     pub(super) format: Format,
-    /// From the beginning of the file, in bytes.
+    /// Offset from the beginning of the file, in bytes.
     pub(super) offset: u64,
     n_bytes: u64,
 }
 
-/// Where an entry of the metadata stands in its file, key, type and value.
+/// The position of a metadata entry (key, type and value) in its file.
 #[derive(Debug)]
-struct EntryPlace {
+struct EntrySpan {
     key: String,
     bytes: Range<u64>,
 }
 
-/// A GGUF file whose header was read and checked.
+/// A GGUF file with a parsed and checked header.
 #[derive(Debug)]
 pub(crate) struct GgufFile {
     pub(super) source: SourceFile,
     pub(crate) metadata: GgufMetadata,
-    entries: Vec<EntryPlace>,
+    entries: Vec<EntrySpan>,
     pub(super) tensors: Vec<GgufTensor>,
-    /// Where the last tensor ends, with the padding behind it.
+    /// End of the last tensor including its padding.
     end: u64,
 }
 
@@ -67,19 +68,19 @@ impl GgufFile {
         let mut header = HeaderReader {
             reader: BufReader::new(source.file()),
             source: &source,
-            at: 0,
+            position: 0,
             n_items: 0,
         };
         let (n_tensors, n_entries) = header.counts()?;
-        let (mut entries, mut places) = (BTreeMap::new(), Vec::new());
+        let (mut entries, mut spans) = (BTreeMap::new(), Vec::new());
         for _ in 0..n_entries {
-            let start = header.at;
+            let start = header.position;
             let key = header.text("a metadata key")?;
             let kind = header.u32("a metadata type")?;
             let value = header.value(kind, &key, 0)?;
-            places.push(EntryPlace {
+            spans.push(EntrySpan {
                 key: key.clone(),
-                bytes: start..header.at,
+                bytes: start..header.position,
             });
             if entries.insert(key.clone(), value).is_some() {
                 return Err(CheckpointError::malformed(
@@ -94,19 +95,21 @@ impl GgufFile {
         let infos = (0..n_tensors)
             .map(|_| header.tensor_info())
             .collect::<Result<Vec<_>, _>>()?;
-        let (data_start, alignment) = data_start(&metadata, header.at)?;
+        let (data_start, alignment) = data_start(&metadata, header.position)?;
         let mut tensors = Vec::with_capacity(infos.len());
         for info in infos {
             info.check_aligned(path, alignment)?;
-            tensors.push(info.place(&source, data_start)?);
+            tensors.push(info.locate(&source, data_start)?);
         }
         refuse_overlaps(path, &tensors)?;
         let ends = tensors.iter().map(|tensor| tensor.offset + tensor.n_bytes);
-        let last = ends.max().unwrap_or(data_start);
-        let end = last.checked_next_multiple_of(alignment).unwrap_or(last);
+        let data_end = ends.max().unwrap_or(data_start);
+        let end = data_end
+            .checked_next_multiple_of(alignment)
+            .unwrap_or(data_end);
         Ok(GgufFile {
             metadata,
-            entries: places,
+            entries: spans,
             tensors,
             end: end.min(source.len()),
             source,
@@ -115,17 +118,17 @@ impl GgufFile {
 }
 
 impl GgufFile {
-    /// Where what its header names ends; the file may be longer.
+    /// End of the content that the header describes; the file may be longer.
     pub(crate) fn end(&self) -> u64 {
         self.end
     }
 
-    /// Whether the file has a tensor of this GGUF name.
+    /// Whether the file has a tensor with this GGUF name.
     pub(crate) fn has_tensor(&self, name: &str) -> bool {
         self.shape(name).is_some()
     }
 
-    /// Dimensions of the tensor of this GGUF name.
+    /// Dimensions of the tensor with this GGUF name.
     pub(crate) fn shape(&self, name: &str) -> Option<&[usize]> {
         self.tensors
             .iter()
@@ -133,12 +136,12 @@ impl GgufFile {
             .map(|t| t.shape.as_slice())
     }
 
-    /// Names of the tensors, in the order of the file.
+    /// Tensor names, in file order.
     pub(crate) fn tensor_names(&self) -> impl Iterator<Item = &str> {
         self.tensors.iter().map(|tensor| tensor.name.as_str())
     }
 
-    /// Reads the tensor of this GGUF name, its rows as stored; `None` if there is none.
+    /// Reads the tensor with this GGUF name without reordering; `None` if there is none.
     pub(crate) fn read_f32(&self, name: &str) -> Result<Option<HostTensor>, CheckpointError> {
         let Some(tensor) = self.tensors.iter().find(|tensor| tensor.name == name) else {
             return Ok(None);
@@ -150,16 +153,15 @@ impl GgufFile {
         }))
     }
 
-    /// Each entry of the metadata as it stands in the file, in its order: the key, and the bytes of key,
-    /// type and value.
+    /// Each metadata entry in file order: its key, and the raw bytes of key, type and value.
     pub(crate) fn raw_entries(
         &self,
     ) -> impl Iterator<Item = Result<(&str, Vec<u8>), CheckpointError>> {
-        self.entries.iter().map(|place| {
-            let n_bytes = (place.bytes.end - place.bytes.start) as usize;
+        self.entries.iter().map(|span| {
+            let n_bytes = (span.bytes.end - span.bytes.start) as usize;
             let mut bytes = vec![0; n_bytes];
-            self.source.read_at(place.bytes.start, &mut bytes)?;
-            Ok((place.key.as_str(), bytes))
+            self.source.read_at(span.bytes.start, &mut bytes)?;
+            Ok((span.key.as_str(), bytes))
         })
     }
 
@@ -168,7 +170,7 @@ impl GgufFile {
         Ok(self.read_f32(ROPE_FREQS)?.map(|tensor| tensor.values))
     }
 
-    /// The divisors for short texts and for long ones, if the file has them.
+    /// The divisors for short and for long prompts, if the file has them.
     pub(crate) fn rope_factors(&self) -> Result<Option<[Vec<f32>; 2]>, CheckpointError> {
         let short = self.read_f32(SHORT_FACTORS)?;
         let long = self.read_f32(LONG_FACTORS)?;
@@ -181,7 +183,7 @@ impl GgufFile {
                 } else {
                     LONG_FACTORS
                 };
-                let problem = "the tensor is missing, and the other one is there";
+                let problem = "the tensor is missing, but the other one is present";
                 Err(CheckpointError::malformed(
                     self.metadata.path(),
                     absent,
@@ -204,11 +206,12 @@ fn refuse_split(metadata: &GgufMetadata) -> Result<(), CheckpointError> {
     })
 }
 
-/// Refuses two tensors that share bytes: one of them is not what it says.
+/// Refuses two tensors that share bytes, because the header of one must be wrong.
 fn refuse_overlaps(path: &Path, tensors: &[GgufTensor]) -> Result<(), CheckpointError> {
-    let mut by_place: Vec<&GgufTensor> = tensors.iter().filter(|one| one.n_bytes > 0).collect();
-    by_place.sort_by_key(|tensor| tensor.offset);
-    for pair in by_place.windows(2) {
+    let mut by_offset: Vec<&GgufTensor> =
+        tensors.iter().filter(|sized| sized.n_bytes > 0).collect();
+    by_offset.sort_by_key(|tensor| tensor.offset);
+    for pair in by_offset.windows(2) {
         let (first, second) = (pair[0], pair[1]);
         if second.offset < first.offset + first.n_bytes {
             let problem = format!(
@@ -217,30 +220,30 @@ fn refuse_overlaps(path: &Path, tensors: &[GgufTensor]) -> Result<(), Checkpoint
                 first.name,
                 first.offset + first.n_bytes
             );
-            let at = format!("tensor {}", second.name);
-            return Err(CheckpointError::malformed(path, at, problem));
+            let location = format!("tensor {}", second.name);
+            return Err(CheckpointError::malformed(path, location, problem));
         }
     }
     Ok(())
 }
 
-/// First multiple of the alignment at or behind the end of the header, and the alignment.
+/// The first multiple of the alignment at or after the end of the header, and the alignment.
 fn data_start(metadata: &GgufMetadata, header_end: u64) -> Result<(u64, u64), CheckpointError> {
     let alignment = metadata
         .unsigned("general.alignment")?
         .unwrap_or(DEFAULT_ALIGNMENT);
     if !alignment.is_power_of_two() {
-        return Err(metadata.wrong("general.alignment", "a power of two"));
+        return Err(metadata.type_error("general.alignment", "a power of two"));
     }
     let start = header_end
         .checked_next_multiple_of(alignment)
-        .ok_or_else(|| metadata.wrong("general.alignment", "smaller than the file"))?;
+        .ok_or_else(|| metadata.type_error("general.alignment", "smaller than the file"))?;
     Ok((start, alignment))
 }
 
 struct TensorInfo {
     name: String,
-    /// Innermost first, as in the file.
+    /// Innermost dimension first, as in the file.
     dims: Vec<u64>,
     gguf_type: u32,
     relative_offset: u64,
@@ -252,22 +255,22 @@ impl TensorInfo {
             return Ok(());
         }
         let problem = format!(
-            "its offset {} is not aligned: no multiple of {alignment} (general.alignment)",
+            "its offset {} is not aligned: it is not a multiple of {alignment} (general.alignment)",
             self.relative_offset
         );
-        let at = format!("tensor {}", self.name);
-        Err(CheckpointError::malformed(path, at, problem))
+        let location = format!("tensor {}", self.name);
+        Err(CheckpointError::malformed(path, location, problem))
     }
 
-    /// Checks the tensor's size and place against the file.
-    fn place(self, source: &SourceFile, data_start: u64) -> Result<GgufTensor, CheckpointError> {
+    /// Checks the tensor's size and offset against the file.
+    fn locate(self, source: &SourceFile, data_start: u64) -> Result<GgufTensor, CheckpointError> {
         let path = source.path();
         let format = Format::from_gguf(self.gguf_type).map_err(|dtype| {
             CheckpointError::UnsupportedDtype {
                 path: path.to_owned(),
                 tensor: self.name.clone(),
                 dtype,
-                supported: GGUF_READ,
+                supported: GGUF_TYPES,
             }
         })?;
         let shape: Vec<u64> = self.dims.iter().rev().copied().collect();
@@ -322,21 +325,21 @@ impl TensorInfo {
 struct HeaderReader<'a> {
     reader: BufReader<&'a std::fs::File>,
     source: &'a SourceFile,
-    /// Bytes consumed so far.
-    at: u64,
-    /// Items of the arrays so far.
+    /// Number of bytes read so far.
+    position: u64,
+    /// Number of array items read so far.
     n_items: u64,
 }
 
 impl HeaderReader<'_> {
-    /// Checks magic and version; returns the numbers of tensors and of metadata entries.
+    /// Checks magic and version; returns the numbers of tensors and metadata entries.
     fn counts(&mut self) -> Result<(u64, u64), CheckpointError> {
         let path = self.source.path();
         if self.bytes::<4>("the magic number")? != *MAGIC {
             return Err(CheckpointError::WrongMagic {
                 path: path.to_owned(),
                 format: "GGUF",
-                found: self.source.beginning(),
+                first_bytes: self.source.beginning(),
             });
         }
         let version = self.u32("the version")?;
@@ -345,7 +348,7 @@ impl HeaderReader<'_> {
             return Err(CheckpointError::UnsupportedVersion {
                 path: path.to_owned(),
                 format: "GGUF",
-                found: version,
+                version,
                 supported: "2 and 3, little-endian",
                 hint: if big_endian {
                     "; the file is big-endian, convert it with gguf-convert-endian"
@@ -354,34 +357,33 @@ impl HeaderReader<'_> {
                 },
             });
         }
-        // A tensor info takes at least 24 bytes, a metadata entry at least 13.
-        let n_tensors = self.count(24, "the tensors announced")?;
-        let n_entries = self.count(13, "the metadata announced")?;
+        // A tensor info needs at least 24 bytes, a metadata entry at least 13.
+        let n_tensors = self.count(24, "the list of tensors")?;
+        let n_entries = self.count(13, "the metadata entries")?;
         if n_tensors > TENSORS {
-            let problem = format!(
-                "{n_tensors}, more than the {TENSORS} that are read (TENSORS in docs/limits.md)"
-            );
-            let at = "the number of tensors";
-            return Err(CheckpointError::malformed(path, at, problem));
+            let problem =
+                format!("{n_tensors} exceeds the limit of {TENSORS} (TENSORS in docs/limits.md)");
+            let location = "the number of tensors";
+            return Err(CheckpointError::malformed(path, location, problem));
         }
-        self.count_items(n_entries, "the metadata announced")?;
+        self.count_items(n_entries, "the metadata entries")?;
         Ok((n_tensors, n_entries))
     }
 
-    /// Reads a count of items that take at least `item_bytes` each, and checks that they can fit.
-    fn count(&mut self, item_bytes: u64, what: &str) -> Result<u64, CheckpointError> {
-        let n = self.u64(what)?;
-        self.check_room(n.saturating_mul(item_bytes), what)?;
+    /// Reads a count of items that need at least `item_bytes` each, and checks that they can fit.
+    fn count(&mut self, item_bytes: u64, part: &str) -> Result<u64, CheckpointError> {
+        let n = self.u64(part)?;
+        self.check_room(n.saturating_mul(item_bytes), part)?;
         Ok(n)
     }
 
-    fn check_room(&self, n_bytes: u64, what: &str) -> Result<(), CheckpointError> {
-        let needs = self.at.saturating_add(n_bytes);
+    fn check_room(&self, n_bytes: u64, part: &str) -> Result<(), CheckpointError> {
+        let needs = self.position.saturating_add(n_bytes);
         let path = self.source.path();
         if needs > self.source.len() {
             return Err(CheckpointError::Truncated {
                 path: path.to_owned(),
-                what: what.to_owned(),
+                part: part.to_owned(),
                 needs,
                 has: self.source.len(),
             });
@@ -390,46 +392,46 @@ impl HeaderReader<'_> {
             let problem = format!(
                 "the header has more than {GGUF_HEADER_BYTES} bytes (GGUF_HEADER_BYTES in docs/limits.md)"
             );
-            return Err(CheckpointError::malformed(path, what, problem));
+            return Err(CheckpointError::malformed(path, part, problem));
         }
         Ok(())
     }
 
-    fn fill(&mut self, buffer: &mut [u8], what: &str) -> Result<(), CheckpointError> {
-        self.check_room(buffer.len() as u64, what)?;
+    fn fill(&mut self, buffer: &mut [u8], part: &str) -> Result<(), CheckpointError> {
+        self.check_room(buffer.len() as u64, part)?;
         let path = self.source.path();
         self.reader
             .read_exact(buffer)
             .map_err(CheckpointError::io("read", path))?;
-        self.at += buffer.len() as u64;
+        self.position += buffer.len() as u64;
         Ok(())
     }
 
-    fn bytes<const N: usize>(&mut self, what: &str) -> Result<[u8; N], CheckpointError> {
+    fn bytes<const N: usize>(&mut self, part: &str) -> Result<[u8; N], CheckpointError> {
         let mut buffer = [0; N];
-        self.fill(&mut buffer, what)?;
+        self.fill(&mut buffer, part)?;
         Ok(buffer)
     }
 
-    fn u32(&mut self, what: &str) -> Result<u32, CheckpointError> {
-        self.bytes(what).map(u32::from_le_bytes)
+    fn u32(&mut self, part: &str) -> Result<u32, CheckpointError> {
+        self.bytes(part).map(u32::from_le_bytes)
     }
 
-    fn u64(&mut self, what: &str) -> Result<u64, CheckpointError> {
-        self.bytes(what).map(u64::from_le_bytes)
+    fn u64(&mut self, part: &str) -> Result<u64, CheckpointError> {
+        self.bytes(part).map(u64::from_le_bytes)
     }
 
-    fn text(&mut self, what: &str) -> Result<String, CheckpointError> {
-        let n = self.count(1, what)?;
+    fn text(&mut self, part: &str) -> Result<String, CheckpointError> {
+        let n = self.count(1, part)?;
         let mut buffer = vec![0; n as usize];
-        self.fill(&mut buffer, what)?;
+        self.fill(&mut buffer, part)?;
         String::from_utf8(buffer).map_err(|e| {
-            let at = format!("byte {}, {what}", self.at - n);
-            CheckpointError::malformed(self.source.path(), at, e.to_string())
+            let location = format!("byte {}, {part}", self.position - n);
+            CheckpointError::malformed(self.source.path(), location, e.to_string())
         })
     }
 
-    /// Reads the value of `key` whose type number is `kind`.
+    /// Reads the value of `key` with type number `kind`.
     fn value(
         &mut self,
         kind: u32,
@@ -451,7 +453,7 @@ impl HeaderReader<'_> {
             11 => GgufValue::Signed(i64::from_le_bytes(self.bytes(key)?)),
             12 => GgufValue::F64(f64::from_le_bytes(self.bytes(key)?)),
             _ => {
-                let problem = format!("unknown metadata type {kind} at byte {}", self.at);
+                let problem = format!("unknown metadata type {kind} at byte {}", self.position);
                 return Err(CheckpointError::malformed(self.source.path(), key, problem));
             }
         })
@@ -459,20 +461,20 @@ impl HeaderReader<'_> {
 
     fn array(&mut self, key: &str, nesting: usize) -> Result<GgufValue, CheckpointError> {
         let kind = self.u32(key)?;
-        let least_bytes = match kind {
+        let min_item_bytes = match kind {
             0 | 1 | 7 => 1,
             2 | 3 => 2,
             4..=6 => 4,
             _ => 8,
         };
-        let n = self.count(least_bytes, key)?;
+        let n = self.count(min_item_bytes, key)?;
         self.count_items(n, key)?;
         let items = (0..n).map(|_| self.value(kind, key, nesting + 1));
         Ok(GgufValue::Array(items.collect::<Result<_, _>>()?))
     }
 
-    /// Counts `n` more items of metadata.
-    fn count_items(&mut self, n: u64, what: &str) -> Result<(), CheckpointError> {
+    /// Adds `n` to the number of metadata items.
+    fn count_items(&mut self, n: u64, part: &str) -> Result<(), CheckpointError> {
         self.n_items += n;
         if self.n_items > GGUF_ITEMS {
             let problem = format!(
@@ -480,7 +482,7 @@ impl HeaderReader<'_> {
             );
             return Err(CheckpointError::malformed(
                 self.source.path(),
-                what,
+                part,
                 problem,
             ));
         }
@@ -492,8 +494,12 @@ impl HeaderReader<'_> {
         let n_dims = self.u32(&name)?;
         if n_dims > MAX_DIMS {
             let problem = format!("{n_dims} dimensions, more than {MAX_DIMS}");
-            let at = format!("tensor {name}");
-            return Err(CheckpointError::malformed(self.source.path(), at, problem));
+            let location = format!("tensor {name}");
+            return Err(CheckpointError::malformed(
+                self.source.path(),
+                location,
+                problem,
+            ));
         }
         let dims = (0..n_dims)
             .map(|_| self.u64(&name))
@@ -532,27 +538,27 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_behind_the_last_tensor_is_not_read() {
+    fn bytes_after_the_last_tensor_are_ignored() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("model.gguf");
         let bytes = GgufWriter::tiny("llama").bytes();
         std::fs::write(&path, &bytes).unwrap();
         assert_eq!(GgufFile::open(&path).unwrap().end(), bytes.len() as u64);
         let file = std::fs::File::options().write(true).open(&path).unwrap();
-        // It takes no room on the disk.
+        // A sparse file uses no disk space.
         file.set_len(1 << 40).unwrap();
         let start = std::time::Instant::now();
         assert_eq!(GgufFile::open(&path).unwrap().end(), bytes.len() as u64);
-        let digest = crate::input_files::FileDigest::of(&path, None).unwrap();
+        let digest = crate::input_files::FileDigest::compute(&path, None).unwrap();
         assert_eq!(digest.sha256, crate::digest::sha256_bytes(&bytes));
         assert_eq!(digest.bytes, bytes.len() as u64);
-        let again = crate::input_files::FileDigest::of(&path, Some(&digest));
+        let again = crate::input_files::FileDigest::compute(&path, Some(&digest));
         assert_eq!(again.unwrap(), digest);
         assert!(start.elapsed().as_secs() < 60, "{:?}", start.elapsed());
     }
 
     #[test]
-    fn tensors_lie_where_they_may_and_apart() {
+    fn tensors_must_be_aligned_and_disjoint() {
         let name = "blk.0.attn_q.weight";
         assert!(with_offset(name, |offset| offset).is_ok());
         let error = with_offset(name, |offset| offset + 3)

@@ -1,39 +1,39 @@
-//! The formats that matrices of GGUF models are written in.
+//! Data types for writing the matrices of GGUF models.
 
 use std::borrow::Cow;
 use std::path::Path;
 
 use half::f16;
+use tooltune_disk::atomic::NewFile;
 
 use super::encoding::Format;
 use super::float::{NewTensor, check_values, write_values};
 use super::{CHUNK_BYTES, FloatDtype, HostTensor};
-use crate::atomic::NewFile;
 use crate::error::CheckpointError;
 use crate::families::CONVOLUTION;
 
-/// Values of a block of Q8_0, and its bytes: a scale in f16, and eight bits a value.
+/// Values and bytes of a Q8_0 block: an f16 scale, and eight bits per value.
 const BLOCK: (usize, usize) = (32, 34);
 
-/// A format of the matrices of a GGUF model; vectors are always f32.
+/// A data type for the matrices of a GGUF model; vectors are always f32.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GgufDtype {
     /// Floating-point numbers.
     Float(FloatDtype),
-    /// Eight bits a value, with a scale for each 32 of a row.
+    /// Eight bits per value, with one scale per 32 values of a row.
     Q8_0,
 }
 
 /// How one tensor of a GGUF model is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NewGgufTensor {
-    /// Its GGUF name, its dimensions, and its format, or f32 where it is Q8_0.
+    /// GGUF name, dimensions, and data type (f32 if it is Q8_0).
     new: NewTensor,
     is_q8_0: bool,
 }
 
 impl GgufDtype {
-    /// The number of `general.file_type`.
+    /// The value of `general.file_type`.
     ///
     /// # Source
     ///
@@ -47,8 +47,9 @@ impl GgufDtype {
         }
     }
 
-    /// How a tensor of this GGUF name and these dimensions is written: vectors and convolutions in f32,
-    /// and rows that do not divide into blocks in f16, as llama.cpp's converter does it.
+    /// The data type of a tensor with this GGUF name and these dimensions. As in llama.cpp's
+    /// converter, vectors and convolutions are f32, and matrices whose rows do not divide into
+    /// blocks are f16.
     pub(crate) fn tensor(self, name: &str, shape: &[usize]) -> NewGgufTensor {
         let row_len = shape.last().copied().unwrap_or(0);
         let module = name.rsplit_once('.').map_or(name, |(module, _)| module);
@@ -79,7 +80,7 @@ impl NewGgufTensor {
         &self.new.shape
     }
 
-    /// Number of the type in GGUF tensor infos.
+    /// Type number in GGUF tensor infos.
     pub(crate) fn gguf_type(&self) -> u32 {
         let format = if self.is_q8_0 {
             Format::Q8_0
@@ -89,7 +90,7 @@ impl NewGgufTensor {
         format.gguf_type()
     }
 
-    /// Bytes of the values; `None` if they do not fit an address space.
+    /// Bytes of the values; `None` on overflow of `usize`.
     pub(crate) fn n_bytes(&self) -> Option<u64> {
         let n_bytes = self.new.n_bytes()?;
         let n_bytes = match self.is_q8_0 {
@@ -99,12 +100,11 @@ impl NewGgufTensor {
         u64::try_from(n_bytes).ok()
     }
 
-    /// Appends the values in this format.
+    /// Appends the values in this data type.
     ///
     /// # Errors
     ///
-    /// A value that is not finite or beyond the range of the format, another shape, or a file that
-    /// cannot be written.
+    /// A value is not finite or out of range, the shape differs, or the file cannot be written.
     pub(crate) fn write(
         &self,
         file: &mut NewFile,
@@ -141,7 +141,7 @@ impl NewGgufTensor {
     }
 }
 
-/// Appends one block; `None` where its scale is beyond the range of f16.
+/// Appends one block; `None` if its scale exceeds the range of f16.
 ///
 /// # Source
 ///
@@ -150,11 +150,11 @@ fn encode_q8_0(values: &[f32], bytes: &mut Vec<u8>) -> Option<()> {
     let largest = values.iter().fold(0.0_f32, |a, x| a.max(x.abs()));
     let scale = largest / 127.0;
     let inverse = if scale > 0.0 { 1.0 / scale } else { 0.0 };
-    let stored = f16::from_f32(scale);
-    if !stored.is_finite() {
+    let half = f16::from_f32(scale);
+    if !half.is_finite() {
         return None;
     }
-    bytes.extend(stored.to_le_bytes());
+    bytes.extend(half.to_le_bytes());
     let rounded = |x: &f32| (x * inverse).round() as i8;
     bytes.extend(values.iter().map(|x| rounded(x).to_le_bytes()[0]));
     Some(())
@@ -166,7 +166,7 @@ mod tests {
     use crate::weights::blocks;
 
     #[test]
-    fn a_block_comes_back_within_half_of_its_scale() {
+    fn a_quantised_block_decodes_within_half_of_its_scale() {
         let values: Vec<f32> = (0..32)
             .map(|i| ((i * 37 % 32) as f32 - 15.0) * 0.37)
             .collect();
@@ -180,7 +180,7 @@ mod tests {
             // Half a step, and the rounding of the scale to eleven bits.
             assert!((value - back).abs() <= scale * 0.5 + value.abs() / 2048.0);
         }
-        // What was in this format stays as it is.
+        // Encoding decoded values again changes nothing.
         let mut again = Vec::new();
         encode_q8_0(&back, &mut again).unwrap();
         let mut twice = Vec::new();

@@ -1,7 +1,7 @@
-//! The key-value part of a GGUF header, with typed access.
+//! Typed access to the key-value part of a GGUF header.
 //!
-//! A key that is absent is `None`; a key of the wrong type is an error that names it, because
-//! ignoring it would silently describe another model.
+//! An absent key is `None`. A key of the wrong type is an error that names it, because ignoring it
+//! would silently describe another model.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -46,29 +46,31 @@ impl GgufMetadata {
             .map(|(key, value)| (key.as_str(), value))
     }
 
-    /// Whether there is an entry of this key, whatever its type.
+    /// Whether there is an entry with this key, of any type.
     pub(crate) fn has(&self, key: &str) -> bool {
         self.entries.contains_key(key)
     }
 
-    pub(super) fn wrong(&self, key: &str, wanted: &str) -> CheckpointError {
+    pub(super) fn type_error(&self, key: &str, expected: &str) -> CheckpointError {
         CheckpointError::field(
             &self.path,
             key,
-            format!("must be {wanted}; convert the model again"),
+            format!("must be {expected}; convert the model again"),
         )
     }
 
     fn get<'a, T>(
         &'a self,
         key: &str,
-        wanted: &str,
-        read: impl FnOnce(&'a GgufValue) -> Option<T>,
+        expected: &str,
+        convert: impl FnOnce(&'a GgufValue) -> Option<T>,
     ) -> Result<Option<T>, CheckpointError> {
         let Some(value) = self.entries.get(key) else {
             return Ok(None);
         };
-        read(value).map(Some).ok_or_else(|| self.wrong(key, wanted))
+        convert(value)
+            .map(Some)
+            .ok_or_else(|| self.type_error(key, expected))
     }
 
     pub(crate) fn text(&self, key: &str) -> Result<Option<&str>, CheckpointError> {
@@ -106,11 +108,11 @@ impl GgufMetadata {
     fn array<'a, T>(
         &'a self,
         key: &str,
-        wanted: &str,
-        read: impl Fn(&'a GgufValue) -> Option<T>,
+        expected: &str,
+        convert: impl Fn(&'a GgufValue) -> Option<T>,
     ) -> Result<Option<Vec<T>>, CheckpointError> {
-        self.get(key, wanted, |value| match value {
-            GgufValue::Array(items) => items.iter().map(read).collect(),
+        self.get(key, expected, |value| match value {
+            GgufValue::Array(items) => items.iter().map(convert).collect(),
             _ => None,
         })
     }
@@ -137,7 +139,7 @@ impl GgufMetadata {
         })
     }
 
-    /// For a key without which the model cannot be read.
+    /// Returns the value of a required key, or an error if it is absent.
     pub(crate) fn require<T>(&self, key: &str, value: Option<T>) -> Result<T, CheckpointError> {
         value.ok_or_else(|| {
             let problem = "is missing from the GGUF metadata; convert the model again";

@@ -1,22 +1,21 @@
-//! The header of a GGUF file out of metadata and the tensors that will follow it.
+//! Writes the header of a GGUF file from metadata and the list of tensors that follow it.
 //!
-//! Version 3, little-endian, with the alignment that files have that name none.
-//! Source: ggml-org/ggml `docs/gguf.md`.
+//! Version 3, little-endian, with the default alignment. Source: ggml-org/ggml `docs/gguf.md`.
 
 use super::float::NewTensor;
 use super::gguf::{DEFAULT_ALIGNMENT, MAGIC};
 
-/// Version of the format that is written.
+/// Format version that is written.
 pub(crate) const VERSION: u32 = 3;
 
-/// A header in the making; metadata and tensors stand in the order in which they are added.
+/// A header under construction; metadata and tensors keep the order in which they are added.
 #[derive(Debug, Default)]
 pub(crate) struct GgufHeader {
     entries: Vec<u8>,
     n_entries: u64,
     tensors: Vec<u8>,
     n_tensors: u64,
-    /// Where the next tensor begins, from the first one on.
+    /// Offset of the next tensor, relative to the first.
     offset: u64,
 }
 
@@ -77,20 +76,20 @@ impl GgufHeader {
         self.entry(key, 9, &bytes);
     }
 
-    /// Adds an entry as it stands in another file: key, type and value.
+    /// Adds an entry copied from another file: key, type and value.
     pub(crate) fn raw(&mut self, entry: &[u8]) {
         self.entries.extend(entry);
         self.n_entries += 1;
     }
 
-    /// Adds a tensor of floating-point numbers; `None` if its size does not fit an address space.
+    /// Adds a floating-point tensor; `None` if its size overflows `usize`.
     pub(crate) fn tensor(&mut self, new: &NewTensor) -> Option<()> {
         let shape: Vec<u64> = new.shape.iter().map(|&dim| dim as u64).collect();
         let gguf_type = new.dtype.format().gguf_type();
         self.place(&new.name, &shape, gguf_type, new.n_bytes()? as u64)
     }
 
-    /// Adds a tensor of `n_bytes` bytes and dimensions `shape`, outermost first.
+    /// Adds a tensor with `n_bytes` bytes and dimensions `shape`, outermost first.
     pub(crate) fn place(
         &mut self,
         name: &str,
@@ -112,7 +111,7 @@ impl GgufHeader {
         Some(())
     }
 
-    /// All bytes in front of the first tensor.
+    /// All bytes before the first tensor.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let mut bytes = MAGIC.to_vec();
         bytes.extend(VERSION.to_le_bytes());
@@ -124,7 +123,7 @@ impl GgufHeader {
         bytes
     }
 
-    /// Bytes of all tensors with the padding behind each.
+    /// Bytes of all tensors, each with its padding.
     pub(crate) fn n_data_bytes(&self) -> u64 {
         self.offset
     }

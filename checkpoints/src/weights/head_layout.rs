@@ -1,4 +1,4 @@
-//! Says what llama.cpp has reordered of each tensor, by the numbers of a model's heads.
+//! Determines how llama.cpp reorders each tensor, from the head counts of a model.
 
 use std::path::Path;
 
@@ -10,21 +10,21 @@ use super::head_order::ValueHeads;
 use crate::error::CheckpointError;
 use crate::families::{Family, HeadRows, LOG_RATES};
 
-/// Numbers of attention heads, by which llama.cpp reorders rows of query and key projections.
+/// Attention head counts, by which llama.cpp reorders rows of query and key projections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeadCounts {
-    /// Heads of queries.
+    /// Number of query heads.
     pub n_query: usize,
-    /// Heads of keys and values, fewer where queries share them.
+    /// Number of key and value heads; fewer if query heads share them.
     pub n_key_value: usize,
 }
 
-/// The heads of linear attention, by which llama.cpp reorders what belongs to those of values.
+/// Linear-attention heads, by which llama.cpp reorders value heads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinearHeads {
-    /// Heads of queries and keys.
+    /// Number of query and key heads.
     pub n_key: usize,
-    /// Heads of values, as many for each key head.
+    /// Number of value heads, a multiple of `n_key`.
     pub n_value: usize,
     /// Size of a key head.
     pub key_dim: usize,
@@ -32,41 +32,41 @@ pub struct LinearHeads {
     pub value_dim: usize,
 }
 
-/// How llama.cpp orders what belongs to the heads of a model.
+/// llama.cpp's order of the head dimensions of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeadLayout {
-    /// As Hugging Face does.
+    /// Hugging Face's order.
     AsIs,
-    /// Rows of the halves of query and key heads alternate.
+    /// Rows of the two halves of query and key heads alternate.
     Halves(HeadCounts),
-    /// Value heads of linear attention by turns.
+    /// Value heads of linear attention are interleaved across key heads.
     Values(LinearHeads),
 }
 
-/// The heads of linear attention by their fields in a `config.json` and their keys in GGUF: how many of
-/// keys and of values, and the size of a key head.
+/// Linear-attention sizes by their fields in `config.json` and their GGUF keys: number of key
+/// heads, number of value heads, size of a key head.
 pub(crate) const LINEAR_HEADS: [(&str, &str); 3] = [
     ("linear_num_key_heads", "ssm.group_count"),
     ("linear_num_value_heads", "ssm.time_step_rank"),
     ("linear_key_head_dim", "ssm.state_size"),
 ];
-/// Numbers of all value heads together, in GGUF.
+/// Total size of all value heads, in GGUF.
 pub(crate) const INNER_SIZE: &str = "ssm.inner_size";
-/// Size of a value head, in a `config.json`.
+/// Size of a value head, in `config.json`.
 pub(crate) const VALUE_DIM: &str = "linear_value_head_dim";
 
 impl HeadLayout {
-    /// From the metadata of a model.
+    /// Reads the metadata of a model.
     ///
     /// # Errors
     ///
-    /// A number that the order depends on is absent, 0, or does not fit the others.
+    /// A count that determines the order is absent, 0, or inconsistent with the others.
     pub(crate) fn from_metadata(
         metadata: &GgufMetadata,
         family: &Family,
     ) -> Result<HeadLayout, CheckpointError> {
         let key = |name: &str| format!("{}.{name}", family.gguf.architecture);
-        // A count beyond usize divides no row count, which `order` refuses.
+        // A count beyond usize divides no row count, so `order` refuses it.
         let count = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
         let number = |name: &str| {
             let key = key(name);
@@ -82,21 +82,25 @@ impl HeadLayout {
                     n_key_value: n_key_value.map_or(n_query, count),
                 }))
             }
-            HeadRows::ValuesByTurns => {
+            HeadRows::ValueHeadsInterleaved => {
                 let [n_key, n_value, key_dim] = LINEAR_HEADS.map(|(_, name)| number(name));
                 let (n_key, n_value) = (n_key?, n_value?);
                 let inner = number(INNER_SIZE)?;
-                let of_each_key = n_value.checked_rem(n_key).is_some_and(|rest| rest == 0);
-                let of_each_value = inner.checked_rem(n_value).is_some_and(|rest| rest == 0);
-                if !of_each_key || !of_each_value {
+                let divides_by_keys = n_value
+                    .checked_rem(n_key)
+                    .is_some_and(|remainder| remainder == 0);
+                let divides_by_values = inner
+                    .checked_rem(n_value)
+                    .is_some_and(|remainder| remainder == 0);
+                if !divides_by_keys || !divides_by_values {
                     let problem = format!(
-                        "is {n_value}, and must be a multiple of {} = {n_key} and divide {} = {inner}; \
+                        "is {n_value} but must be a multiple of {} = {n_key} and divide {} = {inner}; \
                          convert the model again",
                         key(LINEAR_HEADS[0].1),
                         key(INNER_SIZE),
                     );
-                    let at = key(LINEAR_HEADS[1].1);
-                    return Err(CheckpointError::field(metadata.path(), at, problem));
+                    let field = key(LINEAR_HEADS[1].1);
+                    return Err(CheckpointError::field(metadata.path(), field, problem));
                 }
                 Ok(HeadLayout::Values(LinearHeads {
                     n_key,
@@ -108,11 +112,11 @@ impl HeadLayout {
         }
     }
 
-    /// From the fields of a `config.json`; `path` is the model's place, for the message.
+    /// Reads the fields of a `config.json`. `path` is the model path named in errors.
     ///
     /// # Errors
     ///
-    /// A number of heads is absent, 0, or does not fit the others.
+    /// A head count is absent, 0, or inconsistent with the others.
     pub(crate) fn from_config(
         path: &Path,
         config: &Value,
@@ -136,13 +140,13 @@ impl HeadLayout {
                     n_key_value: count("num_key_value_heads")?.unwrap_or(n_query),
                 }))
             }
-            HeadRows::ValuesByTurns => {
+            HeadRows::ValueHeadsInterleaved => {
                 let [n_key, n_value, key_dim] = LINEAR_HEADS.map(|(field, _)| number(field));
                 let (n_key, n_value) = (n_key?, n_value?);
                 if !n_value.is_multiple_of(n_key) {
                     let field = LINEAR_HEADS[1].0;
                     let problem = format!(
-                        "is {n_value}, and must be a multiple of {} = {n_key}",
+                        "is {n_value} but must be a multiple of {} = {n_key}",
                         LINEAR_HEADS[0].0
                     );
                     return Err(CheckpointError::field(path, field, problem));
@@ -157,12 +161,12 @@ impl HeadLayout {
         }
     }
 
-    /// How llama.cpp orders the tensor with this Hugging Face name and these dimensions; `path` is the
-    /// file concerned, for the message.
+    /// llama.cpp's order of the tensor with this Hugging Face name and these dimensions. `path` is
+    /// the file named in errors.
     ///
     /// # Errors
     ///
-    /// Dimensions that do not divide into the heads.
+    /// A dimension does not divide into the heads.
     pub(crate) fn order(
         self,
         path: &Path,
@@ -187,37 +191,37 @@ impl HeadCounts {
             return Ok(HeadOrder::AsIs);
         };
         let n_rows = shape.first().copied().unwrap_or(0);
-        let whole_heads = n_heads
+        let divides = n_heads
             .checked_mul(2)
             .is_some_and(|n| n > 0 && n_rows.is_multiple_of(n));
-        if !whole_heads || n_rows == 0 {
-            let at = format!("tensor {name}");
+        if !divides || n_rows == 0 {
+            let location = format!("tensor {name}");
             let problem =
                 format!("its {n_rows} rows do not divide into {n_heads} heads of two halves");
-            return Err(CheckpointError::malformed(path, at, problem));
+            return Err(CheckpointError::malformed(path, location, problem));
         }
         Ok(HeadOrder::HalvesInterleaved { n_heads })
     }
 }
 
-/// What of a tensor of linear attention belongs to value heads.
+/// The part of a linear-attention tensor that belongs to value heads.
 enum Part {
-    /// All rows, so many for each head.
+    /// All rows, with this number per head.
     Rows(usize),
-    /// The rows behind those of queries and keys.
-    RowsBehindKeys,
+    /// The rows after those of queries and keys.
+    RowsAfterKeys,
     /// All columns.
     Columns,
 }
 
 impl LinearHeads {
     fn order(self, path: &Path, name: &str, shape: &[usize]) -> Result<HeadOrder, CheckpointError> {
-        let Some((_, of_linear)) = name.split_once(".linear_attn.") else {
+        let Some((_, parameter_path)) = name.split_once(".linear_attn.") else {
             return Ok(HeadOrder::AsIs);
         };
         let log_rates = LOG_RATES.trim_start_matches("linear_attn.");
-        let part = match of_linear.split('.').next().unwrap_or_default() {
-            "in_proj_qkv" | "conv1d" => Part::RowsBehindKeys,
+        let part = match parameter_path.split('.').next().unwrap_or_default() {
+            "in_proj_qkv" | "conv1d" => Part::RowsAfterKeys,
             "in_proj_z" => Part::Rows(self.value_dim),
             "in_proj_b" | "in_proj_a" | "dt_bias" => Part::Rows(1),
             parameter if parameter == log_rates => Part::Rows(1),
@@ -230,26 +234,26 @@ impl LinearHeads {
         let (first, width) = match part {
             Part::Rows(width) => (Some(0), width),
             Part::Columns => (Some(0), self.value_dim),
-            Part::RowsBehindKeys => {
+            Part::RowsAfterKeys => {
                 let keys = self.n_key.checked_mul(self.key_dim);
                 (keys.and_then(|n| n.checked_mul(2)), self.value_dim)
             }
         };
-        let (found, what) = match part {
+        let (size, unit) = match part {
             Part::Columns => (shape.get(1), "columns"),
             _ => (shape.first(), "rows"),
         };
         let values = self.n_value.checked_mul(width);
-        let wanted = first.and_then(|first| values?.checked_add(first));
-        let found = found.copied().unwrap_or(0);
-        let Some(first) = first.filter(|_| wanted == Some(found) && found > 0) else {
+        let expected = first.and_then(|first| values?.checked_add(first));
+        let size = size.copied().unwrap_or(0);
+        let Some(first) = first.filter(|_| expected == Some(size) && size > 0) else {
             let problem = format!(
-                "its {found} {what} do not divide into the heads of linear attention, {} of keys of \
-                 size {} and {} of values of size {}",
+                "its {size} {unit} do not divide into the heads of linear attention: {} key heads of \
+                 size {} and {} value heads of size {}",
                 self.n_key, self.key_dim, self.n_value, self.value_dim
             );
-            let at = format!("tensor {name}");
-            return Err(CheckpointError::malformed(path, at, problem));
+            let location = format!("tensor {name}");
+            return Err(CheckpointError::malformed(path, location, problem));
         };
         let heads = ValueHeads {
             first,

@@ -1,103 +1,105 @@
-//! The orders that llama.cpp gives what belongs to heads.
+//! llama.cpp's orders of head dimensions.
 //!
-//! GGUF stores the rows of a head of queries or keys as (i, half) where the architecture's rotary
-//! embedding turns neighbours; Hugging Face stores (half, i). Value heads of linear attention stand
-//! behind each other by the key head that they share in Hugging Face, as (key head, i), and as
-//! (i, key head) in GGUF, so that keys are repeated as a whole.
-//! Biases are matrices of one column. Of an adapter, B has the rows of the projection and A its columns,
-//! and both are ordered like it.
-//! Source: ggml-org/llama.cpp `convert_hf_to_gguf.py`, `LlamaModel.permute`, and `conversion/qwen.py`,
-//! `_LinearAttentionVReorderBase`.
+//! If the architecture rotates adjacent pairs, GGUF stores the rows of a query or key head as (i,
+//! half); Hugging Face stores (half, i). For linear attention, Hugging Face stores value heads as
+//! (key head, i), so those that share a key head are adjacent. GGUF stores them as (i, key head),
+//! so the keys can be repeated as a whole. A bias is treated as a matrix with one column. In an
+//! adapter, B has the rows of the projection and A its columns, and both are ordered like it.
+//! Source: ggml-org/llama.cpp `convert_hf_to_gguf.py`, `LlamaModel.permute`, and
+//! `conversion/qwen.py`, `_LinearAttentionVReorderBase`.
 
-/// How rows or columns of a stored matrix are ordered.
+/// The order of rows or columns of a stored matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HeadOrder {
-    /// As Hugging Face stores them.
+    /// Hugging Face's order.
     AsIs,
     /// Rows of each head alternate between its two halves (GGUF's llama architecture).
     HalvesInterleaved { n_heads: usize },
-    /// Rows of value heads, each with the others of its place among those of a key head.
+    /// Rows of value heads, grouped by the index within their key head.
     ValueRows(ValueHeads),
-    /// The same of columns.
+    /// Columns of value heads, grouped by the index within their key head.
     ValueColumns(ValueHeads),
 }
 
-/// Value heads that share key heads, as a matrix has them.
+/// Value heads that share key heads, in a matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ValueHeads {
-    /// Rows, or columns, in front of them, which stay where they are.
+    /// Rows or columns before them, which are not moved.
     pub(crate) first: usize,
-    /// Key heads.
+    /// Number of key heads.
     pub(crate) n_key: usize,
-    /// Value heads of a key head.
+    /// Number of value heads per key head.
     pub(crate) n_each: usize,
-    /// Rows, or columns, of a value head.
+    /// Number of rows or columns per value head.
     pub(crate) width: usize,
 }
 
 impl ValueHeads {
-    /// Where in Hugging Face that stands which GGUF has at `at`.
-    fn in_hugging_face(self, at: usize) -> usize {
-        self.exchanged(at, self.n_key, self.n_each)
+    /// The Hugging Face index of the row or column at GGUF index `at`.
+    fn in_hugging_face(self, index: usize) -> usize {
+        self.transpose_index(index, self.n_key, self.n_each)
     }
 
-    /// Where in GGUF that stands which Hugging Face has at `at`.
-    fn in_gguf(self, at: usize) -> usize {
-        self.exchanged(at, self.n_each, self.n_key)
+    /// The GGUF index of the row or column at Hugging Face index `at`.
+    fn in_gguf(self, index: usize) -> usize {
+        self.transpose_index(index, self.n_each, self.n_key)
     }
 
-    /// From (outer, inner) with `n_inner` of these to (inner, outer) with `n_outer` of those.
-    fn exchanged(self, at: usize, n_inner: usize, n_outer: usize) -> usize {
-        let Some(behind) = at.checked_sub(self.first) else {
-            return at;
+    /// Converts an index from (outer, inner) with size `n_inner` to (inner, outer) with size
+    /// `n_outer`.
+    fn transpose_index(self, index: usize, n_inner: usize, n_outer: usize) -> usize {
+        let Some(offset) = index.checked_sub(self.first) else {
+            return index;
         };
-        let (head, within) = (behind / self.width, behind % self.width);
+        let (head, position) = (offset / self.width, offset % self.width);
         let (outer, inner) = (head / n_inner, head % n_inner);
-        self.first + (inner * n_outer + outer) * self.width + within
+        self.first + (inner * n_outer + outer) * self.width + position
     }
 }
 
 impl HeadOrder {
-    /// A matrix as stored to one as Hugging Face has it.
+    /// Converts a stored matrix to Hugging Face's order.
     pub(crate) fn undo(self, values: Vec<f32>, shape: &[usize]) -> Vec<f32> {
         match self {
             HeadOrder::AsIs => values,
             HeadOrder::HalvesInterleaved { n_heads } => {
-                gathered_in_heads(&values, shape, n_heads, |at, half| {
-                    (at % half) * 2 + at / half
+                gather_head_rows(&values, shape, n_heads, |index, half| {
+                    (index % half) * 2 + index / half
                 })
             }
-            HeadOrder::ValueRows(heads) => gathered(&values, shape, |row| heads.in_gguf(row)),
-            HeadOrder::ValueColumns(heads) => columns(values, shape, |at| heads.in_gguf(at)),
+            HeadOrder::ValueRows(heads) => gather_rows(&values, shape, |row| heads.in_gguf(row)),
+            HeadOrder::ValueColumns(heads) => columns(values, shape, |index| heads.in_gguf(index)),
         }
     }
 
-    /// A matrix as Hugging Face has it to one as stored.
+    /// Converts a matrix from Hugging Face's order to the stored order.
     pub(crate) fn apply(self, values: Vec<f32>, shape: &[usize]) -> Vec<f32> {
         match self {
             HeadOrder::AsIs => values,
             HeadOrder::HalvesInterleaved { n_heads } => {
-                gathered_in_heads(&values, shape, n_heads, |at, half| (at % 2) * half + at / 2)
+                gather_head_rows(&values, shape, n_heads, |index, half| {
+                    (index % 2) * half + index / 2
+                })
             }
             HeadOrder::ValueRows(heads) => {
-                gathered(&values, shape, |row| heads.in_hugging_face(row))
+                gather_rows(&values, shape, |row| heads.in_hugging_face(row))
             }
             HeadOrder::ValueColumns(heads) => {
-                columns(values, shape, |at| heads.in_hugging_face(at))
+                columns(values, shape, |index| heads.in_hugging_face(index))
             }
         }
     }
 
-    /// The order of the rows alone: that of the B factor of an adapter.
-    pub(crate) fn of_rows(self) -> HeadOrder {
+    /// The order of only the rows, for the B factor of an adapter.
+    pub(crate) fn rows_only(self) -> HeadOrder {
         match self {
             HeadOrder::ValueColumns(_) => HeadOrder::AsIs,
-            of_rows => of_rows,
+            rows_only => rows_only,
         }
     }
 
-    /// The order of the columns alone: that of the A factor of an adapter.
-    pub(crate) fn of_columns(self) -> HeadOrder {
+    /// The order of only the columns, for the A factor of an adapter.
+    pub(crate) fn columns_only(self) -> HeadOrder {
         match self {
             HeadOrder::ValueColumns(_) => self,
             _ => HeadOrder::AsIs,
@@ -105,41 +107,41 @@ impl HeadOrder {
     }
 }
 
-/// The matrix of heads in which row `i` of a head is its row `from(i, half)` in `values`, by half of the
-/// rows of a head.
-fn gathered_in_heads(
+/// Reorders the rows of each head: row `i` of a head is its row `from(i, half)` in `values`, with
+/// `half` the rows in half a head.
+fn gather_head_rows(
     values: &[f32],
     shape: &[usize],
     n_heads: usize,
-    from: impl Fn(usize, usize) -> usize,
+    source_row: impl Fn(usize, usize) -> usize,
 ) -> Vec<f32> {
     let head_rows = shape[0] / n_heads;
-    gathered(values, shape, |row| {
-        let (head, within) = (row / head_rows, row % head_rows);
-        head * head_rows + from(within, head_rows / 2)
+    gather_rows(values, shape, |row| {
+        let (head, position) = (row / head_rows, row % head_rows);
+        head * head_rows + source_row(position, head_rows / 2)
     })
 }
 
 /// The matrix whose row `i` is row `from(i)` of `values`.
-fn gathered(values: &[f32], shape: &[usize], from: impl Fn(usize) -> usize) -> Vec<f32> {
+fn gather_rows(values: &[f32], shape: &[usize], source: impl Fn(usize) -> usize) -> Vec<f32> {
     let row_len = shape[1..].iter().product::<usize>();
     let mut out = Vec::with_capacity(values.len());
     for row in 0..shape[0] {
-        let from = from(row);
-        out.extend_from_slice(&values[from * row_len..(from + 1) * row_len]);
+        let source = source(row);
+        out.extend_from_slice(&values[source * row_len..(source + 1) * row_len]);
     }
     out
 }
 
 /// The matrix whose column `i` is column `from(i)` of `values`.
-fn columns(mut values: Vec<f32>, shape: &[usize], from: impl Fn(usize) -> usize) -> Vec<f32> {
+fn columns(mut values: Vec<f32>, shape: &[usize], sources: impl Fn(usize) -> usize) -> Vec<f32> {
     let n_columns = shape[1];
-    let from: Vec<usize> = (0..n_columns).map(from).collect();
+    let sources: Vec<usize> = (0..n_columns).map(sources).collect();
     let mut row = vec![0.0; n_columns];
     for values in values.chunks_exact_mut(n_columns.max(1)) {
         row.copy_from_slice(values);
-        for (value, from) in values.iter_mut().zip(&from) {
-            *value = row[*from];
+        for (value, sources) in values.iter_mut().zip(&sources) {
+            *value = row[*sources];
         }
     }
     values
@@ -159,14 +161,14 @@ mod tests {
     fn halves_alternate_as_in_the_converter() {
         // Two heads of four rows: (half, i) = 0..4 becomes 0, 2, 1, 3.
         let order = HeadOrder::HalvesInterleaved { n_heads: 2 };
-        let stored = order.apply(counted(8), &[8]);
-        assert_eq!(stored, [0.0, 2.0, 1.0, 3.0, 4.0, 6.0, 5.0, 7.0]);
+        let in_gguf_order = order.apply(counted(8), &[8]);
+        assert_eq!(in_gguf_order, [0.0, 2.0, 1.0, 3.0, 4.0, 6.0, 5.0, 7.0]);
     }
 
     #[test]
-    fn value_heads_come_by_turns_as_in_the_converter() {
-        // Two key heads with three value heads of one row each, behind a row that stays:
-        // k0v0 k0v1 k0v2 k1v0 k1v1 k1v2 becomes k0v0 k1v0 k0v1 k1v1 k0v2 k1v2.
+    fn value_heads_are_interleaved_as_in_the_converter() {
+        // Two key heads with three value heads of one row each, after a row that is not moved: k0v0
+        // k0v1 k0v2 k1v0 k1v1 k1v2 becomes k0v0 k1v0 k0v1 k1v1 k0v2 k1v2.
         let heads = ValueHeads {
             first: 1,
             n_key: 2,
@@ -178,14 +180,14 @@ mod tests {
         assert_eq!(rows.apply(counted(7), &[7]), expected);
         let columns = HeadOrder::ValueColumns(heads);
         assert_eq!(columns.apply(counted(7), &[1, 7]), expected);
-        assert_eq!(rows.of_columns(), HeadOrder::AsIs);
-        assert_eq!(columns.of_rows(), HeadOrder::AsIs);
-        assert_eq!(columns.of_columns(), columns);
+        assert_eq!(rows.columns_only(), HeadOrder::AsIs);
+        assert_eq!(columns.rows_only(), HeadOrder::AsIs);
+        assert_eq!(columns.columns_only(), columns);
     }
 
     proptest! {
         #[test]
-        fn undoing_is_the_inverse_both_ways(
+        fn apply_and_undo_are_inverse(
             n_heads in 1_usize..6, half in 1_usize..9, n_columns in 1_usize..5,
             first in 0_usize..4, n_each in 1_usize..5,
         ) {

@@ -1,14 +1,14 @@
-//! Opens a model's weights, whatever holds them, and hands out one tensor at a time as f32, or parts of
-//! plain ones as bf16.
+//! Opens a model's weights in any supported format and reads one tensor at a time as f32, or parts
+//! of plain tensors as bf16.
 //!
-//! [`Weights::open`] reads headers only; [`Weights::read_f32`] then fetches one tensor with
-//! positioned reads and converts it in chunks, and [`PlainTensors::read_bf16`] any part of tensors that
-//! are plain floats, in as many threads as ask. Positioned reads instead of a memory map: a map
-//! needs `unsafe`, counts file pages into the process's memory, and turns a file that shrinks
-//! under us into a signal instead of an error. Names are Hugging Face's for every format.
+//! [`Weights::open`] reads only headers. [`Weights::read_f32`] then fetches one tensor with
+//! positioned reads and converts it in chunks. [`PlainTensors::read_bf16`] reads any part of plain
+//! floating-point tensors from any number of threads. This module uses positioned reads because a
+//! memory map needs `unsafe`, adds file pages to the process's memory, and turns a file that
+//! shrinks while mapped into a signal instead of an error. Names are Hugging Face's for every
+//! format.
 
 mod blocks;
-mod blocks_ahead;
 mod encoding;
 mod float;
 pub(crate) mod gguf;
@@ -19,6 +19,7 @@ mod head_layout;
 mod head_order;
 mod open;
 mod plain;
+mod prediction_blocks;
 mod safetensors_header;
 mod source;
 pub(crate) mod stored_value;
@@ -29,7 +30,6 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::error::{CheckpointError, TensorDifferences};
-pub(crate) use blocks_ahead::{BLOCKS_AHEAD, BlocksAhead};
 use encoding::{Encoding, Format};
 pub use float::FloatDtype;
 pub(crate) use float::{NewTensor, write_values};
@@ -40,14 +40,15 @@ pub(crate) use head_layout::{INNER_SIZE, LINEAR_HEADS, VALUE_DIM};
 pub(crate) use head_order::HeadOrder;
 pub(crate) use open::{INDEX, SINGLE, only_weight_file};
 pub use plain::PlainTensors;
+pub(crate) use prediction_blocks::{PREDICTION_BLOCKS, PredictionBlocks};
 pub(crate) use source::SourceFile;
 use stored_value::StoredValue;
 pub(crate) use write::write_safetensors;
 pub use write::{write_tensors, write_tensors_as};
 
-/// Bytes fetched at once while a tensor is converted; bounds the extra memory of a read.
+/// Bytes fetched at once during conversion; bounds the extra memory of a read.
 const CHUNK_BYTES: usize = 1 << 20;
-/// Values compared at once; a multiple of the values in a block of any format.
+/// Values compared at once; a multiple of every format's block size.
 const COMPARED_VALUES: usize = 1 << 20;
 
 /// A dense tensor in host memory.
@@ -55,7 +56,7 @@ const COMPARED_VALUES: usize = 1 << 20;
 pub struct HostTensor {
     /// Dimensions, outermost first, as PyTorch prints them.
     pub shape: Vec<usize>,
-    /// Row-major values; as many as the product of `shape`.
+    /// Row-major values; their number is the product of `shape`.
     pub values: Vec<f32>,
 }
 
@@ -73,11 +74,11 @@ impl fmt::Debug for HostTensor {
 /// A tensor with a value that is not finite.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NotFinite {
-    /// The file that holds it.
+    /// The file that contains it.
     pub path: PathBuf,
     /// Its Hugging Face name.
     pub tensor: String,
-    /// The first such element, row by row.
+    /// The first such element in row-major order.
     pub element: usize,
     /// NaN or infinity.
     pub value: f32,
@@ -88,22 +89,22 @@ impl fmt::Display for NotFinite {
         let (path, value) = (self.path.display(), self.value);
         write!(
             f,
-            "{path}: tensor {} holds {value} at element {}",
+            "{path}: tensor {} has the value {value} at element {}",
             self.tensor, self.element
         )
     }
 }
 
-/// Where one tensor lies and how it is stored.
+/// File position and data type of one tensor.
 #[derive(Debug)]
 struct StoredTensor {
     file_idx: usize,
-    /// From the beginning of the file, in bytes.
+    /// Offset from the beginning of the file, in bytes.
     offset: u64,
     shape: Vec<usize>,
     encoding: Encoding,
     order: HeadOrder,
-    /// What the file holds in the place of each value.
+    /// How the file transforms each value.
     values: StoredValue,
 }
 
@@ -113,22 +114,22 @@ pub struct Weights {
     origin: PathBuf,
     files: Vec<SourceFile>,
     tensors: BTreeMap<String, StoredTensor>,
-    /// Tensors that see pictures, which are left out.
-    n_of_pictures: usize,
-    /// Tensors that guess tokens behind the next one, which are left out.
-    n_ahead: usize,
+    /// Number of vision tensors, which are left out.
+    n_vision: usize,
+    /// Number of multi-token-prediction tensors, which are left out.
+    n_prediction: usize,
 }
 
 impl Weights {
-    /// Tensors of the files that see pictures: they are left out, and those of the language model beside
-    /// them have their names without it.
-    pub fn n_of_pictures(&self) -> usize {
-        self.n_of_pictures
+    /// Number of vision tensors in the files. They are left out, and the names of the language
+    /// model's tensors lose their prefix.
+    pub fn n_vision(&self) -> usize {
+        self.n_vision
     }
 
-    /// Tensors of the files that guess tokens behind the next one (`mtp.`): they are left out, too.
-    pub fn n_ahead(&self) -> usize {
-        self.n_ahead
+    /// Number of multi-token-prediction tensors in the files (`mtp.`), which are left out.
+    pub fn n_prediction(&self) -> usize {
+        self.n_prediction
     }
 
     /// Names of all tensors, sorted.
@@ -141,7 +142,7 @@ impl Weights {
         self.tensors.get(name).map(|tensor| tensor.shape.as_slice())
     }
 
-    /// Format a tensor is stored in, such as "BF16" or "Q4_1".
+    /// Data type in which a tensor is stored, such as "BF16" or "Q4_1".
     pub fn stored_as(&self, name: &str) -> Option<&str> {
         self.tensors.get(name).map(|tensor| tensor.encoding.name())
     }
@@ -151,7 +152,7 @@ impl Weights {
         &self.origin
     }
 
-    /// The files that hold the tensors; shards sorted by name.
+    /// The files that contain the tensors; shards sorted by name.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
         self.files.iter().map(SourceFile::path)
     }
@@ -162,31 +163,31 @@ impl Weights {
             .any(|path| path.extension().is_some_and(|e| e == "gguf"))
     }
 
-    /// Format a tensor can be written in again without loss, if it is stored as plain floats.
+    /// The data type that writes a tensor again without loss, if it is stored as plain floats.
     pub(crate) fn float_dtype(&self, name: &str) -> Option<FloatDtype> {
         FloatDtype::parse(self.stored_as(name)?)
     }
 
-    /// Reads one tensor and converts it to f32, dequantising if need be.
+    /// Reads one tensor and converts it to f32, dequantising if necessary.
     ///
     /// # Errors
     ///
-    /// - there is no tensor of this name
-    /// - it is stored as integers, booleans or another format without a conversion here
-    /// - it holds rates that are not below 0
-    /// - the file cannot be read, or became shorter since it was opened
+    /// - There is no tensor of this name.
+    /// - It is stored as integers, booleans or another unsupported data type.
+    /// - It contains decay rates that are not below 0.
+    /// - The file cannot be read, or became shorter since it was opened.
     pub fn read_f32(&self, name: &str) -> Result<HostTensor, CheckpointError> {
-        let tensor = self.stored(name)?;
+        let tensor = self.find_tensor(name)?;
         let source = &self.files[tensor.file_idx];
         let format = self.format(name, tensor)?;
         let mut values = decode_at(source, tensor.offset, &tensor.shape, format)?;
         if let Err(element) = tensor.values.undo(&mut values) {
             let problem = format!(
-                "it holds {} at element {element}, and rates are stored below 0; convert the model again",
+                "it is {} at element {element}, but decay rates must be below 0; convert the model again",
                 values[element]
             );
-            let at = format!("tensor {name}");
-            return Err(CheckpointError::malformed(source.path(), at, problem));
+            let location = format!("tensor {name}");
+            return Err(CheckpointError::malformed(source.path(), location, problem));
         }
         Ok(HostTensor {
             values: tensor.order.undo(values, &tensor.shape),
@@ -194,18 +195,18 @@ impl Weights {
         })
     }
 
-    /// As [`read_f32`](Self::read_f32), for weights whose every use would be spoilt by one number.
+    /// As [`read_f32`](Self::read_f32), for weights in which a single bad number affects every use.
     ///
     /// # Errors
     ///
-    /// As there, or a value is NaN or infinite.
+    /// As for [`read_f32`](Self::read_f32), or a value is NaN or infinite.
     pub fn read_finite_f32(&self, name: &str) -> Result<HostTensor, CheckpointError> {
         let tensor = self.read_f32(name)?;
         let Some(element) = tensor.values.iter().position(|value| !value.is_finite()) else {
             return Ok(tensor);
         };
-        let path = self.files[self.stored(name)?.file_idx].path();
-        let problem = format!("it holds {} at element {element}", tensor.values[element]);
+        let path = self.files[self.find_tensor(name)?.file_idx].path();
+        let problem = format!("it is {} at element {element}", tensor.values[element]);
         Err(CheckpointError::malformed(
             path,
             format!("tensor {name}"),
@@ -213,21 +214,21 @@ impl Weights {
         ))
     }
 
-    /// The tensors that hold NaN or infinity, each with its first such element; those in formats
-    /// without a conversion are passed over. Reads all weights, one tensor at a time.
+    /// The tensors that contain NaN or infinity, each with its first such element. Tensors in
+    /// unsupported data types are skipped. Reads all weights, one tensor at a time.
     ///
     /// # Errors
     ///
     /// A file cannot be read, or became shorter since it was opened.
     pub fn not_finite(&self) -> Result<Vec<NotFinite>, CheckpointError> {
-        let mut found = Vec::new();
+        let mut tensors = Vec::new();
         for (name, tensor) in &self.tensors {
-            if !matches!(tensor.encoding, Encoding::Read(_)) {
+            if !matches!(tensor.encoding, Encoding::Decodable(_)) {
                 continue;
             }
             let values = self.read_f32(name)?.values;
             if let Some(element) = values.iter().position(|value| !value.is_finite()) {
-                found.push(NotFinite {
+                tensors.push(NotFinite {
                     path: self.files[tensor.file_idx].path().to_owned(),
                     tensor: name.clone(),
                     element,
@@ -235,21 +236,21 @@ impl Weights {
                 });
             }
         }
-        Ok(found)
+        Ok(tensors)
     }
 
-    /// The first element in which two tensors differ as f32, or `None` if all are equal. Shapes that
-    /// differ do so from the first one on. Both are read in pieces.
+    /// The first element in which two tensors differ as f32, or `None` if all are equal. Tensors of
+    /// different shapes differ at element 0. Both are read in pieces.
     ///
     /// # Errors
     ///
-    /// As [`Self::read_f32`], for either.
+    /// As for [`Self::read_f32`], for either tensor.
     pub(crate) fn first_difference(
         &self,
-        one: &str,
-        other: &str,
+        first: &str,
+        second: &str,
     ) -> Result<Option<usize>, CheckpointError> {
-        let [a, b] = [self.stored(one)?, self.stored(other)?];
+        let [a, b] = [self.find_tensor(first)?, self.find_tensor(second)?];
         if a.shape != b.shape {
             return Ok(Some(0));
         }
@@ -257,24 +258,25 @@ impl Weights {
         for start in (0..n_values).step_by(COMPARED_VALUES) {
             let n = COMPARED_VALUES.min(n_values - start);
             let [left, right] = [
-                self.values_of(one, a, start, n)?,
-                self.values_of(other, b, start, n)?,
+                self.values_of(first, a, start, n)?,
+                self.values_of(second, b, start, n)?,
             ];
             let mut pairs = left.iter().zip(&right);
-            // A NaN in both is no difference.
-            if let Some(at) = pairs.position(|(a, b)| a != b && a.to_bits() != b.to_bits()) {
-                return Ok(Some(start + at));
+            // NaN in both is not a difference.
+            if let Some(index) = pairs.position(|(a, b)| a != b && a.to_bits() != b.to_bits()) {
+                return Ok(Some(start + index));
             }
         }
         Ok(None)
     }
 
-    fn stored(&self, name: &str) -> Result<&StoredTensor, CheckpointError> {
-        self.tensors.get(name).ok_or_else(|| self.unknown(name))
+    fn find_tensor(&self, name: &str) -> Result<&StoredTensor, CheckpointError> {
+        self.tensors
+            .get(name)
+            .ok_or_else(|| self.unknown_tensor(name))
     }
 
-    /// `n` values of a tensor from `start` on, which blocks of its format must not cross, in the
-    /// order of the file.
+    /// `n` values of a tensor from `start` on, in file order. Both ends must be on block borders.
     fn values_of(
         &self,
         name: &str,
@@ -290,44 +292,43 @@ impl Weights {
 
     fn format(&self, name: &str, tensor: &StoredTensor) -> Result<Format, CheckpointError> {
         match &tensor.encoding {
-            Encoding::Read(format) => Ok(*format),
-            other => Err(CheckpointError::UnsupportedDtype {
+            Encoding::Decodable(format) => Ok(*format),
+            unsupported => Err(CheckpointError::UnsupportedDtype {
                 path: self.files[tensor.file_idx].path().to_owned(),
                 tensor: name.to_owned(),
-                dtype: other.name().to_owned(),
-                supported: encoding::SAFETENSORS_READ,
+                dtype: unsupported.name().to_owned(),
+                supported: encoding::SAFETENSORS_TYPES,
             }),
         }
     }
 
-    /// Compares the tensors on disk with those of the model, both ways.
+    /// Compares the tensors on disk with the model's tensors, in both directions.
     ///
-    /// Extra tensors that carry no parameter are passed over: rotary tables
-    /// (`….rotary_emb.inv_freq`), `….position_ids`, and an `lm_head.weight` where the model ties
-    /// its head to the embedding.
+    /// Extra tensors without parameters are ignored: rotary tables (`….rotary_emb.inv_freq`),
+    /// `….position_ids`, and an `lm_head.weight` if the model ties its head to the embedding.
     ///
     /// # Errors
     ///
-    /// Any tensor is missing, extra or of another shape; one error lists them all.
+    /// A tensor is missing, extra or of another shape. One error lists all.
     pub fn check(&self, expected: &[(String, Vec<usize>)]) -> Result<(), CheckpointError> {
-        let found = self
+        let actual = self
             .tensors
             .iter()
             .map(|(name, t)| (name.as_str(), t.shape.as_slice()));
-        let mut differences = tensor_differences(expected, found);
+        let mut differences = tensor_differences(expected, actual);
         differences.extra.retain(|name| !carries_no_parameter(name));
         reject_differences(&self.origin, differences)
     }
 
-    fn unknown(&self, name: &str) -> CheckpointError {
-        let other = match name.strip_prefix("model.") {
-            Some(bare) => bare.to_owned(),
+    fn unknown_tensor(&self, name: &str) -> CheckpointError {
+        let alternative = match name.strip_prefix("model.") {
+            Some(unprefixed) => unprefixed.to_owned(),
             None => format!("model.{name}"),
         };
-        let hint = if self.tensors.contains_key(&other) {
-            format!("; it has {other}")
+        let hint = if self.tensors.contains_key(&alternative) {
+            format!("; it has {alternative}")
         } else {
-            format!("; it has {} tensors of other names", self.tensors.len())
+            format!("; it has {} tensors with other names", self.tensors.len())
         };
         CheckpointError::UnknownTensor {
             path: self.origin.clone(),
@@ -337,7 +338,7 @@ impl Weights {
     }
 }
 
-/// Whether an extra tensor may be passed over because the model can do without it.
+/// Whether an extra tensor can be ignored because the model does not need it.
 fn carries_no_parameter(name: &str) -> bool {
     name == "lm_head.weight"
         || name.ends_with("rotary_emb.inv_freq")
@@ -347,25 +348,25 @@ fn carries_no_parameter(name: &str) -> bool {
 /// Compares two sets of tensors by name and shape.
 pub(crate) fn tensor_differences<'a>(
     expected: &[(String, Vec<usize>)],
-    found: impl Iterator<Item = (&'a str, &'a [usize])>,
+    actual: impl Iterator<Item = (&'a str, &'a [usize])>,
 ) -> TensorDifferences {
-    let mut wanted: BTreeMap<&str, &[usize]> = expected
+    let mut remaining: BTreeMap<&str, &[usize]> = expected
         .iter()
         .map(|(name, shape)| (name.as_str(), shape.as_slice()))
         .collect();
     let mut differences = TensorDifferences::default();
-    for (name, shape) in found {
-        match wanted.remove(name) {
+    for (name, shape) in actual {
+        match remaining.remove(name) {
             None => differences.extra.push(name.to_owned()),
-            Some(wanted) if wanted != shape => {
+            Some(remaining) if remaining != shape => {
                 differences
                     .misshapen
-                    .push((name.to_owned(), wanted.to_vec(), shape.to_vec()));
+                    .push((name.to_owned(), remaining.to_vec(), shape.to_vec()));
             }
             Some(_) => {}
         }
     }
-    differences.missing = wanted.into_keys().map(str::to_owned).collect();
+    differences.missing = remaining.into_keys().map(str::to_owned).collect();
     differences
 }
 

@@ -1,22 +1,23 @@
 //! Finds the weight files at a path and merges their headers into one [`Weights`].
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::{fmt, fs};
 
-use serde::Deserialize;
+use serde::de::{Error as _, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 
-use super::blocks_ahead::BlocksAhead;
 use super::encoding::Encoding;
 use super::gguf::{ARCHITECTURE, GgufFile, ROPE_TENSORS};
 use super::head_layout::HeadLayout;
+use super::prediction_blocks::PredictionBlocks;
 use super::source::SourceFile;
 use super::stored_value::{StoredValue, hugging_face_shape};
 use super::{StoredTensor, Weights, safetensors_header};
 use crate::budgets::JSON_BYTES;
 use crate::error::CheckpointError;
 use crate::families::{Family, LLAMA};
-use crate::model_files::text_part::{self, Belongs};
+use crate::model_files::text_part::{self, TensorOwner};
 use crate::regular_file;
 
 pub(crate) const SINGLE: &str = "model.safetensors";
@@ -25,11 +26,40 @@ const ADAPTER: &str = "adapter_model.safetensors";
 
 #[derive(Deserialize)]
 struct ShardIndex {
+    #[serde(deserialize_with = "unique_names")]
     weight_map: BTreeMap<String, String>,
 }
 
+/// Parses a map and refuses duplicate names: which of two shards is used would depend on the
+/// reader.
+fn unique_names<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<BTreeMap<String, String>, D::Error> {
+    struct UniqueNames;
+    impl<'de> Visitor<'de> for UniqueNames {
+        type Value = BTreeMap<String, String>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object from tensors to files")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Self::Value, A::Error> {
+            let mut map = BTreeMap::new();
+            while let Some((name, shard)) = fields.next_entry::<String, String>()? {
+                if let Some(previous) = map.insert(name.clone(), shard.clone()) {
+                    return Err(A::Error::custom(format!(
+                        "tensor {name} occurs twice in weight_map, in {previous} and in {shard}; keep one"
+                    )));
+                }
+            }
+            Ok(map)
+        }
+    }
+    deserializer.deserialize_map(UniqueNames)
+}
+
 impl Weights {
-    /// Opens the weights at `path` and reads their headers; no tensor data yet.
+    /// Opens the weights at `path`. Reads headers but no tensor data.
     ///
     /// `path` is a `.safetensors` file, a `.gguf` file, or a directory, which is searched for
     /// `model.safetensors`, then `model.safetensors.index.json` with its shards, then a single
@@ -37,10 +67,10 @@ impl Weights {
     ///
     /// # Errors
     ///
-    /// - nothing of the kind is there
-    /// - a file is truncated, of another format or version, or its header breaks a rule
-    /// - a shard named in the index is absent, or does not hold a tensor the index puts there
-    /// - a GGUF tensor is stored in a format that is not read; the error names it
+    /// - No such file is found.
+    /// - A file is truncated, has another format or version, or its header is invalid.
+    /// - A shard named in the index is absent, or lacks a tensor that the index assigns to it.
+    /// - A GGUF tensor has an unsupported data type. The error names it.
     pub fn open(path: &Path) -> Result<Weights, CheckpointError> {
         if !path.is_dir() {
             return open_file(path);
@@ -59,7 +89,7 @@ impl Weights {
         }
     }
 
-    /// Takes over the tensors of a GGUF file whose header is read.
+    /// Takes over the tensors of a GGUF file with a parsed header.
     pub(crate) fn from_gguf(gguf: GgufFile) -> Result<Weights, CheckpointError> {
         let GgufFile {
             source,
@@ -70,45 +100,45 @@ impl Weights {
         let family = metadata
             .text(ARCHITECTURE)?
             .and_then(Family::of_architecture);
-        let (heads, ahead) = match family {
+        let (heads, prediction_blocks) = match family {
             Some(family) => (
                 HeadLayout::from_metadata(&metadata, family)?,
-                BlocksAhead::from_metadata(&metadata, family)?,
+                PredictionBlocks::from_metadata(&metadata, family)?,
             ),
-            None => (HeadLayout::AsIs, BlocksAhead::default()),
+            None => (HeadLayout::AsIs, PredictionBlocks::default()),
         };
-        // A model of no family is refused by its config; its tensors keep the most usual names.
+        // The config refuses models of an unknown family; their tensors keep the most common names.
         let family = family.unwrap_or(&LLAMA);
-        let (mut by_name, mut n_ahead) = (BTreeMap::new(), 0);
+        let (mut by_name, mut n_prediction) = (BTreeMap::new(), 0);
         for tensor in tensors {
             if ROPE_TENSORS.contains(&tensor.name.as_str()) {
                 continue;
             }
-            if ahead.has(&tensor.name) {
-                n_ahead += 1;
+            if prediction_blocks.contains(&tensor.name) {
+                n_prediction += 1;
                 continue;
             }
             let name = family.hugging_face_tensor(&tensor.name);
-            let stored = StoredTensor {
+            let entry = StoredTensor {
                 file_idx: 0,
                 offset: tensor.offset,
-                encoding: Encoding::Read(tensor.format),
+                encoding: Encoding::Decodable(tensor.format),
                 order: heads.order(source.path(), &name, &tensor.shape)?,
-                values: StoredValue::of(family, &name),
+                values: StoredValue::for_tensor(family, &name),
                 shape: hugging_face_shape(&name, tensor.shape),
             };
-            if by_name.insert(name, stored).is_some() {
-                let at = format!("tensor {}", tensor.name);
+            if by_name.insert(name, entry).is_some() {
+                let location = format!("tensor {}", tensor.name);
                 let problem = "the name occurs twice";
-                return Err(CheckpointError::malformed(source.path(), at, problem));
+                return Err(CheckpointError::malformed(source.path(), location, problem));
             }
         }
         Ok(Weights {
             origin: source.path().to_owned(),
             files: vec![source],
             tensors: by_name,
-            n_of_pictures: 0,
-            n_ahead,
+            n_vision: 0,
+            n_prediction,
         })
     }
 }
@@ -125,29 +155,33 @@ fn open_file(path: &Path) -> Result<Weights, CheckpointError> {
     }
 }
 
-/// The one `.safetensors` or `.gguf` file of a directory, if there is exactly one.
+/// The only `.safetensors` or `.gguf` file of a directory, if there is exactly one.
 pub(crate) fn only_weight_file(dir: &Path) -> Result<Option<PathBuf>, CheckpointError> {
-    let mut found = Vec::new();
+    let mut weight_files = Vec::new();
     for entry in fs::read_dir(dir).map_err(CheckpointError::io("list", dir))? {
         let path = entry.map_err(CheckpointError::io("list", dir))?.path();
         let extension = path.extension().and_then(|e| e.to_str());
         let is_adapter = path.file_name().is_some_and(|name| name == ADAPTER);
         if matches!(extension, Some("safetensors" | "gguf")) && !is_adapter {
-            found.push(path);
+            weight_files.push(path);
         }
     }
-    Ok(if found.len() == 1 { found.pop() } else { None })
+    Ok(if weight_files.len() == 1 {
+        weight_files.pop()
+    } else {
+        None
+    })
 }
 
 fn no_weights(path: &Path) -> CheckpointError {
     let hint = if path.join(ADAPTER).exists() {
-        "; it is an adapter, give its base model's directory instead"
+        "; it is an adapter: give its base model's directory instead"
     } else if path.join("pytorch_model.bin").exists()
         || path
             .extension()
             .is_some_and(|e| e == "bin" || e == "pt" || e == "pth")
     {
-        "; pickle files are not read, save the model with safe_serialization=True"
+        "; pickle files are not supported: save the model with safe_serialization=True"
     } else {
         ""
     };
@@ -165,46 +199,52 @@ fn from_safetensors(origin: &Path, paths: &[PathBuf]) -> Result<Weights, Checkpo
     for (file_idx, path) in paths.iter().enumerate() {
         let source = SourceFile::open(path)?;
         for (name, tensor) in safetensors_header::read(&source, file_idx)? {
-            if tensors.contains_key(&name) {
-                let at = format!("tensor {name}");
-                return Err(CheckpointError::malformed(
-                    path,
-                    at,
-                    "another shard holds it too",
-                ));
+            if let Some(previous) = tensors.get(&name) {
+                let previous: &StoredTensor = previous;
+                return Err(CheckpointError::TensorInTwoShards {
+                    tensor: name,
+                    shards: [paths[previous.file_idx].clone(), path.clone()],
+                });
             }
             tensors.insert(name, tensor);
         }
         files.push(source);
     }
-    let (mut n_of_pictures, mut n_ahead) = (0, 0);
-    if text_part::is_within(tensors.keys().map(String::as_str)) {
-        let mut alone = BTreeMap::new();
+    let (mut n_vision, mut n_prediction) = (0, 0);
+    if text_part::is_larger_model(tensors.keys().map(String::as_str)) {
+        let mut language_tensors = BTreeMap::new();
         for (name, tensor) in tensors {
-            let name = match text_part::belongs(&name) {
-                Belongs::Language(name) => name,
-                Belongs::Pictures => {
-                    n_of_pictures += 1;
+            let name = match text_part::tensor_owner(&name) {
+                TensorOwner::Language(name) => name,
+                TensorOwner::Vision => {
+                    n_vision += 1;
                     continue;
                 }
-                Belongs::Ahead => {
-                    n_ahead += 1;
+                TensorOwner::Prediction => {
+                    n_prediction += 1;
                     continue;
                 }
             };
-            let at = format!("tensor {name}");
-            if alone.insert(name, tensor).is_some() {
-                let problem = "the language model holds it twice, with its prefix and without";
-                return Err(CheckpointError::malformed(origin, at, problem));
+            let location = format!("tensor {name}");
+            let file = |idx: usize| paths[idx].display();
+            let here = tensor.file_idx;
+            if let Some(previous) = language_tensors.insert(name, tensor) {
+                let previous: StoredTensor = previous;
+                let problem = format!(
+                    "the language model has it twice, with and without its prefix, in {} and {}",
+                    file(previous.file_idx),
+                    file(here)
+                );
+                return Err(CheckpointError::malformed(origin, location, problem));
             }
         }
-        tensors = alone;
+        tensors = language_tensors;
     }
     Ok(Weights {
         origin: origin.to_owned(),
         files,
-        n_of_pictures,
-        n_ahead,
+        n_vision,
+        n_prediction,
         tensors,
     })
 }
@@ -215,7 +255,7 @@ fn from_index(dir: &Path, index_path: &Path) -> Result<Weights, CheckpointError>
         serde_json::from_slice(&text).map_err(CheckpointError::json(index_path))?;
     let shards: BTreeSet<&str> = index.weight_map.values().map(String::as_str).collect();
     for shard in &shards {
-        // The index may come from anywhere; it must not lead out of its own directory.
+        // The index may be untrusted; it must not point outside its own directory.
         if Path::new(shard).file_name() != Some(shard.as_ref()) {
             let problem = format!("\"{shard}\" must be a file name without directories");
             return Err(CheckpointError::field(index_path, "weight_map", problem));
@@ -239,20 +279,26 @@ fn from_index(dir: &Path, index_path: &Path) -> Result<Weights, CheckpointError>
     let paths: Vec<PathBuf> = shards.iter().map(|shard| dir.join(shard)).collect();
     let weights = from_safetensors(dir, &paths)?;
     for (name, shard) in &index.weight_map {
-        // What is not the language model's is left out.
-        let Belongs::Language(alone) = text_part::belongs(name) else {
+        // Tensors outside the language model are left out.
+        let TensorOwner::Language(language_name) = text_part::tensor_owner(name) else {
             continue;
         };
         let holder = weights
             .tensors
-            .get(&alone)
+            .get(&language_name)
             .or_else(|| weights.tensors.get(name))
             .map(|tensor| weights.files[tensor.file_idx].path());
         if holder != Some(&dir.join(shard)) {
+            let owner = match holder.and_then(Path::file_name) {
+                Some(other) => format!(", but {} has it", other.to_string_lossy()),
+                None => ", and no other shard of the index has it".to_owned(),
+            };
             return Err(CheckpointError::UnknownTensor {
                 path: dir.join(shard),
                 tensor: name.clone(),
-                hint: format!(", though {INDEX} says so; fetch both files again"),
+                hint: format!(
+                    ", although {INDEX} assigns it there{owner}; fetch the index and the shards again"
+                ),
             });
         }
     }

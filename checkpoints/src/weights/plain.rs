@@ -1,4 +1,4 @@
-//! Tensors of plain floats, any part of which is read alone, as bf16.
+//! Plain floating-point tensors. Any part of them can be read as bf16.
 
 use half::bf16;
 
@@ -8,33 +8,33 @@ use super::source::SourceFile;
 use super::{HeadOrder, StoredValue, Weights};
 use crate::error::CheckpointError;
 
-/// Bytes fetched at once: they are still in the first cache when they are converted.
+/// Bytes fetched at once: they are still in the L1 cache when converted.
 const PLAIN_BYTES: usize = 1 << 15;
 
-/// Tensors of plain floats, one behind the other.
+/// Concatenated plain floating-point tensors.
 #[derive(Debug)]
 pub struct PlainTensors<'a>(Vec<PlainTensor<'a>>);
 
 #[derive(Debug)]
 struct PlainTensor<'a> {
     source: &'a SourceFile,
-    /// From the beginning of the file, in bytes.
+    /// Offset from the beginning of the file, in bytes.
     offset: u64,
     n_values: usize,
     format: Format,
 }
 
 impl Weights {
-    /// The tensors of these names, one behind the other, or `None` where one of them is quantised, or
-    /// has its values changed or in another order than Hugging Face's.
+    /// The tensors with these names, concatenated, or `None` if the file stores one of them
+    /// quantised, transformed or reordered.
     ///
     /// # Errors
     ///
-    /// - there is no tensor of one of the names
-    /// - one is stored as integers, booleans or another format without a conversion here
+    /// A tensor does not exist, or is stored as integers, booleans or another unsupported data
+    /// type.
     pub fn plain(&self, names: &[String]) -> Result<Option<PlainTensors<'_>>, CheckpointError> {
         let tensors = names.iter().map(|name| {
-            let tensor = self.stored(name)?;
+            let tensor = self.find_tensor(name)?;
             let format = self.format(name, tensor)?;
             let is_plain = format.block_values() == 1
                 && tensor.order == HeadOrder::AsIs
@@ -52,13 +52,13 @@ impl Weights {
 }
 
 impl PlainTensors<'_> {
-    /// How many values they have together.
+    /// Total number of values.
     pub fn n_values(&self) -> usize {
         self.0.iter().map(|tensor| tensor.n_values).sum()
     }
 
-    /// Reads the values from number `start` on, each rounded to the nearest bf16, the even one of two;
-    /// NaN becomes a quiet one. These are the bits of what [`Weights::read_f32`] gives, rounded.
+    /// Reads the values from index `start` on, each rounded to the nearest bf16 with ties to even.
+    /// NaN becomes a quiet NaN. The bits equal the rounded output of [`Weights::read_f32`].
     ///
     /// # Errors
     ///
@@ -68,18 +68,18 @@ impl PlainTensors<'_> {
     ///
     /// If there are fewer values.
     pub fn read_bf16(&self, start: usize, values: &mut [bf16]) -> Result<(), CheckpointError> {
-        let (mut skipped, mut left) = (start, values);
+        let (mut skipped, mut remaining) = (start, values);
         for tensor in &self.0 {
             if skipped >= tensor.n_values {
                 skipped -= tensor.n_values;
                 continue;
             }
-            let n = left.len().min(tensor.n_values - skipped);
-            let (now, later) = left.split_at_mut(n);
-            tensor.read_bf16(skipped, now)?;
-            (skipped, left) = (0, later);
+            let n = remaining.len().min(tensor.n_values - skipped);
+            let (head, tail) = remaining.split_at_mut(n);
+            tensor.read_bf16(skipped, head)?;
+            (skipped, remaining) = (0, tail);
         }
-        assert!(left.is_empty(), "values of plain tensors");
+        assert!(remaining.is_empty(), "values of plain tensors");
         Ok(())
     }
 }
@@ -99,9 +99,9 @@ impl PlainTensor<'_> {
     }
 }
 
-/// As many values as there are, of their bytes in a plain format.
+/// Rounds `values.len()` values from their bytes in a plain data type.
 fn round(format: Format, bytes: &[u8], values: &mut [bf16]) {
-    let rounded = |value: f32| bf16::from_bits(nearest(value.to_bits()));
+    let rounded = |value: f32| bf16::from_bits(round_to_bf16(value.to_bits()));
     match format {
         Format::F32 => {
             for (value, bytes) in values.iter_mut().zip(bytes.as_chunks().0) {
@@ -115,25 +115,25 @@ fn round(format: Format, bytes: &[u8], values: &mut [bf16]) {
         }
         Format::BF16 => {
             for (value, bytes) in values.iter_mut().zip(bytes.as_chunks().0) {
-                *value = bf16::from_bits(quiet(u16::from_le_bytes(*bytes)));
+                *value = bf16::from_bits(quiet_nan(u16::from_le_bytes(*bytes)));
             }
         }
         quantised => unreachable!("{quantised:?} has no plain floats"),
     }
 }
 
-/// The bits of the bf16 that is nearest to an f32 of these bits. Without a branch, so that many are
-/// rounded at once.
-fn nearest(bits: u32) -> u16 {
+/// Rounds the bits of an f32 to the nearest bf16. It has no branch, so the compiler can vectorise
+/// it.
+fn round_to_bf16(bits: u32) -> u16 {
     let is_nan = bits & 0x7fff_ffff > 0x7f80_0000;
     let rounded = bits.wrapping_add(0x7fff + ((bits >> 16) & 1));
-    // Rounding could carry the payload of a NaN away; the quiet bit keeps it one.
+    // Rounding could clear the payload of a NaN; the quiet bit keeps it a NaN.
     let bits = if is_nan { bits | 0x0040_0000 } else { rounded };
     (bits >> 16) as u16
 }
 
-/// The bits of a bf16, with those of a NaN made quiet, as arithmetic makes it.
-fn quiet(bits: u16) -> u16 {
+/// The bits of a bf16; a NaN becomes quiet, as in arithmetic.
+fn quiet_nan(bits: u16) -> u16 {
     let is_nan = bits & 0x7fff > 0x7f80;
     bits | u16::from(is_nan) << 6
 }
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
     use crate::weights::FloatDtype;
 
-    /// A file with a tensor of each plain format, of these bytes.
+    /// Writes a file with one tensor per plain data type, with these bytes.
     fn written(path: &Path, tensors: &[(&str, &str, Vec<u8>)]) {
         let (mut header, mut data) = (Vec::new(), Vec::new());
         for (name, dtype, bytes) in tensors {
@@ -163,8 +163,8 @@ mod tests {
         fs::write(path, [&length[..], header.as_bytes(), &data].concat()).unwrap();
     }
 
-    /// All numbers of 16 bits, and of 32 bits one in 65,521: NaN, infinite, subnormal ones, and those
-    /// between two bf16.
+    /// All 16-bit numbers, and every 65,521st 32-bit number: NaN, infinities, subnormals, and
+    /// numbers between two bf16 values.
     fn every_format(path: &Path) -> Weights {
         let halves: Vec<u8> = (0..=u16::MAX).flat_map(u16::to_le_bytes).collect();
         let ties = (0..=u16::MAX).map(|high| u32::from(high) << 16 | 0x8000);
@@ -199,7 +199,7 @@ mod tests {
             values.iter().map(|value| value.to_bits()).collect()
         };
         assert!(read(0, expected.len()) == expected);
-        // Within a tensor, over their borders, and nothing at the very end.
+        // Ranges within a tensor, across borders, and empty at the very end.
         let first = weights.shape("b").unwrap()[0];
         for (start, n) in [
             (7, 1),
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_quantised_or_in_another_order_is_not_plain() {
+    fn quantised_and_reordered_tensors_are_not_plain() {
         let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
         let weights = Weights::open(&fixtures.join("tiny_llama.gguf")).unwrap();
         let mut n_plain = 0;

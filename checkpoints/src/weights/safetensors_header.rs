@@ -1,8 +1,8 @@
-//! The header of a safetensors file: JSON text to the place and format of each tensor.
+//! Parses the header of a safetensors file: the offset and data type of each tensor.
 //!
-//! Read here rather than by the `safetensors` crate because that needs the whole file in memory
-//! or mapped, and its errors do not name file and tensor. The rules are the crate's: tensors
-//! without gaps or overlaps, nothing behind the last one; a header may have a third of its length.
+//! The `safetensors` crate is not used because it needs the whole file in memory or mapped, and its
+//! errors do not name file and tensor. The rules are the crate's: tensors without gaps or overlaps,
+//! and no bytes after the last one. The header limit is a third of the crate's.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,7 +23,7 @@ struct TensorInfo {
     data_offsets: (u64, u64),
 }
 
-/// Few numbers, however many the file has.
+/// At most [`TENSOR_DIMENSIONS`] numbers, regardless of the file.
 struct Dimensions(Vec<u64>);
 
 impl<'de> Deserialize<'de> for Dimensions {
@@ -54,8 +54,8 @@ impl<'de> Deserialize<'de> for Dimensions {
     }
 }
 
-/// Reads the tensors of a header one by one, without what else it holds. The name of the one that
-/// is being read stays behind, for errors.
+/// Deserialises the tensors of a header one by one and skips its other keys. The name of the
+/// current tensor stays available for errors.
 struct Header<'a> {
     current: &'a mut Option<String>,
 }
@@ -108,7 +108,7 @@ pub(super) fn read(
     Ok(tensors)
 }
 
-/// Parses the JSON header; returns it with the offset of the first data byte.
+/// Parses the JSON header and returns it with the offset of the first data byte.
 fn tensor_infos(
     source: &SourceFile,
 ) -> Result<(BTreeMap<String, TensorInfo>, u64), CheckpointError> {
@@ -120,7 +120,7 @@ fn tensor_infos(
         return Err(CheckpointError::WrongMagic {
             path: path.to_owned(),
             format: "safetensors",
-            found: source.beginning(),
+            first_bytes: source.beginning(),
         });
     }
     let mut current = None;
@@ -130,17 +130,17 @@ fn tensor_infos(
     });
     let infos = infos.and_then(|infos| json.end().map(|()| infos));
     let infos = infos.map_err(|e| {
-        let at = match &current {
-            Some(name) => format!("tensor {} of the header", excerpt(name)),
+        let location = match &current {
+            Some(name) => format!("tensor {} of the header", truncate_text(name)),
             None => "the JSON header".to_owned(),
         };
-        CheckpointError::malformed(path, at, excerpt(&e.to_string()))
+        CheckpointError::malformed(path, location, truncate_text(&e.to_string()))
     })?;
     Ok((infos, 8 + header_len))
 }
 
-/// The beginning of a text of the file, which may have the size of the whole header.
-fn excerpt(text: &str) -> String {
+/// The beginning of a string from the file, which may be as long as the whole header.
+fn truncate_text(text: &str) -> String {
     const N_CHARACTERS: usize = 200;
     match text.char_indices().nth(N_CHARACTERS) {
         None => text.to_owned(),
@@ -149,9 +149,9 @@ fn excerpt(text: &str) -> String {
 }
 
 fn header_len(source: &SourceFile) -> Result<u64, CheckpointError> {
-    let truncated = |what: &str, needs| CheckpointError::Truncated {
+    let truncated = |part: &str, needs| CheckpointError::Truncated {
         path: source.path().to_owned(),
-        what: what.to_owned(),
+        part: part.to_owned(),
         needs,
         has: source.len(),
     };
@@ -161,13 +161,13 @@ fn header_len(source: &SourceFile) -> Result<u64, CheckpointError> {
     let mut length = [0; 8];
     source.read_at(0, &mut length)?;
     let length = u64::from_le_bytes(length);
-    // What begins so is no header of any length.
+    // A file with such a length is a safetensors file only if its header begins with `{`.
     if length > SAFETENSORS_HEADER_BYTES && length <= source.len() - 8 {
         let mut first = [0];
         source.read_at(8, &mut first)?;
         if first == *b"{" {
             let problem = format!(
-                "it has {length} bytes, more than the {SAFETENSORS_HEADER_BYTES} that are read \
+                "its {length} bytes exceed the limit of {SAFETENSORS_HEADER_BYTES} \
                  (SAFETENSORS_HEADER_BYTES in docs/limits.md)"
             );
             return Err(CheckpointError::malformed(
@@ -181,7 +181,7 @@ fn header_len(source: &SourceFile) -> Result<u64, CheckpointError> {
         return Err(CheckpointError::WrongMagic {
             path: source.path().to_owned(),
             format: "safetensors",
-            found: source.beginning(),
+            first_bytes: source.beginning(),
         });
     }
     if 8 + length > source.len() {
@@ -198,10 +198,10 @@ fn stored_tensor(
 ) -> Result<StoredTensor, CheckpointError> {
     let path = source.path();
     let (begin, end) = info.data_offsets;
-    let at = || format!("tensor {name} of the header");
+    let location = || format!("tensor {name} of the header");
     if begin > end {
         let problem = format!("data_offsets run backwards, from {begin} to {end}");
-        return Err(CheckpointError::malformed(path, at(), problem));
+        return Err(CheckpointError::malformed(path, location(), problem));
     }
     let overflow = || CheckpointError::SizeOverflow {
         path: path.to_owned(),
@@ -233,11 +233,11 @@ fn stored_tensor(
                     info.dtype,
                     end - begin
                 );
-                return Err(CheckpointError::malformed(path, at(), problem));
+                return Err(CheckpointError::malformed(path, location(), problem));
             }
-            Encoding::Read(format)
+            Encoding::Decodable(format)
         }
-        None => Encoding::Other(info.dtype.clone()),
+        None => Encoding::Unsupported(info.dtype.clone()),
     };
     let shape = info
         .shape
@@ -264,15 +264,15 @@ fn check_spans(
     for ((begin, end), name) in spans {
         if *begin != covered {
             let problem =
-                format!("its data begins at {begin} but the tensor before ends at {covered}");
-            let at = format!("tensor {name} of the header");
-            return Err(CheckpointError::malformed(source.path(), at, problem));
+                format!("its data begins at {begin} but the previous tensor ends at {covered}");
+            let location = format!("tensor {name} of the header");
+            return Err(CheckpointError::malformed(source.path(), location, problem));
         }
         covered = *end;
     }
-    let behind = source.len() - data_start - covered;
-    if behind > 0 {
-        let problem = format!("{behind} bytes follow the last tensor");
+    let n_trailing = source.len() - data_start - covered;
+    if n_trailing > 0 {
+        let problem = format!("{n_trailing} bytes follow the last tensor");
         return Err(CheckpointError::malformed(
             source.path(),
             "the end",
@@ -288,7 +288,7 @@ mod tests {
 
     use super::*;
 
-    /// What a file of this header and no data is refused with.
+    /// The error for a file with this header and no data.
     fn refused(header: &str) -> String {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("model.safetensors");
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_asks_for_no_more_than_a_budget() {
+    fn a_header_cannot_request_more_than_its_budget() {
         let empty = r#"{"dtype":"F32","shape":[0],"data_offsets":[0,0]}"#;
         let many: Vec<String> = (0..=TENSORS).map(|i| format!(r#""{i}":{empty}"#)).collect();
         let error = refused(&format!("{{{}}}", many.join(",")));
@@ -319,9 +319,6 @@ mod tests {
         );
         let blanks = " ".repeat(SAFETENSORS_HEADER_BYTES as usize);
         let error = refused(&format!("{{{blanks}}}"));
-        assert!(
-            error.contains("more than the 33554432 that are read"),
-            "{error}"
-        );
+        assert!(error.contains("exceed the limit of 33554432"), "{error}");
     }
 }

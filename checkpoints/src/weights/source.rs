@@ -1,4 +1,4 @@
-//! One file, read at given offsets without moving a shared cursor.
+//! A file read at given offsets without a shared cursor.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::error::CheckpointError;
 use crate::regular_file;
 
-/// An open file and the length it had when it was opened.
+/// An open file and its length when it was opened.
 #[derive(Debug)]
 pub(crate) struct SourceFile {
     path: PathBuf,
@@ -42,7 +42,7 @@ impl SourceFile {
         read_exact_at(&self.file, offset, buffer).map_err(CheckpointError::io("read", &self.path))
     }
 
-    /// Up to eight first bytes, printable, for messages about files of another kind.
+    /// Up to eight first bytes, printable, for messages about wrong file types.
     pub(crate) fn beginning(&self) -> String {
         let mut first = vec![0; self.len.min(8) as usize];
         match self.read_at(0, &mut first) {

@@ -1,4 +1,6 @@
-//! Weights of every format against the values they were made from, and damaged files.
+//! Weights of every format compared with their original values, and damaged files.
+
+mod shards;
 
 use std::fs;
 use std::path::PathBuf;
@@ -23,7 +25,7 @@ fn tensor(shape: &[usize], begin: f32) -> HostTensor {
     }
 }
 
-/// A safetensors file with this header and this many zero bytes of data.
+/// A safetensors file with this header and this number of zero data bytes.
 fn write_header(dir: &TempDir, header: &str, n_data_bytes: usize) -> PathBuf {
     let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
     bytes.extend(header.as_bytes());
@@ -51,7 +53,7 @@ fn every_block_format_decodes_to_the_bits_of_the_gguf_package() {
         let name = case["format"].as_str();
         let format = (0..40).find_map(|n| {
             let format = encoding::Format::from_gguf(n).ok()?;
-            (Encoding::Read(format).name() == name).then_some(format)
+            (Encoding::Decodable(format).name() == name).then_some(format)
         });
         let bytes: Vec<u8> = (0..case["bytes"].len() / 2)
             .map(|i| u8::from_str_radix(&case["bytes"][2 * i..2 * i + 2], 16).unwrap())
@@ -133,7 +135,7 @@ fn a_tensor_that_is_not_finite_is_not_written() {
     assert!(
         error
             .to_string()
-            .contains("tensor w holds NaN at element 2"),
+            .contains("tensor w has the value NaN at element 2"),
         "{error}"
     );
     assert!(!path.exists());
@@ -158,13 +160,15 @@ fn half_precision_is_widened_and_integers_are_refused_when_read() {
     assert_eq!(weights.read_f32("g").unwrap().values, [1.0, -2.5]);
     let error = weights.read_f32("ids").unwrap_err().to_string();
     assert!(
-        error.contains("tensor ids is stored as I64; read are F32, F16 and BF16"),
+        error.contains(
+            "stored as I64, which is not supported; convert the model to one of F32, F16 and BF16"
+        ),
         "{error}"
     );
 }
 
 #[test]
-fn all_differences_from_the_model_stand_in_one_error() {
+fn one_error_lists_all_tensor_differences() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("model.safetensors");
     let names = [
@@ -186,7 +190,7 @@ fn all_differences_from_the_model_stand_in_one_error() {
         "1 missing tensor(s): c",
         "1 extra tensor(s): surplus;",
         "b is [2] instead of [3, 2]; ",
-        "fetch both from one place",
+        "fetch both from the same repository",
     ] {
         assert!(error.contains(part), "no \"{part}\" in: {error}");
     }
@@ -204,7 +208,7 @@ fn all_differences_from_the_model_stand_in_one_error() {
 }
 
 #[test]
-fn an_unknown_tensor_is_an_error_that_tells_what_there_is() {
+fn an_unknown_tensor_is_an_error_that_suggests_existing_ones() {
     let weights = Weights::open(&fixture("tiny_llama.gguf")).unwrap();
     let error = weights.read_f32("norm.weight").unwrap_err().to_string();
     assert!(
@@ -213,60 +217,14 @@ fn an_unknown_tensor_is_an_error_that_tells_what_there_is() {
     );
 }
 
-fn write_shards(dir: &Path) {
-    for (shard, name) in [("model-00001-of-00002", "a"), ("model-00002-of-00002", "b")] {
-        let tensors = BTreeMap::from([(name.to_owned(), tensor(&[2], 1.0))]);
-        write_tensors(&dir.join(format!("{shard}.safetensors")), &tensors).unwrap();
-    }
-    write_index(dir, "model-00002-of-00002.safetensors");
-}
-
-fn write_index(dir: &Path, shard_of_b: &str) {
-    let index = serde_json::json!({"metadata": {"total_size": 16}, "weight_map":
-        {"a": "model-00001-of-00002.safetensors", "b": shard_of_b}});
-    fs::write(dir.join("model.safetensors.index.json"), index.to_string()).unwrap();
-}
-
-#[test]
-fn shards_are_opened_as_one_model() {
-    let dir = tempfile::tempdir().unwrap();
-    write_shards(dir.path());
-    let weights = Weights::open(dir.path()).unwrap();
-    assert_eq!(weights.names().collect::<Vec<_>>(), ["a", "b"]);
-    assert_eq!(weights.read_f32("b").unwrap(), tensor(&[2], 1.0));
-}
-
-#[test]
-fn a_missing_shard_is_named_with_a_tensor_it_holds() {
-    let dir = tempfile::tempdir().unwrap();
-    write_shards(dir.path());
-    fs::remove_file(dir.path().join("model-00002-of-00002.safetensors")).unwrap();
-    let error = Weights::open(dir.path()).unwrap_err().to_string();
-    assert!(
-        error.contains("model-00002-of-00002.safetensors; tensors such as b"),
-        "{error}"
-    );
-}
-
-#[test]
-fn an_index_that_disagrees_with_its_shards_is_an_error() {
-    let dir = tempfile::tempdir().unwrap();
-    write_shards(dir.path());
-    write_index(dir.path(), "model-00001-of-00002.safetensors");
-    let error = Weights::open(dir.path()).unwrap_err().to_string();
-    assert!(error.contains("has no tensor b"), "{error}");
-    write_index(dir.path(), "../model-00002-of-00002.safetensors");
-    let error = Weights::open(dir.path()).unwrap_err().to_string();
-    assert!(error.contains("without directories"), "{error}");
-}
-
+/// Invariant: A file truncated at any length is an error, not a panic.
 #[test]
 fn a_truncated_safetensors_file_is_an_error_at_every_length() {
     let dir = tempfile::tempdir().unwrap();
-    let whole = fs::read(fixture("tiny_llama.safetensors")).unwrap();
+    let bytes = fs::read(fixture("tiny_llama.safetensors")).unwrap();
     let path = dir.path().join("model.safetensors");
-    for length in [0, 7, 8, 9, 500, whole.len() - 1] {
-        fs::write(&path, &whole[..length]).unwrap();
+    for length in [0, 7, 8, 9, 500, bytes.len() - 1] {
+        fs::write(&path, &bytes[..length]).unwrap();
         let error = open_error(&path);
         assert!(error.contains("truncated"), "{length} bytes: {error}");
         assert!(error.contains("again"), "{error}");
@@ -286,7 +244,13 @@ fn a_file_that_shrinks_after_opening_is_an_error() {
         .set_len(4000)
         .unwrap();
     let error = weights.read_f32("model.norm.weight").unwrap_err();
-    assert!(matches!(error, CheckpointError::Io { .. }), "{error}");
+    assert!(
+        matches!(
+            error,
+            CheckpointError::Disk(tooltune_disk::DiskError::Io { .. })
+        ),
+        "{error}"
+    );
 }
 
 #[test]
@@ -343,7 +307,7 @@ fn headers_that_break_a_rule_are_errors_that_name_the_tensor() {
 }
 
 #[test]
-fn a_download_page_is_not_taken_for_weights() {
+fn an_html_page_is_not_loaded_as_weights() {
     let dir = tempfile::tempdir().unwrap();
     for name in ["model.safetensors", "model.gguf"] {
         let path = dir.path().join(name);
@@ -354,7 +318,7 @@ fn a_download_page_is_not_taken_for_weights() {
 }
 
 #[test]
-fn a_directory_without_weights_says_what_was_looked_for() {
+fn a_directory_without_weights_is_an_error_that_lists_the_expected_files() {
     let dir = tempfile::tempdir().unwrap();
     assert!(open_error(dir.path()).contains("model.safetensors.index.json"));
     fs::write(dir.path().join("pytorch_model.bin"), "").unwrap();
@@ -364,22 +328,23 @@ fn a_directory_without_weights_says_what_was_looked_for() {
     assert!(open_error(&dir.path().join("absent.gguf")).contains("cannot open"));
 }
 
+/// Invariant: A file truncated at any length is an error, not a panic.
 #[test]
 fn a_truncated_gguf_file_is_an_error_at_every_length() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("model.gguf");
-    let whole = GgufWriter::tiny("llama").bytes();
-    for length in 0..whole.len() {
-        fs::write(&path, &whole[..length]).unwrap();
+    let bytes = GgufWriter::tiny("llama").bytes();
+    for length in 0..bytes.len() {
+        fs::write(&path, &bytes[..length]).unwrap();
         let error = open_error(&path);
         assert!(error.contains("truncated"), "{length} bytes: {error}");
     }
-    fs::write(&path, &whole).unwrap();
+    fs::write(&path, &bytes).unwrap();
     Weights::open(&path).unwrap();
 }
 
 #[test]
-fn gguf_versions_that_are_not_read_are_named() {
+fn unsupported_gguf_versions_are_errors() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("model.gguf");
     for (version, part) in [
@@ -395,7 +360,7 @@ fn gguf_versions_that_are_not_read_are_named() {
 }
 
 #[test]
-fn a_gguf_tensor_that_cannot_be_read_is_named_with_the_reason() {
+fn an_unsupported_gguf_tensor_is_an_error_with_name_and_reason() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("model.gguf");
     for (shape, gguf_type, part) in [
@@ -424,10 +389,10 @@ fn lengths_far_beyond_the_file_cost_no_memory() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("model.gguf");
     let gguf = GgufWriter::new().texts("tokens", &["a"]).bytes();
-    // The count of tensors, that of entries, the key's length, the array's, the string's.
-    for at in [8, 16, 24, 24 + 8 + 6 + 8, 24 + 8 + 6 + 16] {
+    // Offsets of the tensor count, the entry count, and the key, array and string lengths.
+    for offset in [8, 16, 24, 24 + 8 + 6 + 8, 24 + 8 + 6 + 16] {
         let mut bytes = gguf.clone();
-        bytes[at..at + 8].copy_from_slice(&(u64::MAX / 2).to_le_bytes());
+        bytes[offset..offset + 8].copy_from_slice(&(u64::MAX / 2).to_le_bytes());
         fs::write(&path, bytes).unwrap();
         assert!(open_error(&path).contains("truncated"));
     }
@@ -437,12 +402,12 @@ fn lengths_far_beyond_the_file_cost_no_memory() {
 fn metadata_of_millions_of_items_is_refused_before_it_is_read() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("model.gguf");
-    // One byte each in the file, and the file has them all.
+    // One byte per item, and the file contains them all.
     let n_items = (1_u64 << 24) + 1;
     let mut bytes = GgufWriter::new().texts("flags", &["a"]).bytes();
-    let at = 24 + 8 + "flags".len() + 4;
-    bytes[at..at + 4].copy_from_slice(&7_u32.to_le_bytes());
-    bytes[at + 4..at + 12].copy_from_slice(&n_items.to_le_bytes());
+    let offset = 24 + 8 + "flags".len() + 4;
+    bytes[offset..offset + 4].copy_from_slice(&7_u32.to_le_bytes());
+    bytes[offset + 4..offset + 12].copy_from_slice(&n_items.to_le_bytes());
     bytes.resize(bytes.len() + n_items as usize, 0);
     fs::write(&path, bytes).unwrap();
     let error = open_error(&path);
@@ -450,7 +415,7 @@ fn metadata_of_millions_of_items_is_refused_before_it_is_read() {
 }
 
 #[test]
-fn a_long_text_of_a_header_is_not_repeated_in_its_error() {
+fn an_error_quotes_only_an_excerpt_of_a_long_header() {
     let dir = tempfile::tempdir().unwrap();
     let long = "x".repeat(1_000_000);
     for header in [format!(r#"{{"a":"{long}"}}"#), format!(r#"{{"{long}":1}}"#)] {
@@ -510,8 +475,8 @@ proptest! {
             fs::write(&path, bytes).unwrap();
             if let Ok(weights) = Weights::open(&path) {
                 for name in weights.names() {
-                    let read = weights.read_f32(name);
-                    prop_assert!(read.is_ok() || weights.stored_as(name) != Some("F32"));
+                    let tensor = weights.read_f32(name);
+                    prop_assert!(tensor.is_ok() || weights.stored_as(name) != Some("F32"));
                 }
             }
         }
@@ -536,7 +501,7 @@ proptest! {
     }
 }
 
-/// The file that the `safetensors` crate makes of `tensors`, in memory.
+/// The file that the `safetensors` crate writes for `tensors`, in memory.
 fn serialized(tensors: &BTreeMap<String, HostTensor>) -> Vec<u8> {
     let bytes: Vec<Vec<u8>> = tensors
         .values()
@@ -572,8 +537,8 @@ fn tensors_of_several_formats_make_the_file_of_the_safetensors_crate() {
     })
     .unwrap();
     let written = fs::read(&path).unwrap();
-    let read = safetensors::SafeTensors::deserialize(&written).unwrap();
-    let views = read.tensors();
+    let parsed = safetensors::SafeTensors::deserialize(&written).unwrap();
+    let views = parsed.tensors();
     let again =
         safetensors::serialize(views, Some([("format".to_owned(), "pt".to_owned())].into()));
     assert_eq!(written, again.unwrap());

@@ -1,27 +1,27 @@
-//! Host tensors to a safetensors file that PyTorch loads, one tensor after another.
+//! Writes host tensors to a safetensors file that PyTorch loads, one tensor at a time.
 
 use std::borrow::{Borrow, Cow};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use safetensors::tensor::{Metadata, TensorInfo};
+use tooltune_disk::atomic::write_in_parts;
 
 use super::HostTensor;
 use super::float::{FloatDtype, NewTensor, check_values, write_values};
-use crate::atomic::write_in_parts;
 use crate::budgets::SAFETENSORS_HEADER_BYTES;
 use crate::error::CheckpointError;
 
 /// Writes tensors as f32 with the metadata `{"format": "pt"}`, and syncs the file to disk.
 ///
-/// The same tensors give the same bytes. `path` must not exist; for a file that replaces
-/// another, write into a staging directory. Reading back is [`super::Weights::open`].
+/// The same tensors produce the same bytes. `path` must not exist; to replace a file, write into a
+/// staging directory. To read the file, use [`super::Weights::open`].
 ///
 /// # Errors
 ///
-/// - a value is NaN or infinite; nothing is written
-/// - a tensor's values do not fill its shape
-/// - `path` exists, or cannot be written, for example because the disk is full
+/// - A value is NaN or infinite; nothing is written.
+/// - A tensor's values do not fill its shape.
+/// - `path` exists, or cannot be written, for example because the disk is full.
 pub fn write_tensors<T: Borrow<HostTensor>>(
     path: &Path,
     tensors: &BTreeMap<String, T>,
@@ -33,7 +33,7 @@ pub fn write_tensors<T: Borrow<HostTensor>>(
 ///
 /// # Errors
 ///
-/// As [`write_tensors`]; a value that is not finite in `dtype`.
+/// As for [`write_tensors`], or a value is not finite in `dtype`.
 pub fn write_tensors_as<T: Borrow<HostTensor>>(
     path: &Path,
     dtype: FloatDtype,
@@ -58,19 +58,20 @@ pub fn write_tensors_as<T: Borrow<HostTensor>>(
 }
 
 /// Writes the tensors `planned`, in the order and with the header of the `safetensors` crate and
-/// the metadata `{"format": "pt"}`. `values` is asked for one after another, by name, so that no
-/// more than one need be in memory.
+/// the metadata `{"format": "pt"}`. Calls `values` with one name after another, so only one tensor
+/// is in memory.
 ///
 /// # Errors
 ///
-/// - what `values` says; a value is not finite in the format planned; values do not fill the shape
-/// - `path` exists, or cannot be written; nothing is left behind
+/// - `values` returns an error, a value is not finite in the planned data type, or the values do
+///   not fill the shape.
+/// - `path` exists, or cannot be written. No partial file remains.
 pub(crate) fn write_safetensors<'a>(
     path: &Path,
     mut planned: Vec<NewTensor>,
     mut values: impl FnMut(&str) -> Result<Cow<'a, HostTensor>, CheckpointError>,
 ) -> Result<(), CheckpointError> {
-    // The widest first, then by name, so that every tensor is aligned.
+    // Sorting the widest type first aligns every tensor. Tensors of one type are sorted by name.
     planned.sort_by(|left, right| {
         let dtypes = right.dtype.safetensors().cmp(&left.dtype.safetensors());
         dtypes.then_with(|| left.name.cmp(&right.name))
@@ -86,7 +87,7 @@ pub(crate) fn write_safetensors<'a>(
     })
 }
 
-/// All in front of the tensors' bytes, and the number of these.
+/// All bytes before the tensor data, and the number of data bytes.
 fn header(path: &Path, planned: &[NewTensor]) -> Result<(Vec<u8>, u64), CheckpointError> {
     let mut infos = Vec::with_capacity(planned.len());
     let mut offset = 0_usize;

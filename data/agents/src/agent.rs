@@ -1,81 +1,81 @@
-//! Runs a loop from query to answer without a model: it asks for what it needs and is fed with it.
+//! An agent loop from query to answer as a state machine, without a model: it emits requests and is
+//! fed the results.
 //!
-//! Asking changes nothing and may be repeated; feeding moves on. So one caller can drive many
-//! loops at once, generate for all of them in one batch, and stop any of them when its time is up.
-//! The decision to question: nothing that a model writes is an error. A call that cannot be read,
-//! or names an API that does not exist, is a failed call whose result says so, and the loop goes
-//! on (GOAT, section 4.1).
+//! Reading a request changes nothing and may be repeated; feeding a result advances the loop. One
+//! caller can therefore drive many loops at once, batch their generations, and stop any of them at
+//! a deadline. Model output is never an error: a call that cannot be parsed, or names an unknown
+//! API, is a failed call with the reason as its result, and the loop continues (GOAT, section 4.1).
 
 use serde_json::{Map, Value};
-use tooltune_rows::text::Conversation;
-use tooltune_rows::tools::{ApiCatalogue, ApiDocument};
+use tooltune_apis::{ApiCatalogue, ApiDocument};
+use tooltune_template::Conversation;
 
 use super::method::{ExampleKind, Method};
 use super::options::AgentLimits;
 use super::outcome::{AttemptedCall, EndReason, Failure, Outcome, Retrieval};
 use super::prompts::{Prompt, ShownCall, Task, one_line};
-use super::reading::{self, UnreadableCall, WrittenCall, WrittenStep};
+use super::reading::{self, ParsedCall, ParsedStep, UnreadableCall};
 use super::shown_result::shown_result;
 use super::text_schema::text_schema;
 use crate::executors::CallResult;
 use crate::flat::FlatDocuments;
 
-/// What a loop needs next.
+/// The next request of a loop.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AgentRequest {
-    /// The documents nearest to a text; answered by [`Agent::feed_documents`].
+    /// Retrieve the documents nearest to a text, then call [`Agent::feed_documents`].
     Retrieve {
         /// The query or sub-query.
         text: String,
-        /// How many.
+        /// Number of documents.
         k: usize,
     },
-    /// A text of the model; answered by [`Agent::feed_text`].
+    /// Generate a text, then call [`Agent::feed_text`].
     Generate {
         /// The prompt.
         conversation: Conversation,
-        /// Tokens that the text may have.
+        /// Maximum number of tokens.
         max_new_tokens: usize,
-        /// What the text is to be.
+        /// The kind of text.
         kind: ExampleKind,
     },
-    /// The result of a call; answered by [`Agent::feed_result`].
+    /// Call an API, then call [`Agent::feed_result`].
     Call {
-        /// The API's name, which the catalogue knows.
+        /// Name of the API; the catalogue contains it.
         name: String,
-        /// The arguments as the model wrote them, nested where it was shown a flat form.
+        /// The arguments as the model wrote them, nested if the model saw a flat schema.
         arguments: Map<String, Value>,
     },
-    /// Nothing: the loop has ended.
+    /// The loop has ended.
     Done(Outcome),
 }
 
-/// A loop under one of the prompting methods.
+/// A loop with one of the prompting methods.
 #[derive(Debug, Clone)]
 pub struct Agent<'a> {
     catalogue: &'a ApiCatalogue,
-    /// The way back of what is written, where the catalogue is a flat one.
+    /// Unflattens the model's output, if the catalogue is flat.
     flat: Option<&'a FlatDocuments>,
     limits: AgentLimits,
     query: String,
     documents: Vec<&'a ApiDocument>,
     calls: Vec<ShownCall>,
-    /// Steps or sub-queries begun, of the methods without a plan.
+    /// Number of started steps or sub-queries, for methods without a plan.
     n_steps: usize,
-    next: Next,
+    next: NextAction,
     outcome: Outcome,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-enum Next {
+enum NextAction {
     Retrieve(String),
     Generate(Task),
-    Call(WrittenCall),
+    Call(ParsedCall),
     Done,
 }
 
 impl<'a> Agent<'a> {
-    /// Begins a loop.
+    /// Starts a loop.
     pub fn new(
         method: Method,
         query: &str,
@@ -91,9 +91,9 @@ impl<'a> Agent<'a> {
             calls: Vec::new(),
             n_steps: 0,
             next: match method {
-                Method::Global | Method::React => Next::Retrieve(query.to_owned()),
-                Method::GlobalId => Next::Generate(Task::SubQueries),
-                Method::ReactId => Next::Generate(Task::NextSubQuery),
+                Method::Global | Method::React => NextAction::Retrieve(query.to_owned()),
+                Method::GlobalId => NextAction::Generate(Task::SubQueries),
+                Method::ReactId => NextAction::Generate(Task::NextSubQuery),
             },
             outcome: Outcome {
                 method,
@@ -110,7 +110,7 @@ impl<'a> Agent<'a> {
         }
     }
 
-    /// Begins a loop that shows flat documents, whose calls are nested where they are made and kept.
+    /// Starts a loop that shows flat documents; calls are nested before they are made and recorded.
     pub fn with_flat_documents(
         method: Method,
         query: &str,
@@ -123,14 +123,14 @@ impl<'a> Agent<'a> {
         }
     }
 
-    /// What the loop needs next; the same until it is fed.
+    /// The next request; unchanged until the loop is fed.
     pub fn next(&self) -> AgentRequest {
         match &self.next {
-            Next::Retrieve(text) => AgentRequest::Retrieve {
+            NextAction::Retrieve(text) => AgentRequest::Retrieve {
                 text: text.clone(),
                 k: self.limits.n_documents,
             },
-            Next::Generate(task) => {
+            NextAction::Generate(task) => {
                 let kind = task.kind();
                 AgentRequest::Generate {
                     conversation: self.prompt(*task).conversation(),
@@ -138,22 +138,22 @@ impl<'a> Agent<'a> {
                     kind,
                 }
             }
-            Next::Call(call) => AgentRequest::Call {
+            NextAction::Call(call) => AgentRequest::Call {
                 name: call.name.clone(),
-                arguments: self.nested(call),
+                arguments: self.nested_arguments_of(call),
             },
-            Next::Done => AgentRequest::Done(self.outcome.clone()),
+            NextAction::Done => AgentRequest::Done(self.outcome.clone()),
         }
     }
 
-    /// The JSON Schema of the text that the loop asks for, where that is JSON alone: a plan of
-    /// documents that are shown, sub-queries, or the call of a document that is shown.
+    /// The JSON Schema of the requested text, if that is pure JSON: a plan of shown documents,
+    /// sub-queries, or a call of a shown document.
     pub fn text_schema(&self) -> Option<Value> {
-        let Next::Generate(task) = self.next else {
+        let NextAction::Generate(task) = self.next else {
             return None;
         };
         let planned = self.outcome.plan.get(self.calls.len());
-        let planned = planned.and_then(|name| self.known_name(name));
+        let planned = planned.and_then(|name| self.catalogue_name(name));
         text_schema(
             task,
             &self.documents,
@@ -164,28 +164,31 @@ impl<'a> Agent<'a> {
 
     /// Whether the loop has ended.
     pub fn is_done(&self) -> bool {
-        self.next == Next::Done
+        self.next == NextAction::Done
     }
 
-    /// Ends the loop where it stands, such as at [`EndReason::Deadline`].
+    /// Stops the loop in its current state, for example with [`EndReason::Deadline`].
     pub fn stop(&mut self, reason: EndReason) {
         if !self.is_done() {
             self.outcome.end = reason;
-            self.next = Next::Done;
+            self.next = NextAction::Done;
         }
     }
 
-    /// Takes the documents to show, as positions in the catalogue, in the order of showing.
+    /// Feeds the documents to show, as indices into the catalogue, in display order.
     ///
     /// # Panics
     ///
-    /// If the loop did not ask for documents, or a position is beyond the catalogue.
+    /// If the loop did not request documents, or an index is out of range.
     pub fn feed_documents(&mut self, positions: &[usize]) {
-        let Next::Retrieve(text) = &self.next else {
-            panic!("the loop did not ask for documents");
+        let NextAction::Retrieve(text) = &self.next else {
+            panic!("the loop did not request documents");
         };
-        let all = self.catalogue.documents();
-        self.documents = positions.iter().map(|&position| &all[position]).collect();
+        let documents = self.catalogue.documents();
+        self.documents = positions
+            .iter()
+            .map(|&position| &documents[position])
+            .collect();
         self.outcome.retrievals.push(Retrieval {
             text: text.clone(),
             documents: self
@@ -194,21 +197,21 @@ impl<'a> Agent<'a> {
                 .map(|document| document.call_name())
                 .collect(),
         });
-        self.next = Next::Generate(match self.outcome.method {
+        self.next = NextAction::Generate(match self.outcome.method {
             Method::Global => Task::Plan,
             Method::React => Task::Step,
             Method::GlobalId | Method::ReactId => Task::SubQueryCall,
         });
     }
 
-    /// Takes what the model wrote, without special tokens.
+    /// Feeds the model's text, without special tokens.
     ///
     /// # Panics
     ///
-    /// If the loop did not ask for a text.
+    /// If the loop did not request a text.
     pub fn feed_text(&mut self, text: &str) {
-        let Next::Generate(task) = self.next else {
-            panic!("the loop did not ask for a text");
+        let NextAction::Generate(task) = self.next else {
+            panic!("the loop did not request a text");
         };
         match task {
             Task::Plan => self.take_plan(text),
@@ -218,29 +221,29 @@ impl<'a> Agent<'a> {
                 self.take_call(task, reading::read_call(text), text);
             }
             Task::Step => match reading::read_step(text) {
-                WrittenStep::Finish(response) => self.answer(response),
-                WrittenStep::Action(call) => self.take_call(task, call, text),
+                ParsedStep::Finish(response) => self.answer(response),
+                ParsedStep::Action(call) => self.take_call(task, call, text),
             },
             Task::Answer => self.answer(text.trim().to_owned()),
         }
     }
 
-    /// Takes the result of the call.
+    /// Feeds the result of the call.
     ///
     /// # Panics
     ///
-    /// If the loop did not ask for a call.
+    /// If the loop did not request a call.
     pub fn feed_result(&mut self, result: CallResult) {
-        let Next::Call(call) = std::mem::replace(&mut self.next, Next::Done) else {
-            panic!("the loop did not ask for a call");
+        let NextAction::Call(call) = std::mem::replace(&mut self.next, NextAction::Done) else {
+            panic!("the loop did not request a call");
         };
-        self.calls.push(ShownCall::of_call(
+        self.calls.push(ShownCall::from_call(
             &call.name,
             &call.arguments,
             shown_result(&result, &self.limits),
         ));
         self.record(AttemptedCall {
-            arguments: Some(self.nested(&call)),
+            arguments: Some(self.nested_arguments_of(&call)),
             name: Some(call.name),
             raw: None,
             output: result.output,
@@ -266,7 +269,7 @@ impl<'a> Agent<'a> {
             self.fail(ExampleKind::Plan, &reason, text);
             self.outcome.plan.truncate(self.limits.max_calls);
         }
-        self.go_on();
+        self.next_step();
     }
 
     fn take_sub_queries(&mut self, text: &str) {
@@ -289,7 +292,7 @@ impl<'a> Agent<'a> {
             self.fail(kind, &reason, text);
             self.outcome.sub_queries.truncate(self.limits.max_calls);
         }
-        self.go_on();
+        self.next_step();
     }
 
     fn take_sub_query(&mut self, text: &str) {
@@ -304,35 +307,35 @@ impl<'a> Agent<'a> {
             Some(sub_query) => {
                 self.outcome.sub_queries.push(sub_query.clone());
                 self.n_steps += 1;
-                self.next = Next::Retrieve(sub_query);
+                self.next = NextAction::Retrieve(sub_query);
             }
-            None => self.next = Next::Generate(Task::Answer),
+            None => self.next = NextAction::Generate(Task::Answer),
         }
     }
 
-    fn take_call(&mut self, task: Task, call: Result<WrittenCall, UnreadableCall>, text: &str) {
+    fn take_call(&mut self, task: Task, call: Result<ParsedCall, UnreadableCall>, text: &str) {
         if task == Task::Step {
             self.n_steps += 1;
         }
         match call {
-            Ok(mut call) => match self.known_name(&call.name) {
+            Ok(mut call) => match self.catalogue_name(&call.name) {
                 Some(name) => {
                     call.name = name;
                     let nested = self
                         .flat
                         .map(|flat| flat.nested_arguments(&call.name, &call.arguments));
                     let Some(Err(error)) = nested else {
-                        self.next = Next::Call(call);
+                        self.next = NextAction::Call(call);
                         return;
                     };
                     let reason = format!("{}: {error}", call.name);
                     self.fail(task.kind(), &reason, text);
-                    self.next = Next::Call(call);
+                    self.next = NextAction::Call(call);
                     self.feed_result(CallResult::failure(reason));
                 }
                 None => {
-                    let result = CallResult::failure(self.unknown(&call.name));
-                    self.next = Next::Call(call);
+                    let result = CallResult::failure(self.unknown_message(&call.name));
+                    self.next = NextAction::Call(call);
                     self.feed_result(result);
                 }
             },
@@ -340,14 +343,14 @@ impl<'a> Agent<'a> {
                 self.fail(task.kind(), unreadable.reason, text);
                 let planned = self.outcome.plan.get(self.calls.len()).cloned();
                 let result = CallResult::failure(unreadable.reason);
-                self.calls.push(ShownCall::of_text(
+                self.calls.push(ShownCall::from_text(
                     text,
                     shown_result(&result, &self.limits),
                 ));
                 self.record(AttemptedCall {
                     name: unreadable.name.or(planned),
                     arguments: None,
-                    raw: Some(excerpt(text)),
+                    raw: Some(shorten(text)),
                     output: result.output,
                     exception: result.exception,
                 });
@@ -357,54 +360,54 @@ impl<'a> Agent<'a> {
 
     fn answer(&mut self, response: String) {
         self.outcome.response = response;
-        self.next = Next::Done;
+        self.next = NextAction::Done;
     }
 
     fn record(&mut self, call: AttemptedCall) {
         self.outcome.path.extend(call.name.clone());
         self.outcome.calls.push(call);
-        self.go_on();
+        self.next_step();
     }
 
-    /// What comes after a plan, sub-queries or a call.
-    fn go_on(&mut self) {
+    /// Continues after a plan, sub-queries or a call.
+    fn next_step(&mut self) {
         let n_calls = self.calls.len();
         let is_over = self.n_steps >= self.limits.max_steps;
         self.next = match self.outcome.method {
             Method::Global => match self.outcome.plan.get(n_calls).cloned() {
-                None => Next::Generate(Task::Answer),
+                None => NextAction::Generate(Task::Answer),
                 Some(name) => return self.go_to_planned(&name),
             },
             Method::GlobalId => match self.outcome.sub_queries.get(n_calls) {
-                None => Next::Generate(Task::Answer),
-                Some(sub_query) => Next::Retrieve(sub_query.clone()),
+                None => NextAction::Generate(Task::Answer),
+                Some(sub_query) => NextAction::Retrieve(sub_query.clone()),
             },
             Method::React if is_over => {
                 self.outcome.end = EndReason::StepLimit;
-                Next::Done
+                NextAction::Done
             }
-            Method::React => Next::Generate(Task::Step),
+            Method::React => NextAction::Generate(Task::Step),
             Method::ReactId if is_over => {
                 self.outcome.end = EndReason::StepLimit;
-                Next::Generate(Task::Answer)
+                NextAction::Generate(Task::Answer)
             }
-            Method::ReactId => Next::Generate(Task::NextSubQuery),
+            Method::ReactId => NextAction::Generate(Task::NextSubQuery),
         };
     }
 
-    /// A planned name that nothing is called is a failed call without arguments.
+    /// A planned name that is unknown becomes a failed call without arguments.
     fn go_to_planned(&mut self, name: &str) {
         match self
-            .known_name(name)
+            .catalogue_name(name)
             .and_then(|name| self.catalogue.get(&name))
         {
             Some(document) => {
                 self.documents = vec![document];
-                self.next = Next::Generate(Task::PlannedCall);
+                self.next = NextAction::Generate(Task::PlannedCall);
             }
             None => {
-                let result = CallResult::failure(self.unknown(name));
-                self.calls.push(ShownCall::of_call(
+                let result = CallResult::failure(self.unknown_message(name));
+                self.calls.push(ShownCall::from_call(
                     name,
                     &Map::new(),
                     shown_result(&result, &self.limits),
@@ -420,19 +423,19 @@ impl<'a> Agent<'a> {
         }
     }
 
-    /// The arguments of a call as they are made; those that have no nested form, as they are written.
-    fn nested(&self, call: &WrittenCall) -> Map<String, Value> {
+    /// The arguments of a call as they are made; unchanged if they cannot be unflattened.
+    fn nested_arguments_of(&self, call: &ParsedCall) -> Map<String, Value> {
         let flat = self.flat;
         let nested = flat.and_then(|flat| flat.nested_arguments(&call.name, &call.arguments).ok());
         nested.unwrap_or_else(|| call.arguments.clone())
     }
 
-    fn unknown(&self, name: &str) -> String {
+    fn unknown_message(&self, name: &str) -> String {
         format!("unknown API {name:?}{}", self.catalogue.hint(name))
     }
 
-    /// The name as the catalogue has it, blanks around and inside it aside.
-    fn known_name(&self, name: &str) -> Option<String> {
+    /// The name as in the catalogue, ignoring whitespace differences.
+    fn catalogue_name(&self, name: &str) -> Option<String> {
         let collapsed = one_line(name);
         [name, &collapsed]
             .into_iter()
@@ -444,7 +447,7 @@ impl<'a> Agent<'a> {
         self.outcome.failures.push(Failure {
             kind,
             reason: reason.to_owned(),
-            text: excerpt(text),
+            text: shorten(text),
         });
     }
 
@@ -454,7 +457,7 @@ impl<'a> Agent<'a> {
             query: &self.query,
             documents: &self.documents,
             plan: &self.outcome.plan,
-            // Of sub-queries written at once, those after the next call are still to come.
+            // If all sub-queries were written at once, hide the ones after the next call.
             sub_queries: match task {
                 Task::SubQueryCall => &self.outcome.sub_queries[..self.calls.len() + 1],
                 _ => &self.outcome.sub_queries,
@@ -476,7 +479,7 @@ impl Task {
     }
 }
 
-pub(super) fn excerpt(text: &str) -> String {
+pub(super) fn shorten(text: &str) -> String {
     const N_CHARACTERS: usize = 500;
     text.chars().take(N_CHARACTERS).collect()
 }

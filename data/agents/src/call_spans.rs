@@ -1,85 +1,87 @@
-//! A list of calls as text, with the places of names, labels, argument keys and values.
+//! Renders a list of calls as text, with the spans of names, labels, argument keys and values.
 //!
-//! This is the form of plans whose calls refer to one another by label (`$var_1.result$`). The
-//! places are written down while the text is made, and a value that refers to an earlier call is
-//! told from one that the model must copy or find, because the two are learned differently.
+//! This is the format of plans whose calls refer to each other by label (`$var_1.result$`). Spans
+//! are recorded while the text is written. A reference to an earlier call is distinct from a value
+//! that the model must copy or find, because the two can have different loss weights.
 
 use std::ops::Range;
 
+use crate::budgets::CALL_PLACE_BYTES;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tooltune_rows::budgets::CALL_PLACE_BYTES;
-use tooltune_rows::json::{self, Part, PathStep, Style};
+use tooltune_json as json;
+use tooltune_json::{Part, PathStep, Style};
 
-/// Bytes of a step of a way beside its key.
+/// Bytes of a path step in addition to its key.
 const STEP_BYTES: usize = 32;
 
-/// What a piece of the text is.
+/// The kind of a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallPart {
-    /// The name of a call.
+    /// Name of a call.
     Name,
-    /// The label by which later calls refer to its result.
+    /// Label by which later calls refer to the result.
     Label,
-    /// The name of an argument, or a key within one.
+    /// Name of an argument, or a key inside one.
     Key,
-    /// A scalar of an argument, or an empty container.
+    /// A scalar in an argument, or an empty container.
     Value,
     /// A scalar that refers to the result of an earlier call.
     Reference,
 }
 
-/// A piece of the text.
+/// A span of the text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallSpan {
-    /// What it is.
+    /// The kind.
     pub kind: CallPart,
-    /// The position of the call, then the keys and positions within its arguments.
+    /// Index of the call, then the keys and indices inside its arguments.
     pub path: Vec<PathStep>,
-    /// Its bytes; for a text what stands between the quotes, which may be nothing.
+    /// Byte range; for a string, the content between the quotes, which may be empty.
     pub bytes: Range<usize>,
-    /// Its Unicode code points.
+    /// Range in Unicode code points.
     pub chars: Range<usize>,
 }
 
 /// A list of calls as a model writes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallsText {
-    /// The list as Python's `json.dumps(ensure_ascii=False)` writes it, keys in their own order.
+    /// The list as written by Python's `json.dumps(ensure_ascii=False)`, with keys in their
+    /// original order.
     pub text: String,
-    /// The spans of its calls in the order of the text.
+    /// The spans, in text order.
     pub spans: Vec<CallSpan>,
 }
 
-/// Calls whose parts have ways that are too long, all together.
+/// The paths to the parts of the calls are too long in total.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the ways to the parts of the calls take more than {CALL_PLACE_BYTES} bytes (CALL_PLACE_BYTES in \
-     docs/limits.md); shorten the keys that stand above many values, or split the calls"
+    "the paths to the parts of the calls take more than {CALL_PLACE_BYTES} bytes (CALL_PLACE_BYTES in \
+     docs/limits.md); shorten the keys that contain many values, or split the calls"
 )]
-pub struct LongPlaces;
+pub struct PathsTooLong;
 
-/// Writes calls, objects with `name`, `arguments` and perhaps a `label`.
+/// Renders calls, which are objects with `name`, `arguments` and an optional `label`.
 ///
-/// Other fields are written and have no spans.
+/// Other fields are written without spans.
 ///
 /// # Errors
 ///
-/// - the ways to the parts of the calls take more than [`CALL_PLACE_BYTES`]
-pub fn render_calls(calls: &[Value]) -> Result<CallsText, LongPlaces> {
+/// The paths to the parts of the calls take more than [`CALL_PLACE_BYTES`].
+pub fn render_calls(calls: &[Value]) -> Result<CallsText, PathsTooLong> {
     let list = Value::from(calls);
     let mut n_left = CALL_PLACE_BYTES;
-    must_have_short_places(&list, 0, &mut n_left)?;
+    check_path_length(&list, 0, &mut n_left)?;
     let (text, places) = json::dumps_with_places(&list, Style::Python);
-    let mut chars = CharCount::default();
+    let mut chars = CharCounter::default();
     let mut spans = Vec::new();
     for place in places {
         let Some((kind, path)) = call_part(&list, place.part, &place.path) else {
             continue;
         };
-        let start = chars.up_to(&text, place.range.start);
-        let end = chars.up_to(&text, place.range.end);
+        let start = chars.count_up_to(&text, place.range.start);
+        let end = chars.count_up_to(&text, place.range.end);
         spans.push(CallSpan {
             kind,
             path,
@@ -90,50 +92,51 @@ pub fn render_calls(calls: &[Value]) -> Result<CallsText, LongPlaces> {
     Ok(CallsText { text, spans })
 }
 
-/// Counts the ways to all keys and values of a value that `n_bytes` lead to.
-fn must_have_short_places(
+/// Adds up the lengths of the paths in a value whose own path has `n_bytes`.
+fn check_path_length(
     value: &Value,
     n_bytes: usize,
     n_left: &mut usize,
-) -> Result<(), LongPlaces> {
+) -> Result<(), PathsTooLong> {
     match value {
         Value::Object(fields) if !fields.is_empty() => {
             for (key, field) in fields {
-                let below = n_bytes + STEP_BYTES + key.len();
-                take(below, n_left)?;
-                must_have_short_places(field, below, n_left)?;
+                let n_bytes_below = n_bytes + STEP_BYTES + key.len();
+                spend(n_bytes_below, n_left)?;
+                check_path_length(field, n_bytes_below, n_left)?;
             }
             Ok(())
         }
         Value::Array(items) if !items.is_empty() => items
             .iter()
-            .try_for_each(|item| must_have_short_places(item, n_bytes + STEP_BYTES, n_left)),
-        _ => take(n_bytes, n_left),
+            .try_for_each(|item| check_path_length(item, n_bytes + STEP_BYTES, n_left)),
+        _ => spend(n_bytes, n_left),
     }
 }
 
-fn take(n_bytes: usize, n_left: &mut usize) -> Result<(), LongPlaces> {
-    *n_left = n_left.checked_sub(n_bytes).ok_or(LongPlaces)?;
+fn spend(n_bytes: usize, n_left: &mut usize) -> Result<(), PathsTooLong> {
+    *n_left = n_left.checked_sub(n_bytes).ok_or(PathsTooLong)?;
     Ok(())
 }
 
-/// For each token, as a range of code points, whether it shares a character with a span of one of
-/// the kinds. An empty span shares none.
+/// For each token, given as a range of code points, whether it overlaps a span of one of the kinds.
+/// Empty spans overlap nothing.
 pub fn tokens_within(spans: &[CallSpan], tokens: &[Range<usize>], kinds: &[CallPart]) -> Vec<bool> {
-    let wanted = |span: &&CallSpan| kinds.contains(&span.kind) && !span.chars.is_empty();
-    let mut spans: Vec<&CallSpan> = spans.iter().filter(wanted).collect();
+    let is_wanted = |span: &&CallSpan| kinds.contains(&span.kind) && !span.chars.is_empty();
+    let mut spans: Vec<&CallSpan> = spans.iter().filter(is_wanted).collect();
     spans.sort_unstable_by_key(|span| span.chars.start);
-    // Spans do not overlap: of those that end behind the token's start, the first begins first.
+    // Spans do not overlap, so of the spans that end after the token's start, the first one starts
+    // first.
     let is_within = |token: &Range<usize>| {
-        let first = spans.partition_point(|span| span.chars.end <= token.start);
+        let first_span = spans.partition_point(|span| span.chars.end <= token.start);
         let meets = |span: &&CallSpan| token.start.max(span.chars.start) < token.end;
-        spans.get(first).is_some_and(meets)
+        spans.get(first_span).is_some_and(meets)
     };
     tokens.iter().map(is_within).collect()
 }
 
 /// Whether an argument refers to the result of an earlier call: `$var_1.result$`,
-/// `$var1.output_0$`, with or without the last `$`.
+/// `$var1.output_0$`, with or without the closing `$`.
 pub fn is_call_reference(text: &str) -> bool {
     let Some(label) = text.strip_prefix("$var") else {
         return false;
@@ -148,12 +151,12 @@ pub fn is_call_reference(text: &str) -> bool {
 }
 
 fn call_part(calls: &Value, part: Part, path: &[PathStep]) -> Option<(CallPart, Vec<PathStep>)> {
-    let (call, rest) = path.split_first()?;
-    let (PathStep::Key(field), within) = rest.split_first()? else {
+    let (call, later_steps) = path.split_first()?;
+    let (PathStep::Key(field), inner_path) = later_steps.split_first()? else {
         return None;
     };
     let of_call = |kind| Some((kind, vec![call.clone()]));
-    match (field.as_str(), within, part) {
+    match (field.as_str(), inner_path, part) {
         ("name", [], Part::Value) => of_call(CallPart::Name),
         ("label", [], Part::Value) => of_call(CallPart::Label),
         ("arguments", [_, ..], part) => {
@@ -163,7 +166,7 @@ fn call_part(calls: &Value, part: Part, path: &[PathStep]) -> Option<(CallPart, 
                 Part::Value if refers() == Some(true) => CallPart::Reference,
                 Part::Value => CallPart::Value,
             };
-            let steps = std::iter::once(call).chain(within);
+            let steps = std::iter::once(call).chain(inner_path);
             Some((kind, steps.cloned().collect()))
         }
         _ => None,
@@ -177,15 +180,15 @@ fn value_at<'v>(value: &'v Value, path: &[PathStep]) -> Option<&'v Value> {
     })
 }
 
-/// Code points before a byte, counted once for bytes that only grow.
+/// Number of code points before a byte, for increasing byte offsets.
 #[derive(Default)]
-struct CharCount {
+struct CharCounter {
     byte: usize,
     chars: usize,
 }
 
-impl CharCount {
-    fn up_to(&mut self, text: &str, byte: usize) -> usize {
+impl CharCounter {
+    fn count_up_to(&mut self, text: &str, byte: usize) -> usize {
         self.chars += text.get(self.byte..byte).unwrap_or("").chars().count();
         self.byte = byte;
         self.chars
@@ -198,22 +201,22 @@ mod tests {
 
     use super::*;
 
-    fn shown(calls: &CallsText) -> Vec<(CallPart, String, String)> {
+    fn call_parts(calls: &CallsText) -> Vec<(CallPart, String, String)> {
         let of_chars = |range: &Range<usize>| -> String {
             let chars = calls.text.chars();
             chars.skip(range.start).take(range.len()).collect()
         };
         let show = |span: &CallSpan| {
-            let piece = &calls.text[span.bytes.clone()];
-            assert_eq!(piece, of_chars(&span.chars));
+            let source = &calls.text[span.bytes.clone()];
+            assert_eq!(source, of_chars(&span.chars));
             let path = serde_json::to_string(&span.path).expect("a path is JSON");
-            (span.kind, path, piece.to_owned())
+            (span.kind, path, source.to_owned())
         };
         calls.spans.iter().map(show).collect()
     }
 
     #[test]
-    fn every_part_of_a_call_is_named_and_located() {
+    fn every_part_of_a_call_has_a_path_and_a_span() {
         let calls = [
             json!({"name": "ärea", "arguments": {"é": {"w": 2.0, "e": ""}}, "label": "$var1"}),
             json!({"name": "g", "arguments": {"x": ["$var1.output_0$", null, []]}, "note": "n"}),
@@ -235,12 +238,12 @@ mod tests {
             (CallPart::Value, r#"[1,"x",2]"#, "[]"),
         ];
         let expected =
-            expected.map(|(kind, path, piece)| (kind, path.to_owned(), piece.to_owned()));
-        assert_eq!(shown(&rendered), expected);
+            expected.map(|(kind, path, source)| (kind, path.to_owned(), source.to_owned()));
+        assert_eq!(call_parts(&rendered), expected);
     }
 
     #[test]
-    fn a_token_counts_if_it_shares_a_character_with_a_span() {
+    fn a_token_is_in_a_span_if_they_share_a_character() {
         let rendered =
             render_calls(&[json!({"name": "f", "arguments": {"a": "", "b": 12}})]).expect("short");
         let value = rendered.text.find("12").expect("written");
@@ -251,13 +254,13 @@ mod tests {
             value + 2..value + 4,
             value..value,
         ];
-        let within = tokens_within(&rendered.spans, &tokens, &[CallPart::Value]);
-        assert_eq!(within, [false, true, true, false, false]);
+        let is_in_span = tokens_within(&rendered.spans, &tokens, &[CallPart::Value]);
+        assert_eq!(is_in_span, [false, true, true, false, false]);
         assert_eq!(tokens_within(&rendered.spans, &tokens, &[]), [false; 5]);
     }
 
     #[test]
-    fn a_reference_has_a_label_and_names_an_output() {
+    fn a_call_reference_has_a_label_and_an_output_name() {
         for text in [
             "$var_1.result$",
             "$var12.output_0$",
@@ -284,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_of_another_shape_are_written_without_spans() {
+    fn calls_with_other_fields_are_rendered_without_spans() {
         let rendered = render_calls(&[json!("f(1)"), json!({"name": {"n": 1}, "arguments": {}})])
             .expect("short");
         assert_eq!(

@@ -1,42 +1,43 @@
-//! A call as text, with the places of its argument values.
+//! Renders a call as text, with the spans of its argument values.
 //!
-//! The places are written down while the text is made. They are never searched for: a value may
-//! stand in the API's name, in a thought before the call, or twice in the arguments.
+//! Spans are recorded while the text is written and never searched, because a value may also occur
+//! in the API name, in a thought before the call, or twice in the arguments.
 
 use std::ops::Range;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
-use tooltune_rows::json::{self, Style};
+use tooltune_json as json;
+use tooltune_json::Style;
 
 /// A call as a model writes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallText<'a> {
-    /// `{"name": ..., "arguments": {...}}` as Python's `json.dumps(ensure_ascii=False)` writes it.
+    /// `{"name": ..., "arguments": {...}}` as written by Python's `json.dumps(ensure_ascii=False)`.
     pub text: String,
-    /// The scalar values inside `arguments`, in the order of the text.
+    /// The scalar values inside `arguments`, in text order.
     pub value_spans: Vec<ValueSpan<'a>>,
 }
 
 /// A scalar value at any depth of an argument.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ValueSpan<'a> {
-    /// The argument that the value belongs to.
+    /// Name of the argument.
     pub argument: &'a str,
-    /// Its bytes: between the quotes of a text, the whole of a number, boolean or null. An empty
-    /// text has no span.
+    /// Byte range: the content between the quotes of a string, or a whole number, boolean or null.
+    /// Empty strings have no span.
     pub range: Range<usize>,
 }
 
-/// Writes a call.
+/// Renders a call.
 pub fn render_call<'a>(name: &str, arguments: &'a Map<String, Value>) -> CallText<'a> {
-    let mut text = format!("{{\"name\": {}, \"arguments\": {{", python(name));
+    let mut text = format!("{{\"name\": {}, \"arguments\": {{", python_string(name));
     let mut value_spans = Vec::new();
     for (argument_idx, (argument, value)) in arguments.iter().enumerate() {
         if argument_idx > 0 {
             text.push_str(", ");
         }
-        text.push_str(&python(argument));
+        text.push_str(&python_string(argument));
         text.push_str(": ");
         let (value, scalars) = json::dumps_with_scalars(value, Style::Python);
         value_spans.extend(scalars.into_iter().map(|scalar| ValueSpan {
@@ -49,29 +50,29 @@ pub fn render_call<'a>(name: &str, arguments: &'a Map<String, Value>) -> CallTex
     CallText { text, value_spans }
 }
 
-fn python(text: &str) -> String {
+fn python_string(text: &str) -> String {
     json::dumps(&Value::from(text), Style::Python)
 }
 
-/// A completion that ends with a call, and what of it is masked.
+/// A completion that ends with a call, and its masked parts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MaskSpans {
     /// The whole completion.
     pub text: String,
-    /// The masked pieces of the text, in order.
+    /// The masked substrings, in order.
     pub masked_substrings: Vec<String>,
-    /// Where they stand in Unicode characters, first and one past the last.
+    /// Their positions in Unicode characters, start and end (exclusive).
     pub char_spans: Vec<(usize, usize)>,
-    /// Where they stand in bytes of UTF-8.
+    /// Their positions in bytes of UTF-8.
     pub byte_spans: Vec<(usize, usize)>,
 }
 
-/// Says what is masked of `prefix` followed by a call, when all argument values are.
+/// The masked parts of `prefix` followed by a call, if all argument values are masked.
 ///
 /// # Source
 ///
-/// GOAT, appendix H: the loss of argument values is set to zero. Quotes, names and punctuation
-/// keep theirs, since they are the format that is to be learned.
+/// GOAT, appendix H: the loss of argument values is set to zero. Quotes, names and punctuation keep
+/// their loss, because they are the format to be trained.
 pub fn mask_spans(name: &str, arguments: &Map<String, Value>, prefix: &str) -> MaskSpans {
     let call = render_call(name, arguments);
     let text = format!("{prefix}{}", call.text);
@@ -85,11 +86,11 @@ pub fn mask_spans(name: &str, arguments: &Map<String, Value>, prefix: &str) -> M
             )
         })
         .collect();
-    // Spans follow each other, so that each part of the text is counted once.
-    let (mut counted, mut n_characters) = (0, 0);
+    // Spans are in order, so that each part of the text is counted once.
+    let (mut counted_chars, mut n_characters) = (0, 0);
     let mut characters_before = |byte: usize| {
-        n_characters += text[counted..byte].chars().count();
-        counted = byte;
+        n_characters += text[counted_chars..byte].chars().count();
+        counted_chars = byte;
         n_characters
     };
     let char_spans = byte_spans
@@ -121,20 +122,20 @@ mod tests {
     }
 
     #[test]
-    fn a_call_is_written_as_python_writes_it_with_every_scalar_located() {
+    fn a_call_is_rendered_like_python_with_a_span_per_scalar() {
         let arguments = object(json!({
             "q\"": "a\"é", "n": 545.0, "l": ["x", 2, {"k": null}], "e": "", "o": {}, "b": true,
         }));
         let call = render_call("T/A", &arguments);
-        let whole = json!({"name": "T/A", "arguments": arguments});
-        assert_eq!(call.text, json::dumps(&whole, Style::Python));
-        let shown: Vec<(&str, &str)> = call
+        let call_value = json!({"name": "T/A", "arguments": arguments});
+        assert_eq!(call.text, json::dumps(&call_value, Style::Python));
+        let scalar_spans: Vec<(&str, &str)> = call
             .value_spans
             .iter()
             .map(|span| (span.argument, &call.text[span.range.clone()]))
             .collect();
         assert_eq!(
-            shown,
+            scalar_spans,
             [
                 ("q\"", "a\\\"é"),
                 ("n", "545.0"),
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_count_characters_and_bytes_behind_the_prefix() {
+    fn spans_are_offset_by_the_prefix_in_characters_and_bytes() {
         let arguments = object(json!({"q": "x", "l": [], "m": ["é", 3]}));
         let prefix = "Thought: \"arguments\": é\nAction: ";
         let spans = mask_spans("T/A", &arguments, prefix);

@@ -1,12 +1,12 @@
-//! What the model should write: the gold texts of a trajectory, with their argument values.
+//! The gold completions of a trajectory, with the spans of argument values.
 
-use tooltune_rows::text::{ContentValue, Message, Role, ValueOrigin};
-use tooltune_rows::tools::{Trajectory, TrajectoryCall};
+use tooltune_apis::{Trajectory, TrajectoryCall};
+use tooltune_template::{ContentValue, Message, Role, ValueOrigin};
 
 use super::call_text::render_call;
-use super::prompts::{one_line, texts};
+use super::prompts::{list_texts, one_line};
 
-/// Says that there is no sub-query left.
+/// Written when there are no more sub-queries.
 pub(super) const DONE: &str = "DONE";
 pub(super) const THOUGHT: &str = "Thought:";
 pub(super) const ACTION: &str = "Action:";
@@ -18,12 +18,12 @@ pub(super) fn plan(trajectory: &Trajectory) -> Message {
         .iter()
         .map(|call| call.name.clone())
         .collect();
-    Message::new(Role::Assistant, texts(&names))
+    Message::new(Role::Assistant, list_texts(&names))
 }
 
 pub(super) fn sub_queries(trajectory: &Trajectory) -> Message {
-    let all: Vec<String> = trajectory.calls.iter().map(sub_query_text).collect();
-    Message::new(Role::Assistant, texts(&all))
+    let lines: Vec<String> = trajectory.calls.iter().map(sub_query_text).collect();
+    Message::new(Role::Assistant, list_texts(&lines))
 }
 
 pub(super) fn sub_query(call: &TrajectoryCall) -> Message {
@@ -74,7 +74,7 @@ fn after_prefix(prefix: &str, call: &TrajectoryCall) -> Message {
     }
 }
 
-/// A thought or sub-query takes one line, because the next line says what is done with it.
+/// A thought or sub-query must be a single line, because the next line contains the action.
 fn sub_query_text(call: &TrajectoryCall) -> String {
     one_line(&call.sub_query)
 }

@@ -1,13 +1,14 @@
-//! One step of a dialogue: a prompt for the next call or reply, and what became of it.
+//! One step of a dialogue: the prompt for the next call or reply, and its outcome.
 //!
-//! The APIs of the dialogue are given, so nothing is retrieved; the calls so far are shown with the
-//! results that were recorded, not with those of the model's own calls.
+//! The APIs of the dialogue are given, so nothing is retrieved. Earlier calls are shown with their
+//! recorded results, not with the results of the model's own calls.
 
-use tooltune_rows::json::{self, Style};
-use tooltune_rows::text::{Conversation, Message, Role};
-use tooltune_rows::tools::{ApiCatalogue, DialogueGold, DialogueStep, DialogueTurn, GoldCall};
+use tooltune_apis::{ApiCatalogue, DialogueGold, DialogueStep, DialogueTurn, GoldCall};
+use tooltune_json as json;
+use tooltune_json::Style;
+use tooltune_template::{Conversation, Message, Role};
 
-use super::agent::excerpt;
+use super::agent::shorten;
 use super::method::{ExampleKind, Method};
 use super::options::AgentLimits;
 use super::outcome::{AttemptedCall, EndReason, Failure, Outcome};
@@ -20,7 +21,7 @@ const CALL: &str = "Write the API call that the dialogue needs next as a JSON ob
                     arguments.";
 const REPLY: &str = "Write the assistant's next reply from the results of the API calls.";
 
-/// The prompt for the next turn of a dialogue; results are shortened and cut as `limits` say.
+/// The prompt for the next turn of a dialogue; results are shortened according to `limits`.
 pub fn dialogue_prompt(
     step: &DialogueStep,
     catalogue: &ApiCatalogue,
@@ -39,13 +40,15 @@ pub fn dialogue_prompt(
     let mut n_calls = 0;
     for turn in &step.turns {
         match turn {
-            DialogueTurn::User(said) => text.push_str(&format!("\nUser: {}", one_line(said))),
-            DialogueTurn::Assistant(said) => {
-                text.push_str(&format!("\nAssistant: {}", one_line(said)));
+            DialogueTurn::User(user_text) => {
+                text.push_str(&format!("\nUser: {}", one_line(user_text)))
+            }
+            DialogueTurn::Assistant(user_text) => {
+                text.push_str(&format!("\nAssistant: {}", one_line(user_text)));
             }
             DialogueTurn::Call(call) => {
                 n_calls += 1;
-                let ShownCall { call, result } = shown(call, limits);
+                let ShownCall { call, result } = shown_call(call, limits);
                 text.push_str(&format!(
                     "\nCall {n_calls}: {call}\nResult {n_calls}: {result}"
                 ));
@@ -60,15 +63,15 @@ pub fn dialogue_prompt(
     Conversation::new(vec![Message::new(Role::User, text)])
 }
 
-fn shown(call: &GoldCall, limits: &AgentLimits) -> ShownCall {
-    let result = CallResult::of(call.output.clone(), call.exception.clone());
+fn shown_call(call: &GoldCall, limits: &AgentLimits) -> ShownCall {
+    let result = CallResult::new(call.output.clone(), call.exception.clone());
     let arguments = call.arguments.clone().unwrap_or_default();
-    ShownCall::of_call(&call.name, &arguments, shown_result(&result, limits))
+    ShownCall::from_call(&call.name, &arguments, shown_result(&result, limits))
 }
 
-/// What the model's text is for a step: a call with its result, or a reply.
+/// Interprets the model's text for a step: a call with its result, or a reply.
 ///
-/// The outcome is that of a loop with one turn, so that it is kept and scored like one.
+/// The outcome has the form of a one-turn loop, so that it is stored and scored like one.
 pub fn dialogue_outcome(
     step: &DialogueStep,
     method: Method,
@@ -114,12 +117,12 @@ pub fn dialogue_outcome(
             outcome.failures.push(Failure {
                 kind: ExampleKind::Call,
                 reason: unreadable.reason.to_owned(),
-                text: excerpt(text),
+                text: shorten(text),
             });
             AttemptedCall {
                 name: unreadable.name,
                 arguments: None,
-                raw: Some(excerpt(text)),
+                raw: Some(shorten(text)),
                 output: serde_json::Value::Null,
                 exception: Some(unreadable.reason.to_owned()),
             }
@@ -133,20 +136,20 @@ pub fn dialogue_outcome(
 #[cfg(test)]
 mod tests {
     use serde_json::{Map, Value, json};
-    use tooltune_rows::tools::ApiDocument;
+    use tooltune_apis::ApiDocument;
 
     use super::*;
 
-    struct Echo;
+    struct EchoExecutor;
 
-    impl Executor for Echo {
+    impl Executor for EchoExecutor {
         fn call(&mut self, name: &str, arguments: &Map<String, Value>) -> CallResult {
             CallResult::success(json!({"called": name, "with": arguments}))
         }
     }
 
     fn step(gold: DialogueGold) -> DialogueStep {
-        let tide = GoldCall {
+        let tide_call = GoldCall {
             name: "Tide".to_owned(),
             arguments: json!({"port": "Emden"}).as_object().cloned(),
             output: json!("06:10"),
@@ -158,7 +161,7 @@ mod tests {
             apis: vec!["Tide".to_owned()],
             turns: vec![
                 DialogueTurn::User("When is\nlow water?".to_owned()),
-                DialogueTurn::Call(tide),
+                DialogueTurn::Call(tide_call),
             ],
             gold,
         }
@@ -188,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prompt_shows_the_apis_of_the_dialogue_and_what_was_said_and_called() {
+    fn a_prompt_has_the_apis_turns_and_calls_of_the_dialogue() {
         let text = prompt(&call_step());
         assert!(
             text.contains("\"Tide\"") && !text.contains("Pilot"),
@@ -206,16 +209,16 @@ mod tests {
     }
 
     #[test]
-    fn a_text_becomes_a_call_with_its_result_or_a_reply() {
+    fn a_completion_becomes_an_executed_call_or_a_reply() {
         let outcome = |step: &DialogueStep, text: &str| {
-            dialogue_outcome(step, Method::Global, text, &catalogue(), &mut Echo)
+            dialogue_outcome(step, Method::Global, text, &catalogue(), &mut EchoExecutor)
         };
-        let called = outcome(
+        let call_outcome = outcome(
             &call_step(),
             "{\"name\": \"Tide\", \"arguments\": {\"port\": 1}}",
         );
-        assert_eq!(called.calls[0].output["with"], json!({"port": 1}));
-        assert_eq!(called.path, ["Tide"]);
+        assert_eq!(call_outcome.calls[0].output["with"], json!({"port": 1}));
+        assert_eq!(call_outcome.path, ["Tide"]);
         let unknown = outcome(&call_step(), "{\"name\": \"Tides\", \"arguments\": {}}");
         let message = unknown.calls[0].exception.as_deref().expect("a failure");
         assert!(message.contains("did you mean \"Tide\"?"), "{message}");

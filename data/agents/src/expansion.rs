@@ -1,14 +1,15 @@
-//! Expands a trajectory into training examples: one for each text that the model is to write.
+//! Expands a trajectory into training examples, one per text that the model should write.
 //!
-//! The trajectory is replayed through [`Agent`], each request for a text answered with the gold
-//! one, and what the loop asked is the prompt of an example.
+//! The trajectory is replayed through [`Agent`] with gold texts as answers; each request for a text
+//! is the prompt of an example.
 
 use std::fmt;
 
 use sha2::{Digest, Sha256};
+use tooltune_apis::{ApiCatalogue, Trajectory};
 use tooltune_rows::batches::SeededRandom;
-use tooltune_rows::text::{Conversation, DataError, Message, Row};
-use tooltune_rows::tools::{ApiCatalogue, Trajectory};
+use tooltune_rows::text::{DataError, Row};
+use tooltune_template::{Conversation, Message};
 
 use super::agent::{Agent, AgentRequest};
 use super::completions;
@@ -16,19 +17,19 @@ use super::method::{ExampleKind, Method};
 use super::options::{AgentLimits, GoatOptions};
 use super::prompts::one_line;
 use super::reading::read_sub_query;
-use super::shown_documents::{beside_gold, random_ranking};
+use super::shown_documents::{gold_and_distractors, random_ranking};
 use crate::executors::CallResult;
 
-/// One prompt with the text that the model should write.
+/// A prompt with the text that the model should write.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GoatExample {
-    /// `trajectory/kind-number`, numbers from 1.
+    /// `trajectory/kind-number`, numbered from 1.
     pub id: String,
-    /// What the text is.
+    /// The kind of the text.
     pub kind: ExampleKind,
-    /// The prompt, and the text as its last message with the places of argument values.
+    /// The prompt, with the text as its last message and the spans of argument values.
     pub conversation: Conversation,
-    /// How much the example counts; above 0.
+    /// Weight of the example, above 0.
     pub weight: f32,
 }
 
@@ -43,12 +44,12 @@ impl From<GoatExample> for Row {
     }
 }
 
-/// Where the documents beside the gold ones come from.
+/// Source of the documents other than the gold ones.
 pub enum Ranking<'r> {
-    /// Chance.
+    /// Random documents.
     Random,
-    /// A retriever: the positions of the `k` documents nearest to a text, nearest first. The texts
-    /// are those of [`Expansion::retrieval_texts`], so that they can be embedded in advance.
+    /// A retriever: returns the indices of the `k` documents nearest to a text, nearest first.
+    /// [`Expansion::retrieval_texts`] lists the texts, so that they can be embedded in advance.
     Retriever(&'r mut dyn FnMut(&str, usize) -> Vec<usize>),
 }
 
@@ -61,33 +62,32 @@ impl fmt::Debug for Ranking<'_> {
     }
 }
 
-/// Makes trajectories into examples.
+/// Expands trajectories into examples.
 ///
-/// The same seed gives the same examples of a trajectory, whichever others are expanded.
+/// The same seed gives the same examples of a trajectory, independent of other trajectories.
 #[derive(Debug, Clone, Copy)]
 pub struct Expansion<'a> {
-    /// All APIs; gold documents and distractors are taken from it.
+    /// All APIs, the source of gold documents and distractors.
     pub catalogue: &'a ApiCatalogue,
-    /// The method, the shape of its prompts and the weights.
+    /// The method, the format of its prompts and the weights.
     pub options: &'a GoatOptions,
-    /// Decides the order of documents, and random ones; another seed for each epoch shows other
-    /// ones.
+    /// Seed of the order of documents and of random ones; use another seed per epoch to vary them.
     pub seed: u64,
 }
 
 impl<'a> Expansion<'a> {
     /// The examples of a trajectory, in the order in which the model writes their texts.
     ///
-    /// Kinds of weight 0 are left out.
+    /// Kinds of weight 0 are omitted.
     ///
     /// # Errors
     ///
-    /// Each names the trajectory:
+    /// Each error names the trajectory:
     ///
-    /// - as [`Trajectory::check`]: no query, no calls, an API that is not in the catalogue, an
-    ///   argument derived from a call that was not made before
-    /// - a sub-query is empty, or is the word that ends sub-queries, and the method learns it
-    /// - the ranking names a position beyond the catalogue
+    /// - as for [`Trajectory::check`]: no query, no calls, an unknown API, an argument derived from
+    ///   a call that was not made before
+    /// - a sub-query is empty, or is the word that ends sub-queries, and the method trains on it
+    /// - the ranking contains an index out of range
     pub fn expand(
         &self,
         trajectory: &Trajectory,
@@ -103,7 +103,7 @@ impl<'a> Expansion<'a> {
         })
     }
 
-    /// The texts that the expansion of a trajectory retrieves documents for.
+    /// The texts for which the expansion of a trajectory retrieves documents.
     pub fn retrieval_texts(&self, trajectory: &Trajectory) -> Vec<String> {
         if self.options.method.decomposes() {
             trajectory
@@ -121,8 +121,8 @@ impl<'a> Expansion<'a> {
         trajectory: &Trajectory,
         ranking: &mut Ranking<'_>,
     ) -> Result<Vec<GoatExample>, DataError> {
-        let gold = self.gold(trajectory)?;
-        let mut random = SeededRandom::new(self.seed, stream(trajectory));
+        let gold = self.gold_documents(trajectory)?;
+        let mut random = SeededRandom::new(self.seed, random_stream(trajectory));
         let limits = AgentLimits {
             max_calls: usize::MAX,
             max_steps: usize::MAX,
@@ -140,8 +140,9 @@ impl<'a> Expansion<'a> {
                     } else {
                         &gold
                     };
-                    let ranked = self.ranked(&text, k.max(gold.len()), ranking, &mut random)?;
-                    agent.feed_documents(&beside_gold(gold, ranked, k, &mut random));
+                    let ranked =
+                        self.ranked_documents(&text, k.max(gold.len()), ranking, &mut random)?;
+                    agent.feed_documents(&gold_and_distractors(gold, ranked, k, &mut random));
                 }
                 AgentRequest::Generate {
                     conversation, kind, ..
@@ -171,8 +172,8 @@ impl<'a> Expansion<'a> {
         }
     }
 
-    /// Positions of the documents of the calls.
-    fn gold(&self, trajectory: &Trajectory) -> Result<Vec<usize>, DataError> {
+    /// Indices of the documents of the calls.
+    fn gold_documents(&self, trajectory: &Trajectory) -> Result<Vec<usize>, DataError> {
         let learns_sub_queries = self.options.method.decomposes();
         trajectory
             .calls
@@ -188,7 +189,7 @@ impl<'a> Expansion<'a> {
             .collect()
     }
 
-    fn ranked(
+    fn ranked_documents(
         &self,
         text: &str,
         k: usize,
@@ -197,7 +198,7 @@ impl<'a> Expansion<'a> {
     ) -> Result<Vec<usize>, DataError> {
         let n_documents = self.catalogue.len();
         let ranked = match ranking {
-            // Some of these may be gold, and a prompt needs `k` in all.
+            // Some of these may be gold, and a prompt needs `k` in total.
             Ranking::Random => random_ranking(2 * k, n_documents, random),
             Ranking::Retriever(rank) => rank(text, k),
         };
@@ -213,13 +214,13 @@ impl<'a> Expansion<'a> {
     fn example(
         &self,
         trajectory: &Trajectory,
-        earlier: &[GoatExample],
+        earlier_examples: &[GoatExample],
         kind: ExampleKind,
         mut conversation: Conversation,
         completion: Message,
     ) -> Option<GoatExample> {
-        let weight = self.options.weights.of(kind);
-        let number = 1 + earlier
+        let weight = self.options.weights.for_kind(kind);
+        let number = 1 + earlier_examples
             .iter()
             .filter(|example| example.kind == kind)
             .count();
@@ -255,14 +256,14 @@ fn completion(
     }
 }
 
-/// A stream of random numbers for each trajectory, whatever its place in the file.
-fn stream(trajectory: &Trajectory) -> u64 {
+/// A random stream per trajectory, independent of its position in the file.
+fn random_stream(trajectory: &Trajectory) -> u64 {
     let digest = Sha256::new()
         .chain_update(&trajectory.id)
         .chain_update([0])
         .chain_update(&trajectory.query)
         .finalize();
-    let mut first = [0; 8];
-    first.copy_from_slice(&digest[..8]);
-    u64::from_le_bytes(first)
+    let mut prefix = [0; 8];
+    prefix.copy_from_slice(&digest[..8]);
+    u64::from_le_bytes(prefix)
 }

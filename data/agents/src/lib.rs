@@ -1,10 +1,9 @@
-//! The four ways of prompting a model to call APIs, as prompts, training examples and loops.
+//! The four methods of prompting a model to call APIs: prompts, training examples and agent loops.
 //!
-//! [`Agent`] is a loop without a model: it says what it needs next (documents, a text, the result
-//! of a call) and is fed with it. [`Expansion`] makes a trajectory into training examples.
-//! The decision to question: the expansion replays the trajectory through the same loop, feeding
-//! it the gold answers, so that what a model is trained on is what it is shown later; there is no
-//! second place that builds prompts.
+//! [`Agent`] is a loop without a model: it requests what it needs (documents, a text, the result of
+//! a call) and is fed the results. [`Expansion`] turns a trajectory into training examples by
+//! replaying it through the same loop with gold answers. Training prompts therefore equal inference
+//! prompts, and no other code builds prompts.
 //!
 //! ```
 //! use serde_json::{Map, json};
@@ -16,6 +15,7 @@
 //! ```
 
 mod agent;
+pub mod budgets;
 mod call_spans;
 mod call_text;
 mod completions;
@@ -40,7 +40,7 @@ mod tests;
 
 pub use agent::{Agent, AgentRequest};
 pub use call_spans::{
-    CallPart, CallSpan, CallsText, LongPlaces, is_call_reference, render_calls, tokens_within,
+    CallPart, CallSpan, CallsText, PathsTooLong, is_call_reference, render_calls, tokens_within,
 };
 pub use call_text::{CallText, MaskSpans, ValueSpan, mask_spans, render_call};
 pub use dialogue::{dialogue_outcome, dialogue_prompt};

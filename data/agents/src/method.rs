@@ -1,4 +1,4 @@
-//! The prompting methods, and the kinds of texts that a model writes under them.
+//! The prompting methods, and the kinds of text that a model writes under them.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,22 +9,22 @@ use super::prompts::one_line;
 ///
 /// # Source
 ///
-/// GOAT, section 4.1: Global and ReACT, each alone and with instruction decomposition (ID).
+/// GOAT, section 4.1: Global and ReACT, each with and without instruction decomposition (ID).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Method {
-    /// A plan of names, then call after call, then the answer.
+    /// A plan of API names, then the calls, then the answer.
     Global,
-    /// A thought with a call in turns, until the answer.
+    /// Alternating thoughts and calls, until the answer.
     React,
-    /// Sub-queries first, then a call for each, with documents of its own.
+    /// All sub-queries first, then a call for each, with its own documents.
     GlobalId,
-    /// A sub-query and its call in turns, until the answer.
+    /// Alternating sub-queries and calls, until the answer.
     ReactId,
 }
 
 impl Method {
-    /// The method as configurations spell it.
+    /// The name used in configurations.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Global => "global",
@@ -34,7 +34,7 @@ impl Method {
         }
     }
 
-    /// The text that documents for a call are retrieved with.
+    /// The retrieval text for a call.
     pub fn retrieval_text(self, query: &str, sub_query: &str) -> String {
         if self.decomposes() {
             one_line(sub_query)
@@ -49,13 +49,13 @@ impl Method {
     }
 }
 
-/// A kind of text that a model writes, and so of training example.
+/// The kind of a generated text, and of a training example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ExampleKind {
     /// The names of the APIs to call.
     Plan,
-    /// One call.
+    /// A call.
     Call,
     /// A thought with its call, or the answer.
     Step,
@@ -66,7 +66,7 @@ pub enum ExampleKind {
 }
 
 impl ExampleKind {
-    /// The kind as configurations and row ids spell it.
+    /// The name used in configurations and row ids.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Plan => "plan",

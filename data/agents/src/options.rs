@@ -1,11 +1,11 @@
-//! What a configuration says of trajectories and of the loops that are trained on them.
+//! Options for trajectories, and for the agent loops trained on them.
 
 use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tooltune_apis::OUTPUT_LIMIT;
 use tooltune_rows::text::DataError;
-use tooltune_rows::tools::OUTPUT_LIMIT;
 
 use super::method::{ExampleKind, Method};
 use crate::truncation::ShapeOptions;
@@ -14,55 +14,55 @@ use crate::truncation::ShapeOptions;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GoatOptions {
-    /// The prompting method that is trained.
-    #[serde(default = "global")]
+    /// The prompting method to train.
+    #[serde(default = "default_method")]
     pub method: Method,
-    /// The file of API documents.
+    /// File of API documents.
     pub documents: PathBuf,
-    /// Which documents stand beside the gold ones.
+    /// Which documents are shown in addition to the gold ones.
     #[serde(default)]
     pub distractors: Distractors,
-    /// Documents in a prompt; more only where more are gold.
+    /// Number of documents per prompt; exceeded only if more documents are gold.
     #[serde(default = "n_documents")]
     pub n_documents: usize,
-    /// Characters of a call's result in a prompt; what is longer is cut. The query never is.
+    /// Maximum number of characters of a call's result in a prompt; the query is never cut.
     #[serde(default = "output_limit")]
     pub output_limit: usize,
-    /// How a result is shortened before that; not at all by default.
+    /// How a result is shortened before it is cut; not at all by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub truncate: Option<ShapeOptions>,
-    /// How much each kind of example counts.
+    /// Weight of each kind of example.
     #[serde(default)]
     pub weights: KindWeights,
-    /// How far loops go that are evaluated.
+    /// Limits of evaluated loops.
     #[serde(default)]
     pub limits: LoopLimits,
 }
 
-/// Which documents stand beside the gold ones in a training prompt.
+/// Which documents are shown in addition to the gold ones in a training prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Distractors {
-    /// Any of the others, each as likely.
+    /// Uniformly drawn from the other documents.
     #[default]
     Random,
-    /// Those that the retriever ranks highest, as at inference.
+    /// The highest-ranked documents of the retriever, as at inference.
     Retriever,
 }
 
-/// Weights by kind of example; 0 leaves the kind out.
+/// Weights by kind of example; 0 omits the kind.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct KindWeights {
-    /// Of plans.
+    /// Weight of plans.
     pub plan: f32,
-    /// Of calls.
+    /// Weight of calls.
     pub call: f32,
-    /// Of thoughts with calls, and of the answers of such loops.
+    /// Weight of thoughts with calls, and of the answers of such loops.
     pub step: f32,
-    /// Of sub-queries.
+    /// Weight of sub-queries.
     pub decompose: f32,
-    /// Of answers.
+    /// Weight of answers.
     #[serde(rename = "final")]
     pub answer: f32,
 }
@@ -81,7 +81,7 @@ impl Default for KindWeights {
 
 impl KindWeights {
     /// The weight of one kind.
-    pub fn of(&self, kind: ExampleKind) -> f32 {
+    pub fn for_kind(&self, kind: ExampleKind) -> f32 {
         match kind {
             ExampleKind::Plan => self.plan,
             ExampleKind::Call => self.call,
@@ -92,7 +92,7 @@ impl KindWeights {
     }
 }
 
-fn global() -> Method {
+fn default_method() -> Method {
     Method::Global
 }
 
@@ -105,7 +105,7 @@ fn output_limit() -> usize {
 }
 
 impl GoatOptions {
-    /// The options that a configuration has which says nothing of the rest.
+    /// Default options for a method and a document file.
     pub fn new(method: Method, documents: impl Into<PathBuf>) -> Self {
         Self {
             method,
@@ -125,29 +125,29 @@ impl GoatOptions {
     ///
     /// - a prompt could show no document, or nothing of a result
     /// - a weight is negative, infinite or not a number
-    /// - every kind of example of the method weighs 0
+    /// - every kind of example of the method has weight 0
     pub fn validate(&self) -> Result<(), DataError> {
-        let refused = |field: &str, reason: &'static str| {
+        let refusal = |field: &str, reason: &'static str| {
             Err(DataError::GoatOptions {
                 field: field.to_owned(),
                 reason,
             })
         };
         if self.n_documents == 0 {
-            return refused("n_documents", "is 0; give at least 1, 5 as in the paper");
+            return refusal("n_documents", "is 0; set it to at least 1 (5 in the paper)");
         }
         if self.output_limit < 40 {
-            return refused(
+            return refusal(
                 "output_limit",
-                "leaves nothing of a result; give at least 40",
+                "is too small to show a result; set it to at least 40",
             );
         }
         for kind in ALL_KINDS {
-            let weight = self.weights.of(kind);
+            let weight = self.weights.for_kind(kind);
             if !weight.is_finite() || weight < 0.0 {
-                return refused(
+                return refusal(
                     &format!("weights.{}", kind.as_str()),
-                    "must be a number of at least 0",
+                    "must be a non-negative number",
                 );
             }
         }
@@ -160,16 +160,16 @@ impl GoatOptions {
                 ExampleKind::Final,
             ],
         };
-        if kinds.iter().all(|&kind| self.weights.of(kind) == 0.0) {
-            return refused(
+        if kinds.iter().all(|&kind| self.weights.for_kind(kind) == 0.0) {
+            return refusal(
                 "weights",
-                "leave no kind of example of this method to learn",
+                "are 0 for every kind of example of this method; set at least one above 0",
             );
         }
         Ok(())
     }
 
-    /// The limits of a loop that shows what these options train on.
+    /// The limits of a loop with the same prompts as these options.
     pub fn limits(&self) -> AgentLimits {
         let LoopLimits {
             max_calls,
@@ -199,23 +199,23 @@ const ALL_KINDS: [ExampleKind; 5] = [
     ExampleKind::Final,
 ];
 
-/// How far agents go that are evaluated; no part of what is trained.
+/// Limits of evaluated agents; they do not affect training.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct LoopLimits {
-    /// Calls of a plan that are made.
+    /// Maximum number of calls of a plan.
     #[schemars(range(min = 1))]
     pub max_calls: usize,
-    /// Steps, or sub-queries, of a loop without a plan; GOAT's number.
+    /// Maximum number of steps or sub-queries of a loop without a plan; the default is GOAT's.
     #[schemars(range(min = 1))]
     pub max_steps: usize,
-    /// Tokens of a plan or of sub-queries.
+    /// Maximum number of tokens of a plan or of sub-queries.
     #[schemars(range(min = 1))]
     pub plan_tokens: usize,
-    /// Tokens of a call.
+    /// Maximum number of tokens of a call.
     #[schemars(range(min = 1))]
     pub call_tokens: usize,
-    /// Tokens of an answer, and of a step, which may be one.
+    /// Maximum number of tokens of an answer or a step.
     #[schemars(range(min = 1))]
     pub answer_tokens: usize,
 }
@@ -232,27 +232,28 @@ impl Default for LoopLimits {
     }
 }
 
-/// What a loop may use.
+/// Limits of a loop.
 ///
-/// `n_documents`, `output_limit` and `truncate` shape the prompts and must be those of the training.
+/// `n_documents`, `output_limit` and `truncate` affect the prompts and must equal those of
+/// training.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AgentLimits {
-    /// Documents that are retrieved for a prompt.
+    /// Number of documents retrieved for a prompt.
     pub n_documents: usize,
-    /// Characters of a call's result in a prompt.
+    /// Maximum number of characters of a call's result in a prompt.
     pub output_limit: usize,
-    /// How a result is shortened before that.
+    /// How a result is shortened before it is cut.
     pub truncate: Option<ShapeOptions>,
-    /// Calls of a plan that are made.
+    /// Maximum number of calls of a plan.
     pub max_calls: usize,
-    /// Steps, or sub-queries, of a loop without a plan.
+    /// Maximum number of steps or sub-queries of a loop without a plan.
     pub max_steps: usize,
-    /// Tokens of a plan or of sub-queries.
+    /// Maximum number of tokens of a plan or of sub-queries.
     pub plan_tokens: usize,
-    /// Tokens of a call.
+    /// Maximum number of tokens of a call.
     pub call_tokens: usize,
-    /// Tokens of an answer.
+    /// Maximum number of tokens of an answer.
     pub answer_tokens: usize,
 }
 
@@ -263,7 +264,7 @@ impl Default for AgentLimits {
 }
 
 impl AgentLimits {
-    /// Tokens that a text of this kind may have.
+    /// Maximum number of tokens of a text of this kind.
     pub fn max_new_tokens(&self, kind: ExampleKind) -> usize {
         match kind {
             ExampleKind::Plan | ExampleKind::Decompose => self.plan_tokens,
@@ -281,26 +282,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_need_only_the_documents_and_refuse_what_they_do_not_know() {
-        let read: GoatOptions = serde_json::from_value(json!({"documents": "a.jsonl"})).unwrap();
-        assert_eq!(read, GoatOptions::new(Method::Global, "a.jsonl"));
-        assert_eq!((read.n_documents, read.output_limit), (5, 1200));
-        let all = json!({
+    fn options_require_only_documents_and_refuse_unknown_fields() {
+        let options: GoatOptions = serde_json::from_value(json!({"documents": "a.jsonl"})).unwrap();
+        assert_eq!(options, GoatOptions::new(Method::Global, "a.jsonl"));
+        assert_eq!((options.n_documents, options.output_limit), (5, 1200));
+        let all_fields = json!({
             "method": "react-id", "documents": "a", "distractors": "retriever", "n_documents": 3,
             "output_limit": 500, "truncate": {"filter": "data", "prune": {"max_items": 3,
             "max_depth": 2, "scalars": "keep"}}, "weights": {"final": 0.5, "plan": 1.0, "call": 2.0, "step": 1.0,
             "decompose": 1.0}, "limits": {"max_calls": 3, "max_steps": 4, "plan_tokens": 5,
             "call_tokens": 6, "answer_tokens": 7},
         });
-        let read: GoatOptions = serde_json::from_value(all.clone()).unwrap();
-        assert_eq!(serde_json::to_value(&read).unwrap(), all);
+        let options: GoatOptions = serde_json::from_value(all_fields.clone()).unwrap();
+        assert_eq!(serde_json::to_value(&options).unwrap(), all_fields);
         assert_eq!(
-            (read.limits().n_documents, read.limits().output_limit),
+            (options.limits().n_documents, options.limits().output_limit),
             (3, 500)
         );
-        assert_eq!(read.limits().truncate, read.truncate);
-        let tokens = |kind| read.limits().max_new_tokens(kind);
-        assert_eq!((read.limits().max_calls, read.limits().max_steps), (3, 4));
+        assert_eq!(options.limits().truncate, options.truncate);
+        let tokens = |kind| options.limits().max_new_tokens(kind);
+        assert_eq!(
+            (options.limits().max_calls, options.limits().max_steps),
+            (3, 4)
+        );
         assert_eq!(
             (
                 tokens(ExampleKind::Plan),
@@ -309,23 +313,23 @@ mod tests {
             ),
             (5, 6, 7)
         );
-        for wrong in [json!({}), json!({"documents": "a", "methd": "global"})] {
-            assert!(serde_json::from_value::<GoatOptions>(wrong).is_err());
+        for invalid in [json!({}), json!({"documents": "a", "methd": "global"})] {
+            assert!(serde_json::from_value::<GoatOptions>(invalid).is_err());
         }
     }
 
     #[test]
-    fn options_that_leave_nothing_to_learn_are_an_error() {
-        let good = || GoatOptions::new(Method::React, "a");
-        assert!(good().validate().is_ok());
-        let fault = |change: fn(&mut GoatOptions)| {
-            let mut options = good();
+    fn options_without_any_example_kind_are_an_error() {
+        let valid = || GoatOptions::new(Method::React, "a");
+        assert!(valid().validate().is_ok());
+        let error_text = |change: fn(&mut GoatOptions)| {
+            let mut options = valid();
             change(&mut options);
             options.validate().unwrap_err().to_string()
         };
-        assert!(fault(|o| o.n_documents = 0).contains("goat.n_documents"));
-        assert!(fault(|o| o.output_limit = 3).contains("goat.output_limit"));
-        assert!(fault(|o| o.weights.answer = f32::NAN).contains("goat.weights.final"));
-        assert!(fault(|o| o.weights.step = 0.0).contains("leave no kind"));
+        assert!(error_text(|o| o.n_documents = 0).contains("goat.n_documents"));
+        assert!(error_text(|o| o.output_limit = 3).contains("goat.output_limit"));
+        assert!(error_text(|o| o.weights.answer = f32::NAN).contains("goat.weights.final"));
+        assert!(error_text(|o| o.weights.step = 0.0).contains("are 0 for every kind"));
     }
 }

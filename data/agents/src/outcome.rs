@@ -1,81 +1,81 @@
-//! What a loop did, as it is kept beside the predictions and scored.
+//! The outcome of a loop, as stored with the predictions and scored.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::method::{ExampleKind, Method};
 
-/// The end of a loop.
+/// The outcome of a loop.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     /// The prompting method.
     pub method: Method,
-    /// The names that were planned, of the method that plans names.
+    /// The planned names, for the method with plans.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub plan: Vec<String>,
-    /// The sub-queries, of the methods that decompose.
+    /// The sub-queries, for methods with decomposition.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sub_queries: Vec<String>,
-    /// The names of the calls in order, failed ones too; a call without a name is not in it.
+    /// Names of the calls in order, including failed ones; calls without a name are omitted.
     pub path: Vec<String>,
-    /// All calls that were attempted, in order.
+    /// All attempted calls, in order.
     pub calls: Vec<AttemptedCall>,
-    /// The final answer; empty where the loop ended without one.
+    /// The final answer; empty if the loop ended without one.
     pub response: String,
-    /// What was retrieved, in order.
+    /// The retrievals, in order.
     pub retrievals: Vec<Retrieval>,
-    /// Texts of the model that could not be used, in order.
+    /// Model outputs that could not be used, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<Failure>,
     /// Why the loop ended.
     pub end: EndReason,
-    /// How each text of the model ended, in order, where that is known.
+    /// The ends of the model's texts in order, if known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub texts: Vec<TextEnd>,
 }
 
-/// How a text of the model ended.
+/// The end of a generated text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TextEnd {
-    /// `stop`, `length`, or another word of whoever wrote it; empty where it is not known.
+    /// `stop`, `length`, or another finish reason of the generator; empty if unknown.
     pub finish_reason: String,
-    /// Its tokens; 0 where they are not known.
+    /// Number of tokens; 0 if unknown.
     pub n_tokens: usize,
 }
 
-/// One call.
+/// A call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AttemptedCall {
-    /// The API's name, where the model wrote or planned one.
+    /// Name of the API, if the model wrote or planned one.
     pub name: Option<String>,
-    /// The arguments; absent where they could not be read.
+    /// The arguments; `None` if they could not be parsed.
     pub arguments: Option<Map<String, Value>>,
-    /// What the model wrote, where no call could be read from it.
+    /// The raw text, if no call could be parsed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raw: Option<String>,
-    /// What the API returned; null where it was not called.
+    /// The returned value; null if the API was not called.
     pub output: Value,
     /// Why the call failed, if it did.
     pub exception: Option<String>,
 }
 
-/// One question to the retriever.
+/// A retrieval.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Retrieval {
     /// The query or sub-query.
     pub text: String,
-    /// The names of the APIs that were shown, in order.
+    /// Names of the shown APIs, in order.
     pub documents: Vec<String>,
 }
 
 /// A text that could not be used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// What it should have been.
+    /// The expected kind of text.
     pub kind: ExampleKind,
     /// What is wrong with it.
     pub reason: String,
-    /// The text, at most 500 characters of it.
+    /// The first 500 characters of the text.
     pub text: String,
 }
 
@@ -85,8 +85,8 @@ pub struct Failure {
 pub enum EndReason {
     /// The model gave its answer.
     Answered,
-    /// The steps were used up.
+    /// The step limit was reached.
     StepLimit,
-    /// The caller's time was used up.
+    /// The caller's time limit was reached.
     Deadline,
 }

@@ -1,18 +1,18 @@
-//! What the model is shown, whatever the method.
+//! Builds the prompts of all methods.
 //!
-//! One user message: an instruction, the documents as one line of JSON each, the query, what was
-//! done so far, and the word that the answer continues. There is no system message, because some
-//! chat templates refuse one.
-//! The decision to question: the words are few and the same for every step, because models of
-//! 135M parameters read them, and every token here is one less for documents and results.
+//! A prompt is one user message: an instruction, the documents as one JSON line each, the query,
+//! the calls so far, and the word that the answer continues. There is no system message, because
+//! some chat templates reject one. The wording is short and the same for every step, because models
+//! of 135M parameters read it, and every token here leaves one less for documents and results.
 
-use tooltune_rows::json::{self, Style};
-use tooltune_rows::text::{Conversation, Message, Role};
-use tooltune_rows::tools::ApiDocument;
+use tooltune_apis::ApiDocument;
+use tooltune_json as json;
+use tooltune_json::Style;
+use tooltune_template::{Conversation, Message, Role};
 
 use super::call_text::render_call;
 
-/// What the model is to write.
+/// The text that the model should write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Task {
     /// The names of all APIs.
@@ -23,7 +23,7 @@ pub(super) enum Task {
     Step,
     /// All sub-queries.
     SubQueries,
-    /// The next sub-query, or that there is none.
+    /// The next sub-query, or the word for none.
     NextSubQuery,
     /// The call that answers the last sub-query.
     SubQueryCall,
@@ -31,14 +31,14 @@ pub(super) enum Task {
     Answer,
 }
 
-/// A call that was made, as prompts show it.
+/// A past call, as prompts show it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ShownCall {
     pub(super) call: String,
     pub(super) result: String,
 }
 
-/// Everything that a prompt is made of.
+/// The parts of a prompt.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Prompt<'a> {
     pub(super) task: Task,
@@ -82,12 +82,12 @@ impl Task {
 }
 
 impl Prompt<'_> {
-    /// The conversation up to where the model answers.
+    /// The conversation up to the model's answer.
     pub(super) fn conversation(&self) -> Conversation {
-        Conversation::new(vec![Message::new(Role::User, self.text())])
+        Conversation::new(vec![Message::new(Role::User, self.prompt_text())])
     }
 
-    fn text(&self) -> String {
+    fn prompt_text(&self) -> String {
         let mut text = self.task.instruction().to_owned();
         if self.shows_documents() {
             text.push_str("\n\nAPIs:");
@@ -100,10 +100,10 @@ impl Prompt<'_> {
         text.push_str(self.query);
         if self.task == Task::PlannedCall {
             text.push_str("\nPlan: ");
-            text.push_str(&texts(self.plan));
+            text.push_str(&list_texts(self.plan));
         }
         self.push_history(&mut text);
-        text.push_str(&self.cue());
+        text.push_str(&self.answer_cue());
         text
     }
 
@@ -115,7 +115,7 @@ impl Prompt<'_> {
     }
 
     fn push_history(&self, text: &mut String) {
-        // The answer is made from the calls alone, as in the methods without sub-queries.
+        // The final answer only uses the calls, as in the methods without sub-queries.
         let sub_queries = match self.task {
             Task::Answer => &[],
             _ => self.sub_queries,
@@ -125,31 +125,31 @@ impl Prompt<'_> {
             if let Some(sub_query) = sub_queries.get(call_idx) {
                 text.push_str(&format!("\nSub-query {number}: {sub_query}"));
             }
-            if let Some(shown) = self.calls.get(call_idx) {
+            if let Some(shown_call) = self.calls.get(call_idx) {
                 text.push_str(&format!(
                     "\nCall {number}: {}\nResult {number}: {}",
-                    shown.call, shown.result
+                    shown_call.call, shown_call.result
                 ));
             }
         }
     }
 
-    fn cue(&self) -> String {
-        let next = self.calls.len() + 1;
+    fn answer_cue(&self) -> String {
+        let number = self.calls.len() + 1;
         match self.task {
             Task::Plan => "\nPlan:".to_owned(),
-            Task::PlannedCall | Task::SubQueryCall => format!("\nCall {next}:"),
-            Task::Step => format!("\nStep {next}:"),
+            Task::PlannedCall | Task::SubQueryCall => format!("\nCall {number}:"),
+            Task::Step => format!("\nStep {number}:"),
             Task::SubQueries => "\nSub-queries:".to_owned(),
-            Task::NextSubQuery => format!("\nSub-query {next}:"),
+            Task::NextSubQuery => format!("\nSub-query {number}:"),
             Task::Answer => "\nAnswer:".to_owned(),
         }
     }
 }
 
 impl ShownCall {
-    /// A call that could be read.
-    pub(super) fn of_call(
+    /// A parsed call.
+    pub(super) fn from_call(
         name: &str,
         arguments: &serde_json::Map<String, serde_json::Value>,
         result: String,
@@ -160,8 +160,8 @@ impl ShownCall {
         }
     }
 
-    /// What a model wrote instead of a call.
-    pub(super) fn of_text(text: &str, result: String) -> Self {
+    /// The model's text, if no call could be parsed.
+    pub(super) fn from_text(text: &str, result: String) -> Self {
         const N_CHARACTERS: usize = 200;
         Self {
             call: one_line(text).chars().take(N_CHARACTERS).collect(),
@@ -171,11 +171,11 @@ impl ShownCall {
 }
 
 /// A JSON array of texts.
-pub(super) fn texts(texts: &[String]) -> String {
+pub(super) fn list_texts(texts: &[String]) -> String {
     json::dumps(&serde_json::Value::from(texts), Style::Python)
 }
 
-/// The text with every run of white space made one blank.
+/// Replaces every run of whitespace by one space.
 pub(super) fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -1,39 +1,39 @@
-//! What a model wrote, read as a plan, a call, a step or a sub-query.
+//! Parses a model's text as a plan, a call, a step or a sub-query.
 //!
-//! Whatever surrounds the JSON (a fence, a sentence) is passed over; the JSON itself is read
-//! strictly, because a lenient reader hides a model's mistakes.
+//! Text around the JSON (a fence, a sentence) is ignored. The JSON itself is parsed strictly,
+//! because a lenient parser would hide a model's mistakes.
 
 use serde_json::{Map, Value};
-use tooltune_rows::json;
+use tooltune_json as json;
 
 use super::completions::{ACTION, DONE, FINISH};
 use super::prompts::one_line;
 
 /// A call as the model wrote it.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct WrittenCall {
+pub(super) struct ParsedCall {
     pub(super) name: String,
     pub(super) arguments: Map<String, Value>,
 }
 
-/// Why no call could be read.
+/// Why no call could be parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct UnreadableCall {
-    /// The name, where at least that was there.
+    /// The name, if at least that could be parsed.
     pub(super) name: Option<String>,
     pub(super) reason: &'static str,
 }
 
 /// A step of ReACT.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum WrittenStep {
-    Action(Result<WrittenCall, UnreadableCall>),
+pub(super) enum ParsedStep {
+    Action(Result<ParsedCall, UnreadableCall>),
     Finish(String),
 }
 
-/// The first JSON array of nothing but texts.
+/// The first JSON array of only strings.
 pub(super) fn read_texts(text: &str) -> Option<Vec<String>> {
-    values(text, '[').find_map(|value| match value {
+    json_values(text, '[').find_map(|value| match value {
         Value::Array(items) => items
             .into_iter()
             .map(|item| match item {
@@ -45,10 +45,10 @@ pub(super) fn read_texts(text: &str) -> Option<Vec<String>> {
     })
 }
 
-/// The first JSON object with a name is the call.
-pub(super) fn read_call(text: &str) -> Result<WrittenCall, UnreadableCall> {
+/// Parses the first JSON object with a name as the call.
+pub(super) fn read_call(text: &str) -> Result<ParsedCall, UnreadableCall> {
     let mut is_json = false;
-    for value in values(text, '{') {
+    for value in json_values(text, '{') {
         let Value::Object(mut fields) = value else {
             continue;
         };
@@ -57,7 +57,7 @@ pub(super) fn read_call(text: &str) -> Result<WrittenCall, UnreadableCall> {
             continue;
         };
         return match fields.remove("arguments") {
-            Some(Value::Object(arguments)) => Ok(WrittenCall { name, arguments }),
+            Some(Value::Object(arguments)) => Ok(ParsedCall { name, arguments }),
             Some(_) => Err(UnreadableCall {
                 name: Some(name),
                 reason: "the arguments are not a JSON object",
@@ -78,33 +78,33 @@ pub(super) fn read_call(text: &str) -> Result<WrittenCall, UnreadableCall> {
     })
 }
 
-/// The first line that begins an action or the answer decides; what is neither may be a bare call.
-pub(super) fn read_step(text: &str) -> WrittenStep {
-    let mut at = 0;
+/// The first line that starts an action or the answer decides; other text may be a bare call.
+pub(super) fn read_step(text: &str) -> ParsedStep {
+    let mut position = 0;
     for line in text.split_inclusive('\n') {
-        let begun = line.trim_start();
-        let after = |word: &str| at + (line.len() - begun.len()) + word.len();
-        if begun.starts_with(ACTION) {
-            return WrittenStep::Action(read_call(&text[after(ACTION)..]));
+        let trimmed = line.trim_start();
+        let end_of_word = |word: &str| position + (line.len() - trimmed.len()) + word.len();
+        if trimmed.starts_with(ACTION) {
+            return ParsedStep::Action(read_call(&text[end_of_word(ACTION)..]));
         }
-        if begun.starts_with(FINISH) {
-            return WrittenStep::Finish(text[after(FINISH)..].trim().to_owned());
+        if trimmed.starts_with(FINISH) {
+            return ParsedStep::Finish(text[end_of_word(FINISH)..].trim().to_owned());
         }
-        at += line.len();
+        position += line.len();
     }
-    WrittenStep::Action(read_call(text))
+    ParsedStep::Action(read_call(text))
 }
 
-/// The sub-query, on one line; `None` if there is none left.
+/// The sub-query on one line; `None` if there is none left.
 pub(super) fn read_sub_query(text: &str) -> Option<String> {
     let line = one_line(text);
     let is_done = line.trim_end_matches(['.', '!']) == DONE;
     (!is_done && !line.is_empty()).then_some(line)
 }
 
-/// The JSON values of a text that begin with `opening`, outer ones before those inside them.
-fn values(text: &str, opening: char) -> impl Iterator<Item = Value> {
-    // A text of nothing but brackets would otherwise take a time that grows with its square.
+/// The JSON values of a text that start with `opening`, outer ones before inner ones.
+fn json_values(text: &str, opening: char) -> impl Iterator<Item = Value> {
+    // Without a limit, a text of brackets would take quadratic time.
     const MAX_TRIED: usize = 256;
     text.match_indices(opening)
         .take(MAX_TRIED)
@@ -114,16 +114,16 @@ fn values(text: &str, opening: char) -> impl Iterator<Item = Value> {
         })
 }
 
-/// Bytes up to the bracket that closes the first one, brackets within quotes not counted.
+/// Length up to the bracket that closes the first one, ignoring brackets in quotes.
 fn value_length(text: &str) -> Option<usize> {
     let mut depth = 0_usize;
-    for (at, byte) in json::outside_strings(text.as_bytes()) {
+    for (position, byte) in json::bytes_outside_strings(text.as_bytes()) {
         match byte {
             b'[' | b'{' => depth += 1,
             b']' | b'}' => {
                 depth = depth.checked_sub(1)?;
                 if depth == 0 {
-                    return Some(at + 1);
+                    return Some(position + 1);
                 }
             }
             _ => {}
@@ -138,15 +138,15 @@ mod tests {
 
     use super::*;
 
-    fn call(name: &str, arguments: Value) -> Result<WrittenCall, UnreadableCall> {
-        Ok(WrittenCall {
+    fn call(name: &str, arguments: Value) -> Result<ParsedCall, UnreadableCall> {
+        Ok(ParsedCall {
             name: name.to_owned(),
             arguments: arguments.as_object().unwrap().clone(),
         })
     }
 
     #[test]
-    fn a_plan_is_found_in_prose_and_fences_and_must_be_texts() {
+    fn a_plan_is_parsed_from_prose_and_fences_and_must_be_a_list_of_strings() {
         for (text, names) in [
             ("[\"a\", \"b]\"]", Some(vec!["a", "b]"])),
             ("I [1] plan:\n```json\n[\"a\"]\n```", Some(vec!["a"])),
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn a_call_is_the_first_object_with_a_name() {
-        let good = call("T/A", json!({"q": "}\"{", "n": [1, {"m": null}]}));
+        let valid_call = call("T/A", json!({"q": "}\"{", "n": [1, {"m": null}]}));
         let text =
             "{\"name\": \"T/A\", \"arguments\": {\"q\": \"}\\\"{\", \"n\": [1, {\"m\": null}]}}";
         for surrounded in [
@@ -174,12 +174,12 @@ mod tests {
             format!("{{\"call\": {text}}}"),
             format!("{text}{{\"name\": \"second\", \"arguments\": {{}}}}"),
         ] {
-            assert_eq!(read_call(&surrounded), good, "{surrounded}");
+            assert_eq!(read_call(&surrounded), valid_call, "{surrounded}");
         }
     }
 
     #[test]
-    fn what_is_no_call_says_what_is_missing() {
+    fn an_unparsable_call_reports_the_missing_part() {
         for (text, name, reason) in [
             ("I cannot.", None, "this is no JSON object"),
             ("{'name': 'a'}", None, "this is no JSON object"),
@@ -201,51 +201,51 @@ mod tests {
                 "this is no JSON object",
             ),
         ] {
-            let wanted = UnreadableCall {
+            let expected = UnreadableCall {
                 name: name.map(str::to_owned),
                 reason,
             };
-            assert_eq!(read_call(text), Err(wanted), "{text}");
+            assert_eq!(read_call(text), Err(expected), "{text}");
         }
     }
 
     #[test]
     fn a_step_is_its_first_action_or_finish() {
-        let a = WrittenStep::Action(call("a", json!({})));
+        let a = ParsedStep::Action(call("a", json!({})));
         let text = "{\"name\": \"a\", \"arguments\": {}}";
-        for written in [
+        for reply in [
             format!("Thought: I use Finish: or not\nAction: {text}"),
             format!("Thought: x\n Action: {text}\nResult: 1\nFinish: made up"),
             text.to_owned(),
         ] {
-            assert_eq!(read_step(&written), a, "{written}");
+            assert_eq!(read_step(&reply), a, "{reply}");
         }
         assert_eq!(
             read_step("Thought: enough\nFinish: It is 3.\nReally.\n"),
-            WrittenStep::Finish("It is 3.\nReally.".to_owned())
+            ParsedStep::Finish("It is 3.\nReally.".to_owned())
         );
-        assert_eq!(read_step("Finish:"), WrittenStep::Finish(String::new()));
+        assert_eq!(read_step("Finish:"), ParsedStep::Finish(String::new()));
         assert!(matches!(
             read_step("Thought: x"),
-            WrittenStep::Action(Err(_))
+            ParsedStep::Action(Err(_))
         ));
     }
 
     #[test]
-    fn done_ends_the_sub_queries_and_so_does_silence() {
-        for (text, wanted) in [
+    fn done_or_an_empty_reply_ends_the_sub_queries() {
+        for (text, expected) in [
             ("Find\n it.", Some("Find it.")),
             ("DONE", None),
             (" DONE.\n", None),
             ("", None),
             ("Is it DONE?", Some("Is it DONE?")),
         ] {
-            assert_eq!(read_sub_query(text).as_deref(), wanted, "{text}");
+            assert_eq!(read_sub_query(text).as_deref(), expected, "{text}");
         }
     }
 
     #[test]
-    fn a_text_of_brackets_is_read_in_time() {
+    fn many_brackets_are_parsed_in_linear_time() {
         let text = "[".repeat(200_000);
         assert_eq!(read_texts(&text), None);
         assert!(read_call(&"{\"a\":".repeat(50_000)).is_err());

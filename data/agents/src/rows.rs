@@ -1,13 +1,13 @@
-//! Trajectories as rows, to be prepared like the rows of any other format.
+//! Converts trajectories to rows, which are prepared like rows of any other format.
 
 use std::collections::VecDeque;
 
+use tooltune_apis::Trajectory;
 use tooltune_rows::text::{DataError, Row};
-use tooltune_rows::tools::Trajectory;
 
 use super::expansion::{Expansion, Ranking};
 
-/// The examples of trajectories as rows, in order, from [`goat_rows`].
+/// Iterator over the examples of trajectories as rows, from [`goat_rows`].
 #[derive(Debug)]
 pub struct GoatRows<'a, I> {
     trajectories: I,
@@ -18,8 +18,8 @@ pub struct GoatRows<'a, I> {
 
 /// Expands trajectories one at a time.
 ///
-/// Memory holds one trajectory. A trajectory that cannot be expanded gives one error, and the
-/// next one follows.
+/// Only one trajectory is in memory. A trajectory that cannot be expanded yields one error, and
+/// iteration continues with the next one.
 pub fn goat_rows<'a, I, E>(
     trajectories: I,
     expansion: Expansion<'a>,

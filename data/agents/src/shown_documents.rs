@@ -1,34 +1,39 @@
-//! Which documents a training prompt shows, and in which order.
+//! Selects and orders the documents of a training prompt.
 
 use std::collections::HashSet;
 
 use tooltune_rows::batches::SeededRandom;
 
-/// The gold documents and the highest-ranked others, `n_documents` in all, shuffled.
+/// The gold documents and the highest-ranked others, `n_documents` in total, shuffled.
 ///
-/// A gold document that the ranking lacks takes the place of the lowest ranked other. More than
-/// `n_documents` are shown only where more are gold: none of those is ever left out. The order is
-/// random, because gold documents in front would teach places instead of contents.
-pub(super) fn beside_gold(
+/// A gold document missing from the ranking replaces the lowest-ranked other one. More than
+/// `n_documents` are shown only if more are gold, because gold documents are never omitted. The
+/// order is random: with gold documents always in front, the model would learn positions instead of
+/// contents.
+pub(super) fn gold_and_distractors(
     gold: &[usize],
     ranking: impl IntoIterator<Item = usize>,
     n_documents: usize,
     random: &mut SeededRandom,
 ) -> Vec<usize> {
-    let mut seen = HashSet::new();
-    let mut shown: Vec<usize> = gold.iter().copied().filter(|&at| seen.insert(at)).collect();
-    let room = n_documents.saturating_sub(shown.len());
-    shown.extend(
+    let mut seen_documents = HashSet::new();
+    let mut positions: Vec<usize> = gold
+        .iter()
+        .copied()
+        .filter(|&idx| seen_documents.insert(idx))
+        .collect();
+    let room = n_documents.saturating_sub(positions.len());
+    positions.extend(
         ranking
             .into_iter()
-            .filter(|&position| seen.insert(position))
+            .filter(|&position| seen_documents.insert(position))
             .take(room),
     );
-    random.shuffle(&mut shown);
-    shown
+    random.shuffle(&mut positions);
+    positions
 }
 
-/// `n` different positions below `n_documents`, or all of them, in random order.
+/// `n` distinct indices below `n_documents`, or all of them, in random order.
 pub(super) fn random_ranking(
     n: usize,
     n_documents: usize,
@@ -36,10 +41,10 @@ pub(super) fn random_ranking(
 ) -> Vec<usize> {
     let n = n.min(n_documents);
     let mut chosen = Vec::with_capacity(n);
-    let mut seen = HashSet::with_capacity(n);
+    let mut seen_positions = HashSet::with_capacity(n);
     while chosen.len() < n {
         let position = random.below(n_documents);
-        if seen.insert(position) {
+        if seen_positions.insert(position) {
             chosen.push(position);
         }
     }
@@ -50,13 +55,13 @@ pub(super) fn random_ranking(
 mod tests {
     use super::*;
 
-    fn sorted(mut positions: Vec<usize>) -> Vec<usize> {
+    fn sort_positions(mut positions: Vec<usize>) -> Vec<usize> {
         positions.sort_unstable();
         positions
     }
 
     #[test]
-    fn missing_gold_takes_the_place_of_the_lowest_ranked() {
+    fn missing_gold_replaces_the_lowest_ranked_documents() {
         let mut random = SeededRandom::new(1, 0);
         for (gold, ranking, expected) in [
             (vec![7, 8], vec![1, 2, 3, 4, 5], vec![1, 2, 3, 7, 8]),
@@ -65,18 +70,21 @@ mod tests {
             (vec![1, 2, 3, 4, 5, 6], vec![9], vec![1, 2, 3, 4, 5, 6]),
             (vec![1], vec![2, 2], vec![1, 2]),
         ] {
-            let shown = beside_gold(&gold, ranking, 5, &mut random);
-            assert_eq!(sorted(shown), expected);
+            let positions = gold_and_distractors(&gold, ranking, 5, &mut random);
+            assert_eq!(sort_positions(positions), expected);
         }
     }
 
     #[test]
-    fn gold_stands_at_every_place_about_equally_often() {
+    fn gold_appears_at_every_position_about_equally_often() {
         let mut random = SeededRandom::new(2, 0);
         let mut counts = [0; 5];
         for _ in 0..5_000 {
-            let shown = beside_gold(&[0], 1..9, 5, &mut random);
-            counts[shown.iter().position(|&at| at == 0).unwrap()] += 1;
+            let positions = gold_and_distractors(&[0], 1..9, 5, &mut random);
+            counts[positions
+                .iter()
+                .position(|&position| position == 0)
+                .unwrap()] += 1;
         }
         assert!(
             counts.iter().all(|count| (900..1_100).contains(count)),
@@ -85,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_random_ranking_repeats_nothing_and_reaches_everything() {
+    fn a_random_ranking_has_every_position_once() {
         let mut random = SeededRandom::new(3, 0);
         let mut counts = [0; 12];
         for _ in 0..1_000 {
@@ -97,6 +105,6 @@ mod tests {
             counts.iter().all(|count| (250..420).contains(count)),
             "{counts:?}"
         );
-        assert_eq!(sorted(random_ranking(9, 3, &mut random)), [0, 1, 2]);
+        assert_eq!(sort_positions(random_ranking(9, 3, &mut random)), [0, 1, 2]);
     }
 }

@@ -1,20 +1,21 @@
-//! Writes the text that a prompt shows of the result of a call.
+//! Formats the result of a call for a prompt.
 
-use tooltune_rows::json::{self, Style};
-use tooltune_rows::tools::cut_output;
+use tooltune_apis::cut_output;
+use tooltune_json as json;
+use tooltune_json::Style;
 
 use super::options::AgentLimits;
 use crate::executors::CallResult;
 use crate::truncation::shorten_or_explain;
 
-/// The output, shortened as the limits say and then cut so that it stays JSON; the message of a
-/// failed call is cut alone, since no filter was written for it.
+/// The output, shortened according to the limits and then cut such that it remains JSON. The
+/// message of a failed call is only cut, because filters are not written for it.
 pub(super) fn shown_result(result: &CallResult, limits: &AgentLimits) -> String {
-    let shown = match &limits.truncate {
+    let output = match &limits.truncate {
         Some(options) if !result.is_failure() => shorten_or_explain(&result.output, options),
-        _ => result.shown(),
+        _ => result.shown_value(),
     };
-    cut_output(&json::dumps(&shown, Style::Python), limits.output_limit)
+    cut_output(&json::dumps(&output, Style::Python), limits.output_limit)
 }
 
 #[cfg(test)]
@@ -39,7 +40,7 @@ mod tests {
     }
 
     #[test]
-    fn an_output_is_shortened_before_it_is_cut() {
+    fn an_output_is_shortened_before_it_is_truncated() {
         let output = json!({"rows": [{"id": 1, "note": "x".repeat(90)}, {"id": 2}]});
         let result = CallResult::success(output);
         assert_eq!(
@@ -55,18 +56,18 @@ mod tests {
     }
 
     #[test]
-    fn failures_and_what_no_filter_fits_are_told() {
+    fn failures_and_unmatched_filters_are_shown() {
         let failed = CallResult::failure("no port \"Atlantis\"");
-        let told = "{\"error\": \"no port \\\"Atlantis\\\"\"}";
-        assert_eq!(shown_result(&failed, &limits(200)), told);
+        let expected = "{\"error\": \"no port \\\"Atlantis\\\"\"}";
+        assert_eq!(shown_result(&failed, &limits(200)), expected);
         let other = CallResult::success(json!({"columns": []}));
-        let shown = shown_result(&other, &limits(200));
-        assert!(shown.contains("finds nothing in this output"), "{shown}");
+        let output = shown_result(&other, &limits(200));
+        assert!(output.contains("finds nothing in this output"), "{output}");
         let mut fails = limits(300);
         if let Some(options) = &mut fails.truncate {
             options.filter = Some("length(rows)".to_owned());
         }
-        let shown = shown_result(&other, &fails);
-        assert!(shown.contains("this output is not shown: "), "{shown}");
+        let output = shown_result(&other, &fails);
+        assert!(output.contains("this output is not shown: "), "{output}");
     }
 }

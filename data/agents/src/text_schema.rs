@@ -1,15 +1,14 @@
-//! Makes the JSON Schema that a text of a loop must satisfy, where the text is JSON alone.
+//! Builds the JSON Schema of a loop's text, if the text is pure JSON.
 
 use serde_json::{Value, json};
-use tooltune_rows::tools::ApiDocument;
+use tooltune_apis::ApiDocument;
 
 use super::prompts::Task;
 
-/// The schema of a plan, of sub-queries or of a call; nothing for texts with words around the JSON
-/// or without any.
+/// The schema of a plan, of sub-queries or of a call; `None` for texts with other content.
 ///
-/// A plan names documents that are shown, and a call is one of theirs: of the next API in the plan
-/// if that is shown.
+/// A plan contains names of shown documents. A call is of a shown document; if the next API of the
+/// plan is shown, of that one.
 pub(super) fn text_schema(
     task: Task,
     documents: &[&ApiDocument],
@@ -20,17 +19,23 @@ pub(super) fn text_schema(
     match task {
         Task::Plan if documents.is_empty() => None,
         Task::Plan => {
-            let names: Vec<String> = documents.iter().map(|one| one.call_name()).collect();
+            let names: Vec<String> = documents
+                .iter()
+                .map(|document| document.call_name())
+                .collect();
             Some(list(json!({"enum": names})))
         }
         Task::SubQueries => Some(list(json!({"type": "string"}))),
         Task::PlannedCall | Task::SubQueryCall => {
             let planned = documents
                 .iter()
-                .filter(|one| Some(one.call_name().as_str()) == next_in_plan);
-            let mut calls: Vec<Value> = planned.map(|one| one.call_schema()).collect();
+                .filter(|document| Some(document.call_name().as_str()) == next_in_plan);
+            let mut calls: Vec<Value> = planned.map(|document| document.call_schema()).collect();
             if calls.is_empty() {
-                calls = documents.iter().map(|one| one.call_schema()).collect();
+                calls = documents
+                    .iter()
+                    .map(|document| document.call_schema())
+                    .collect();
             }
             (!calls.is_empty()).then(|| json!({"anyOf": calls}))
         }

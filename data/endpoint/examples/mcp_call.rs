@@ -1,7 +1,7 @@
 //! Calls tools of an MCP server, for comparison with other clients.
 //!
 //! `mcp_call PROGRAM ARGUMENT...` starts the server, prints the names of its tools as a JSON array,
-//! then reads lines `{"name", "arguments"}` and answers each with `{"output", "exception"}`.
+//! then reads lines `{"name", "arguments"}` and prints `{"output", "exception"}` for each.
 
 use std::io::BufRead;
 use std::sync::Arc;
@@ -10,10 +10,14 @@ use serde_json::{Map, Value, json};
 use tooltune_agents::executors::Executor;
 use tooltune_endpoint::{McpExecutor, McpOptions};
 
-#[allow(clippy::print_stdout, reason = "its answers are for another program")]
+#[allow(clippy::print_stdout, reason = "another program reads its output")]
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let command = std::env::args().skip(1).collect();
-    let mut executor = McpExecutor::start(&McpOptions::new(command), Arc::default())?;
+    let options = McpOptions {
+        allow_tools: vec!["*".to_owned()],
+        ..McpOptions::new(command)
+    };
+    let mut executor = McpExecutor::start(&options, Arc::default())?;
     let names: Vec<String> = executor
         .catalogue()
         .iter()

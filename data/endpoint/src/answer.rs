@@ -1,42 +1,49 @@
-//! What a server's answer holds: a text or none, why it ended, and its tokens.
+//! Parses a chat completion: its text, finish reason and token counts.
 
 use serde_json::Value;
-use tooltune_rows::json;
+use tooltune_json as json;
+use tooltune_json::ValueBudget;
 
 use crate::http::excerpt;
 
-/// One answer of a server of chat completions.
+/// Characters kept of a name or reason in a reply. Model names have about 60.
+const MAX_WORD_CHARACTERS: usize = 256;
+
+/// Maximum JSON values of a reply; a reply with tool calls has about a hundred.
+pub(super) const CHAT_VALUES: ValueBudget = ValueBudget::new("CHAT_VALUES", 250_000);
+
+/// One chat completion from a server.
 ///
-/// An answer without a text is an answer, too: reasoning may have used up the tokens, a filter or
-/// the model may have refused. Its text is then empty.
+/// A reply without a text is also valid: reasoning may have used all tokens, or a filter or the
+/// model may have refused. Its text is empty then.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ChatAnswer {
-    /// The text; empty where the server gave none.
+    /// The text; empty if the server returned none.
     pub text: String,
-    /// Why there is no text, where the server gave none.
+    /// Why there is no text, if the server returned none.
     pub without_text: Option<WithoutText>,
-    /// Why the text ended, in the server's word: `stop`, `length`, `content_filter`,
-    /// `tool_calls`; empty where the server does not say.
+    /// Why the text ended, as reported by the server: `stop`, `length`, `content_filter`,
+    /// `tool_calls`; empty if absent.
     pub finish_reason: String,
-    /// Tokens that the server counted (`usage.completion_tokens`), those of reasoning among them;
-    /// 0 where it does not say.
+    /// Completion tokens counted by the server (`usage.completion_tokens`), including reasoning; 0
+    /// if absent.
     pub n_tokens: usize,
-    /// Tokens of the prompt that the server counted (`usage.prompt_tokens`); 0 where it does not say.
+    /// Prompt tokens counted by the server (`usage.prompt_tokens`); 0 if absent.
     pub n_prompt_tokens: usize,
-    /// The model that the server says has answered; empty where it does not say.
+    /// The model that the server reports; empty if absent.
     pub model: String,
-    /// The calls of tools that the server has read, as the protocol writes them.
+    /// The tool calls parsed by the server, in the protocol's format.
     pub tool_calls: Vec<Value>,
 }
 
-/// What an answer has where its text should be.
+/// What a reply contains instead of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WithoutText {
     /// A `refusal`.
     Refusal,
-    /// Reasoning alone, as `reasoning_content` or `reasoning`.
+    /// Only reasoning, as `reasoning_content` or `reasoning`.
     Reasoning,
-    /// Calls of tools alone.
+    /// Only tool calls.
     ToolCalls,
     /// Nothing.
     Nothing,
@@ -54,60 +61,62 @@ impl WithoutText {
     }
 }
 
-/// Why a body is no answer.
+/// Why a body is not a chat completion.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum NoAnswer {
-    /// The protocol with an empty list of choices, as servers send for a fault of the moment.
+pub(super) enum InvalidReply {
+    /// A valid reply with an empty list of choices, which servers send for temporary faults.
     NoChoice(String),
     /// Not the protocol.
     Other(String),
 }
 
-/// Reads the body of an answer.
+/// Parses the body of a reply.
 ///
 /// # Errors
 ///
-/// - it is not the protocol's JSON, or has no message; the reason has its first characters
-pub(super) fn read(body: &str) -> Result<ChatAnswer, NoAnswer> {
-    let other = |reason: String| Err(NoAnswer::Other(reason));
+/// It is not the protocol's JSON, or has no message. The reason contains its first characters.
+pub(super) fn parse_completion(body: &str) -> Result<ChatAnswer, InvalidReply> {
+    let other = |reason: String| Err(InvalidReply::Other(reason));
     if body.trim().is_empty() {
         return other("with an empty body".to_owned());
     }
-    let said = excerpt(body);
+    let body_excerpt = excerpt(body);
+    if let Err(error) = CHAT_VALUES.check(body.as_bytes()) {
+        return other(format!(
+            "with too many JSON values ({error}): {body_excerpt}"
+        ));
+    }
     let value: Value = match json::parse(body) {
         Ok(value) => value,
-        // A server that sends events though none were asked for.
+        // The server streams although the request did not ask for it.
         Err(_) if is_event_stream(body) => {
             return other(format!(
-                "with a stream of events, which was not asked for: {said}"
+                "with an event stream, which was not requested: {body_excerpt}"
             ));
         }
         Err(_) if body.trim_start().starts_with('<') => {
-            return other(format!("with a page of HTML: {said}"));
+            return other(format!("with an HTML page: {body_excerpt}"));
         }
-        Err(error) => return other(format!("with what is not JSON ({error}): {said}")),
+        Err(error) => return other(format!("with invalid JSON ({error}): {body_excerpt}")),
     };
     let choices = value.get("choices").and_then(Value::as_array);
     if choices.is_some_and(Vec::is_empty) {
-        return Err(NoAnswer::NoChoice(format!(
-            "an answer without choices[0]: {said}"
+        return Err(InvalidReply::NoChoice(format!(
+            "an answer without choices[0]: {body_excerpt}"
         )));
     }
     let choice = choices.and_then(|choices| choices.first());
     let message = choice.and_then(|choice| choice.get("message"));
     let Some(message) = message.filter(|message| message.is_object()) else {
-        return other(format!("without choices[0].message: {said}"));
+        return other(format!("without choices[0].message: {body_excerpt}"));
     };
     let Some(text) = text_of(message) else {
         return other(format!(
-            "with choices[0].message.content that is neither a text nor a list of parts: {said}"
+            "with choices[0].message.content that is neither a string nor a list of parts: {body_excerpt}"
         ));
     };
     let finish_reason = choice.and_then(|choice| choice.get("finish_reason")?.as_str());
-    let counted = |place: &str| {
-        let n_tokens = value.pointer(place).and_then(Value::as_u64).unwrap_or(0);
-        usize::try_from(n_tokens).unwrap_or(usize::MAX)
-    };
+    let tokens_at = |pointer: &str| value.pointer(pointer).map_or(0, token_count);
     Ok(ChatAnswer {
         without_text: if text.is_empty() {
             without_text(message)
@@ -117,13 +126,13 @@ pub(super) fn read(body: &str) -> Result<ChatAnswer, NoAnswer> {
         tool_calls: tool_calls(message),
         text,
         model: text_at(&value, "model"),
-        finish_reason: finish_reason.unwrap_or_default().to_owned(),
-        n_tokens: counted("/usage/completion_tokens"),
-        n_prompt_tokens: counted("/usage/prompt_tokens"),
+        finish_reason: truncate_word(finish_reason.unwrap_or_default()).to_owned(),
+        n_tokens: tokens_at("/usage/completion_tokens"),
+        n_prompt_tokens: tokens_at("/usage/prompt_tokens"),
     })
 }
 
-/// Whether a body is what `"stream": true` asks for.
+/// Whether a body has the format of `"stream": true`.
 fn is_event_stream(body: &str) -> bool {
     let body = body.trim_start();
     ["data:", "event:", ":"]
@@ -133,7 +142,23 @@ fn is_event_stream(body: &str) -> bool {
 
 fn text_at(value: &Value, key: &str) -> String {
     let text = value.get(key).and_then(Value::as_str);
-    text.unwrap_or_default().to_owned()
+    truncate_word(text.unwrap_or_default()).to_owned()
+}
+
+/// The beginning of a string from a server, which may have any length.
+pub(crate) fn truncate_word(text: &str) -> &str {
+    let end = text.char_indices().nth(MAX_WORD_CHARACTERS);
+    end.map_or(text, |(end, _)| &text[..end])
+}
+
+/// A token count; 0 if the value is not a number. Some servers write integers as floats.
+fn token_count(value: &Value) -> usize {
+    let integer = value.as_f64().filter(|n| *n >= 0.0 && n.fract() == 0.0);
+    // Out-of-range floats saturate.
+    value.as_u64().map_or_else(
+        || integer.unwrap_or(0.0) as usize,
+        |n| usize::try_from(n).unwrap_or(usize::MAX),
+    )
 }
 
 fn tool_calls(message: &Value) -> Vec<Value> {
@@ -141,12 +166,12 @@ fn tool_calls(message: &Value) -> Vec<Value> {
     calls.cloned().unwrap_or_default()
 }
 
-/// The text of a message, empty where it has none; nothing where its content is of another type.
+/// The text of a message, empty if it has none; `None` if its content has another type.
 fn text_of(message: &Value) -> Option<String> {
     match message.get("content") {
         None | Some(Value::Null) => Some(String::new()),
         Some(Value::String(text)) => Some(text.clone()),
-        // Parts, as those of requests: texts come in order, parts of another kind are no text.
+        // A list of parts as in requests: texts are concatenated, other parts are skipped.
         Some(Value::Array(parts)) => {
             let mut text = String::new();
             for part in parts {
@@ -164,7 +189,7 @@ fn text_of(message: &Value) -> Option<String> {
     }
 }
 
-/// What a message without a text has; nothing where its content is the empty text and no more.
+/// The other contents of a message without a text; `None` if its content is the empty string.
 fn without_text(message: &Value) -> Option<WithoutText> {
     let says = |key: &str| match message.get(key) {
         Some(Value::String(text)) => !text.is_empty(),
@@ -195,17 +220,17 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn answered(message: Value, finish_reason: Value) -> ChatAnswer {
+    fn record_answer(message: Value, finish_reason: Value) -> ChatAnswer {
         let body = json!({
             "choices": [{"index": 0, "message": message, "finish_reason": finish_reason}],
             "usage": {"prompt_tokens": 5, "completion_tokens": 9, "total_tokens": 14},
         });
-        read(&body.to_string()).expect("an answer")
+        parse_completion(&body.to_string()).expect("an answer")
     }
 
     #[test]
     fn an_answer_keeps_its_text_its_end_and_its_tokens() {
-        let answer = answered(json!({"content": "yes"}), json!("length"));
+        let answer = record_answer(json!({"content": "yes"}), json!("length"));
         let expected = ChatAnswer {
             tool_calls: Vec::new(),
             text: "yes".to_owned(),
@@ -218,14 +243,54 @@ mod tests {
         assert_eq!(answer, expected);
         let parts =
             json!({"content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]});
-        assert_eq!(answered(parts, json!("stop")).text, "ab");
-        let bare = read(&json!({"choices": [{"message": {"content": "x"}}]}).to_string());
-        let bare = bare.expect("an answer");
-        assert_eq!((bare.finish_reason.as_str(), bare.n_tokens), ("", 0));
+        assert_eq!(record_answer(parts, json!("stop")).text, "ab");
+        let only_content =
+            parse_completion(&json!({"choices": [{"message": {"content": "x"}}]}).to_string());
+        let only_content = only_content.expect("an answer");
+        assert_eq!(
+            (only_content.finish_reason.as_str(), only_content.n_tokens),
+            ("", 0)
+        );
     }
 
     #[test]
-    fn an_answer_without_a_text_is_empty_and_says_what_it_has() {
+    fn other_fields_of_a_reply_are_bounded() {
+        let usage = |tokens: Value| {
+            let body = json!({"choices": [{"message": {"content": "x"}}],
+                "usage": {"completion_tokens": tokens}});
+            parse_completion(&body.to_string())
+                .expect("an answer")
+                .n_tokens
+        };
+        for (tokens, expected) in [
+            (json!(7), 7),
+            (json!(7.0), 7),
+            (json!(7.5), 0),
+            (json!(-5), 0),
+            (json!(null), 0),
+            (json!("7"), 0),
+            (json!(u64::MAX), usize::MAX),
+            (json!(1e300), usize::MAX),
+        ] {
+            assert_eq!(usage(tokens.clone()), expected, "{tokens}");
+        }
+        let long = "m".repeat(1 << 20);
+        let body = json!({"model": long, "choices": [{
+            "message": {"content": "x"}, "finish_reason": long}]});
+        let answer = parse_completion(&body.to_string()).expect("an answer");
+        assert_eq!((answer.model.len(), answer.finish_reason.len()), (256, 256));
+        let many_values = format!(
+            "{{\"choices\": [{}0]}}",
+            "0,".repeat(CHAT_VALUES.max_values())
+        );
+        let Err(InvalidReply::Other(reason)) = parse_completion(&many_values) else {
+            panic!("an answer of many values is read");
+        };
+        assert!(reason.contains("more than 250000 values"), "{reason}");
+    }
+
+    #[test]
+    fn a_reply_without_a_text_reports_its_other_contents() {
         for (message, expected) in [
             (json!({"content": null}), Some(WithoutText::Nothing)),
             (json!({}), Some(WithoutText::Nothing)),
@@ -256,30 +321,34 @@ mod tests {
                 Some(WithoutText::Nothing),
             ),
         ] {
-            let answer = answered(message.clone(), json!("length"));
+            let answer = record_answer(message.clone(), json!("length"));
             assert_eq!(answer.text, "", "{message}");
             assert_eq!(answer.without_text, expected, "{message}");
             assert_eq!(answer.finish_reason, "length");
         }
-        let whole = answered(json!({"content": "x", "reasoning": "y"}), Value::Null);
+        let complete_message =
+            record_answer(json!({"content": "x", "reasoning": "y"}), Value::Null);
         assert_eq!(
-            (whole.without_text, whole.finish_reason.as_str()),
+            (
+                complete_message.without_text,
+                complete_message.finish_reason.as_str()
+            ),
             (None, "")
         );
     }
 
     #[test]
-    fn what_is_no_answer_has_a_reason() {
+    fn invalid_replies_have_a_reason() {
         for (body, expected) in [
             ("", "an empty body"),
             (
                 "<!doctype html><p>Sign in",
-                "a page of HTML: <!doctype html><p>Sign in",
+                "an HTML page: <!doctype html><p>Sign in",
             ),
-            ("{\"choices\": [{\"mess", "what is not JSON"),
+            ("{\"choices\": [{\"mess", "invalid JSON"),
             (
                 "data: {\"choices\": [{\"delta\": {}}]}\n\ndata: [DONE]\n\n",
-                "a stream of events, which was not asked for: data:",
+                "an event stream, which was not requested: data:",
             ),
             ("[]", "without choices[0].message: []"),
             ("{\"error\": {\"message\": \"quota\"}}", "\"quota\""),
@@ -290,15 +359,17 @@ mod tests {
             ),
             (
                 "{\"choices\": [{\"message\": {\"content\": 3}}]}",
-                "neither a text nor a list of parts",
+                "neither a string nor a list of parts",
             ),
         ] {
-            let Err(NoAnswer::Other(reason)) = read(body) else {
+            let Err(InvalidReply::Other(reason)) = parse_completion(body) else {
                 panic!("{body} is read");
             };
             assert!(reason.contains(expected), "{reason}");
         }
-        let empty = read("{\"choices\": []}");
-        assert!(matches!(empty, Err(NoAnswer::NoChoice(reason)) if reason.contains("choices[0]")));
+        let empty = parse_completion("{\"choices\": []}");
+        assert!(
+            matches!(empty, Err(InvalidReply::NoChoice(reason)) if reason.contains("choices[0]"))
+        );
     }
 }

@@ -1,28 +1,28 @@
-//! One endpoint, asked once or many times at once.
+//! A chat completion endpoint, for single and concurrent requests.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use tooltune_rows::text::Message;
+use tooltune_template::Message;
 use ureq::http::{Request, Uri, header};
 
-use super::answer::{self, ChatAnswer, NoAnswer};
+use super::answer::{self, ChatAnswer, InvalidReply};
 use super::error::EndpointError;
 use super::fault::FaultKind;
 use super::formats;
 use super::options::{ChatOptions, EndpointOptions, OptionNames};
 use super::pool::in_parallel;
-use super::waits::{Backoff, pause, retry_after, wait};
+use super::waits::{Backoff, next_wait, retry_after, wait};
 use super::wire;
 use crate::http::{
-    BaseUrl, Blots, ClientOptions, Connections, Environment, HttpClient, HttpConfigError,
-    HttpFault, HttpReply, SecretHeaders, checked_bytes, checked_secs, excerpt, process_environment,
+    BaseUrl, ClientOptions, Connections, Environment, HttpClient, HttpConfigError, HttpFault,
+    HttpReply, Redactor, SecretHeaders, checked_bytes, checked_secs, excerpt, process_environment,
 };
 
-/// Attempts after the first that any configuration may ask for.
-const MOST_RETRIES: usize = 20;
+/// Maximum configurable retries.
+const MAX_RETRIES: usize = 20;
 
-/// A server of chat completions with one of its models.
+/// A chat completion server and one of its models.
 #[derive(Debug)]
 pub struct ChatEndpoint {
     client: HttpClient,
@@ -30,51 +30,53 @@ pub struct ChatEndpoint {
     target: Uri,
     model: String,
     secrets: SecretHeaders,
-    blots: Blots,
+    redactor: Redactor,
     timeout: Duration,
     total: Duration,
     retries: usize,
     backoff: Backoff,
     names: OptionNames,
-    /// Whether the server has refused `json_schema` and is asked in the older spelling.
+    /// Whether the server refuses `json_schema`, so the older spelling is used.
     is_older: AtomicBool,
+    /// Whether the server has replied to any request.
+    was_answered: AtomicBool,
 }
 
-/// How far many requests are.
+/// Progress of a batch of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EndpointProgress {
-    /// Requests that have their answer or have failed.
+    /// Finished requests, including failed ones.
     pub n_done: usize,
-    /// Those of them that failed.
+    /// Failed requests.
     pub n_failed: usize,
     /// All requests.
     pub n_all: usize,
 }
 
-/// Messages and what is asked of the text after them.
+/// The messages and options of one request.
 #[derive(Debug, Clone, Copy)]
 pub struct ChatRequest<'a> {
     /// The messages.
     pub messages: &'a [Message],
-    /// What the request says beside them.
+    /// Other fields of the request.
     pub options: &'a ChatOptions,
 }
 
-/// How far many requests are, and what has just come.
+/// Progress of a batch, with the latest result.
 #[derive(Debug, Clone, Copy)]
-pub struct Answered<'a> {
-    /// How far they are.
+pub struct ReplyEvent<'a> {
+    /// The progress.
     pub progress: EndpointProgress,
-    /// A request by its number with its answer, if one has just got it.
+    /// Index and result of the request that has just finished, if any.
     pub latest: Option<(usize, &'a Result<ChatAnswer, EndpointError>)>,
 }
 
-/// What one attempt came to.
+/// The outcome of one attempt.
 enum Attempt {
     Answer(ChatAnswer),
-    /// Another attempt may do better, after this wait if the server names one.
+    /// A retry may succeed, after this wait if the server requests one.
     Again(FaultKind, String, Option<Duration>),
-    /// The server knows another spelling of the format.
+    /// The server expects another spelling of the response format.
     OtherFormat(EndpointError),
     Never(EndpointError),
     /// The work was stopped.
@@ -82,34 +84,34 @@ enum Attempt {
 }
 
 impl ChatEndpoint {
-    /// Makes an endpoint whose key comes from the environment of this process.
+    /// Creates an endpoint whose key comes from this process's environment.
     ///
     /// # Errors
     ///
-    /// - those of [`ChatEndpoint::with_environment`]
+    /// As for [`ChatEndpoint::with_environment`].
     pub fn new(options: &EndpointOptions) -> Result<Self, EndpointError> {
         Self::with_environment(options, &process_environment)
     }
 
-    /// Makes an endpoint; nothing is sent yet.
+    /// Creates an endpoint without sending a request.
     ///
     /// # Errors
     ///
-    /// - the base URL is none, or the model has no name
-    /// - the variable of the key is not set, or its value cannot be sent
-    /// - a time, a number of retries or a limit is out of its range
+    /// - The base URL is invalid, or the model name is empty.
+    /// - The environment variable of the key is not set, or its value cannot be sent.
+    /// - A time, the number of retries or a limit is out of range.
     pub fn with_environment(
         options: &EndpointOptions,
         environment: Environment<'_>,
     ) -> Result<Self, EndpointError> {
-        let bad = |field, reason: String| HttpConfigError::BadOption { field, reason };
+        let bad_option = |field, reason: String| HttpConfigError::BadOption { field, reason };
         if options.model.trim().is_empty() {
-            let reason = "is empty; give the server's name for the model".to_owned();
-            return Err(bad(options.names.model, reason).into());
+            let reason = "is empty; give the model's name on the server".to_owned();
+            return Err(bad_option(options.names.model, reason).into());
         }
-        if options.retries > MOST_RETRIES {
-            let reason = format!("is {}; give at most {MOST_RETRIES}", options.retries);
-            return Err(bad("retries", reason).into());
+        if options.retries > MAX_RETRIES {
+            let reason = format!("is {}; give at most {MAX_RETRIES}", options.retries);
+            return Err(bad_option("retries", reason).into());
         }
         let base = BaseUrl::parse(options.names.base_url, &options.base_url)?;
         let url = base.join("/chat/completions");
@@ -127,11 +129,12 @@ impl ChatEndpoint {
             is_loopback: base.origin().is_loopback(),
         };
         Ok(Self {
-            client: HttpClient::new(&client),
-            target: target.map_err(|_| bad(options.names.base_url, "is too long".to_owned()))?,
+            client: HttpClient::new(&client)?,
+            target: target
+                .map_err(|_| bad_option(options.names.base_url, "is too long".to_owned()))?,
             url,
             model: options.model.clone(),
-            blots: secrets.blots(),
+            redactor: secrets.redactor(),
             secrets,
             timeout: checked_secs("timeout_secs", options.timeout_secs)?,
             total: checked_secs("total_secs", options.total_secs)?,
@@ -142,10 +145,11 @@ impl ChatEndpoint {
             },
             names: options.names,
             is_older: AtomicBool::new(false),
+            was_answered: AtomicBool::new(false),
         })
     }
 
-    /// The URL that is asked.
+    /// The requested URL.
     pub fn url(&self) -> &str {
         &self.url
     }
@@ -155,20 +159,22 @@ impl ChatEndpoint {
         &self.model
     }
 
-    /// The model's answer after `messages`, within `total_secs`. One without a text is an answer
-    /// whose text is empty.
+    /// The model's reply to `messages`, within `total_secs`. A reply without a text has an empty
+    /// text.
     ///
-    /// Too many requests (429), a fault of the server (5xx), an answer with an empty list of
-    /// choices, a timeout and a broken connection are tried again, after a wait that doubles, or the
-    /// longer one that the server asks for in `Retry-After`. A server that refuses `json_schema` and names `json_object` is from then on
-    /// given the schema beside that type; whether it keeps to the schema is for the caller to
-    /// check, as always.
+    /// Too many requests (429), server errors (5xx), a reply with an empty list of choices, a
+    /// timeout and a broken connection are retried. The wait doubles each time; a longer
+    /// `Retry-After` of the server takes precedence. A server that refuses `json_schema` and names
+    /// `json_object` receives the schema next to that type from then on. The caller must always
+    /// validate the reply against the schema.
     ///
     /// # Errors
     ///
-    /// - the server refuses the request (any other status)
-    /// - the answer is no chat completion
-    /// - the attempts or the time are used up, or the server asks for a longer wait than is left
+    /// - The server refuses the request (any other status).
+    /// - The reply is not a chat completion.
+    /// - No server can be reached, and none replied before.
+    /// - The attempts or the time are used up, or the server requests a longer wait than the time
+    ///   left.
     pub fn complete(
         &self,
         messages: &[Message],
@@ -177,12 +183,12 @@ impl ChatEndpoint {
         self.complete_unless(messages, options, &AtomicBool::new(false))
     }
 
-    /// The answers after many lists of messages, in their order, at most `concurrency` (1 to
-    /// [`MAX_CONCURRENCY`](crate::MAX_CONCURRENCY)) at once.
+    /// The replies to many lists of messages, in order, with at most `concurrency` (1 to
+    /// [`MAX_CONCURRENCY`](crate::MAX_CONCURRENCY)) requests in parallel.
     ///
-    /// `watch` is called in the caller's thread after each answer and at least ten times a
-    /// second. It may end the work by returning `false`: requests under way are given up at once,
-    /// and those that have no answer are [`EndpointError::Stopped`].
+    /// `watch` is called in the caller's thread after each reply and at least ten times a second.
+    /// If it returns `false`, requests in flight are abandoned, and all requests without a reply
+    /// become [`EndpointError::Stopped`].
     pub fn complete_all(
         &self,
         requests: &[Vec<Message>],
@@ -194,31 +200,28 @@ impl ChatEndpoint {
             .iter()
             .map(|messages| ChatRequest { messages, options })
             .collect();
-        self.complete_each(&requests, concurrency, &mut |answered| {
-            watch(answered.progress)
-        })
+        self.complete_each(&requests, concurrency, &mut |result| watch(result.progress))
     }
 
-    /// As [`ChatEndpoint::complete_all`], with options for each request; `watch` is shown the answer
-    /// that has just come.
+    /// As [`ChatEndpoint::complete_all`] with options per request; `watch` receives the latest
+    /// reply.
     pub fn complete_each(
         &self,
         requests: &[ChatRequest<'_>],
         concurrency: usize,
-        watch: &mut dyn FnMut(Answered<'_>) -> bool,
+        watch: &mut dyn FnMut(ReplyEvent<'_>) -> bool,
     ) -> Vec<Result<ChatAnswer, EndpointError>> {
         let mut n_failed = 0;
-        let numbered: Vec<(usize, ChatRequest<'_>)> =
-            requests.iter().copied().enumerate().collect();
+        let indexed: Vec<(usize, ChatRequest<'_>)> = requests.iter().copied().enumerate().collect();
         let results = in_parallel(
-            &numbered,
+            &indexed,
             concurrency,
-            &mut |watched| {
-                let latest: Option<&(usize, Result<ChatAnswer, EndpointError>)> = watched.latest;
+            &mut |event| {
+                let latest: Option<&(usize, Result<ChatAnswer, EndpointError>)> = event.latest;
                 n_failed += usize::from(latest.is_some_and(|(_, result)| result.is_err()));
-                watch(Answered {
+                watch(ReplyEvent {
                     progress: EndpointProgress {
-                        n_done: watched.n_done,
+                        n_done: event.n_done,
                         n_failed,
                         n_all: requests.len(),
                     },
@@ -230,13 +233,13 @@ impl ChatEndpoint {
                 (*number, self.complete_unless(messages, options, is_stopped))
             },
         );
-        let given = results.into_iter();
-        given
+        let ordered_results = results.into_iter();
+        ordered_results
             .map(|result| result.map_or_else(|| Err(self.stopped()), |(_, result)| result))
             .collect()
     }
 
-    /// As [`ChatEndpoint::complete`], but given up once `is_stopped`.
+    /// As [`ChatEndpoint::complete`], but abandoned once `is_stopped` is set.
     pub fn complete_unless(
         &self,
         messages: &[Message],
@@ -251,26 +254,27 @@ impl ChatEndpoint {
             if is_stopped.load(Ordering::Relaxed) {
                 return Err(self.stopped());
             }
-            let left = deadline.saturating_duration_since(Instant::now());
+            let remaining_time = deadline.saturating_duration_since(Instant::now());
             n_attempts += 1;
-            let timeout = left.min(self.timeout);
-            let (kind, reason, asked) = match self.attempt(body.clone(), timeout, is_stopped) {
-                Attempt::Answer(answer) => return Ok(answer),
-                Attempt::Never(error) => return Err(error),
-                Attempt::Stopped => return Err(self.stopped()),
-                Attempt::OtherFormat(error) => {
-                    let format = options.response_format.as_ref();
-                    if is_older || format.and_then(formats::older).is_none() {
-                        return Err(error);
+            let timeout = remaining_time.min(self.timeout);
+            let (kind, reason, requested_wait) =
+                match self.attempt(body.clone(), timeout, is_stopped) {
+                    Attempt::Answer(answer) => return Ok(answer),
+                    Attempt::Never(error) => return Err(error),
+                    Attempt::Stopped => return Err(self.stopped()),
+                    Attempt::OtherFormat(error) => {
+                        let format = options.response_format.as_ref();
+                        if is_older || format.and_then(formats::older_format).is_none() {
+                            return Err(error);
+                        }
+                        is_older = true;
+                        self.is_older.store(true, Ordering::Relaxed);
+                        body = self.body(messages, options, is_older);
+                        continue;
                     }
-                    is_older = true;
-                    self.is_older.store(true, Ordering::Relaxed);
-                    body = self.body(messages, options, is_older);
-                    continue;
-                }
-                Attempt::Again(kind, reason, asked) => (kind, reason, asked),
-            };
-            let no_answer = |reason| EndpointError::NoAnswer {
+                    Attempt::Again(kind, reason, requested_wait) => (kind, reason, requested_wait),
+                };
+            let no_answer = |reason| EndpointError::InvalidReply {
                 url: self.url.clone(),
                 n_attempts,
                 reason,
@@ -280,12 +284,12 @@ impl ChatEndpoint {
             if n_attempts > self.retries {
                 return Err(no_answer(reason));
             }
-            let pause = pause(&self.backoff, n_attempts, asked);
-            let left = deadline.saturating_duration_since(Instant::now());
-            if pause >= left {
+            let pause = next_wait(&self.backoff, n_attempts, requested_wait);
+            let remaining_time = deadline.saturating_duration_since(Instant::now());
+            if pause >= remaining_time {
                 let total = self.total;
                 return Err(no_answer(format!(
-                    "{reason}, and a wait of {pause:?} is longer than what is left of {total:?}"
+                    "{reason}, and a wait of {pause:?} exceeds the time left of {total:?}"
                 )));
             }
             if !wait(pause, is_stopped) {
@@ -294,11 +298,11 @@ impl ChatEndpoint {
         }
     }
 
-    /// The request, with its format in the older spelling if there is one and `is_older`.
+    /// The request body. If `is_older`, its response format uses the older spelling.
     fn body(&self, messages: &[Message], options: &ChatOptions, is_older: bool) -> String {
-        let mut request = wire::request(&self.model, messages, options);
+        let mut request = wire::chat_request(&self.model, messages, options);
         if is_older && let Some(format) = request.get_mut("response_format") {
-            *format = formats::older(format).unwrap_or_else(|| format.take());
+            *format = formats::older_format(format).unwrap_or_else(|| format.take());
         }
         request.to_string()
     }
@@ -319,57 +323,75 @@ impl ChatEndpoint {
         let request = match request.body(Some(body.into_bytes())) {
             Ok(request) => request,
             Err(error) => {
-                let reason = format!("is no address to send a request to: {error}");
+                let reason = format!("is not a valid request URL: {error}");
                 let field = self.names.base_url;
                 return Attempt::Never(HttpConfigError::BadOption { field, reason }.into());
             }
         };
-        let fault = match self.client.send_unless(request, timeout, is_stopped) {
-            Ok(reply) => return self.read(reply),
-            Err(fault) => fault,
-        };
-        let kind = match fault {
-            HttpFault::Stopped => return Attempt::Stopped,
-            HttpFault::ConnectTimeout { .. } | HttpFault::NoConnection { .. } => {
-                FaultKind::Connection
+        let fault_kind = match self.client.send_unless(request, timeout, is_stopped) {
+            Ok(reply) => {
+                self.was_answered.store(true, Ordering::Relaxed);
+                return self.read_reply(reply);
             }
+            Err(fault_kind) => fault_kind,
+        };
+        // A restarting server may come back; a server that never replied is not waited for.
+        if fault_kind.is_unreachable() && !self.was_answered.load(Ordering::Relaxed) {
+            return Attempt::Never(EndpointError::Unreachable {
+                url: self.url.clone(),
+                reason: self.redactor.redact(fault_kind.to_string()),
+                advice: self.check_error(FaultKind::Connection),
+            });
+        }
+        let kind = match fault_kind {
+            HttpFault::Stopped => return Attempt::Stopped,
+            HttpFault::ConnectTimeout { .. }
+            | HttpFault::NoNetwork { .. }
+            | HttpFault::NoConnection { .. } => FaultKind::Connection,
             HttpFault::Timeout { .. } => FaultKind::Timeout,
             HttpFault::Broken { .. } => FaultKind::Broken,
         };
-        Attempt::Again(kind, self.blots.blot(fault.to_string()), None)
+        Attempt::Again(kind, self.redactor.redact(fault_kind.to_string()), None)
     }
 
-    fn read(&self, mut reply: HttpReply) -> Attempt {
+    fn read_reply(&self, mut reply: HttpReply) -> Attempt {
         let first_bad = std::str::from_utf8(&reply.body).err();
         let first_bad = first_bad.map(|error| error.valid_up_to());
-        // Taken and not copied: many replies may be read at once, and each may be long.
+        // Moved instead of copied: many long replies may be parsed in parallel.
         let body = String::from_utf8(std::mem::take(&mut reply.body));
-        let body = body.unwrap_or_else(|bad| String::from_utf8_lossy(bad.as_bytes()).into_owned());
+        let body = body.unwrap_or_else(|invalid_utf8| {
+            String::from_utf8_lossy(invalid_utf8.as_bytes()).into_owned()
+        });
         let n_bytes = body.len();
-        let body = self.blots.blot(body);
+        let body = self.redactor.redact(body);
         let status = reply.status.as_u16();
-        let said = match excerpt(&body) {
-            said if said.is_empty() => "with an empty body".to_owned(),
-            said => format!("with: {said}"),
+        let body_excerpt = match excerpt(&body) {
+            body_excerpt if body_excerpt.is_empty() => "with an empty body".to_owned(),
+            body_excerpt => format!("with: {body_excerpt}"),
         };
-        let refused = EndpointError::Refused {
+        let refusal = EndpointError::Refused {
             url: self.url.clone(),
             status,
-            said: said.clone(),
+            said: body_excerpt.clone(),
             hint: self.hint(status),
             kind: FaultKind::of_refusal(status, &body),
         };
-        if !reply.status.is_success() && formats::names_older(&body) {
-            return Attempt::OtherFormat(refused);
+        if !reply.status.is_success() && formats::expects_older_format(&body) {
+            return Attempt::OtherFormat(refusal);
         }
         if status == 429 || reply.status.is_server_error() {
-            let asked = reply.header(&header::RETRY_AFTER);
-            let asked = asked.and_then(|text| retry_after(text, SystemTime::now()));
+            let retry_after_header = reply.header(&header::RETRY_AFTER);
+            let retry_after_header =
+                retry_after_header.and_then(|text| retry_after(text, SystemTime::now()));
             let kind = FaultKind::of_refusal(status, &body);
-            return Attempt::Again(kind, format!("the status {status} {said}"), asked);
+            return Attempt::Again(
+                kind,
+                format!("the status {status} {body_excerpt}"),
+                retry_after_header,
+            );
         }
         if !reply.status.is_success() {
-            return Attempt::Never(refused);
+            return Attempt::Never(refusal);
         }
         let no_protocol = |kind, reason| {
             Attempt::Never(EndpointError::NotTheProtocol {
@@ -381,35 +403,48 @@ impl ChatEndpoint {
             })
         };
         if reply.is_cut {
-            let reason = format!("with more than {n_bytes} bytes, the most that is read, {said}");
+            let reason = format!("with more than the limit of {n_bytes} bytes, {body_excerpt}");
             return no_protocol(FaultKind::NoCompletion, reason);
         }
-        if let Some(place) = first_bad {
-            let reason = format!("with what is not UTF-8 from byte {} on, {said}", place + 1);
+        if let Some(position) = first_bad {
+            let reason = format!(
+                "with invalid UTF-8 at byte {}, {body_excerpt}",
+                position + 1
+            );
             return no_protocol(FaultKind::NotUtf8, reason);
         }
-        match answer::read(&body) {
+        match answer::parse_completion(&body) {
             Ok(answer) => Attempt::Answer(answer),
-            Err(NoAnswer::NoChoice(reason)) => Attempt::Again(FaultKind::NoChoice, reason, None),
-            Err(NoAnswer::Other(reason)) => no_protocol(FaultKind::NoCompletion, reason),
+            Err(InvalidReply::NoChoice(reason)) => {
+                Attempt::Again(FaultKind::NoChoice, reason, None)
+            }
+            Err(InvalidReply::Other(reason)) => no_protocol(FaultKind::NoCompletion, reason),
         }
     }
 
-    /// What to check when no attempt has an answer.
-    fn advice(&self, kind: FaultKind) -> String {
-        let check = match kind {
+    /// What to check if there is no reply.
+    fn check_error(&self, kind: FaultKind) -> String {
+        match kind {
             FaultKind::Connection => {
-                format!("check {} and that the server runs", self.names.base_url)
+                format!(
+                    "check {} and that the server is running",
+                    self.names.base_url
+                )
             }
-            _ => "check that the server runs and what it logs".to_owned(),
-        };
+            _ => "check that the server is running, and its log".to_owned(),
+        }
+    }
+
+    /// What to check or increase if all attempts failed.
+    fn advice(&self, kind: FaultKind) -> String {
+        let check = self.check_error(kind);
         match self.names.patience {
-            Some(options) => format!("{check}, or raise {options}"),
+            Some(options) => format!("{check}, or increase {options}"),
             None => check,
         }
     }
 
-    /// What to check when the server refuses.
+    /// What to check if the server refuses.
     fn hint(&self, status: u16) -> String {
         let OptionNames {
             base_url,
@@ -418,12 +453,12 @@ impl ChatEndpoint {
             ..
         } = self.names;
         match status {
-            300..=399 => format!("give the address that it redirects to as {base_url}"),
+            300..=399 => format!("set {base_url} to the address that it redirects to"),
             401 | 403 => {
                 format!("check the key in the environment variable that {api_key_env} names")
             }
             404 | 405 => format!("check {base_url}, which usually ends in /v1, and {model}"),
-            413 => "the request is too long for the server".to_owned(),
+            413 => "shorten the request: it is too long for the server".to_owned(),
             _ => format!("check {model}, the length of the messages and the options"),
         }
     }

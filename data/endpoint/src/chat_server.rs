@@ -1,30 +1,30 @@
-//! A server of chat completions for tests: it holds requests to the protocol and answers by what
-//! it read.
+//! A chat completion server for tests, which validates requests and replies depending on their
+//! content.
 
 use serde_json::{Value, json};
 
 use super::options::EndpointOptions;
 use crate::http::test_server::{Answer, Received, TestServer};
 
-/// The name of the model that it serves.
+/// The served model's name.
 pub const MODEL: &str = "tiny-chat";
-/// The key that it asks for.
+/// The required key.
 pub const KEY: &str = "sk-0123456789abcdef";
 
-/// An environment in which the key is set.
+/// An environment that contains the key.
 pub fn environment(name: &str) -> Option<String> {
     (name == "CHAT_KEY").then(|| KEY.to_owned())
 }
 
-/// Starts a server; `answer` is given the request's JSON and the number of the request, from 0.
+/// Starts a server. `answer` receives the request's JSON and its index, from 0.
 pub fn chat_server(answer: impl Fn(&Value, usize) -> Answer + Send + Sync + 'static) -> TestServer {
-    TestServer::start(move |received, number| match checked(received) {
+    TestServer::start(move |received, number| match check_request(received) {
         Ok(request) => answer(&request, number),
         Err((status, reason)) => Answer::json(status, &json!({"error": {"message": reason}})),
     })
 }
 
-/// Options of a test: short waits, and timeouts that the busiest machine does not reach.
+/// Test options: short waits, and timeouts that even a busy machine does not reach.
 pub fn options(server_url: &str) -> EndpointOptions {
     EndpointOptions {
         api_key_env: Some("CHAT_KEY".to_owned()),
@@ -38,7 +38,7 @@ pub fn options(server_url: &str) -> EndpointOptions {
     }
 }
 
-/// A completion as the protocol has it.
+/// A completion in the protocol's format.
 pub fn completion(text: &str) -> Answer {
     let message = json!({"role": "assistant", "content": text});
     Answer::json(
@@ -60,7 +60,7 @@ pub fn last_content(request: &Value) -> &str {
         .expect("checked")
 }
 
-fn checked(received: &Received) -> Result<Value, (u16, String)> {
+fn check_request(received: &Received) -> Result<Value, (u16, String)> {
     let header = |name: &str| received.headers.get(name).map(String::as_str);
     if (received.method.as_str(), received.target.as_str()) != ("POST", "/v1/chat/completions") {
         return Err((404, format!("no {} {}", received.method, received.target)));

@@ -1,67 +1,78 @@
-//! Why there is no text of an endpoint.
+//! Errors of chat completion endpoints.
 
 use thiserror::Error;
 
-use super::fault::{Concern, FaultKind};
+use super::fault::{FaultKind, FaultScope};
 use crate::http::HttpConfigError;
 
-/// A reason why an endpoint gave no text; every message names its URL, none holds its key.
+/// Why an endpoint returned no text. Every message contains its URL and none contains its key.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum EndpointError {
-    /// The options cannot be used.
+    /// An option is invalid.
     #[error("endpoint: {0}")]
     Options(#[from] HttpConfigError),
 
-    /// The server refuses the request, and would again.
+    /// The server refuses the request; retries would not help.
     #[error("{url} answered {status} {said}; {hint}")]
     Refused {
-        /// The URL that was asked.
+        /// The requested URL.
         url: String,
-        /// Status of HTTP.
+        /// HTTP status.
         status: u16,
-        /// The first characters of the answer.
+        /// The first characters of the reply.
         said: String,
         /// What to check.
         hint: String,
-        /// What is wrong.
+        /// The type of the fault.
         kind: FaultKind,
     },
 
-    /// No attempt had an answer.
-    #[error("{url} gave no answer in {n_attempts} attempts, at the last {reason}; {advice}")]
-    NoAnswer {
-        /// The URL that was asked.
+    /// All attempts failed.
+    #[error("{url} gave no answer in {n_attempts} attempts, in the last one {reason}; {advice}")]
+    InvalidReply {
+        /// The requested URL.
         url: String,
-        /// Attempts that were made.
+        /// Number of attempts.
         n_attempts: usize,
-        /// What was wrong with the last one.
+        /// The fault of the last attempt.
         reason: String,
-        /// What to check, by the options that there are.
+        /// What to check, with option names.
         advice: String,
-        /// What was wrong with the last one, in a word.
+        /// The type of the last fault.
         kind: FaultKind,
     },
 
-    /// The answer is not a chat completion.
+    /// No server was reached, and no earlier request had a reply.
+    #[error("{url}: {reason}; {advice}")]
+    Unreachable {
+        /// The requested URL.
+        url: String,
+        /// The system's error.
+        reason: String,
+        /// What to check, with option names.
+        advice: String,
+    },
+
+    /// The reply is not a chat completion.
     #[error(
-        "{url} answered {status} {reason}; check that {base_url} leads to a server of chat completions, usually ending in /v1"
+        "{url} answered {status} {reason}; check that {base_url} is the address of a chat completion server, usually ending in /v1"
     )]
     NotTheProtocol {
-        /// The URL that was asked.
+        /// The requested URL.
         url: String,
-        /// Status of HTTP.
+        /// HTTP status.
         status: u16,
-        /// What it is instead, with its first characters.
+        /// The actual reply, with its first characters.
         reason: String,
         /// The option with the address.
         base_url: &'static str,
-        /// What is wrong.
+        /// The type of the fault.
         kind: FaultKind,
     },
 
-    /// The caller ended the work before this request had its answer.
-    #[error("{url} was not asked to the end, because the work was stopped")]
+    /// The caller stopped the work before this request had a reply.
+    #[error("the request to {url} was abandoned because the work was stopped")]
     Stopped {
         /// The URL.
         url: String,
@@ -69,18 +80,19 @@ pub enum EndpointError {
 }
 
 impl EndpointError {
-    /// What is wrong with the request, in a word; nothing where none was sent to its end.
+    /// The type of the fault; `None` if no request was completed.
     pub fn kind(&self) -> Option<FaultKind> {
         match self {
             Self::Refused { kind, .. }
-            | Self::NoAnswer { kind, .. }
+            | Self::InvalidReply { kind, .. }
             | Self::NotTheProtocol { kind, .. } => Some(*kind),
+            Self::Unreachable { .. } => Some(FaultKind::Connection),
             Self::Options(_) | Self::Stopped { .. } => None,
         }
     }
 
-    /// Whom the fault concerns.
-    pub fn concern(&self) -> Concern {
-        self.kind().map_or(Concern::All, FaultKind::concern)
+    /// Which requests the fault affects.
+    pub fn scope(&self) -> FaultScope {
+        self.kind().map_or(FaultScope::All, FaultKind::scope)
     }
 }

@@ -1,56 +1,58 @@
-//! What the fault of one request says of the others: whether an evaluation can continue without it.
+//! Classifies request faults: whether an evaluation can continue with other requests.
 
+use crate::budgets::FAULTS_IN_A_ROW;
 use serde_json::Value;
-use tooltune_rows::budgets::FAULTS_IN_A_ROW;
-use tooltune_rows::json;
+use tooltune_json as json;
 
+use super::answer::CHAT_VALUES;
 use super::error::EndpointError;
 
-/// Whom a fault concerns.
+/// Which requests a fault affects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Concern {
-    /// The request alone, such as one that is too long for the model.
+pub enum FaultScope {
+    /// Only this request, such as one that is too long for the model.
     Request,
-    /// Perhaps the request alone: others may fare better.
+    /// Possibly only this request; others may succeed.
     Perhaps,
-    /// Every request: a key, a model or an address that is wrong.
+    /// Every request: a wrong key, model or address.
     All,
 }
 
-/// What is wrong with a request that has no answer.
+/// The type of a request fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultKind {
-    /// Its prompt, with the tokens that it asks for, is too long for the model.
+    /// The prompt with the requested tokens exceeds the context length.
     Context,
-    /// A filter of the server took offence.
+    /// A content filter of the server refused.
     ContentFilter,
     /// The server does not know the model.
     Model,
     /// Another status.
     Status(u16),
-    /// No connection stands.
+    /// The connection failed.
     Connection,
-    /// No whole answer in time.
+    /// Timeout before the reply was complete.
     Timeout,
-    /// The answer broke off.
+    /// The reply broke off.
     Broken,
-    /// Answers without a choice.
+    /// Replies without a choice.
     NoChoice,
-    /// The answer is no chat completion.
+    /// The reply is not a chat completion.
     NoCompletion,
-    /// The answer is not UTF-8.
+    /// The reply is not UTF-8.
     NotUtf8,
 }
 
 impl FaultKind {
-    /// The kind of a status that is no success, by what the server says with it.
+    /// The fault type of an error status and its message.
     pub(super) fn of_refusal(status: u16, body: &str) -> Self {
         if [401, 403, 429].contains(&status) {
             return Self::Status(status);
         }
         let (codes, message) = codes_and_message(body);
-        let has_code = |known: &[&str]| codes.iter().any(|code| known.contains(&code.as_str()));
-        let says = |known: &[&str]| known.iter().any(|words| message.contains(words));
+        let has_code =
+            |expected: &[&str]| codes.iter().any(|code| expected.contains(&code.as_str()));
+        let says = |expected: &[&str]| expected.iter().any(|phrase| message.contains(phrase));
         if status == 413 || has_code(&CONTEXT_CODES) || says(&CONTEXT_WORDS) {
             return Self::Context;
         }
@@ -80,30 +82,30 @@ impl FaultKind {
         name.to_owned()
     }
 
-    /// Whom it concerns.
-    pub fn concern(self) -> Concern {
+    /// Which requests it affects.
+    pub fn scope(self) -> FaultScope {
         match self {
-            Self::Context | Self::ContentFilter => Concern::Request,
-            Self::Model | Self::Connection => Concern::All,
-            Self::Status(300..=399 | 401 | 402 | 403 | 404 | 405 | 415 | 429) => Concern::All,
+            Self::Context | Self::ContentFilter => FaultScope::Request,
+            Self::Model | Self::Connection => FaultScope::All,
+            Self::Status(300..=399 | 401 | 402 | 403 | 404 | 405 | 415 | 429) => FaultScope::All,
             Self::Status(_)
             | Self::Timeout
             | Self::Broken
             | Self::NoChoice
             | Self::NoCompletion
-            | Self::NotUtf8 => Concern::Perhaps,
+            | Self::NotUtf8 => FaultScope::Perhaps,
         }
     }
 }
 
-/// The codes by which servers name a prompt that is too long: OpenAI's, llama.cpp's.
+/// Error codes for a prompt that is too long: OpenAI's, llama.cpp's.
 const CONTEXT_CODES: [&str; 3] = [
     "context_length_exceeded",
     "exceed_context_size_error",
     "string_above_max_length",
 ];
 
-/// Their words for it, in lower case: OpenAI, vLLM and llama-cpp-python say the first, SGLang the
+/// Their messages, in lower case: OpenAI, vLLM and llama-cpp-python use the first, SGLang the
 /// second, llama.cpp the third, TGI the fourth.
 const CONTEXT_WORDS: [&str; 8] = [
     "maximum context length",
@@ -116,14 +118,14 @@ const CONTEXT_WORDS: [&str; 8] = [
     "input is too long",
 ];
 
-/// The codes of OpenAI's and Azure's filters.
+/// Error codes of OpenAI's and Azure's filters.
 const FILTER_CODES: [&str; 3] = [
     "content_filter",
     "content_policy_violation",
     "responsibleaipolicyviolation",
 ];
 
-/// What is said of a model that is not there, beside the word `model`.
+/// Messages about an absent model, in addition to the word `model`.
 const MODEL_WORDS: [&str; 5] = [
     "does not exist",
     "not found",
@@ -132,28 +134,29 @@ const MODEL_WORDS: [&str; 5] = [
     "not loaded",
 ];
 
-/// Every `code` and `type` of an error in lower case, and all of its text.
+/// Every `code` and `type` of an error in lower case, and its whole text.
 fn codes_and_message(body: &str) -> (Vec<String>, String) {
-    let error: Option<Value> = json::parse(body).ok();
+    let is_read = CHAT_VALUES.check(body.as_bytes()).is_ok();
+    let error: Option<Value> = is_read.then(|| json::parse(body).ok()).flatten();
     let mut codes = Vec::new();
-    for place in [
+    for pointer in [
         "/error/code",
         "/error/type",
         "/error/innererror/code",
         "/code",
         "/type",
     ] {
-        let code = error.as_ref().and_then(|error| error.pointer(place));
+        let code = error.as_ref().and_then(|error| error.pointer(pointer));
         codes.extend(code.and_then(Value::as_str).map(str::to_lowercase));
     }
     (codes, body.to_lowercase())
 }
 
-/// Follows requests, some of which have no answer, and says when the fault is not theirs.
+/// Counts failed requests and detects when the server is at fault rather than the requests.
 ///
-/// The decision to question: of faults that may be a request's own, some in a row are taken for the
-/// server's. What is lost by continuing is an evaluation full of empty answers; what is lost by
-/// ending is a command that is given again.
+/// Several consecutive faults that could concern only their own requests are treated as a server
+/// fault. Continuing would cost an evaluation full of empty replies; ending costs only a restart of
+/// the command.
 #[derive(Debug, Default)]
 pub struct Tolerance {
     n_answered: usize,
@@ -161,26 +164,26 @@ pub struct Tolerance {
 }
 
 impl Tolerance {
-    /// A request has its answer.
-    pub fn answered(&mut self) {
+    /// Records a request with a reply.
+    pub fn record_answer(&mut self) {
         self.n_answered += 1;
         self.n_in_a_row = 0;
     }
 
-    /// Whether any request has had its answer.
+    /// Whether any request had a reply.
     pub fn has_answers(&self) -> bool {
         self.n_answered > 0
     }
 
-    /// Whether the work can continue without the answer of a request.
-    pub fn goes_on_after(&mut self, error: &EndpointError) -> bool {
-        match error.concern() {
-            Concern::Request => true,
-            Concern::Perhaps => {
+    /// Whether the work can continue after this failed request.
+    pub fn can_continue_after(&mut self, error: &EndpointError) -> bool {
+        match error.scope() {
+            FaultScope::Request => true,
+            FaultScope::Perhaps => {
                 self.n_in_a_row += 1;
                 self.n_in_a_row < FAULTS_IN_A_ROW
             }
-            Concern::All => false,
+            FaultScope::All => false,
         }
     }
 }
@@ -190,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_servers_say_of_a_long_prompt_concerns_its_request_alone() {
+    fn context_length_errors_affect_only_their_request() {
         for (status, body) in [
             (
                 400,
@@ -216,14 +219,14 @@ mod tests {
         ] {
             let kind = FaultKind::of_refusal(status, body);
             assert_eq!(kind, FaultKind::Context, "{body}");
-            assert_eq!(kind.concern(), Concern::Request);
+            assert_eq!(kind.scope(), FaultScope::Request);
         }
         let filter = r#"{"error":{"code":"content_filter","message":"The response was filtered"}}"#;
         assert_eq!(FaultKind::of_refusal(400, filter), FaultKind::ContentFilter);
     }
 
     #[test]
-    fn what_is_wrong_for_every_request_concerns_all() {
+    fn faults_of_key_model_and_address_affect_all_requests() {
         for (status, body) in [
             (401, "This model's maximum context length"),
             (403, ""),
@@ -238,7 +241,7 @@ mod tests {
             (500, r#"{"error":{"code":"model_not_found"}}"#),
         ] {
             let kind = FaultKind::of_refusal(status, body);
-            assert_eq!(kind.concern(), Concern::All, "{status} {body}");
+            assert_eq!(kind.scope(), FaultScope::All, "{status} {body}");
         }
         for (status, body) in [
             (400, "top_k is no field"),
@@ -248,13 +251,14 @@ mod tests {
         ] {
             let kind = FaultKind::of_refusal(status, body);
             assert_eq!(kind, FaultKind::Status(status));
-            assert_eq!(kind.concern(), Concern::Perhaps, "{status} {body}");
+            assert_eq!(kind.scope(), FaultScope::Perhaps, "{status} {body}");
         }
     }
 
+    /// Invariant: A failed prompt costs one completion, and a failing server ends the evaluation.
     #[test]
-    fn faults_in_a_row_are_the_servers() {
-        let error = |kind| EndpointError::NoAnswer {
+    fn consecutive_faults_are_treated_as_server_faults() {
+        let error = |kind| EndpointError::InvalidReply {
             url: String::new(),
             n_attempts: 1,
             reason: String::new(),
@@ -264,15 +268,15 @@ mod tests {
         let mut tolerance = Tolerance::default();
         for _ in 0..3 {
             for _ in 1..FAULTS_IN_A_ROW {
-                assert!(tolerance.goes_on_after(&error(FaultKind::Timeout)));
-                assert!(tolerance.goes_on_after(&error(FaultKind::Context)));
+                assert!(tolerance.can_continue_after(&error(FaultKind::Timeout)));
+                assert!(tolerance.can_continue_after(&error(FaultKind::Context)));
             }
-            tolerance.answered();
+            tolerance.record_answer();
         }
         for _ in 1..FAULTS_IN_A_ROW {
-            assert!(tolerance.goes_on_after(&error(FaultKind::Status(500))));
+            assert!(tolerance.can_continue_after(&error(FaultKind::Status(500))));
         }
-        assert!(!tolerance.goes_on_after(&error(FaultKind::Broken)));
-        assert!(!Tolerance::default().goes_on_after(&error(FaultKind::Connection)));
+        assert!(!tolerance.can_continue_after(&error(FaultKind::Broken)));
+        assert!(!Tolerance::default().can_continue_after(&error(FaultKind::Connection)));
     }
 }

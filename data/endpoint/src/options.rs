@@ -1,23 +1,23 @@
-//! What a configuration says of an endpoint, and what a request says beside its messages.
+//! Options of an endpoint and of a request.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// The names by which messages speak of options, so that they advise what there is.
+/// The option names that messages use, so that their advice fits the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OptionNames {
-    /// That of the address.
+    /// The option with the address.
     pub base_url: &'static str,
-    /// That of the model.
+    /// The option with the model.
     pub model: &'static str,
-    /// That of the variable which holds the key.
+    /// The option with the variable of the key.
     pub api_key_env: &'static str,
-    /// Those that give an answer more time, where there are some.
+    /// The options that allow more time, if there are any.
     pub patience: Option<&'static str>,
 }
 
 impl Default for OptionNames {
-    /// Those of a table.
+    /// The names in a config table.
     fn default() -> Self {
         Self {
             base_url: "base_url",
@@ -28,45 +28,45 @@ impl Default for OptionNames {
     }
 }
 
-/// A server of chat completions.
+/// A chat completion server.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EndpointOptions {
-    /// Where `/chat/completions` is to be found, such as `https://api.openai.com/v1`.
+    /// Base URL of `/chat/completions`, such as `https://api.openai.com/v1`.
     pub base_url: String,
-    /// The model, by the server's name for it.
+    /// The model's name on the server.
     pub model: String,
-    /// The environment variable that holds the key; absent for a server that needs none.
+    /// The environment variable with the key; absent for a server without keys.
     #[serde(default)]
     pub api_key_env: Option<String>,
-    /// Seconds until a connection stands.
+    /// Connection timeout in seconds.
     #[serde(default = "connect_timeout_secs")]
     pub connect_timeout_secs: f64,
-    /// Seconds for one attempt.
+    /// Timeout of one attempt in seconds.
     #[serde(default = "timeout_secs")]
     pub timeout_secs: f64,
-    /// Seconds for a request with all its attempts and waits.
+    /// Timeout of a request in seconds, including all attempts and waits.
     #[serde(default = "total_secs")]
     pub total_secs: f64,
-    /// Attempts after the first.
+    /// Number of retries after the first attempt.
     #[serde(default = "retries")]
     pub retries: usize,
-    /// Seconds before the second attempt; each later wait is twice as long.
+    /// Seconds before the first retry; each further wait is twice as long.
     #[serde(default = "first_wait_secs")]
     pub first_wait_secs: f64,
-    /// Seconds of the longest wait that the server did not ask for.
+    /// Maximum wait in seconds, unless the server requests a longer one.
     #[serde(default = "max_wait_secs")]
     pub max_wait_secs: f64,
-    /// Bytes of an answer.
+    /// Maximum bytes of a reply.
     #[serde(default = "max_body_bytes")]
     pub max_body_bytes: usize,
-    /// How messages name these options.
+    /// The option names that messages use.
     #[serde(skip)]
     pub names: OptionNames,
 }
 
 impl EndpointOptions {
-    /// The options of a configuration that says nothing else.
+    /// The default options for this server and model.
     pub fn new(base_url: impl Into<String>, model: impl Into<String>) -> Self {
         Self {
             base_url: base_url.into(),
@@ -112,15 +112,15 @@ fn max_body_bytes() -> usize {
     4 << 20
 }
 
-/// What a request says beside its messages; what is absent is the server's own choice.
+/// The fields of a request other than its messages; the server chooses the defaults of absent ones.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ChatOptions {
-    /// 0 for the likeliest text.
+    /// 0 for greedy decoding.
     pub temperature: Option<f64>,
-    /// Tokens that the text may have.
+    /// Maximum tokens of the completion.
     pub max_tokens: Option<usize>,
-    /// Such as `{"type": "json_object"}`, handed on as it is.
+    /// For example `{"type": "json_object"}`, passed on unchanged.
     pub response_format: Option<Value>,
     /// Any other field of the request, such as `seed` or `max_completion_tokens`.
     pub extra: Map<String, Value>,

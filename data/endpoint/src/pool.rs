@@ -1,50 +1,51 @@
-//! The same work for many items, several at once, in the order of the items.
+//! Runs the same work for many items in parallel, with results in item order.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
-/// Threads at most, however many are asked for; each waits for a server and does little else.
+/// Maximum threads, regardless of the requested number; each mostly waits for a server.
 pub const MAX_CONCURRENCY: usize = 1_024;
 
-/// How often the watching caller is asked where nothing gets done.
+/// How often the caller's `watch` is called while no item finishes.
 const TICK: Duration = Duration::from_millis(100);
 
-/// How far the work is.
+/// Progress of the work.
 #[derive(Debug, Clone, Copy)]
-pub struct Watched<'a, R> {
-    /// Items that are done.
+pub struct ItemEvent<'a, R> {
+    /// Number of finished items.
     pub n_done: usize,
-    /// The result that has just come, if any has.
+    /// The result that has just arrived, if any.
     pub latest: Option<&'a R>,
 }
 
-/// Works on the items; the result of each, or nothing where the work was stopped before it.
+/// Runs `work` for each item. Returns the results; `None` for items that were not started before
+/// the work was stopped.
 ///
-/// `watch` is called in the caller's thread after each result and at least ten times a second,
-/// until it returns false: then no work is begun, and `work` sees its flag set. `work` may set the
-/// flag itself.
+/// `watch` is called in the caller's thread after each result and at least ten times a second. Once
+/// it returns false, no further work is started, and the flag passed to `work` is set. `work` may
+/// also set the flag itself.
 pub fn in_parallel<T: Sync, R: Send>(
     items: &[T],
     concurrency: usize,
-    watch: &mut dyn FnMut(Watched<'_, R>) -> bool,
+    watch: &mut dyn FnMut(ItemEvent<'_, R>) -> bool,
     work: impl Fn(&T, &AtomicBool) -> R + Sync,
 ) -> Vec<Option<R>> {
     let mut results: Vec<Option<R>> = items.iter().map(|_| None).collect();
     let n_workers = concurrency.clamp(1, MAX_CONCURRENCY).min(items.len());
-    let (next, is_stopped) = (AtomicUsize::new(0), AtomicBool::new(false));
-    // A worker begins nothing before the caller is done with its last result: where a few results say
-    // that the rest is in vain, no more than `n_workers` further ones are begun, and where the process
-    // dies, no more than `n_workers` are lost that the caller has not kept.
+    let (next_item, is_stopped) = (AtomicUsize::new(0), AtomicBool::new(false));
+    // A worker starts its next item only after the caller has processed its last result. If a few
+    // results show that the rest is pointless, at most `n_workers` further items are started. If
+    // the process dies, at most `n_workers` unsaved results are lost.
     let (sender, receiver) = sync_channel(0);
     std::thread::scope(|scope| {
         let mut n_started = 0;
         for _ in 0..n_workers {
             let sender = sender.clone();
-            let (next, is_stopped, work) = (&next, &is_stopped, &work);
+            let (next_item, is_stopped, work) = (&next_item, &is_stopped, &work);
             let started = std::thread::Builder::new().spawn_scoped(scope, move || {
                 while !is_stopped.load(Ordering::Relaxed) {
-                    let idx = next.fetch_add(1, Ordering::Relaxed);
+                    let idx = next_item.fetch_add(1, Ordering::Relaxed);
                     let Some(item) = items.get(idx) else { break };
                     let (done_with, is_done_with) = sync_channel(1);
                     let result = work(item, is_stopped);
@@ -55,7 +56,7 @@ pub fn in_parallel<T: Sync, R: Send>(
                     }
                 }
             });
-            // Where the system gives fewer threads, fewer do the same work.
+            // If the system provides fewer threads, they do the same work.
             if started.is_err() {
                 break;
             }
@@ -68,7 +69,7 @@ pub fn in_parallel<T: Sync, R: Send>(
                 }
                 let latest = Some(&*results[idx].insert(work(item, &is_stopped)));
                 let n_done = idx + 1;
-                if !watch(Watched { n_done, latest }) {
+                if !watch(ItemEvent { n_done, latest }) {
                     break;
                 }
             }
@@ -86,12 +87,12 @@ pub fn in_parallel<T: Sync, R: Send>(
                 Err(RecvTimeoutError::Timeout) => (None, None),
                 Err(RecvTimeoutError::Disconnected) => break,
             };
-            if is_watched && !watch(Watched { n_done, latest }) {
+            if is_watched && !watch(ItemEvent { n_done, latest }) {
                 is_watched = false;
                 is_stopped.store(true, Ordering::Relaxed);
             }
             if let Some(done_with) = done_with {
-                // The worker waits for it.
+                // The worker waits for this.
                 let _ = done_with.send(());
             }
         }
@@ -106,46 +107,48 @@ mod tests {
     #[test]
     fn results_keep_the_order_of_the_items() {
         let items: Vec<u64> = (0..40).collect();
-        let mut seen = Vec::new();
-        let mut watch = |watched: Watched<'_, u64>| {
-            seen.extend(watched.latest.map(|_| watched.n_done));
+        let mut reported = Vec::new();
+        let mut watch = |event: ItemEvent<'_, u64>| {
+            reported.extend(event.latest.map(|_| event.n_done));
             true
         };
-        // Later items are done first.
+        // Later items finish first.
         let results = in_parallel(&items, 8, &mut watch, |item, _| {
             std::thread::sleep(Duration::from_millis(40 - item));
             item * item
         });
         let expected: Vec<Option<u64>> = items.iter().map(|item| Some(item * item)).collect();
         assert_eq!(results, expected);
-        assert_eq!(seen, (1..=40).collect::<Vec<usize>>());
+        assert_eq!(reported, (1..=40).collect::<Vec<usize>>());
     }
 
     #[test]
-    fn no_more_work_at_once_than_asked_for() {
-        let (now, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    fn concurrency_is_limited() {
+        let (n_running, max_running) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let work = |_: &usize, _: &AtomicBool| {
-            let n = now.fetch_add(1, Ordering::SeqCst) + 1;
-            most.fetch_max(n, Ordering::SeqCst);
+            let n = n_running.fetch_add(1, Ordering::SeqCst) + 1;
+            max_running.fetch_max(n, Ordering::SeqCst);
             std::thread::sleep(Duration::from_millis(5));
-            now.fetch_sub(1, Ordering::SeqCst);
+            n_running.fetch_sub(1, Ordering::SeqCst);
         };
         let items: Vec<usize> = (0..20).collect();
         assert_eq!(in_parallel(&items, 3, &mut |_| true, work).len(), 20);
-        assert_eq!(most.load(Ordering::SeqCst), 3);
+        assert_eq!(max_running.load(Ordering::SeqCst), 3);
         assert!(in_parallel(&[], 3, &mut |_| true, work).is_empty());
         assert_eq!(in_parallel(&items[..2], 0, &mut |_| true, work).len(), 2);
     }
 
+    /// Invariant: A killed pipeline loses at most the requests in flight.
     #[test]
-    fn a_worker_begins_nothing_before_its_last_result_is_kept() {
+    fn a_worker_waits_until_its_last_result_is_processed() {
         let (n_begun, n_kept) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let items: Vec<usize> = (0..60).collect();
-        let mut most = 0;
-        let mut watch = |watched: Watched<'_, ()>| {
-            if watched.latest.is_some() {
+        let mut max_running = 0;
+        let mut watch = |event: ItemEvent<'_, ()>| {
+            if event.latest.is_some() {
                 std::thread::sleep(Duration::from_millis(2));
-                most = most.max(n_begun.load(Ordering::SeqCst) - n_kept.load(Ordering::SeqCst));
+                max_running =
+                    max_running.max(n_begun.load(Ordering::SeqCst) - n_kept.load(Ordering::SeqCst));
                 n_kept.fetch_add(1, Ordering::SeqCst);
             }
             true
@@ -153,13 +156,13 @@ mod tests {
         in_parallel(&items, 4, &mut watch, |_, _| {
             n_begun.fetch_add(1, Ordering::SeqCst);
         });
-        assert_eq!(most, 4);
+        assert_eq!(max_running, 4);
     }
 
     #[test]
-    fn stopped_work_ends_and_the_rest_is_not_begun() {
+    fn stopping_prevents_further_work() {
         let items: Vec<usize> = (0..1000).collect();
-        let mut watch = |watched: Watched<'_, usize>| watched.n_done < 3;
+        let mut watch = |event: ItemEvent<'_, usize>| event.n_done < 3;
         let results = in_parallel(&items, 2, &mut watch, |item, is_stopped| {
             let mut n_slices = 0;
             while *item > 2 && n_slices < 400 && !is_stopped.load(Ordering::Relaxed) {
@@ -174,11 +177,11 @@ mod tests {
     }
 
     #[test]
-    fn work_that_ends_all_work_is_the_last_and_is_watched() {
+    fn the_result_that_stops_all_work_is_still_reported() {
         let items: Vec<usize> = (0..1000).collect();
-        let mut seen = Vec::new();
-        let mut watch = |watched: Watched<'_, usize>| {
-            seen.extend(watched.latest.copied());
+        let mut reported = Vec::new();
+        let mut watch = |event: ItemEvent<'_, usize>| {
+            reported.extend(event.latest.copied());
             true
         };
         let results = in_parallel(&items, 1, &mut watch, |item, is_stopped| {
@@ -187,6 +190,6 @@ mod tests {
         });
         let done: Vec<usize> = results.into_iter().flatten().collect();
         assert_eq!(done, [0, 1, 2, 3]);
-        assert_eq!(seen, done);
+        assert_eq!(reported, done);
     }
 }

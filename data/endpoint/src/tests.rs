@@ -1,9 +1,9 @@
-//! The endpoint against servers that answer, refuse, tire, hang and break off.
+//! The endpoint against servers that reply, refuse, fail temporarily, hang and break off.
 
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tooltune_rows::text::{Message, Role};
+use tooltune_template::{Message, Role};
 
 use super::chat_server::{KEY, MODEL, chat_server, completion, environment, last_content, options};
 use super::*;
@@ -20,7 +20,7 @@ fn endpoint(options: &EndpointOptions) -> ChatEndpoint {
     ChatEndpoint::with_environment(options, &environment).expect("good options")
 }
 
-/// The text of one request, and how many requests the server saw.
+/// The text of one request, and the number of requests that the server received.
 fn complete(
     change: impl Fn(&mut EndpointOptions),
     answer: impl Fn(&Value, usize) -> Answer + Send + Sync + 'static,
@@ -31,8 +31,8 @@ fn complete(
     let endpoint = endpoint(&options);
     let result = endpoint.complete(&ask("abc"), &ChatOptions::default());
     let result = result.map(|answer| answer.text);
-    let shown = format!("{result:?} {endpoint:?}");
-    assert!(!shown.contains(KEY), "{shown}");
+    let debug_text = format!("{result:?} {endpoint:?}");
+    assert!(!debug_text.contains(KEY), "{debug_text}");
     if let Err(error) = &result {
         assert!(error.to_string().contains(&server.url()), "{error}");
     }
@@ -49,13 +49,14 @@ fn status(status: u16, retry_after: Option<&str>) -> Answer {
 }
 
 #[test]
-fn the_server_reads_the_messages_and_its_text_comes_back() {
+fn the_server_receives_the_messages_and_its_text_is_returned() {
     let (result, n_requests) = complete(|_| (), backwards);
     assert_eq!((result, n_requests), (Ok("cba".to_owned()), 1));
     let format = json!({"type": "json_schema", "json_schema": {"name": "x", "schema": {}}});
-    let wanted = format.clone();
+    let expected_format = format.clone();
     let server = chat_server(move |request, _| {
-        let is_passed_on = request["response_format"] == wanted && request["temperature"] == 0.0;
+        let is_passed_on =
+            request["response_format"] == expected_format && request["temperature"] == 0.0;
         completion(if is_passed_on { "passed on" } else { "lost" })
     });
     let options = ChatOptions {
@@ -70,13 +71,13 @@ fn the_server_reads_the_messages_and_its_text_comes_back() {
     );
 }
 
-/// What llama-cpp-python's server says of `json_schema`.
+/// llama-cpp-python's reply to `json_schema`.
 const KNOWS_JSON_OBJECT: &str = "1 validation error:\n  {'type': 'literal_error', \
     'loc': ('body', 'response_format', 'type'), 'msg': \"Input should be 'text' or 'json_object'\", \
     'input': 'json_schema', 'ctx': {'expected': \"'text' or 'json_object'\"}}";
 
 #[test]
-fn a_server_that_knows_only_json_object_gets_the_schema_beside_it() {
+fn a_server_that_supports_only_json_object_gets_the_schema_next_to_it() {
     let server = chat_server(
         |request, _| match request["response_format"]["type"].as_str() {
             Some("json_schema") => {
@@ -92,7 +93,7 @@ fn a_server_that_knows_only_json_object_gets_the_schema_beside_it() {
     };
     let endpoint = endpoint(&options(&server.url()));
     let expected = json!({"type": "json_object", "schema": {"a": 1}}).to_string();
-    // The refusal is met once, and without a wait.
+    // The refusal occurs only once, and causes no wait.
     for n_requests in [2, 3] {
         let text = endpoint.complete(&ask("x"), &asking).map(|a| a.text);
         assert_eq!(text.as_deref(), Ok(expected.as_str()));
@@ -101,7 +102,7 @@ fn a_server_that_knows_only_json_object_gets_the_schema_beside_it() {
 }
 
 #[test]
-fn a_server_that_refuses_both_spellings_is_not_asked_a_third_time() {
+fn a_server_that_refuses_both_formats_is_not_retried() {
     let refuses = || chat_server(|_, _| Answer::json(400, &json!({"error": KNOWS_JSON_OBJECT})));
     let json_schema = json!({"type": "json_schema", "json_schema": {"name": "x", "schema": {}}});
     for (format, n_requests) in [(json_schema, 2), (json!({"type": "text"}), 1)] {
@@ -110,17 +111,17 @@ fn a_server_that_refuses_both_spellings_is_not_asked_a_third_time() {
             response_format: Some(format),
             ..ChatOptions::default()
         };
-        let refused = endpoint(&options(&server.url())).complete(&ask("x"), &asking);
-        let refused = refused.expect_err("refused").to_string();
-        assert!(refused.contains("answered 400 with: "), "{refused}");
+        let result = endpoint(&options(&server.url())).complete(&ask("x"), &asking);
+        let result = result.expect_err("refused").to_string();
+        assert!(result.contains("answered 400 with: "), "{result}");
         assert_eq!(server.received().len(), n_requests);
     }
 }
 
 #[test]
-fn what_may_pass_is_tried_again() {
-    let broken = |bytes: &[u8]| Answer::Raw(bytes.to_vec());
-    for first in [
+fn temporary_faults_are_retried() {
+    let raw = |bytes: &[u8]| Answer::Raw(bytes.to_vec());
+    for temporary in [
         status(500, None),
         status(503, Some("0")),
         status(429, None),
@@ -128,15 +129,15 @@ fn what_may_pass_is_tried_again() {
         Answer::html(502, "<h1>Bad gateway</h1>"),
         Answer::Hang,
         Answer::json(200, &json!({"choices": []})),
-        broken(b""),
-        broken(b"HTTP/1.1 200 OK\r\nContent-Length: 70\r\n\r\n{\"choices\": ["),
+        raw(b""),
+        raw(b"HTTP/1.1 200 OK\r\nContent-Length: 70\r\n\r\n{\"choices\": ["),
         Answer::Drip(
             b"HTTP/1.1 200 OK\r\n\r\n".to_vec(),
             Duration::from_millis(20),
         ),
     ] {
-        let shown = format!("{first:?}");
-        let is_endless = matches!(first, Answer::Hang | Answer::Drip(..));
+        let debug_text = format!("{temporary:?}");
+        let is_endless = matches!(temporary, Answer::Hang | Answer::Drip(..));
         let (result, n_requests) = complete(
             |o| {
                 if is_endless {
@@ -144,18 +145,18 @@ fn what_may_pass_is_tried_again() {
                 }
             },
             move |request, number| match number {
-                0 => first.clone(),
+                0 => temporary.clone(),
                 _ => backwards(request, number),
             },
         );
-        assert_eq!(result, Ok("cba".to_owned()), "{shown}");
-        // A busy machine may be late with later answers, too.
+        assert_eq!(result, Ok("cba".to_owned()), "{debug_text}");
+        // On a busy machine later replies may also be late.
         let is_expected = if is_endless {
             n_requests >= 2
         } else {
             n_requests == 2
         };
-        assert!(is_expected, "{shown}: {n_requests}");
+        assert!(is_expected, "{debug_text}: {n_requests}");
     }
 }
 
@@ -174,7 +175,7 @@ fn the_servers_wait_is_kept() {
     let message = result.expect_err("too long").to_string();
     assert_eq!(n_requests, 1);
     assert!(
-        message.contains("a wait of 60s is longer than what is left of 50s"),
+        message.contains("a wait of 60s exceeds the time left of 50s"),
         "{message}"
     );
 }
@@ -184,10 +185,10 @@ fn attempts_and_time_are_bounded() {
     let (result, n_requests) = complete(|_| (), |_, _| status(500, None));
     assert_eq!(n_requests, 4);
     let message = result.expect_err("never well").to_string();
-    let expected = "gave no answer in 4 attempts, at the last the status 500 with: busy";
+    let expected = "gave no answer in 4 attempts, in the last one the status 500 with: busy";
     assert!(message.contains(expected), "{message}");
 
-    // Each attempt takes its whole time, so that no more of them have a place in all of it.
+    // Each attempt needs its full timeout, so no more attempts fit the total time.
     let (result, _) = complete(
         |o| {
             o.timeout_secs = 0.2;
@@ -196,12 +197,12 @@ fn attempts_and_time_are_bounded() {
         },
         |_, _| Answer::Hang,
     );
-    let Err(EndpointError::NoAnswer { n_attempts, .. }) = result else {
+    let Err(EndpointError::InvalidReply { n_attempts, .. }) = result else {
         panic!("{result:?}");
     };
     assert!((1..=3).contains(&n_attempts), "{n_attempts}");
 
-    // An attempt may not last beyond the whole time either: the server would have broken off.
+    // An attempt must not exceed the total time either; otherwise the server would break off first.
     let (result, n_requests) = complete(
         |o| {
             o.timeout_secs = 6000.0;
@@ -211,20 +212,34 @@ fn attempts_and_time_are_bounded() {
     );
     let message = result.expect_err("no answer").to_string();
     assert!(n_requests <= 1, "{n_requests}");
-    let expected = "in 1 attempts, at the last no whole answer within ";
+    let expected = "in 1 attempts, in the last one no complete answer within ";
     assert!(message.contains(expected), "{message}");
 
     let nobody = format!("http://127.0.0.1:{CLOSED_PORT}");
-    let refused = endpoint(&options(&nobody)).complete(&ask("x"), &ChatOptions::default());
-    let message = refused.expect_err("nobody listens").to_string();
+    let unreachable_result =
+        endpoint(&options(&nobody)).complete(&ask("x"), &ChatOptions::default());
+    let message = unreachable_result.expect_err("nobody listens").to_string();
+    let expected = format!("{nobody}/v1/chat/completions: no connection: ");
+    assert!(message.starts_with(&expected), "{message}");
+    assert!(message.contains("; check base_url and that"), "{message}");
+}
+
+#[test]
+fn a_server_that_replied_before_is_retried_when_unreachable() {
+    let server = chat_server(|_, _| completion("x"));
+    let endpoint = endpoint(&options(&server.url()));
+    let complete = || endpoint.complete(&ask("x"), &ChatOptions::default());
+    complete().expect("an answer");
+    drop(server);
+    let message = complete().expect_err("it is gone").to_string();
     assert!(
-        message.contains("in 4 attempts, at the last no connection"),
+        message.contains("gave no answer in 4 attempts"),
         "{message}"
     );
 }
 
 #[test]
-fn what_is_refused_is_not_tried_again_and_the_key_is_never_repeated() {
+fn refusals_are_not_retried_and_never_contain_the_key() {
     let (result, n_requests) = complete(|o| o.model = "other".to_owned(), backwards);
     let message = result.expect_err("no such model").to_string();
     assert_eq!(n_requests, 1);
@@ -251,20 +266,20 @@ fn what_is_refused_is_not_tried_again_and_the_key_is_never_repeated() {
     let moved = complete(|_| (), |_, _| Answer::redirect(301, "https://elsewhere/v1")).0;
     let message = moved.expect_err("moved").to_string();
     assert!(
-        message.contains("answered 301 with an empty body; give the address"),
+        message.contains("answered 301 with an empty body; set base_url to the address"),
         "{message}"
     );
 }
 
 #[test]
-fn an_answer_that_is_no_completion_says_what_it_is() {
+fn a_reply_that_is_not_a_completion_is_described() {
     let plain = |body: &str| Answer::Reply(200, Vec::new(), body.as_bytes().to_vec());
     for (answer, expected) in [
         (
             Answer::html(200, "<html>Sign in"),
-            "answered 200 with a page of HTML: <html>Sign in",
+            "answered 200 with an HTML page: <html>Sign in",
         ),
-        (plain("{\"choices\": [{\"mess"), "with what is not JSON"),
+        (plain("{\"choices\": [{\"mess"), "with invalid JSON"),
         (plain(""), "with an empty body"),
         (
             plain("{\"error\": \"quota\"}"),
@@ -272,11 +287,11 @@ fn an_answer_that_is_no_completion_says_what_it_is() {
         ),
         (
             plain(&"[0]".repeat(100_000)),
-            "with more than 10000 bytes, the most that is read, with: [0][0]",
+            "with more than the limit of 10000 bytes, with: [0][0]",
         ),
         (
             plain("data: {\"choices\": []}\n\n"),
-            "answered 200 with a stream of events, which was not asked for",
+            "answered 200 with an event stream, which was not requested",
         ),
         (
             Answer::Reply(204, Vec::new(), Vec::new()),
@@ -284,7 +299,7 @@ fn an_answer_that_is_no_completion_says_what_it_is() {
         ),
         (
             Answer::Reply(200, Vec::new(), b"{\"a\": \"\xff\xfe\"}".to_vec()),
-            "answered 200 with what is not UTF-8 from byte 8 on, with: {",
+            "answered 200 with invalid UTF-8 at byte 8, with: {",
         ),
     ] {
         let (result, n_requests) = complete(|_| (), move |_, _| answer.clone());
@@ -295,10 +310,10 @@ fn an_answer_that_is_no_completion_says_what_it_is() {
 }
 
 #[test]
-fn many_requests_keep_their_order_and_one_that_fails_spoils_no_other() {
+fn many_requests_keep_their_order_despite_a_failed_one() {
     let server = chat_server(|request, number| match last_content(request) {
         "7" => status(400, None),
-        // Half of the rest is answered late.
+        // Half of the other replies are late.
         text => {
             let wait = if text.len() == 1 { 20 } else { 0 };
             std::thread::sleep(Duration::from_millis(wait));
@@ -306,9 +321,9 @@ fn many_requests_keep_their_order_and_one_that_fails_spoils_no_other() {
         }
     });
     let requests: Vec<Vec<Message>> = (0..24).map(|n| ask(&n.to_string())).collect();
-    let mut seen = Vec::new();
+    let mut reported = Vec::new();
     let mut watch = |progress: EndpointProgress| {
-        seen.push(progress);
+        reported.push(progress);
         true
     };
     let endpoint = endpoint(&options(&server.url()));
@@ -328,13 +343,13 @@ fn many_requests_keep_their_order_and_one_that_fails_spoils_no_other() {
         n_failed: 1,
         n_all: 24,
     };
-    assert_eq!(seen.last(), Some(&last));
+    assert_eq!(reported.last(), Some(&last));
     assert_eq!(server.received().len(), 24);
 }
 
 #[test]
 fn stopped_requests_end_even_while_they_wait() {
-    // A wait that was not given up would last for longer than any machine is busy.
+    // A wait that was not abandoned would outlast any busy machine.
     let server = chat_server(|_, _| status(503, Some("600")));
     let requests: Vec<Vec<Message>> = (0..50).map(|n| ask(&n.to_string())).collect();
     let endpoint = endpoint(&EndpointOptions {
@@ -357,34 +372,37 @@ fn stopped_requests_end_even_while_they_wait() {
 
 #[test]
 fn options_that_do_not_fit_are_refused() {
-    let good = || options("http://127.0.0.1:9");
-    let fault = |change: fn(&mut EndpointOptions)| {
-        let mut options = good();
+    let valid = || options("http://127.0.0.1:9");
+    let error_text = |change: fn(&mut EndpointOptions)| {
+        let mut options = valid();
         change(&mut options);
-        let made = ChatEndpoint::with_environment(&options, &environment);
-        made.expect_err("a fault").to_string()
+        let endpoint = ChatEndpoint::with_environment(&options, &environment);
+        endpoint.expect_err("a fault").to_string()
     };
     for (message, expected) in [
         (
-            fault(|o| o.base_url = "v1".to_owned()),
-            "endpoint: base_url \"v1\" is no absolute URL",
+            error_text(|o| o.base_url = "v1".to_owned()),
+            "endpoint: base_url \"v1\" is not an absolute URL",
         ),
         (
-            fault(|o| o.model = " ".to_owned()),
+            error_text(|o| o.model = " ".to_owned()),
             "endpoint: model is empty",
         ),
-        (fault(|o| o.retries = 21), "retries is 21; give at most 20"),
-        (fault(|o| o.total_secs = -1.0), "total_secs is -1"),
         (
-            fault(|o| o.api_key_env = Some("NO_SUCH".to_owned())),
+            error_text(|o| o.retries = 21),
+            "retries is 21; give at most 20",
+        ),
+        (error_text(|o| o.total_secs = -1.0), "total_secs is -1"),
+        (
+            error_text(|o| o.api_key_env = Some("NO_SUCH".to_owned())),
             "api_key_env needs the environment variable NO_SUCH, which is not set",
         ),
     ] {
         assert!(message.contains(expected), "{message}");
     }
-    let read: EndpointOptions =
+    let options_back: EndpointOptions =
         serde_json::from_value(json!({"base_url": "x", "model": MODEL})).expect("reads");
-    assert_eq!(read, EndpointOptions::new("x", MODEL));
+    assert_eq!(options_back, EndpointOptions::new("x", MODEL));
     let misspelt = json!({"base_url": "x", "model": MODEL, "api_key": "secret"});
     assert!(serde_json::from_value::<EndpointOptions>(misspelt).is_err());
     let server = TestServer::start(|_, _| completion("hello"));
@@ -397,7 +415,7 @@ fn options_that_do_not_fit_are_refused() {
 }
 
 #[test]
-fn an_answer_without_a_text_is_an_answer_and_is_not_asked_for_again() {
+fn a_reply_without_a_text_is_not_retried() {
     let message = json!({"role": "assistant", "content": null, "reasoning_content": "Hm"});
     let body = json!({
         "choices": [{"index": 0, "message": message, "finish_reason": "length"}],
@@ -421,14 +439,14 @@ fn an_answer_without_a_text_is_an_answer_and_is_not_asked_for_again() {
     let message = result.expect_err("no choice").to_string();
     assert_eq!(n_requests, 4);
     assert!(
-        message.contains("at the last an answer without choices[0]"),
+        message.contains("in the last one an answer without choices[0]"),
         "{message}"
     );
 }
 
 #[test]
-fn stopped_requests_end_even_while_a_server_is_silent() {
-    // Nothing but the stop ends them: the server would have to break off first.
+fn stopped_requests_end_even_if_the_server_is_silent() {
+    // Only stopping ends them; otherwise the server would break off first.
     let server = chat_server(|_, _| Answer::Hang);
     let requests: Vec<Vec<Message>> = (0..50).map(|n| ask(&n.to_string())).collect();
     let endpoint = endpoint(&EndpointOptions {
@@ -450,7 +468,7 @@ fn stopped_requests_end_even_while_a_server_is_silent() {
 }
 
 #[test]
-fn messages_advise_the_options_that_there_are() {
+fn messages_use_the_callers_option_names() {
     let names = OptionNames {
         base_url: "--endpoint",
         model: "--endpoint-model",
@@ -467,11 +485,17 @@ fn messages_advise_the_options_that_there_are() {
             "check --endpoint, which usually ends in /v1, and --endpoint-model",
         ),
         (status(400, None), "check --endpoint-model, the length"),
-        (Answer::redirect(302, "/v2"), "redirects to as --endpoint"),
-        (Answer::html(200, "<p>"), "check that --endpoint leads to"),
+        (
+            Answer::redirect(302, "/v2"),
+            "set --endpoint to the address that it redirects to",
+        ),
+        (
+            Answer::html(200, "<p>"),
+            "check that --endpoint is the address of",
+        ),
         (
             status(500, None),
-            "check that the server runs and what it logs",
+            "check that the server is running, and its log",
         ),
     ] {
         let (result, _) = complete(|o| o.names = names, move |_, _| answer.clone());
@@ -487,10 +511,10 @@ fn messages_advise_the_options_that_there_are() {
             assert!(!message.contains(absent), "{message}");
         }
     }
-    let mut wrong = options("http://127.0.0.1:9/v1?key=hunter2hunter2");
-    wrong.names = names;
-    let made = ChatEndpoint::with_environment(&wrong, &environment);
-    let message = made.expect_err("a query").to_string();
+    let mut invalid = options("http://127.0.0.1:9/v1?key=hunter2hunter2");
+    invalid.names = names;
+    let endpoint = ChatEndpoint::with_environment(&invalid, &environment);
+    let message = endpoint.expect_err("a query").to_string();
     assert!(
         message.contains("--endpoint \"http://127.0.0.1:9/v1?***\""),
         "{message}"
@@ -498,19 +522,19 @@ fn messages_advise_the_options_that_there_are() {
 }
 
 #[test]
-fn sixteen_requests_at_once_keep_their_order_through_answers_of_every_kind() {
+fn sixteen_concurrent_requests_keep_their_order() {
     let server = chat_server(|request, number| {
         let text = last_content(request).to_owned();
         let n: usize = text.parse().expect("a number");
         std::thread::sleep(Duration::from_millis((n * 7 % 16) as u64));
         match n % 8 {
-            // Another model, a reason that nobody knows, and calls that are none.
+            // Another model, an unknown finish reason, and invalid calls.
             1 => Answer::json(
                 200,
                 &json!({"model": "other", "choices": [{"finish_reason": "moon", "message":
                     {"content": text, "tool_calls": "none"}}]}),
             ),
-            // JSON under another type.
+            // JSON with another content type.
             2 => {
                 let body = json!({"choices": [{"message": {"content": text}}]}).to_string();
                 Answer::Reply(

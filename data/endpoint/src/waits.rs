@@ -1,11 +1,11 @@
-//! Says how long to wait before the next attempt, and waits.
+//! Computes the wait before the next attempt, and waits.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use time::{Date, Month, OffsetDateTime, Time};
 
-/// Waits that double up to a longest one.
+/// Waits that double up to a maximum.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Backoff {
     pub(super) first: Duration,
@@ -13,22 +13,26 @@ pub(super) struct Backoff {
 }
 
 impl Backoff {
-    /// The wait after this many failed attempts, from 1.
-    pub(super) fn after(&self, n_failed: usize) -> Duration {
+    /// The wait after `n_failed` failed attempts, from 1.
+    pub(super) fn wait_after(&self, n_failed: usize) -> Duration {
         let n_doublings = u32::try_from(n_failed.saturating_sub(1)).unwrap_or(u32::MAX);
         let factor = 2_u32.saturating_pow(n_doublings);
         self.first.saturating_mul(factor).min(self.longest)
     }
 }
 
-/// The wait before the next attempt: what the server asks for, and never less than what doubles,
-/// so that a server that asks for no wait is not asked without one.
-pub(super) fn pause(backoff: &Backoff, n_failed: usize, asked: Option<Duration>) -> Duration {
-    let own = backoff.after(n_failed);
-    asked.map_or(own, |asked| asked.max(own))
+/// The wait before the next attempt: the server's request, but at least the doubling wait, so a
+/// server that requests no wait is not retried at once.
+pub(super) fn next_wait(
+    backoff: &Backoff,
+    n_failed: usize,
+    requested_wait: Option<Duration>,
+) -> Duration {
+    let own_wait = backoff.wait_after(n_failed);
+    requested_wait.map_or(own_wait, |requested_wait| requested_wait.max(own_wait))
 }
 
-/// Waits, but not once `is_stopped`; whether the wait came to its end.
+/// Waits until the time is over or `is_stopped` is set; returns whether the whole time passed.
 pub(super) fn wait(pause: Duration, is_stopped: &AtomicBool) -> bool {
     const SLICE: Duration = Duration::from_millis(50);
     let start = Instant::now();
@@ -36,19 +40,19 @@ pub(super) fn wait(pause: Duration, is_stopped: &AtomicBool) -> bool {
         if is_stopped.load(Ordering::Relaxed) {
             return false;
         }
-        let left = pause.saturating_sub(start.elapsed());
-        if left.is_zero() {
+        let remaining_time = pause.saturating_sub(start.elapsed());
+        if remaining_time.is_zero() {
             return true;
         }
-        std::thread::sleep(left.min(SLICE));
+        std::thread::sleep(remaining_time.min(SLICE));
     }
 }
 
-/// The wait that `Retry-After` asks for, in seconds or until a date; nothing if it is neither.
+/// The wait that `Retry-After` requests, in seconds or until a date; `None` if it is neither.
 ///
 /// # Source
 ///
-/// RFC 9110, section 10.2.3. Servers of models also send fractions of seconds.
+/// RFC 9110, section 10.2.3. LLM servers also send fractions of seconds.
 pub(super) fn retry_after(text: &str, now: SystemTime) -> Option<Duration> {
     const YEAR: f64 = 366.0 * 86_400.0;
     let text = text.trim();
@@ -56,18 +60,18 @@ pub(super) fn retry_after(text: &str, now: SystemTime) -> Option<Duration> {
         let secs = (secs >= 0.0).then_some(secs)?;
         return Some(Duration::from_secs_f64(secs.min(YEAR)));
     }
-    let secs = (date(text)? - OffsetDateTime::from(now)).as_seconds_f64();
+    let secs = (parse_date(text)? - OffsetDateTime::from(now)).as_seconds_f64();
     Some(Duration::from_secs_f64(secs.clamp(0.0, YEAR)))
 }
 
 /// `Sun, 06 Nov 1994 08:49:37 GMT`.
-fn date(text: &str) -> Option<OffsetDateTime> {
+fn parse_date(text: &str) -> Option<OffsetDateTime> {
     const MONTHS: [&str; 12] = [
         "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
     ];
-    let (_, rest) = text.split_once(", ")?;
-    let words: Vec<&str> = rest.split(' ').collect();
-    let &[day, month, year, clock, "GMT"] = words.as_slice() else {
+    let (_, after_weekday) = text.split_once(", ")?;
+    let fields: Vec<&str> = after_weekday.split(' ').collect();
+    let &[day, month, year, clock, "GMT"] = fields.as_slice() else {
         return None;
     };
     let month = MONTHS.iter().position(|name| *name == month)? + 1;
@@ -91,18 +95,19 @@ mod tests {
             first: Duration::from_millis(100),
             longest: Duration::from_secs(1),
         };
-        let waits = [1, 2, 3, 4, 5, 1_000_000, usize::MAX].map(|n| backoff.after(n).as_millis());
+        let waits =
+            [1, 2, 3, 4, 5, 1_000_000, usize::MAX].map(|n| backoff.wait_after(n).as_millis());
         assert_eq!(waits, [100, 200, 400, 800, 1000, 1000, 1000]);
     }
 
     #[test]
-    fn a_server_that_asks_for_no_wait_is_waited_for_all_the_same() {
+    fn a_server_that_requests_no_wait_is_still_waited_for() {
         let backoff = Backoff {
             first: Duration::from_secs(1),
             longest: Duration::from_secs(30),
         };
-        let secs = |n_failed, asked: Option<u64>| {
-            pause(&backoff, n_failed, asked.map(Duration::from_secs)).as_secs()
+        let secs = |n_failed, requested_secs: Option<u64>| {
+            next_wait(&backoff, n_failed, requested_secs.map(Duration::from_secs)).as_secs()
         };
         assert_eq!([1, 2, 3, 4].map(|n| secs(n, Some(0))), [1, 2, 4, 8]);
         assert_eq!((secs(1, Some(7)), secs(3, None)), (7, 4));
@@ -113,12 +118,12 @@ mod tests {
         let start = Instant::now();
         assert!(wait(Duration::from_millis(60), &AtomicBool::new(false)));
         assert!(start.elapsed() >= Duration::from_millis(60));
-        // This one has no end of its own.
+        // This one would never end.
         assert!(!wait(Duration::MAX, &AtomicBool::new(true)));
     }
 
     #[test]
-    fn a_servers_wait_is_seconds_or_a_date() {
+    fn retry_after_is_seconds_or_a_date() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777);
         for (text, expected) in [
             ("3", Some(3.0)),

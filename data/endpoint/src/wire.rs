@@ -1,16 +1,16 @@
-//! Messages as the protocol writes them.
+//! Messages in the protocol's format.
 
 use serde_json::{Map, Value, json};
-use tooltune_rows::json;
-use tooltune_rows::text::Message;
+use tooltune_json as json;
+use tooltune_template::Message;
 
 use super::options::ChatOptions;
 
 /// The body of a request.
-pub(super) fn request(model: &str, messages: &[Message], options: &ChatOptions) -> Value {
+pub(super) fn chat_request(model: &str, messages: &[Message], options: &ChatOptions) -> Value {
     let mut body = options.extra.clone();
     body.insert("model".to_owned(), Value::from(model));
-    let messages: Vec<Value> = messages.iter().map(message).collect();
+    let messages: Vec<Value> = messages.iter().map(message_json).collect();
     body.insert("messages".to_owned(), Value::from(messages));
     let format = options.response_format.clone();
     for (name, value) in [
@@ -25,35 +25,35 @@ pub(super) fn request(model: &str, messages: &[Message], options: &ChatOptions) 
     Value::Object(body)
 }
 
-fn message(message: &Message) -> Value {
-    let mut shown = Map::new();
-    shown.insert("role".to_owned(), Value::from(message.role.as_str()));
-    shown.insert("content".to_owned(), Value::from(message.content.clone()));
-    let call = |(idx, call): (usize, &tooltune_rows::text::ToolCall)| {
+fn message_json(message: &Message) -> Value {
+    let mut fields = Map::new();
+    fields.insert("role".to_owned(), Value::from(message.role.as_str()));
+    fields.insert("content".to_owned(), Value::from(message.content.clone()));
+    let call = |(idx, call): (usize, &tooltune_template::ToolCall)| {
         let id = call.id.clone().unwrap_or_else(|| format!("call_{idx}"));
-        // The protocol carries arguments as a text.
+        // The protocol passes arguments as a string.
         let arguments = json::dumps(&Value::Object(call.arguments.clone()), json::Style::Python);
         let function = json!({"name": call.name, "arguments": arguments});
         json!({"id": id, "type": "function", "function": function})
     };
     if !message.tool_calls.is_empty() {
         let calls: Vec<Value> = message.tool_calls.iter().enumerate().map(call).collect();
-        shown.insert("tool_calls".to_owned(), Value::from(calls));
+        fields.insert("tool_calls".to_owned(), Value::from(calls));
     }
     for (name, value) in &message.extra {
-        shown.entry(name.clone()).or_insert_with(|| value.clone());
+        fields.entry(name.clone()).or_insert_with(|| value.clone());
     }
-    Value::Object(shown)
+    Value::Object(fields)
 }
 
 #[cfg(test)]
 mod tests {
-    use tooltune_rows::text::{Role, ToolCall};
+    use tooltune_template::{Role, ToolCall};
 
     use super::*;
 
     #[test]
-    fn a_request_is_what_the_protocol_says() {
+    fn a_request_has_the_protocols_format() {
         let mut call = Message::new(Role::Assistant, "");
         call.content = None;
         call.tool_calls = vec![ToolCall {
@@ -78,7 +78,7 @@ mod tests {
         };
         let messages = [Message::new(Role::User, "1+2?"), call, result];
         assert_eq!(
-            request("m", &messages, &options),
+            chat_request("m", &messages, &options),
             json!({
                 "seed": 1, "model": "m", "temperature": 0.0, "max_tokens": 9,
                 "response_format": {"type": "json_object"},
@@ -92,7 +92,7 @@ mod tests {
                 ],
             })
         );
-        let bare = request("m", &[], &ChatOptions::default());
-        assert_eq!(bare, json!({"model": "m", "messages": []}));
+        let minimal = chat_request("m", &[], &ChatOptions::default());
+        assert_eq!(minimal, json!({"model": "m", "messages": []}));
     }
 }

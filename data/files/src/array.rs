@@ -1,41 +1,46 @@
-//! The items of one JSON array, one after the other.
+//! Splits one JSON array into its items.
 //!
-//! The array is cut at its own commas alone; each item is parsed, and its faults are told, by whoever
-//! reads rows.
+//! The array is split only at its own commas. The reader of the rows parses each item and reports
+//! its errors.
 
 use std::fmt;
 use std::io::{self, BufRead};
 use std::path::{Path, PathBuf};
 
-use tooltune_rows::ReadError;
-use tooltune_rows::budgets::LINE_BYTES;
-use tooltune_rows::lines::{Records, TooLong};
+use tooltune_json::ReadError;
+use tooltune_json::budgets::LINE_BYTES;
+use tooltune_json::input_limits::{BlankRun, refuse_rows_without_end};
+use tooltune_json::lines::{Records, TooLong};
 
-/// What is not as in an array of rows.
+/// What is wrong with an array of rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 enum ArrayFault {
-    #[error("the array has no end; the file is cut off, or a text or bracket in it is not closed")]
-    Open,
-    #[error("nothing stands between two commas of the array")]
-    NoItem,
-    #[error("{0:?} stands where the array's next comma or its end must be")]
-    NoComma(char),
-    #[error("something stands behind the end of the array; give JSON Lines, or one array")]
-    Behind,
+    #[error(
+        "the array has no end; the file is cut off, or a string or bracket in it is not closed"
+    )]
+    NoEnd,
+    #[error("an item of the array is empty; remove the extra comma")]
+    EmptyItem,
+    #[error(
+        "expected a comma or the end of the array, found {0:?}; insert a comma between the items"
+    )]
+    MissingComma(char),
+    #[error("there is more text after the end of the array; use JSON Lines, or one array")]
+    TextAfterEnd,
 }
 
-/// Where the reader stands.
+/// What the reader expects next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Before the first bracket.
+    /// Before the opening bracket.
     Start,
-    /// Behind it, where there may be no item.
+    /// After the opening bracket; the array may be empty.
     First,
-    /// Behind a comma.
+    /// After a comma.
     Item,
-    /// Behind an item.
+    /// After an item.
     Comma,
-    /// Behind the last bracket.
+    /// After the closing bracket.
     Done,
     /// After an error.
     Failed,
@@ -52,12 +57,12 @@ pub(crate) struct ArrayItems {
 
 impl fmt::Debug for ArrayItems {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.place())
+        formatter.write_str(&self.location())
     }
 }
 
 impl ArrayItems {
-    /// Of a text that begins with a bracket.
+    /// Reads a text that begins with a bracket.
     pub(crate) fn new(path: &Path, reader: Box<dyn BufRead + Send>) -> Self {
         Self {
             path: path.to_owned(),
@@ -69,20 +74,21 @@ impl ArrayItems {
     }
 
     fn unreadable(&self, error: io::Error) -> ReadError {
-        ReadError::unreadable_or_cut(&self.path, error)
+        ReadError::unreadable_or_truncated(&self.path, error)
     }
 
     fn fault(&self, fault: ArrayFault) -> ReadError {
-        let place = PathBuf::from(self.place());
+        let location = PathBuf::from(self.location());
         ReadError::Unreadable {
-            path: place,
+            path: location,
             error: io::Error::new(io::ErrorKind::InvalidData, fault),
             check: "that the file is one JSON array of rows",
         }
     }
 
-    /// The next byte that is not blank; it is not consumed.
+    /// The next byte that is not whitespace, without consuming it.
     fn peek(&mut self) -> Result<Option<u8>, ReadError> {
+        let mut blanks = BlankRun::default();
         loop {
             let buffer = match self.reader.fill_buf() {
                 Ok(buffer) => buffer,
@@ -99,6 +105,7 @@ impl ArrayItems {
                 None => {
                     let n = buffer.len();
                     self.reader.consume(n);
+                    blanks.add(n)?;
                 }
             }
         }
@@ -109,21 +116,22 @@ impl ArrayItems {
             let next = self.peek()?;
             match (self.state, next) {
                 (State::Done, None) | (State::Failed, _) => return Ok(None),
-                (State::Done, Some(_)) => return Err(self.fault(ArrayFault::Behind)),
-                (_, None) => return Err(self.fault(ArrayFault::Open)),
-                // Before it stands a byte-order mark at most.
-                (State::Start, Some(b'[')) => self.pass(State::First),
-                (State::Start, Some(_)) => self.pass(State::Start),
-                (State::First | State::Comma, Some(b']')) => self.pass(State::Done),
-                (State::Comma, Some(b',')) => self.pass(State::Item),
+                (State::Done, Some(_)) => return Err(self.fault(ArrayFault::TextAfterEnd)),
+                (_, None) => return Err(self.fault(ArrayFault::NoEnd)),
+                // Only a byte-order mark may precede it.
+                (State::Start, Some(b'[')) => self.advance(State::First),
+                (State::Start, Some(_)) => self.advance(State::Start),
+                (State::First | State::Comma, Some(b']')) => self.advance(State::Done),
+                (State::Comma, Some(b',')) => self.advance(State::Item),
                 (State::Comma, Some(byte)) => {
-                    return Err(self.fault(ArrayFault::NoComma(char::from(byte))));
+                    return Err(self.fault(ArrayFault::MissingComma(char::from(byte))));
                 }
                 (State::First | State::Item, Some(b',' | b']')) => {
-                    return Err(self.fault(ArrayFault::NoItem));
+                    return Err(self.fault(ArrayFault::EmptyItem));
                 }
                 (State::First | State::Item, Some(_)) => {
                     self.n_items += 1;
+                    refuse_rows_without_end(self.n_items)?;
                     let item = self.item()?;
                     self.state = State::Comma;
                     return Ok(Some(item));
@@ -132,24 +140,24 @@ impl ArrayItems {
         }
     }
 
-    fn pass(&mut self, state: State) {
+    fn advance(&mut self, state: State) {
         self.reader.consume(1);
         self.state = state;
     }
 
-    /// An item up to the comma or bracket behind it.
+    /// An item up to the following comma or bracket.
     fn item(&mut self) -> Result<Vec<u8>, ReadError> {
         let mut item = Vec::new();
-        let mut cut = Cut::default();
+        let mut scanner = ItemScanner::default();
         loop {
             let buffer = match self.reader.fill_buf() {
                 Ok(buffer) => buffer,
                 Err(error) => return Err(self.unreadable(error)),
             };
             if buffer.is_empty() {
-                return Err(self.fault(ArrayFault::Open));
+                return Err(self.fault(ArrayFault::NoEnd));
             }
-            let end = buffer.iter().position(|&byte| cut.is_behind(byte));
+            let end = buffer.iter().position(|&byte| scanner.is_after_item(byte));
             let n = end.unwrap_or(buffer.len());
             item.extend_from_slice(&buffer[..n]);
             self.reader.consume(n);
@@ -164,17 +172,17 @@ impl ArrayItems {
     }
 }
 
-/// How deep in an item a byte stands.
+/// The nesting depth of a byte in an item.
 #[derive(Default)]
-struct Cut {
+struct ItemScanner {
     depth: usize,
     is_text: bool,
     is_escaped: bool,
 }
 
-impl Cut {
-    /// Whether a byte is the first one behind the item.
-    fn is_behind(&mut self, byte: u8) -> bool {
+impl ItemScanner {
+    /// Whether a byte is the first one after the item.
+    fn is_after_item(&mut self, byte: u8) -> bool {
         if self.is_text {
             if self.is_escaped {
                 self.is_escaped = false;
@@ -201,7 +209,7 @@ impl Records for ArrayItems {
         &self.path
     }
 
-    fn place(&self) -> String {
+    fn location(&self) -> String {
         format!("{}:{}", self.path.display(), self.n_items)
     }
 
@@ -232,55 +240,64 @@ mod tests {
             max_item_bytes,
             ..ArrayItems::new(Path::new("a.json"), reader)
         };
-        let mut found = Vec::new();
+        let mut records = Vec::new();
         loop {
             match items.next_record() {
-                Ok(None) => return found,
+                Ok(None) => return records,
                 Ok(Some(item)) => {
-                    let place = items.place();
+                    let place = items.location();
                     let item = String::from_utf8(item).expect("UTF-8");
-                    found.push(Ok(format!("{place} {item}")));
+                    records.push(Ok(format!("{place} {item}")));
                 }
                 Err(error) => {
-                    found.push(Err(error.to_string()));
-                    return found;
+                    records.push(Err(error.to_string()));
+                    return records;
                 }
             }
         }
     }
 
     #[test]
-    fn items_are_cut_at_the_commas_of_the_array_alone() {
+    fn items_are_split_only_at_the_arrays_own_commas() {
         let text = "\u{feff} [ {\"a\": \"],\\\"\", \"b\": [1, {}]} ,\n\t7 , \"x,]\",[ ] ]\n";
         for capacity in [1, 2, 3, 1000] {
-            let found = items(text, 1000, capacity);
+            let records = items(text, 1000, capacity);
             let expected = [
                 r#"a.json:1 {"a": "],\"", "b": [1, {}]}"#,
                 "a.json:2 7",
                 r#"a.json:3 "x,]""#,
                 "a.json:4 [ ]",
             ];
-            assert_eq!(found, expected.map(|item| Ok(item.to_owned())));
+            assert_eq!(records, expected.map(|item| Ok(item.to_owned())));
             assert_eq!(items(" []", 10, capacity), []);
         }
     }
 
     #[test]
-    fn what_is_no_array_is_an_error_with_its_item() {
-        for (text, said) in [
+    fn an_invalid_array_is_an_error_with_its_item() {
+        for (text, message) in [
             ("[{}", "a.json:1: cannot read: the array has no end"),
             ("[1, [2, 3", "a.json:2: cannot read: the array has no end"),
             ("[1, \"2]", "a.json:2: cannot read: the array has no end"),
             ("[1, ", "a.json:1: cannot read: the array has no end"),
-            ("[1,,2]", "a.json:1: cannot read: nothing stands between"),
-            ("[1,]", "a.json:1: cannot read: nothing stands between"),
-            ("[,1]", "a.json:0: cannot read: nothing stands between"),
-            ("[1] [2]", "something stands behind the end of the array"),
+            (
+                "[1,,2]",
+                "a.json:1: cannot read: an item of the array is empty",
+            ),
+            (
+                "[1,]",
+                "a.json:1: cannot read: an item of the array is empty",
+            ),
+            (
+                "[,1]",
+                "a.json:0: cannot read: an item of the array is empty",
+            ),
+            ("[1] [2]", "there is more text after the end of the array"),
             ("[\"1234567890123\"]", "the line has more than 12 bytes"),
         ] {
-            let found = items(text, 12, 4);
-            let error = found.last().expect("an item").as_ref().expect_err(text);
-            assert!(error.contains(said), "{text}: {error}");
+            let records = items(text, 12, 4);
+            let error = records.last().expect("an item").as_ref().expect_err(text);
+            assert!(error.contains(message), "{text}: {error}");
         }
     }
 }

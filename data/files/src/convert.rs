@@ -1,11 +1,12 @@
-//! Rows of files in any form -> one file in another.
+//! Converts row files to one file of another format.
 
 use std::io::Write;
 use std::path::PathBuf;
 
 use serde_json::{Map, Value};
-use tooltune_rows::ReadError;
-use tooltune_rows::json::{self, JsonError};
+use tooltune_json as json;
+use tooltune_json::JsonError;
+use tooltune_json::ReadError;
 use tooltune_rows::text::{DataError, RowRecords};
 
 use crate::form::FileForm;
@@ -13,18 +14,18 @@ use crate::infer::Columns;
 use crate::open::open;
 use crate::write::{ColumnWriter, TextWriter, WriteError};
 
-/// What became of rows.
+/// The result of a conversion.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Conversion {
-    /// Rows that were written.
+    /// Number of rows written.
     pub n_rows: usize,
-    /// Columns that hold JSON texts, because their values have no one type.
+    /// Columns stored as JSON strings, because their values have no common type.
     pub json_texts: Vec<String>,
-    /// What the form cannot hold, in sentences.
+    /// Information that the format cannot store, as sentences.
     pub losses: Vec<String>,
 }
 
-/// Rows that cannot be converted.
+/// Why rows cannot be converted.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConvertError {
@@ -36,17 +37,18 @@ pub enum ConvertError {
     Write(#[from] WriteError),
 }
 
-/// Writes the rows of files, one file after the other. For columns the files are read twice: the first
-/// time tells the types.
+/// Writes the rows of several files, one file after another. For column formats the files are read
+/// twice: the first pass determines the types. `seen` is called with each row.
 ///
 /// # Errors
 ///
-/// - a file cannot be read, has no rows, or one that is not one JSON object
-/// - `out` cannot be written
+/// - A file cannot be read, has no rows, or has a row that is not a JSON object.
+/// - `out` cannot be written.
 pub fn convert<W: Write + Send>(
     files: &[PathBuf],
     form: FileForm,
     out: W,
+    on_row: &mut dyn FnMut(),
 ) -> Result<Conversion, ConvertError> {
     let mut conversion = Conversion::default();
     if !form.form.has_columns() {
@@ -54,7 +56,8 @@ pub fn convert<W: Write + Send>(
         for file in files {
             for record in RowRecords::new(open(file).map_err(DataError::from)?) {
                 let (place, record) = record?;
-                parsed(&place, &record)?;
+                on_row();
+                parse_row(&place, &record)?;
                 writer.push(&record)?;
                 conversion.n_rows += 1;
             }
@@ -64,12 +67,14 @@ pub fn convert<W: Write + Send>(
     }
     let mut columns = Columns::default();
     for row in rows(files) {
+        on_row();
         columns.add(&row?);
     }
     conversion.json_texts = columns.json_texts().map(str::to_owned).collect();
     conversion.losses = columns.losses();
     let mut writer = ColumnWriter::new(out, form.form, columns)?;
     for row in rows(files) {
+        on_row();
         writer.push(row?)?;
         conversion.n_rows += 1;
     }
@@ -87,12 +92,12 @@ fn rows(files: &[PathBuf]) -> impl Iterator<Item = Result<Map<String, Value>, Da
     });
     records.map(|record| {
         let (place, record) = record?;
-        parsed(&place, &record)
+        parse_row(&place, &record)
     })
 }
 
-/// A row, which must be one JSON object.
-fn parsed(place: &str, record: &[u8]) -> Result<Map<String, Value>, DataError> {
+/// Parses a row, which must be one JSON object.
+fn parse_row(location: &str, record: &[u8]) -> Result<Map<String, Value>, DataError> {
     let parse = || -> Result<Map<String, Value>, DataError> {
         let text = std::str::from_utf8(record).map_err(|error| DataError::NotUtf8 {
             byte: error.valid_up_to(),
@@ -101,7 +106,7 @@ fn parsed(place: &str, record: &[u8]) -> Result<Map<String, Value>, DataError> {
             JsonError::DuplicateKey(twice) => ReadError::from(twice).into(),
             error => DataError::NotJson { error },
         })?;
-        // It would be rounded.
+        // The integer would be rounded.
         if let Some(oversized) = json::oversized_integer(text, |_| true) {
             return Err(ReadError::from(oversized).into());
         }
@@ -109,11 +114,11 @@ fn parsed(place: &str, record: &[u8]) -> Result<Map<String, Value>, DataError> {
             Value::Object(row) => Ok(row),
             other => Err(ReadError::WrongType {
                 field: "the row".to_owned(),
-                found: tooltune_rows::tools::kind_of(&other),
+                found: tooltune_json::kind_of(&other),
                 expected: "a JSON object",
             }
             .into()),
         }
     };
-    parse().map_err(|error| error.at(place))
+    parse().map_err(|error| error.at(location))
 }

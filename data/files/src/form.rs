@@ -1,24 +1,24 @@
-//! The forms of files of rows, by their names: what a file is written as.
+//! Formats of row files, by file name: the format in which a file is written.
 
 use std::path::Path;
 
-/// What a file is made of.
+/// The format of a file's contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// A JSON object a line.
+    /// One JSON object per line.
     Lines,
-    /// One JSON array.
+    /// All rows in one JSON array.
     Array,
     /// Parquet.
     Parquet,
-    /// A file of Arrow's IPC.
+    /// An Arrow IPC file.
     Arrow,
 }
 
-/// What a file is compressed with as a whole.
+/// The compression of the whole file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compression {
-    /// Nothing.
+    /// No compression.
     None,
     /// gzip.
     Gzip,
@@ -26,31 +26,31 @@ pub enum Compression {
     Zstd,
 }
 
-/// How rows are written into a file.
+/// The format and compression of a row file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileForm {
-    /// What the file is made of.
+    /// The format of the contents.
     pub form: Form,
-    /// What that is compressed with.
+    /// The compression of the file.
     pub compression: Compression,
 }
 
-/// A name that says no form.
+/// A file name without a supported format.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FormError {
-    /// No ending that is known.
+    /// The extension is unknown.
     #[error(
-        "{0}: the name says no form of rows; end it with .jsonl, .json, .parquet or .arrow, the first \
-         two with .gz or .zst behind them if you like"
+        "{0}: the name has no known row format; end it with .jsonl, .json, .parquet or .arrow, and \
+         optionally .gz or .zst after the first two"
     )]
     Unknown(String),
-    /// A form that compresses its own columns.
+    /// A format that compresses its columns itself.
     #[error(
-        "{name}: {form} files compress each column themselves, and readers take no compressed one; \
-         leave the last ending away"
+        "{name}: {form} files compress each column themselves, and readers do not accept compressed ones; \
+         remove the last extension"
     )]
     CompressedColumns {
-        /// The name.
+        /// The file name.
         name: String,
         /// Parquet or Arrow.
         form: &'static str,
@@ -58,19 +58,19 @@ pub enum FormError {
 }
 
 impl Form {
-    /// Whether rows are columns there.
+    /// Whether the format stores columns.
     pub(crate) fn has_columns(self) -> bool {
         matches!(self, Self::Parquet | Self::Arrow)
     }
 }
 
 impl FileForm {
-    /// The form that the name of a file says.
+    /// The format of a file name.
     ///
     /// # Errors
     ///
-    /// - it says none, or one that no file can have
-    pub fn of(path: &Path) -> Result<Self, FormError> {
+    /// The name has no known format, or a format that cannot be compressed.
+    pub fn from_path(path: &Path) -> Result<Self, FormError> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let lower = name.to_lowercase();
         let (stem, compression) = [(".gz", Compression::Gzip), (".zst", Compression::Zstd)]
@@ -103,8 +103,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_of_a_file_says_its_form() {
-        let of = |name: &str| FileForm::of(Path::new(name)).map_err(|error| error.to_string());
+    fn the_file_name_determines_the_format() {
+        let form_of =
+            |name: &str| FileForm::from_path(Path::new(name)).map_err(|error| error.to_string());
         for (name, form, compression) in [
             ("a/b.jsonl", Form::Lines, Compression::None),
             ("b.JSONL.gz", Form::Lines, Compression::Gzip),
@@ -116,10 +117,10 @@ mod tests {
             ),
             ("b.arrow", Form::Arrow, Compression::None),
         ] {
-            assert_eq!(of(name), Ok(FileForm { form, compression }), "{name}");
+            assert_eq!(form_of(name), Ok(FileForm { form, compression }), "{name}");
         }
-        for (name, said) in [
-            ("rows", "rows: the name says no form"),
+        for (name, message) in [
+            ("rows", "rows: the name has no known row format"),
             ("rows.csv", "end it with .jsonl"),
             ("rows.gz", "end it with .jsonl"),
             (
@@ -127,8 +128,8 @@ mod tests {
                 "a.parquet.gz: Parquet files compress each column",
             ),
         ] {
-            let error = of(name).expect_err(name);
-            assert!(error.contains(said), "{error}");
+            let error = form_of(name).expect_err(name);
+            assert!(error.contains(message), "{error}");
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Which column holds the values of a field exactly.
+//! Chooses a column type that stores the values of a field exactly.
 //!
-//! A column has one type. Where the values of a field have one, and every value can be told from the
-//! column again, the column has it; otherwise it holds JSON texts, by Parquet's and Arrow's own type
-//! for them, so that nothing is lost.
+//! A column has one type. If all values of a field have one type and can be restored exactly from
+//! the column, the column has that type. Otherwise it stores JSON strings, marked by Parquet's and
+//! Arrow's own types, so nothing is lost.
 
 use std::sync::Arc;
 
@@ -13,29 +13,30 @@ use arrow_buffer::{NullBuffer, OffsetBuffer};
 use arrow_schema::extension::Json;
 use arrow_schema::{DataType, Field, Fields};
 use serde_json::{Map, Value};
-use tooltune_rows::json::{Style, dumps};
+use tooltune_json::{Style, dumps};
 
-/// Fields that a struct may have; more are data, such as the properties of schemas.
-const MOST_FIELDS: usize = 100;
+/// Maximum fields of a struct; objects with more are treated as data, such as the properties of
+/// schemas.
+const MAX_FIELDS: usize = 100;
 
-/// What the values of a field have been so far.
+/// The values of a field so far.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Shape {
-    /// Nothing but null, or no value at all.
+pub(crate) enum FieldShape {
+    /// Only nulls, or no value at all.
     Nothing,
     Bool,
     Integer,
     Float,
     Text,
-    List(Box<Shape>),
-    /// Keys in the order in which every value has them.
-    Struct(Vec<(String, Shape)>),
-    /// Values that no column has exactly.
+    List(Box<FieldShape>),
+    /// The keys in the order that every value has.
+    Struct(Vec<(String, FieldShape)>),
+    /// Values that no column type stores exactly.
     Json,
 }
 
-impl Shape {
-    /// The shape of what was seen and of a further value.
+impl FieldShape {
+    /// The shape including another value.
     pub(crate) fn with(self, value: &Value) -> Self {
         match (self, value) {
             (Self::Json, _) => Self::Json,
@@ -61,30 +62,30 @@ impl Shape {
         }
     }
 
-    /// A struct is told again from its column where no field is null, none is missing that others have
-    /// in another order, and there is a field at all.
-    fn record(mut known: Vec<(String, Self)>, fields: &Map<String, Value>) -> Self {
+    /// A struct can be restored from its column if no field is null, no field is missing that would
+    /// change the order of others, and there is at least one field.
+    fn record(mut shapes: Vec<(String, Self)>, fields: &Map<String, Value>) -> Self {
         if fields.is_empty() || fields.values().any(Value::is_null) {
             return Self::Json;
         }
         let mut next = 0;
         for (key, value) in fields {
-            match known.iter().position(|(name, _)| name == key) {
+            match shapes.iter().position(|(name, _)| name == key) {
                 Some(at) if at < next => return Self::Json,
                 Some(at) => next = at,
-                None => known.insert(next, (key.clone(), Self::Nothing)),
+                None => shapes.insert(next, (key.clone(), Self::Nothing)),
             }
-            let shape = std::mem::replace(&mut known[next].1, Self::Nothing);
-            known[next].1 = shape.with(value);
-            if known[next].1 == Self::Json || known.len() > MOST_FIELDS {
+            let shape = std::mem::replace(&mut shapes[next].1, Self::Nothing);
+            shapes[next].1 = shape.with(value);
+            if shapes[next].1 == Self::Json || shapes.len() > MAX_FIELDS {
                 return Self::Json;
             }
             next += 1;
         }
-        Self::Struct(known)
+        Self::Struct(shapes)
     }
 
-    /// Whether some part was never seen with a value, so that it has no type.
+    /// Whether some part has no value yet and therefore no type.
     fn is_open(&self) -> bool {
         match self {
             Self::Nothing => true,
@@ -112,33 +113,33 @@ impl Shape {
     }
 }
 
-/// The values of a column of this shape; every value has it.
-fn array(shape: &Shape, values: &[Option<&Value>]) -> ArrayRef {
+/// Builds a column of this shape, which every value has.
+fn array(shape: &FieldShape, values: &[Option<&Value>]) -> ArrayRef {
     let each = values
         .iter()
         .map(|value| value.filter(|value| !value.is_null()));
     match shape {
-        Shape::Bool => Arc::new(
+        FieldShape::Bool => Arc::new(
             each.map(|v| v.and_then(Value::as_bool))
                 .collect::<BooleanArray>(),
         ),
-        Shape::Integer => Arc::new(
+        FieldShape::Integer => Arc::new(
             each.map(|v| v.and_then(Value::as_i64))
                 .collect::<Int64Array>(),
         ),
-        Shape::Float => Arc::new(
+        FieldShape::Float => Arc::new(
             each.map(|v| v.and_then(Value::as_f64))
                 .collect::<Float64Array>(),
         ),
-        Shape::Text => Arc::new(
+        FieldShape::Text => Arc::new(
             each.map(|v| v.and_then(Value::as_str))
                 .collect::<StringArray>(),
         ),
-        Shape::Json | Shape::Nothing => {
+        FieldShape::Json | FieldShape::Nothing => {
             let texts = each.map(|value| value.map(|value| dumps(value, Style::Python)));
             Arc::new(texts.collect::<StringArray>())
         }
-        Shape::List(inner) => {
+        FieldShape::List(inner) => {
             let lists: Vec<Option<&Vec<Value>>> =
                 each.map(|value| value.and_then(Value::as_array)).collect();
             let lengths = lists.iter().map(|list| list.map_or(0, Vec::len));
@@ -157,7 +158,7 @@ fn array(shape: &Shape, values: &[Option<&Value>]) -> ArrayRef {
                 Some(nulls),
             ))
         }
-        Shape::Struct(fields) => {
+        FieldShape::Struct(fields) => {
             let records: Vec<Option<&Map<String, Value>>> =
                 each.map(|value| value.and_then(Value::as_object)).collect();
             let nulls: NullBuffer = records.iter().map(Option::is_some).collect();
@@ -175,7 +176,7 @@ fn array(shape: &Shape, values: &[Option<&Value>]) -> ArrayRef {
     }
 }
 
-/// The columns of rows, in the order in which their fields came first.
+/// The columns of rows, in the order in which their fields first occurred.
 #[derive(Debug, Default)]
 pub(crate) struct Columns {
     columns: Vec<Column>,
@@ -184,62 +185,62 @@ pub(crate) struct Columns {
 #[derive(Debug)]
 struct Column {
     name: String,
-    shape: Shape,
+    shape: FieldShape,
     n_null: usize,
 }
 
 impl Columns {
-    /// Takes a further row into account.
+    /// Adds a row.
     pub(crate) fn add(&mut self, row: &Map<String, Value>) {
         for (name, value) in row {
-            let place = self.columns.iter().position(|column| column.name == *name);
-            let place = place.unwrap_or_else(|| {
+            let idx = self.columns.iter().position(|column| column.name == *name);
+            let idx = idx.unwrap_or_else(|| {
                 self.columns.push(Column {
                     name: name.clone(),
-                    shape: Shape::Nothing,
+                    shape: FieldShape::Nothing,
                     n_null: 0,
                 });
                 self.columns.len() - 1
             });
-            let column = &mut self.columns[place];
+            let column = &mut self.columns[idx];
             column.n_null += usize::from(value.is_null());
-            let shape = std::mem::replace(&mut column.shape, Shape::Nothing);
+            let shape = std::mem::replace(&mut column.shape, FieldShape::Nothing);
             column.shape = shape.with(value);
         }
     }
 
-    /// A name for each column that holds JSON texts.
+    /// The names of columns that store JSON strings.
     pub(crate) fn json_texts(&self) -> impl Iterator<Item = &str> {
         let texts = self.columns.iter().filter(|column| column.is_json_text());
         texts.map(|column| column.name.as_str())
     }
 
-    /// What of the rows is not in the columns, in sentences.
+    /// Information that the columns do not store, as sentences.
     pub(crate) fn losses(&self) -> Vec<String> {
         let with_null = self.columns.iter().filter(|column| column.n_null > 0);
         with_null
             .map(|Column { name, shape, n_null }| match shape {
-                Shape::Nothing => format!(
-                    "the field {name:?} is null in every row that has it ({n_null}); there is no \
-                     column of it"
+                FieldShape::Nothing => format!(
+                    "the field {name:?} is null in every row that has it ({n_null}), so it has no \
+                     column"
                 ),
                 _ => format!(
-                    "the field {name:?} is null in {n_null} rows; columns cannot tell that from rows \
-                     without it, which is how it is read again"
+                    "the field {name:?} is null in {n_null} rows; columns cannot distinguish them from rows \
+                     without the field, so they are read back without it"
                 ),
             })
             .collect()
     }
 
-    /// The columns of some rows, as [`Columns::schema`] names them.
+    /// The columns of some rows, as in [`Columns::schema`].
     pub(crate) fn arrays(&self, rows: &[Map<String, Value>]) -> Vec<ArrayRef> {
-        let known = self.columns.iter();
-        let known = known.filter(|column| column.shape != Shape::Nothing);
-        known
+        let columns = self.columns.iter();
+        let columns = columns.filter(|column| column.shape != FieldShape::Nothing);
+        columns
             .map(|column| {
                 let values: Vec<_> = rows.iter().map(|row| row.get(&column.name)).collect();
                 match column.is_json_text() {
-                    true => array(&Shape::Json, &values),
+                    true => array(&FieldShape::Json, &values),
                     false => array(&column.shape, &values),
                 }
             })
@@ -247,9 +248,9 @@ impl Columns {
     }
 
     pub(crate) fn schema(&self) -> arrow_schema::Schema {
-        let known = self.columns.iter();
-        let known = known.filter(|column| column.shape != Shape::Nothing);
-        let fields = known.map(|column| match column.is_json_text() {
+        let columns = self.columns.iter();
+        let columns = columns.filter(|column| column.shape != FieldShape::Nothing);
+        let fields = columns.map(|column| match column.is_json_text() {
             true => {
                 Field::new(&column.name, DataType::Utf8, true).with_extension_type(Json::default())
             }
@@ -262,8 +263,8 @@ impl Columns {
 impl Column {
     fn is_json_text(&self) -> bool {
         match self.shape {
-            Shape::Nothing => false,
-            Shape::Json => true,
+            FieldShape::Nothing => false,
+            FieldShape::Json => true,
             ref shape => shape.is_open(),
         }
     }

@@ -1,11 +1,10 @@
-//! Files of rows in every form that rows come in: JSON Lines, one JSON array, Parquet and Arrow, and
-//! the first two compressed by gzip or zstd.
+//! Reads and writes row files: JSON Lines, one JSON array, Parquet and Arrow, the first two
+//! optionally compressed by gzip or zstd.
 //!
-//! [`open`] gives the rows of a file as JSON texts, one after the other: whoever parses them sees no
-//! difference, and memory holds some rows, however long the file. [`convert`] writes them in another
-//! form.
-//! The decision to question: rows of columns become JSON texts and are parsed again, so that there is
-//! one reader of rows with one set of checks; tokenizing takes most of the time.
+//! [`open`] returns the rows of a file as JSON, one at a time. The format makes no difference to
+//! the caller, and memory holds only a few rows, regardless of the file size. [`convert`] writes
+//! rows in another format. Rows of columns become JSON and are parsed again, so there is only one
+//! row parser with one set of checks; tokenization takes most of the time anyway.
 //!
 //! ```
 //! use std::path::Path;
@@ -15,16 +14,22 @@
 //! std::fs::write(&path, "[{\"a\": 1}, {\"a\": 2}]").expect("written");
 //! let mut rows = tooltune_files::open(&path).expect("a file of rows");
 //! assert_eq!(rows.next_record().expect("a row").as_deref(), Some(&b"{\"a\": 1}"[..]));
-//! assert!(rows.place().ends_with("rows.json:1"));
+//! assert!(rows.location().ends_with("rows.json:1"));
 //! ```
 
 mod array;
+mod arrow_batches;
+pub mod budgets;
 mod cells;
 mod columns;
+mod compressed_pages;
 mod convert;
+mod delta_bytes;
 mod form;
 mod infer;
 mod open;
+mod parquet_batches;
+mod parquet_depth;
 mod select;
 mod write;
 

@@ -1,8 +1,8 @@
-//! Which rows of a file are read: the first so many, and one side of a split.
+//! Selects the rows of a file: a maximum number, and one side of a split.
 //!
-//! A row's side is drawn from the seed and from what stands in it, or from the value of the field that
-//! it is grouped by; so it does not depend on the other rows: equal rows are on one side, and rows
-//! that are added, moved or written in another file change no other row's side.
+//! A row's side is drawn from the seed and the row's content, or from the value of the field by
+//! which rows are grouped. It does not depend on other rows: equal rows are on the same side, and
+//! adding, moving or reformatting rows does not change the side of others.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,41 +10,42 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
-use tooltune_rows::ReadError;
-use tooltune_rows::lines::Records;
+use tooltune_json::ReadError;
+use tooltune_json::budgets::JSON_VALUES;
+use tooltune_json::lines::Records;
 
-/// A part of the rows that is kept back for evaluation.
+/// The fraction of rows held out for evaluation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Split {
-    /// The share of the rows, or groups, that is kept back.
+    /// The fraction of rows, or groups, that is held out.
     pub share: f64,
-    /// What the draw follows from.
+    /// Seed of the random split.
     pub seed: u64,
-    /// The field by whose value rows stay together.
+    /// The field by which rows are grouped; all rows of a group are on one side.
     pub group_by: Option<String>,
 }
 
 /// One side of a split.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// What is learned.
+    /// Rows to train on.
     Training,
-    /// What is kept back.
+    /// Held-out rows.
     Validation,
 }
 
 /// Which rows of a file are read.
 #[derive(Debug, Clone, Default)]
 pub struct Selection {
-    /// The most rows that are read of a file, of both sides.
+    /// Maximum rows read per file, counting both sides.
     pub max_samples: Option<usize>,
     /// One side of a split, if there is one.
     pub side: Option<(Split, Side)>,
-    /// What counts both sides.
+    /// Counts the rows of both sides.
     pub counts: Arc<SplitCounts>,
 }
 
-/// How the rows that were read were split.
+/// How the rows read so far were split.
 #[derive(Debug, Default)]
 pub struct SplitCounts(Mutex<Counted>);
 
@@ -55,44 +56,44 @@ struct Counted {
     hasher: Sha256,
 }
 
-/// What a split was, for those who must know later that it is the same.
+/// The record of a split, to check later that the split is the same.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SplitRecord {
-    /// Rows to learn from.
+    /// Number of training rows.
     pub n_training: usize,
-    /// Rows that are kept back.
+    /// Number of held-out rows.
     pub n_validation: usize,
-    /// SHA-256 over the rows that are kept back, in their order.
+    /// SHA-256 over the held-out rows, in order.
     pub validation_sha256: String,
 }
 
 impl SplitCounts {
     fn count(&self, side: Side, draw: u64) {
-        let mut counted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match side {
-            Side::Training => counted.n_training += 1,
+            Side::Training => counts.n_training += 1,
             Side::Validation => {
-                counted.n_validation += 1;
-                counted.hasher.update(draw.to_le_bytes());
+                counts.n_validation += 1;
+                counts.hasher.update(draw.to_le_bytes());
             }
         }
     }
 
-    /// What was counted so far.
+    /// The counts so far.
     pub fn record(&self) -> SplitRecord {
-        let counted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let digest = counted.hasher.clone().finalize();
+        let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let digest = counts.hasher.clone().finalize();
         SplitRecord {
-            n_training: counted.n_training,
-            n_validation: counted.n_validation,
+            n_training: counts.n_training,
+            n_validation: counts.n_validation,
             validation_sha256: digest.iter().map(|byte| format!("{byte:02x}")).collect(),
         }
     }
 }
 
 impl Split {
-    /// The side of a row, and what was drawn for it.
-    fn side_of(&self, record: &[u8]) -> Result<(Side, u64), ReadError> {
+    /// The side of a row, and the number drawn for it.
+    fn choose_side(&self, record: &[u8]) -> Result<(Side, u64), ReadError> {
         let mut hasher = Sha256::new();
         hasher.update(self.seed.to_le_bytes());
         match &self.group_by {
@@ -114,21 +115,22 @@ impl Split {
     }
 }
 
-/// The value of a field as a text. What is no row at all is told by whoever parses it.
+/// The value of a field as a string. The row parser reports rows that are not objects.
 fn group_of(record: &[u8], field: &str) -> Result<String, ReadError> {
+    JSON_VALUES.check(record)?;
     let Ok(row) = serde_json::from_slice::<Map<String, Value>>(record) else {
         return Ok(String::new());
     };
     match row.get(field) {
         None | Some(Value::Null) => Err(ReadError::missing(
             field,
-            "data.validation_group_by keeps rows of one value together, so every row needs one",
+            "data.validation_group_by groups rows by this field, so every row needs it",
         )),
         Some(value) => Ok(value.to_string()),
     }
 }
 
-/// Leaves out what is not selected.
+/// Filters the rows by the selection.
 pub fn select(records: Box<dyn Records>, selection: &Selection) -> Box<dyn Records> {
     if selection.max_samples.is_none() && selection.side.is_none() {
         return records;
@@ -152,8 +154,8 @@ impl Records for Selected {
         self.records.path()
     }
 
-    fn place(&self) -> String {
-        self.records.place()
+    fn location(&self) -> String {
+        self.records.location()
     }
 
     fn has_any(&self) -> bool {
@@ -173,12 +175,12 @@ impl Records for Selected {
                 return Ok(None);
             };
             self.n_read += 1;
-            let Some((split, wanted)) = &self.selection.side else {
+            let Some((split, selected_side)) = &self.selection.side else {
                 return Ok(Some(record));
             };
-            let (side, draw) = split.side_of(&record)?;
+            let (side, draw) = split.choose_side(&record)?;
             self.selection.counts.count(side, draw);
-            if side == *wanted {
+            if side == *selected_side {
                 return Ok(Some(record));
             }
         }

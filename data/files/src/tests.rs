@@ -1,4 +1,6 @@
-//! Rows through every form of file and back, damaged files, and what a selection leaves.
+//! Rows converted to every format and back, damaged files, and selections.
+
+mod hostile;
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -6,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tooltune_json::budgets::JSON_VALUES;
 use tooltune_rows::text::RowRecords;
 
 use super::*;
@@ -21,7 +24,7 @@ const FORMS: [&str; 8] = [
     "rows.json.zst",
 ];
 
-fn written(folder: &TempDir, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
+fn write_file(folder: &TempDir, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
     let path = folder.path().join(name);
     fs::write(&path, bytes).expect("written");
     path
@@ -40,15 +43,15 @@ fn read(path: &Path) -> Result<Vec<Value>, String> {
     rows.collect()
 }
 
-fn converted(from: &Path, name: &str) -> (PathBuf, Conversion) {
+fn convert_file(from: &Path, name: &str) -> (PathBuf, Conversion) {
     let path = from.with_file_name(name);
     let file = File::create(&path).expect("a file");
-    let form = FileForm::of(&path).expect("a form");
-    let done = convert(&[from.to_owned()], form, file).expect("converted");
+    let form = FileForm::from_path(&path).expect("a form");
+    let done = convert(&[from.to_owned()], form, file, &mut || {}).expect("converted");
     (path, done)
 }
 
-/// Rows with all that is hard for columns.
+/// Rows with values that are difficult for columns.
 fn hard_rows(n: usize) -> Vec<Value> {
     (0..n)
         .map(|i| {
@@ -73,18 +76,19 @@ fn hard_rows(n: usize) -> Vec<Value> {
         .collect()
 }
 
+/// Invariant: The file format changes no row, and every error names the file and the row.
 #[test]
-fn rows_come_back_from_every_form_as_they_were() {
+fn rows_survive_conversion_to_every_format() {
     let folder = TempDir::new().expect("a folder");
     let rows = hard_rows(700);
-    let source = written(&folder, "source.jsonl", lines(&rows));
+    let source = write_file(&folder, "source.jsonl", lines(&rows));
     for name in FORMS {
-        let (path, done) = converted(&source, name);
+        let (path, done) = convert_file(&source, name);
         assert_eq!(done.n_rows, rows.len());
         let back = read(&path).expect(name);
-        // Keys in their order, and numbers as they are spelled.
+        // Key order and the spelling of numbers are preserved.
         assert_eq!(lines(&back), lines(&rows), "{name}");
-        let (again, _) = converted(&path, "again.jsonl");
+        let (again, _) = convert_file(&path, "again.jsonl");
         assert_eq!(
             fs::read_to_string(&again).expect("text").lines().count(),
             rows.len()
@@ -96,18 +100,18 @@ fn rows_come_back_from_every_form_as_they_were() {
         assert_eq!(done.json_texts, texts, "{name}");
         assert_eq!(done.losses, [""; 0], "{name}");
         assert_eq!(
-            open(&path).expect("opens").place(),
+            open(&path).expect("opens").location(),
             format!("{}:0", path.display())
         );
     }
 }
 
 #[test]
-fn what_columns_cannot_hold_is_said() {
+fn information_lost_in_columns_is_reported() {
     let folder = TempDir::new().expect("a folder");
     let rows = [json!({"a": null, "b": null}), json!({"a": 1, "b": null})];
-    let source = written(&folder, "source.jsonl", lines(&rows));
-    let (path, done) = converted(&source, "rows.parquet");
+    let source = write_file(&folder, "source.jsonl", lines(&rows));
+    let (path, done) = convert_file(&source, "rows.parquet");
     let [a, b] = done.losses.as_slice() else {
         panic!("{:?}", done.losses);
     };
@@ -117,14 +121,14 @@ fn what_columns_cannot_hold_is_said() {
     );
     assert!(b.starts_with("the field \"b\" is null in every row"), "{b}");
     assert_eq!(read(&path), Ok(vec![json!({}), json!({"a": 1})]));
-    let (_, done) = converted(&source, "rows.json");
+    let (_, done) = convert_file(&source, "rows.json");
     assert_eq!(done.losses, [""; 0]);
 }
 
 #[test]
-fn rows_that_are_none_are_refused_with_their_place() {
+fn invalid_rows_are_refused_with_their_location() {
     let folder = TempDir::new().expect("a folder");
-    for (text, said) in [
+    for (text, message) in [
         (
             "{\"a\": 1}\n[1]\n",
             "source:2: the row is a list, but must be a JSON object",
@@ -132,7 +136,7 @@ fn rows_that_are_none_are_refused_with_their_place() {
         ("{\"a\": 1}\n{\"a\": }\n", "source:2: not valid JSON"),
         (
             "{\"a\": 1, \"a\": 2}\n",
-            "source:1: column 12: the key \"a\" stands twice",
+            "source:1: column 12: the key \"a\" occurs twice",
         ),
         (
             "{\"a\": 99999999999999999999}\n",
@@ -143,23 +147,23 @@ fn rows_that_are_none_are_refused_with_their_place() {
         ("", "source: "),
         ("[]", "source: "),
     ] {
-        let source = written(&folder, "source", text);
+        let source = write_file(&folder, "source", text);
         for name in ["out.jsonl", "out.parquet"] {
-            let form = FileForm::of(Path::new(name)).expect("a form");
-            let error = convert(std::slice::from_ref(&source), form, Vec::new());
+            let form = FileForm::from_path(Path::new(name)).expect("a form");
+            let error = convert(std::slice::from_ref(&source), form, Vec::new(), &mut || {});
             let error = error.expect_err(text).to_string();
-            assert!(error.contains(said), "{text:?} as {name}: {error}");
+            assert!(error.contains(message), "{text:?} as {name}: {error}");
         }
     }
 }
 
 #[test]
-fn damaged_files_are_errors_or_rows_and_never_a_panic() {
+fn damaged_files_give_errors_or_rows_but_never_a_panic() {
     let folder = TempDir::new().expect("a folder");
     let rows = hard_rows(40);
-    let source = written(&folder, "source.jsonl", lines(&rows));
+    let source = write_file(&folder, "source.jsonl", lines(&rows));
     for name in FORMS {
-        let (path, _) = converted(&source, name);
+        let (path, _) = convert_file(&source, name);
         let whole = fs::read(&path).expect("read");
         let mut n_errors = 0;
         let step = (whole.len() / 150).max(1);
@@ -167,9 +171,9 @@ fn damaged_files_are_errors_or_rows_and_never_a_panic() {
             for damage in [0x01, 0x80, 0xff] {
                 let mut damaged = whole.clone();
                 damaged[at] ^= damage;
-                n_errors += usize::from(read(&written(&folder, "damaged", damaged)).is_err());
+                n_errors += usize::from(read(&write_file(&folder, "damaged", damaged)).is_err());
             }
-            let cut = read(&written(&folder, "damaged", &whole[..at]));
+            let cut = read(&write_file(&folder, "damaged", &whole[..at]));
             if let Ok(cut) = cut {
                 assert!(cut.len() <= rows.len(), "{name}, cut at {at}");
             }
@@ -179,7 +183,7 @@ fn damaged_files_are_errors_or_rows_and_never_a_panic() {
 }
 
 #[test]
-fn numbers_that_json_does_not_have_and_texts_that_are_no_json_are_refused() {
+fn non_finite_numbers_and_invalid_json_strings_are_refused() {
     use std::sync::Arc;
 
     use arrow_array::{Array, Float64Array, RecordBatch, StringArray};
@@ -195,13 +199,13 @@ fn numbers_that_json_does_not_have_and_texts_that_are_no_json_are_refused() {
         let writer = writer.as_mut().expect("a writer");
         writer.write(&batch).expect("written");
         writer.finish().expect("written");
-        written(&folder, "rows", bytes)
+        write_file(&folder, "rows", bytes)
     };
     let floats = Arc::new(Float64Array::from(vec![1.0, f64::NAN]));
     let path = write(Field::new("x", DataType::Float64, true), floats);
     let error = read(&path).expect_err("not finite");
     assert!(
-        error.contains("the column \"x\" holds, in row 2, a number that is not finite"),
+        error.contains("row 2 of the column \"x\" contains a number that is not finite"),
         "{error}"
     );
 
@@ -213,7 +217,7 @@ fn numbers_that_json_does_not_have_and_texts_that_are_no_json_are_refused() {
     let json = Field::new("x", DataType::Utf8, true).with_extension_type(Json::default());
     let error = read(&write(json, texts.clone())).expect_err("no JSON");
     assert!(
-        error.contains("\"x\" holds JSON texts, and that of row 3 is none"),
+        error.contains("\"x\" contains JSON strings, but row 3 is not JSON"),
         "{error}"
     );
     let plain = Field::new("x", DataType::Utf8, true);
@@ -225,14 +229,14 @@ fn numbers_that_json_does_not_have_and_texts_that_are_no_json_are_refused() {
     assert_eq!(read(&write(plain, texts)), Ok(expected));
 }
 
-fn selected(path: &Path, selection: &Selection) -> Vec<String> {
+fn select_rows(path: &Path, selection: &Selection) -> Vec<String> {
     let mut records = select(open(path).expect("opens"), selection);
-    let mut found = Vec::new();
+    let mut rows = Vec::new();
     while let Some(record) = records.next_record().expect("a record") {
-        found.push(String::from_utf8(record).expect("UTF-8").trim().to_owned());
+        rows.push(String::from_utf8(record).expect("UTF-8").trim().to_owned());
     }
     assert!(records.has_any());
-    found
+    rows
 }
 
 fn side(share: f64, group_by: Option<&str>, side: Side) -> Selection {
@@ -247,42 +251,48 @@ fn side(share: f64, group_by: Option<&str>, side: Side) -> Selection {
     }
 }
 
+/// Invariant: Held-out rows are never trained on.
 #[test]
-fn a_row_is_on_one_side_of_a_split_whatever_stands_beside_it() {
+fn a_rows_side_of_a_split_is_independent_of_other_rows() {
     let folder = TempDir::new().expect("a folder");
     let rows: Vec<Value> = (0..2_000)
         .map(|i| json!({"i": i, "group": i % 100}))
         .collect();
-    let all = written(&folder, "all.jsonl", lines(&rows));
+    let all = write_file(&folder, "all.jsonl", lines(&rows));
     let training = side(0.1, None, Side::Training);
     let validation = side(0.1, None, Side::Validation);
-    let (learned, kept) = (selected(&all, &training), selected(&all, &validation));
-    assert_eq!(learned.len() + kept.len(), rows.len());
-    assert!((150..250).contains(&kept.len()), "{}", kept.len());
+    let (training_rows, validation_rows) =
+        (select_rows(&all, &training), select_rows(&all, &validation));
+    assert_eq!(training_rows.len() + validation_rows.len(), rows.len());
+    assert!(
+        (150..250).contains(&validation_rows.len()),
+        "{}",
+        validation_rows.len()
+    );
     let record = training.counts.record();
     assert_eq!(
         (record.n_training, record.n_validation),
-        (learned.len(), kept.len())
+        (training_rows.len(), validation_rows.len())
     );
     assert_eq!(record, validation.counts.record());
 
     let mut moved = rows.clone();
     moved.reverse();
     moved.truncate(1_500);
-    let moved = written(&folder, "moved.jsonl", lines(&moved));
-    let found = selected(&moved, &side(0.1, None, Side::Validation));
-    assert!(found.iter().all(|row| kept.contains(row)));
+    let moved = write_file(&folder, "moved.jsonl", lines(&moved));
+    let found = select_rows(&moved, &side(0.1, None, Side::Validation));
+    assert!(found.iter().all(|row| validation_rows.contains(row)));
 
     let group = |row: &String| serde_json::from_str::<Value>(row).expect("JSON")["group"].clone();
-    let kept = selected(&all, &side(0.2, Some("group"), Side::Validation));
-    let learned = selected(&all, &side(0.2, Some("group"), Side::Training));
-    assert!(!kept.is_empty());
-    let kept: Vec<Value> = kept.iter().map(group).collect();
+    let validation_rows = select_rows(&all, &side(0.2, Some("group"), Side::Validation));
+    let training_rows = select_rows(&all, &side(0.2, Some("group"), Side::Training));
+    assert!(!validation_rows.is_empty());
+    let validation_rows: Vec<Value> = validation_rows.iter().map(group).collect();
     assert!(
-        learned
+        training_rows
             .iter()
             .map(group)
-            .all(|group| !kept.contains(&group))
+            .all(|group| !validation_rows.contains(&group))
     );
 
     let mut records = select(
@@ -302,21 +312,70 @@ fn a_row_is_on_one_side_of_a_split_whatever_stands_beside_it() {
         max_samples: Some(7),
         ..Selection::default()
     };
-    assert_eq!(selected(&all, &first).len(), 7);
+    assert_eq!(select_rows(&all, &first).len(), 7);
 }
 
 #[test]
-fn memory_holds_some_rows_of_a_bomb_and_not_all() {
-    // A thousandth of its size: one good row and a text without end.
+fn a_row_beyond_the_value_budget_is_refused_before_its_group_is_read() {
+    let folder = TempDir::new().expect("a folder");
+    let row = format!(
+        "{{\"group\":1,\"x\":[{}0]}}\n",
+        "0,".repeat(JSON_VALUES.max_values())
+    );
+    let path = write_file(&folder, "wide.jsonl", row);
+    let selection = side(0.2, Some("group"), Side::Training);
+    let mut records = select(open(&path).expect("opens"), &selection);
+    let error = records.next_record().expect_err("too many values");
+    let message = error.to_string();
+    assert!(
+        message.contains("JSON_VALUES in docs/limits.md"),
+        "{message}"
+    );
+}
+
+#[test]
+fn zstd_is_recognised_after_skippable_frames() {
+    let rows = b"{\"a\": 1}\n{\"a\": 2}\n";
+    let data = zstd::encode_all(&rows[..], 0).expect("compressed");
+    let folder = TempDir::new().expect("a folder");
+    for (kind, content) in [(0x50, &b""[..]), (0x5f, b"seek table")] {
+        let mut bytes = vec![kind, 0x2a, 0x4d, 0x18];
+        bytes.extend((content.len() as u32).to_le_bytes());
+        bytes.extend(content);
+        bytes.extend(&data);
+        let path = write_file(&folder, &format!("rows-{kind}"), bytes);
+        assert_eq!(read(&path), Ok(vec![json!({"a": 1}), json!({"a": 2})]));
+    }
+    // A capital P or an underscore alone begins no frame.
+    let path = write_file(&folder, "text", b"P*no");
+    assert!(read(&path).is_err());
+}
+
+#[test]
+fn a_file_of_empty_gzip_members_is_refused() {
+    let folder = TempDir::new().expect("a folder");
+    let encoder = || flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    let bytes = encoder().finish().expect("compressed").repeat(50_000);
+    let path = write_file(&folder, "empty.gz", bytes);
+    let Err(error) = open(&path) else {
+        panic!("it is read");
+    };
+    let error = error.to_string();
+    assert!(error.contains("GZIP_MEMBERS in docs/limits.md"), "{error}");
+}
+
+#[test]
+fn a_compression_bomb_is_read_with_bounded_memory() {
+    // Compressed to a thousandth: one valid row and a string without end.
     let folder = TempDir::new().expect("a folder");
     let mut encoder = zstd::Encoder::new(Vec::new(), 0).expect("an encoder");
     encoder.write_all(b"[{\"a\": 1}, \"").expect("memory");
     let mut endless = std::io::repeat(b'x').take(300 << 20);
     std::io::copy(&mut endless, &mut encoder).expect("memory");
-    let path = written(&folder, "bomb.json.zst", encoder.finish().expect("memory"));
+    let path = write_file(&folder, "bomb.json.zst", encoder.finish().expect("memory"));
     let mut rows = open(&path).expect("opens");
     assert!(rows.next_record().expect("a row").is_some());
     let error = rows.next_record().expect_err("a bomb").to_string();
-    assert!(error.contains("LINE_BYTES in docs/limits.md"), "{error}");
+    assert!(error.contains("EXPANSION in docs/limits.md"), "{error}");
     assert!(rows.next_record().expect("the end").is_none());
 }

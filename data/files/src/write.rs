@@ -1,4 +1,4 @@
-//! Writes rows in a form.
+//! Writes rows in a given format.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -15,28 +15,28 @@ use serde_json::{Map, Value};
 use crate::form::{Compression, FileForm, Form};
 use crate::infer::Columns;
 
-/// Rows that become columns together.
+/// Rows converted to columns at once.
 const TOGETHER: usize = 256;
 
-/// Bytes of a row group, which memory holds while it grows.
+/// Bytes of a row group, which is kept in memory until it is written.
 const GROUP_BYTES: usize = 64 << 20;
 
-/// Rows that cannot be written.
+/// Why rows cannot be written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {
     /// The file cannot be written.
-    #[error("cannot write: {0}; see whether the disk is full")]
+    #[error("cannot write: {0}; check whether the disk is full")]
     Io(#[from] io::Error),
-    /// Columns that cannot be written.
+    /// Columns cannot be written.
     #[error("cannot write columns: {0}")]
     Arrow(#[from] ArrowError),
-    /// Parquet that cannot be written.
+    /// Parquet cannot be written.
     #[error("cannot write Parquet: {0}")]
     Parquet(#[from] ParquetError),
 }
 
-/// Writes rows of text, line by line or into an array.
+/// Writes rows as JSON, one per line or in an array.
 pub(crate) struct TextWriter<W: Write> {
     sink: Sink<W>,
     is_array: bool,
@@ -94,13 +94,13 @@ impl<W: Write> TextWriter<W> {
         })
     }
 
-    /// Writes the text of a row as it is, on one line.
+    /// Writes a row's JSON unchanged, on one line.
     pub(crate) fn push(&mut self, row: &[u8]) -> Result<(), WriteError> {
         if self.is_array {
-            let before: &[u8] = if self.n_rows == 0 { b"\n" } else { b",\n" };
-            self.sink.write(before)?;
+            let separator: &[u8] = if self.n_rows == 0 { b"\n" } else { b",\n" };
+            self.sink.write(separator)?;
         }
-        // Between the parts of a JSON text a line break is a blank; inside of a text there is none.
+        // Line breaks can occur only between JSON tokens, where they are whitespace.
         for part in row.split(|byte| matches!(byte, b'\n' | b'\r')) {
             let blank: &[u8] = if part.is_empty() { b"" } else { b" " };
             let is_first = std::ptr::eq(part.as_ptr(), row.as_ptr());
@@ -171,7 +171,7 @@ impl<W: Write + Send> ColumnWriter<W> {
             return Ok(());
         }
         let arrays = self.columns.arrays(&self.rows);
-        // Rows without any field are rows all the same.
+        // Rows without fields still count as rows.
         let options = RecordBatchOptions::new().with_row_count(Some(self.rows.len()));
         let schema = Arc::clone(&self.schema);
         let batch = RecordBatch::try_new_with_options(schema, arrays, &options)?;

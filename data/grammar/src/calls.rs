@@ -1,4 +1,4 @@
-//! Writes the grammar of a call of given tools, or of several, in a model's own format.
+//! The grammar of one or several tool calls in a model's own format.
 
 use serde_json::{Map, Value, json};
 
@@ -6,10 +6,10 @@ use super::error::GrammarError;
 use super::lower::Lowerer;
 use super::options::Keys;
 
-/// How a model writes a call. The JSON is laid out as templates and the text of agents write it.
+/// A model's tool-call format. The JSON layout matches chat templates and agent prompts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CallFormat {
-    /// `{"name": ..., "arguments": {...}}`, the text of the agents of this crate.
+    /// `{"name": ..., "arguments": {...}}`, the plain format of tooltune's agents.
     Plain,
     /// `<tool_call>\n{"name": ..., "arguments": {...}}\n</tool_call>`: Qwen2.5, Hermes.
     Hermes,
@@ -18,64 +18,65 @@ pub enum CallFormat {
     /// `[TOOL_CALLS] [{"name": ..., "arguments": {...}, "id": "..."}]`: Mistral, with or without
     /// the id of nine letters and digits.
     Mistral,
+    /// `<|tool_call|>[{"name": ..., "arguments": {...}}]`: Granite 3, Phi-4-mini.
+    Granite,
     /// One call or more, each with a label by which later ones refer to its result.
     Sequence(SequenceFormat),
 }
 
-/// How a model writes NESTFUL's sequences, of calls `{"name": ..., "label": "$var_1",
-/// "arguments": {...}}`, or with the label last.
+/// The format of NESTFUL's call sequences, with calls `{"name": ..., "label": "$var_1",
+/// "arguments": {...}}` or with the label last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SequenceFormat {
     /// `[{...}, {...}]`.
     List,
-    /// As [`SequenceFormat::List`], with or without `<|tool_call|>` before it: Granite 3.1.
+    /// As [`SequenceFormat::List`], optionally preceded by `<|tool_call|>`: Granite 3.1.
     MarkedList,
     /// `{"tool_calls": [{...}, {...}]}`: xLAM.
     ToolCalls,
-    /// `<tool_call> {...} </tool_call>` for each call: Hermes. A blank, a line break or nothing
-    /// stands between the parts, and the tags are texts even where the vocabulary has special
-    /// tokens of their spelling: decoding drops those, and the calls with them.
+    /// `<tool_call> {...} </tool_call>` for each call: Hermes. The parts are separated by a space,
+    /// a line break or nothing. The tags are plain text even if the vocabulary has special tokens
+    /// with that spelling, because decoding would drop those and with them the calls.
     Tagged,
 }
 
-/// What is written around the JSON.
+/// The text around the JSON.
 pub(super) enum Frame {
-    /// One value.
+    /// A single value.
     Once {
-        /// Before the JSON; it is one token where the vocabulary has a special one of this
-        /// spelling.
+        /// Before the JSON; one token if the vocabulary has a special token with this spelling.
         marker: &'static str,
-        /// Between the marker and the JSON.
+        /// Text between the marker and the JSON.
         opening: &'static str,
-        /// After the JSON.
+        /// Text after the JSON.
         closing: &'static str,
-        /// One token where the vocabulary has a special one of this spelling.
+        /// One token if the vocabulary has a special token with this spelling.
         end_marker: &'static str,
-        /// What follows the value or the frame.
+        /// What can follow the value or the frame.
         next: Next,
     },
-    /// One value, with or without this mark before it.
+    /// A single value, optionally preceded by this marker.
     Marked(&'static str),
-    /// A value or more, each between these tags.
+    /// One or more values, each between these tags.
     Tagged(&'static str, &'static str),
 }
 
-/// What may stand behind a value in a frame.
+/// What can follow a value in a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
     /// Nothing.
     Nothing,
-    /// Further values in the same frame, after this text.
+    /// More values in the same frame, after this separator.
     Value(&'static str),
-    /// Further frames, after this text.
+    /// More frames, after this separator.
     Frame(&'static str),
 }
 
 const TAGS: (&str, &str) = ("<tool_call>", "</tool_call>");
 
 impl Frame {
-    /// What ends the JSON, in a string too.
-    pub(super) fn unwritten(&self) -> Option<&'static str> {
+    /// The marker that ends the JSON even inside a string.
+    pub(super) fn forbidden_substring(&self) -> Option<&'static str> {
         match self {
             Self::Once { end_marker, .. } => Some(end_marker).filter(|mark| !mark.is_empty()),
             Self::Tagged(_, close) => Some(close),
@@ -90,12 +91,13 @@ impl Frame {
 }
 
 impl CallFormat {
-    /// `parallel` says whether one call or more may stand in a text; Llama's format and the plain one
-    /// have no way to write several.
+    /// `parallel` allows several calls per reply; Llama's format and the plain format always allow
+    /// one.
     pub(super) fn frame(self, parallel: bool) -> Frame {
         let (marker, opening, closing, end_marker) = match self {
             Self::Hermes => (TAGS.0, "\n", "\n", TAGS.1),
             Self::Mistral => ("[TOOL_CALLS]", " [", "]", ""),
+            Self::Granite => ("<|tool_call|>", "[", "]", ""),
             Self::Sequence(SequenceFormat::MarkedList) => return Frame::Marked("<|tool_call|>"),
             Self::Sequence(SequenceFormat::Tagged) => return Frame::Tagged(TAGS.0, TAGS.1),
             Self::Plain | Self::Llama | Self::Sequence(_) => ("", "", "", ""),
@@ -107,24 +109,24 @@ impl CallFormat {
             end_marker,
             next: match self {
                 Self::Hermes if parallel => Next::Frame("\n"),
-                Self::Mistral if parallel => Next::Value(", "),
+                Self::Mistral | Self::Granite if parallel => Next::Value(", "),
                 _ => Next::Nothing,
             },
         }
     }
 
-    /// The schema of what a server is to write: the calls without marks around them, which readers
-    /// of the format take as well. None where they do not, or where a tool's parameters refer to
-    /// definitions of their own, which mean nothing in another document.
+    /// The schema for a server's constrained output: the calls without markers, which parsers of
+    /// the format also accept. `None` if they do not, or if a tool's parameters have references
+    /// into their own document, which would be wrong in another document.
     ///
     /// # Errors
     ///
-    /// - there is no tool, or one has no name or that of another
+    /// - There is no tool, or a tool has no name or a duplicate name.
     pub fn server_schema(self, tools: &[Value]) -> Result<Option<Value>, GrammarError> {
         let tools = read_tools(tools)?;
         let is_json = !matches!(
             self,
-            Self::Hermes | Self::Mistral | Self::Sequence(SequenceFormat::Tagged)
+            Self::Hermes | Self::Mistral | Self::Granite | Self::Sequence(SequenceFormat::Tagged)
         );
         let has_references = tools.iter().any(|tool| has_reference(&tool.parameters));
         if !is_json || has_references {
@@ -132,19 +134,19 @@ impl CallFormat {
         }
         let calls = tools
             .into_iter()
-            .flat_map(|tool| self.calls(&tool.name, &tool.parameters));
-        Ok(Some(self.whole(calls.collect())))
+            .flat_map(|tool| self.call_schemas(&tool.name, &tool.parameters));
+        Ok(Some(self.frame_schema(calls.collect())))
     }
 
     fn arguments_key(self) -> &'static str {
         match self {
             Self::Llama => "parameters",
-            Self::Plain | Self::Hermes | Self::Mistral | Self::Sequence(_) => "arguments",
+            _ => "arguments",
         }
     }
 
-    /// The schemas of a call of a tool, one for each order of its keys.
-    fn calls(self, name: &str, arguments: &Value) -> Vec<Value> {
+    /// The schemas of a call of a tool, one for each key order.
+    fn call_schemas(self, name: &str, arguments: &Value) -> Vec<Value> {
         let key = self.arguments_key();
         let name = ("name", json!({"const": name}));
         let arguments = (key, json!({"type": "object", "allOf": [arguments]}));
@@ -159,7 +161,7 @@ impl CallFormat {
             })
         };
         match self {
-            Self::Plain | Self::Hermes | Self::Llama => {
+            Self::Plain | Self::Hermes | Self::Llama | Self::Granite => {
                 vec![call(vec![name, arguments], &["name", key])]
             }
             Self::Mistral => {
@@ -181,14 +183,14 @@ impl CallFormat {
         }
     }
 
-    /// The schema of all the JSON that stands in one frame.
-    fn whole(self, calls: Vec<Value>) -> Value {
+    /// The schema of the whole JSON in a frame.
+    fn frame_schema(self, calls: Vec<Value>) -> Value {
         let one = json!({"anyOf": calls});
         match self {
-            Self::Sequence(SequenceFormat::List | SequenceFormat::MarkedList) => several(one),
+            Self::Sequence(SequenceFormat::List | SequenceFormat::MarkedList) => call_list(one),
             Self::Sequence(SequenceFormat::ToolCalls) => json!({
                 "type": "object",
-                "properties": {"tool_calls": several(one)},
+                "properties": {"tool_calls": call_list(one)},
                 "additionalProperties": false,
                 "required": ["tool_calls"],
             }),
@@ -197,7 +199,7 @@ impl CallFormat {
     }
 }
 
-fn several(call: Value) -> Value {
+fn call_list(call: Value) -> Value {
     json!({"type": "array", "items": call, "minItems": 1})
 }
 
@@ -215,39 +217,40 @@ pub(super) struct Tool {
     parameters: Value,
 }
 
-/// Reads tools as templates take them: `{"type": "function", "function": {"name": ...,
-/// "parameters": {...}}}`, or the inner object alone. A tool without parameters takes none.
+/// Reads tools in the format of chat templates: `{"type": "function", "function": {"name": ...,
+/// "parameters": {...}}}`, or only the inner object. A tool without parameters accepts no
+/// arguments.
 pub(super) fn read_tools(tools: &[Value]) -> Result<Vec<Tool>, GrammarError> {
     if tools.is_empty() {
         return Err(GrammarError::NoTool);
     }
-    let mut read: Vec<Tool> = Vec::with_capacity(tools.len());
+    let mut all_tools: Vec<Tool> = Vec::with_capacity(tools.len());
     for (tool_idx, tool) in tools.iter().enumerate() {
-        let refused = |reason: &str| GrammarError::Tool {
+        let tool_error = |reason: &str| GrammarError::Tool {
             tool_idx,
             reason: reason.to_owned(),
         };
         let tool = tool.get("function").unwrap_or(tool);
         let name = tool.get("name").and_then(Value::as_str);
-        let name = name.ok_or_else(|| refused("has no name; give it one as a text"))?;
-        if read.iter().any(|known| known.name == name) {
-            return Err(refused(
-                "has the name of an earlier tool; rename one of them",
+        let name = name.ok_or_else(|| tool_error("has no name; add one as a string"))?;
+        if all_tools.iter().any(|earlier| earlier.name == name) {
+            return Err(tool_error(
+                "has the same name as an earlier tool; rename one of them",
             ));
         }
         let parameters = match tool.get("parameters") {
             None | Some(Value::Null) => json!({"type": "object", "additionalProperties": false}),
             Some(parameters) => parameters.clone(),
         };
-        read.push(Tool {
+        all_tools.push(Tool {
             name: name.to_owned(),
             parameters,
         });
     }
-    Ok(read)
+    Ok(all_tools)
 }
 
-/// The lowered schema of what stands in one frame: a call of one of the tools, or a list of them.
+/// The lowered schema of a frame's JSON: a call of one of the tools, or a list of calls.
 pub(super) fn call_schema(
     tools: &[Tool],
     format: CallFormat,
@@ -256,12 +259,12 @@ pub(super) fn call_schema(
 ) -> Result<Value, GrammarError> {
     let mut calls = Vec::with_capacity(tools.len());
     for (tool_idx, tool) in tools.iter().enumerate() {
-        let arguments = lowerer.document(&keys.of(&tool.parameters));
+        let arguments = lowerer.document(&keys.apply_to(&tool.parameters));
         let arguments = arguments.map_err(|error| GrammarError::Tool {
             tool_idx,
             reason: format!("({}): {error}", tool.name),
         })?;
-        calls.extend(format.calls(&tool.name, &arguments));
+        calls.extend(format.call_schemas(&tool.name, &arguments));
     }
-    Ok(format.whole(calls))
+    Ok(format.frame_schema(calls))
 }

@@ -1,4 +1,4 @@
-//! Compiles a schema or a list of tools into a grammar, within bounded time and stack.
+//! Compiles a schema or a list of tools into a grammar, with bounded time and stack.
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -7,39 +7,39 @@ use llguidance::Matcher;
 use serde_json::{Map, Value};
 
 use super::calls::{CallFormat, Frame, call_schema, read_tools};
-use super::constraint::{Built, Constraint};
+use super::constraint::{CompiledGrammar, Constraint};
 use super::error::GrammarError;
+use super::forbidden_substrings::ForbiddenSubstrings;
 use super::lower::Lowerer;
 use super::options::{GrammarOptions, Lengths};
-use super::unwritten::Unwritten;
 use super::vocabulary::Vocabulary;
-use super::write::Written;
+use super::write::WrittenGrammar;
 use super::{probe, schema, write};
 
-/// Compilation recurses over the schema; this holds what the limits of `lower` allow.
+/// Compilation recurses over the schema; this stack suffices for the limits in `lower`.
 const STACK_BYTES: usize = 256 << 20;
 
-/// What a completion must look like, compiled for one vocabulary.
+/// The compiled constraint on a completion, for one vocabulary.
 #[derive(Clone)]
 pub struct Grammar {
     vocabulary: Vocabulary,
-    built: Built,
-    unwritten: Arc<Unwritten>,
+    built: CompiledGrammar,
+    forbidden_substrings: Arc<ForbiddenSubstrings>,
 }
 
 impl Grammar {
-    /// Compiles a JSON Schema of draft 4 to 2020-12, the latter where `$schema` is absent.
+    /// Compiles a JSON Schema of draft 4 to 2020-12; the default without `$schema` is 2020-12.
     ///
-    /// Every text that the grammar completes is one JSON value that is valid under the schema and
-    /// has no key twice. Keys are written in the order of the schema, strings and numbers as Python's
-    /// `json.dumps` spells them, numbers in other spellings too; docs/constrained.md lists the valid
-    /// texts that are never written.
+    /// Every completion is one JSON value that is valid under the schema and has no duplicate key.
+    /// Keys are in schema order. Strings and numbers are spelled as in Python's `json.dumps`,
+    /// numbers optionally in other spellings. docs/constrained.md lists the valid texts that are
+    /// never generated.
     ///
     /// # Errors
     ///
-    /// - the schema is none, refers to another document, or allows no finite value
-    /// - it uses a keyword that is not enforced; the error has its place
-    /// - it is too large, or compiling takes longer than the options allow
+    /// - The schema is invalid, refers to another document, or allows no finite value.
+    /// - It uses a keyword that is not enforced. The error contains its JSON pointer.
+    /// - It is too large, or compilation exceeds the time limit of the options.
     pub fn json_schema(
         vocabulary: &Vocabulary,
         schema: &Value,
@@ -48,25 +48,26 @@ impl Grammar {
         let (schema, keys, formats) = (schema.clone(), options.keys, options.formats);
         let lowered = move || {
             let mut lowerer = Lowerer::new(formats);
-            let root = lowerer.document(&keys.of(&schema))?;
+            let root = lowerer.document(&keys.apply_to(&schema))?;
             lowerer.finish(root)
         };
         let frame = CallFormat::Plain.frame(false);
         Self::compile(vocabulary, lowered, frame, options)
     }
 
-    /// Compiles one call of one of the tools, in the model's own format, or one call or more where
-    /// the format is a [`CallFormat::Sequence`] or [`GrammarOptions::parallel_tool_calls`] says so.
+    /// Compiles one call of one of the tools in the model's own format. Several calls are allowed
+    /// if the format is a [`CallFormat::Sequence`] or [`GrammarOptions::parallel_tool_calls`] is
+    /// set.
     ///
-    /// Tools are written as templates take them. With [`Keys::Declared`] a call has no argument
-    /// that its tool does not declare.
+    /// Tools have the format of chat templates. With [`Keys::Declared`] a call has no argument that
+    /// its tool does not declare.
     ///
     /// [`Keys::Declared`]: super::Keys::Declared
     ///
     /// # Errors
     ///
-    /// - there is no tool, or one has no name or that of another
-    /// - as [`Grammar::json_schema`], for the parameters of a tool
+    /// - There is no tool, or a tool has no name or a duplicate name.
+    /// - The parameters of a tool fail as in [`Grammar::json_schema`].
     pub fn tool_call(
         vocabulary: &Vocabulary,
         tools: &[Value],
@@ -84,24 +85,28 @@ impl Grammar {
         Self::compile(vocabulary, lowered, frame, options)
     }
 
-    /// The constraint of a completion that has not begun.
+    /// A constraint at the start of a completion.
     pub fn constraint(&self) -> Constraint {
-        let unwritten = Arc::clone(&self.unwritten);
-        Constraint::new(self.vocabulary.clone(), self.built.clone(), unwritten)
+        let forbidden_substrings = Arc::clone(&self.forbidden_substrings);
+        Constraint::new(
+            self.vocabulary.clone(),
+            self.built.clone(),
+            forbidden_substrings,
+        )
     }
 
-    /// Whether [`Lengths::Short`] has set a limit to a list or a text.
+    /// Whether [`Lengths::Short`] has limited a list or a string.
     pub fn is_shortened(&self) -> bool {
         self.built.is_shortened
     }
 
-    /// The vocabulary that the grammar is compiled for.
+    /// The vocabulary for which the grammar is compiled.
     pub fn vocabulary(&self) -> &Vocabulary {
         &self.vocabulary
     }
 
-    /// Compiles on a thread of its own: a schema that takes too long is given up, and its thread
-    /// ends when it meets one of the compiler's limits.
+    /// Compiles on a separate thread. If the schema takes too long, this returns, and the thread
+    /// ends at one of the compiler's limits.
     fn compile(
         vocabulary: &Vocabulary,
         lowered: impl FnOnce() -> Result<Map<String, Value>, GrammarError> + Send + 'static,
@@ -110,20 +115,25 @@ impl Grammar {
     ) -> Result<Self, GrammarError> {
         let (sender, receiver) = mpsc::channel();
         let (own, own_options) = (vocabulary.clone(), options.clone());
-        let marks = frame.unwritten().map(str::to_owned);
-        let texts: Vec<String> = options.unwritten.iter().cloned().chain(marks).collect();
-        let unwritten = Arc::new(Unwritten::new(vocabulary, &texts));
-        let checked = Arc::clone(&unwritten);
+        let marks = frame.forbidden_substring().map(str::to_owned);
+        let texts: Vec<String> = options
+            .forbidden_substrings
+            .iter()
+            .cloned()
+            .chain(marks)
+            .collect();
+        let forbidden_substrings = Arc::new(ForbiddenSubstrings::new(vocabulary, &texts));
+        let checked = Arc::clone(&forbidden_substrings);
         let work = move || {
             let compiled = lowered().and_then(|schema| {
                 schema.values().try_for_each(|part| checked.check(part))?;
-                let plain = CallFormat::Plain.frame(false);
+                let plain_frame = CallFormat::Plain.frame(false);
                 probe::patterns(&own, &schema, |string| {
-                    build(&own, &plain, string, &own_options)
+                    build(&own, &plain_frame, string, &own_options)
                 })?;
                 build(&own, &frame, &schema, &own_options)
             });
-            // Nobody listens any more once the time is over.
+            // The receiver is gone after a timeout.
             let _ = sender.send(compiled);
         };
         std::thread::Builder::new()
@@ -131,19 +141,19 @@ impl Grammar {
             .stack_size(STACK_BYTES)
             .spawn(work)
             .map_err(|error| GrammarError::TooLarge {
-                reason: format!("no thread to compile it: {error}"),
+                reason: format!("cannot start a thread to compile it: {error}"),
             })?;
         match receiver.recv_timeout(options.max_compile_time) {
             Ok(built) => Ok(Self {
                 vocabulary: vocabulary.clone(),
                 built: built?,
-                unwritten,
+                forbidden_substrings,
             }),
             Err(RecvTimeoutError::Timeout) => Err(GrammarError::TooLarge {
                 reason: format!("compiling took over {:?}", options.max_compile_time),
             }),
             Err(RecvTimeoutError::Disconnected) => Err(GrammarError::TooLarge {
-                reason: "the compiler broke off".to_owned(),
+                reason: "the compiler stopped unexpectedly".to_owned(),
             }),
         }
     }
@@ -162,23 +172,23 @@ fn build(
     frame: &Frame,
     lowered: &Map<String, Value>,
     options: &GrammarOptions,
-) -> Result<Built, GrammarError> {
+) -> Result<CompiledGrammar, GrammarError> {
     let mut schemas = schema::read(lowered)?;
     let is_shortened = options.lengths == Lengths::Short && schemas.shorten();
-    let Written {
+    let WrittenGrammar {
         grammar,
-        keys_run_out,
-    } = write::written(vocabulary, frame, &schemas, options.layout)?;
+        has_finite_keys,
+    } = write::write_grammar(vocabulary, frame, &schemas, options.layout)?;
     let parser = vocabulary
         .factory()
         .create_parser_from_init_default(grammar)
-        .map_err(write::refused)?;
+        .map_err(write::parser_error)?;
     let matcher = Matcher::new(Ok(parser));
     match matcher.get_error() {
-        Some(error) => Err(write::refused(error)),
-        None => Ok(Built {
+        Some(error) => Err(write::parser_error(error)),
+        None => Ok(CompiledGrammar {
             matcher,
-            keys_run_out,
+            has_finite_keys,
             is_shortened,
         }),
     }

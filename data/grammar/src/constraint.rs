@@ -1,40 +1,40 @@
-//! Says which tokens may come next after one completion so far.
+//! Computes which tokens can come next in one completion.
 
 use std::fmt;
 use std::sync::Arc;
 
 use llguidance::Matcher;
-use tooltune_rows::json::MAX_LEVELS;
+use tooltune_json::MAX_LEVELS;
 
 use super::error::GrammarError;
-use super::place::JsonPlace;
-use super::unwritten::Unwritten;
+use super::forbidden_substrings::ForbiddenSubstrings;
+use super::position::JsonPosition;
 use super::vocabulary::Vocabulary;
 
 /// The state of one completion under a grammar.
 ///
-/// Clones go on independently of each other; they share the parser's caches, so that the rows of a
-/// batch under one grammar pay for it once.
+/// Clones advance independently and share the parser's caches, so all rows of a batch with the same
+/// grammar pay for them once.
 #[derive(Clone)]
 pub struct Constraint {
     vocabulary: Vocabulary,
     matcher: Matcher,
-    unwritten: Arc<Unwritten>,
-    /// Whether keys may run out, so that a key that has begun may have no end left.
-    keys_run_out: bool,
-    place: JsonPlace,
-    /// The mask of this step, once it was asked for.
+    forbidden_substrings: Arc<ForbiddenSubstrings>,
+    /// Whether unused keys can run out, so that a started key may have no valid completion.
+    has_finite_keys: bool,
+    position: JsonPosition,
+    /// The cached mask of this step.
     mask: Option<Vec<u32>>,
     is_ended: bool,
 }
 
-/// A grammar for the parser, and what the parser cannot tell of it.
+/// A grammar for the parser, with facts that the parser cannot derive from it.
 #[derive(Clone)]
-pub(super) struct Built {
+pub(super) struct CompiledGrammar {
     pub(super) matcher: Matcher,
-    /// Whether an object has keys of a kind of which there are not as many as anybody likes.
-    pub(super) keys_run_out: bool,
-    /// Whether lists or texts have limits that their schema does not set.
+    /// Whether an object has a kind of keys that is finite.
+    pub(super) has_finite_keys: bool,
+    /// Whether lists or strings have limits that the schema does not set.
     pub(super) is_shortened: bool,
 }
 
@@ -48,30 +48,31 @@ pub struct Mask<'m> {
 impl Constraint {
     pub(super) fn new(
         vocabulary: Vocabulary,
-        Built {
+        CompiledGrammar {
             matcher,
-            keys_run_out,
+            has_finite_keys,
             is_shortened: _,
-        }: Built,
-        unwritten: Arc<Unwritten>,
+        }: CompiledGrammar,
+        forbidden_substrings: Arc<ForbiddenSubstrings>,
     ) -> Self {
         Self {
             vocabulary,
             matcher,
-            keys_run_out,
-            place: JsonPlace::new(Arc::clone(&unwritten)),
-            unwritten,
+            has_finite_keys,
+            position: JsonPosition::new(Arc::clone(&forbidden_substrings)),
+            forbidden_substrings,
             mask: None,
             is_ended: false,
         }
     }
 
-    /// The tokens that may come next; at least one. After the end of the turn these are the stop
+    /// The tokens that can come next; at least one. After the end of the turn these are the stop
     /// tokens.
     ///
     /// # Errors
     ///
-    /// - the step meets a limit of the parser, or no token can go on; the constraint is at its end
+    /// - The step exceeds a limit of the parser, or no token can follow. The constraint cannot be
+    ///   used further.
     pub fn mask(&mut self) -> Result<Mask<'_>, GrammarError> {
         let words = match self.mask.take() {
             Some(words) => words,
@@ -83,14 +84,14 @@ impl Constraint {
         })
     }
 
-    /// Takes the token that was chosen.
+    /// Advances by the chosen token.
     ///
     /// # Errors
     ///
-    /// - the token is not in the mask; the constraint stays where it was
-    /// - the turn has ended already
-    /// - the parser meets a limit, or the text nests deeper than a reader can follow; the
-    ///   constraint is at its end
+    /// - The token is not in the mask. The constraint is unchanged.
+    /// - The turn has already ended.
+    /// - The parser exceeds a limit, or the nesting is too deep for JSON readers. The constraint
+    ///   cannot be used further.
     pub fn consume(&mut self, token: u32) -> Result<(), GrammarError> {
         if self.is_ended {
             return Err(GrammarError::AfterTheEnd { token });
@@ -103,34 +104,40 @@ impl Constraint {
             self.mask = None;
             return Ok(());
         }
-        let mut place = self.place.clone();
+        let mut position = self.position.clone();
         if token as usize >= self.vocabulary.n_logits()
-            || !place.advance(self.vocabulary.bytes(token))
-            || (self.keys_run_out && place.is_on_a_used_key() && !self.mask()?.is_allowed(token))
-            || self.matcher.try_consume_tokens(&[token]).map_err(stuck)? == 0
+            || !position.advance(self.vocabulary.bytes(token))
+            || (self.has_finite_keys
+                && position.may_be_duplicate_key()
+                && !self.mask()?.is_allowed(token))
+            || self
+                .matcher
+                .try_consume_tokens(&[token])
+                .map_err(parser_error)?
+                == 0
         {
             return Err(self.not_allowed(token));
         }
-        self.place = place;
+        self.position = position;
         self.mask = None;
-        if self.place.n_levels() > MAX_LEVELS {
+        if self.position.n_levels() > MAX_LEVELS {
             return Err(GrammarError::Stuck {
-                reason: format!("the text nests deeper than {MAX_LEVELS} levels"),
+                reason: format!("the JSON nests deeper than {MAX_LEVELS} levels"),
             });
         }
         Ok(())
     }
 
-    /// Whether the text so far is complete, so that the turn may end here.
+    /// Whether the completion is complete, so that the turn may end here.
     ///
     /// # Errors
     ///
-    /// - the parser has met a limit before
+    /// The parser has exceeded a limit before.
     pub fn is_complete(&mut self) -> Result<bool, GrammarError> {
         if self.is_ended || (self.matcher.is_stopped() && self.matcher.stop_reason().is_ok()) {
             return Ok(true);
         }
-        self.matcher.is_accepting().map_err(stuck)
+        self.matcher.is_accepting().map_err(parser_error)
     }
 
     /// Whether a stop token was consumed.
@@ -138,15 +145,15 @@ impl Constraint {
         self.is_ended
     }
 
-    /// The tokens that must come next whatever the model says, as the tokenizer reads their text;
-    /// they may be consumed without asking the model. The last one is left to the model if a
-    /// longer token begins with it. Empty where there is a choice.
+    /// The tokens that must come next regardless of the logits, as the tokenizer encodes their
+    /// text. They can be consumed without running the model. The last one is left to the model if a
+    /// longer token begins with it. Empty if there is a choice.
     ///
     /// # Errors
     ///
-    /// - the tokenizer fails on the text
-    pub fn forced(&mut self) -> Result<Vec<u32>, GrammarError> {
-        // A tokenizer that puts a blank before each text would put one before this part.
+    /// - The tokenizer fails on the text.
+    pub fn forced_tokens(&mut self) -> Result<Vec<u32>, GrammarError> {
+        // A tokenizer that prepends a space to each text would also prepend one to this part.
         if self.is_ended || self.vocabulary.drops_leading_blank() {
             return Ok(Vec::new());
         }
@@ -159,32 +166,32 @@ impl Constraint {
             }
         };
         let mut ids = self.vocabulary.tokenizer().encode(text)?.ids;
-        let written = ids.iter().flat_map(|&id| self.vocabulary.bytes(id));
-        if !written.eq(text.as_bytes()) {
+        let decoded = ids.iter().flat_map(|&id| self.vocabulary.bytes(id));
+        if !decoded.eq(text.as_bytes()) {
             return Ok(Vec::new());
         }
         let last = ids.last().map(|&id| self.vocabulary.bytes(id));
         if last.is_some_and(|bytes| self.vocabulary.trie().has_extensions(bytes)) {
             ids.pop();
         }
-        // The grammar forces the end of a key that the object has already, too.
-        let mut place = self.place.clone();
+        // The grammar also forces the end of a key that the object already has.
+        let mut position = self.position.clone();
         let n_kept = ids
             .iter()
-            .take_while(|&&id| place.advance(self.vocabulary.bytes(id)))
+            .take_while(|&&id| position.advance(self.vocabulary.bytes(id)))
             .count();
         ids.truncate(n_kept);
         Ok(ids)
     }
 
-    /// Goes back to the start of the text.
+    /// Resets to the start of the completion.
     ///
     /// # Errors
     ///
-    /// - the parser has met a limit before; make a new constraint of the grammar
+    /// The parser has exceeded a limit before; create a new constraint from the grammar.
     pub fn reset(&mut self) -> Result<(), GrammarError> {
-        self.matcher.reset().map_err(stuck)?;
-        self.place = JsonPlace::new(Arc::clone(&self.unwritten));
+        self.matcher.reset().map_err(parser_error)?;
+        self.position = JsonPosition::new(Arc::clone(&self.forbidden_substrings));
         self.mask = None;
         self.is_ended = false;
         Ok(())
@@ -192,23 +199,23 @@ impl Constraint {
 
     fn compute_mask(&mut self) -> Result<Vec<u32>, GrammarError> {
         let mut words = self.grammar_mask()?;
-        if self.keys_run_out {
-            self.hold_back_dead_ends(&mut words);
+        if self.has_finite_keys {
+            self.mask_dead_ends(&mut words);
         }
         if words.iter().all(|&word| word == 0) {
-            Err(self.dead_end())
+            Err(self.dead_end_error())
         } else {
             Ok(words)
         }
     }
 
-    /// The mask without a look at what keys may become.
+    /// The mask without the check for duplicate keys.
     fn grammar_mask(&mut self) -> Result<Vec<u32>, GrammarError> {
         let n_logits = self.vocabulary.n_logits();
         let mut words = vec![0; n_logits.div_ceil(32)];
         if self.is_ended || self.matcher.is_stopped() {
             if !self.is_complete()? {
-                return Err(self.dead_end());
+                return Err(self.dead_end_error());
             }
             for &id in self.vocabulary.stop_ids() {
                 if let Some(word) = words.get_mut(id as usize / 32) {
@@ -217,7 +224,7 @@ impl Constraint {
             }
             return Ok(words);
         }
-        let allowed = self.matcher.compute_mask_or_eos().map_err(stuck)?;
+        let allowed = self.matcher.compute_mask_or_eos().map_err(parser_error)?;
         for (word, &from) in words.iter_mut().zip(allowed.as_slice()) {
             *word = from;
         }
@@ -226,45 +233,45 @@ impl Constraint {
         {
             *last &= (1 << (n_logits % 32)) - 1;
         }
-        self.hold_back(&mut words);
+        self.mask_invalid_tokens(&mut words);
         Ok(words)
     }
 
-    /// Takes out the tokens that the grammar allows and no reader takes as they are meant.
-    fn hold_back(&self, words: &mut [u32]) {
+    /// Removes tokens that the grammar allows but that would give invalid or ambiguous JSON.
+    fn mask_invalid_tokens(&self, words: &mut [u32]) {
         let n_longest = self.vocabulary.trie().max_token_len();
-        let suspects = if self.place.is_near_the_limit(n_longest) {
+        let number_tokens = if self.position.is_near_limit(n_longest) {
             self.vocabulary.with_digits()
         } else {
             self.vocabulary.with_exponents()
         };
-        let of_keys = self.place.n_quotes_to_the_end_of_a_key();
+        let of_keys = self.position.min_quotes_to_end_key();
         let of_keys = self.vocabulary.with_quotes(of_keys);
-        for &id in suspects
+        for &id in number_tokens
             .iter()
-            .chain(self.unwritten.suspects())
+            .chain(self.forbidden_substrings.candidate_tokens())
             .chain(of_keys)
         {
             let Some(word) = words.get_mut(id as usize / 32) else {
                 continue;
             };
             let bit = 1 << (id % 32);
-            if *word & bit != 0 && !self.place.clone().advance(self.vocabulary.bytes(id)) {
+            if *word & bit != 0 && !self.position.clone().advance(self.vocabulary.bytes(id)) {
                 *word &= !bit;
             }
         }
     }
 
-    /// Takes out the tokens after which a key can only become one that the object has.
-    fn hold_back_dead_ends(&self, words: &mut [u32]) {
-        let before = words.to_vec();
+    /// Removes tokens after which a key could only become a duplicate.
+    fn mask_dead_ends(&self, words: &mut [u32]) {
+        let allowed_words = words.to_vec();
         let mask = Mask {
-            words: &before,
+            words: &allowed_words,
             n_logits: self.vocabulary.n_logits(),
         };
         for id in mask.allowed() {
-            if let Some(place) = self.place_on_a_used_key(id)
-                && !self.goes_on_after(id, place)
+            if let Some(position) = self.position_in_duplicate_key(id)
+                && !self.can_finish_after(id, position)
                 && let Some(word) = words.get_mut(id as usize / 32)
             {
                 *word &= !(1 << (id % 32));
@@ -272,22 +279,22 @@ impl Constraint {
         }
     }
 
-    /// Where a token leads, if what is written then is a key that may be one that the object has.
-    fn place_on_a_used_key(&self, token: u32) -> Option<JsonPlace> {
+    /// The state after a token, if the key then being written may be a duplicate.
+    fn position_in_duplicate_key(&self, token: u32) -> Option<JsonPosition> {
         if self.vocabulary.stop_ids().contains(&token) {
             return None;
         }
-        let mut place = self.place.clone();
-        place.advance(self.vocabulary.bytes(token));
-        place.is_on_a_used_key().then_some(place)
+        let mut position = self.position.clone();
+        position.advance(self.vocabulary.bytes(token));
+        position.may_be_duplicate_key().then_some(position)
     }
 
-    /// Whether a text may be completed after a token that the grammar allows, as far as the key
-    /// goes that the token begins or continues.
-    fn goes_on_after(&self, token: u32, place: JsonPlace) -> bool {
+    /// Whether the completion can be finished after a token that the grammar allows, considering
+    /// only the key that the token begins or continues.
+    fn can_finish_after(&self, token: u32, position: JsonPosition) -> bool {
         let mut next = self.clone();
-        let taken = next.matcher.try_consume_tokens(&[token]);
-        next.place = place;
+        let result = next.matcher.try_consume_tokens(&[token]);
+        next.position = position;
         next.mask = None;
         let Ok(words) = next.grammar_mask() else {
             return false;
@@ -298,13 +305,13 @@ impl Constraint {
         };
         let mut doubtful = Vec::new();
         for id in mask.allowed() {
-            match next.place_on_a_used_key(id) {
-                None => return taken.is_ok_and(|n| n == 1),
-                Some(place) => doubtful.push((id, place)),
+            match next.position_in_duplicate_key(id) {
+                None => return result.is_ok_and(|n| n == 1),
+                Some(position) => doubtful.push((id, position)),
             }
         }
         let mut doubtful = doubtful.into_iter();
-        doubtful.any(|(id, place)| next.goes_on_after(id, place))
+        doubtful.any(|(id, position)| next.can_finish_after(id, position))
     }
 
     fn not_allowed(&self, token: u32) -> GrammarError {
@@ -312,7 +319,7 @@ impl Constraint {
         GrammarError::NotAllowed { token, text }
     }
 
-    fn dead_end(&self) -> GrammarError {
+    fn dead_end_error(&self) -> GrammarError {
         GrammarError::Stuck {
             reason: match self.matcher.get_error() {
                 Some(error) => first_line(&error),
@@ -325,25 +332,25 @@ impl Constraint {
 impl fmt::Debug for Constraint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Constraint")
-            .field("place", &self.place)
+            .field("position", &self.position)
             .field("is_ended", &self.is_ended)
             .finish_non_exhaustive()
     }
 }
 
 impl<'m> Mask<'m> {
-    /// A bit for each logit, 32 in a word, the lowest bit first; bits beyond the logits are 0.
+    /// One bit per logit, 32 per word, lowest bit first; bits beyond the logits are 0.
     pub fn words(&self) -> &'m [u32] {
         self.words
     }
 
-    /// Whether a token may come next.
+    /// Whether the token can come next.
     pub fn is_allowed(&self, token: u32) -> bool {
         let word = self.words.get(token as usize / 32);
         word.is_some_and(|word| word >> (token % 32) & 1 == 1)
     }
 
-    /// How many tokens may come next.
+    /// The number of allowed tokens.
     pub fn n_allowed(&self) -> usize {
         self.words
             .iter()
@@ -351,7 +358,7 @@ impl<'m> Mask<'m> {
             .sum()
     }
 
-    /// The tokens that may come next, in order.
+    /// The allowed tokens, in order.
     pub fn allowed(&self) -> impl Iterator<Item = u32> + use<'m> {
         (0..).zip(self.words).flat_map(|(word_idx, &word)| {
             let bits = (0..32).filter(move |bit| word >> bit & 1 == 1);
@@ -359,13 +366,13 @@ impl<'m> Mask<'m> {
         })
     }
 
-    /// The most likely of the tokens that may come next, the first of equally likely ones; 0 where
-    /// all of them are at negative infinity. What [`Mask::apply`] would leave, without its writes.
+    /// The allowed token with the largest logit, the first on a tie; 0 if all are negative
+    /// infinity. Equals the argmax after [`Mask::apply`] without writing the logits.
     ///
     /// # Shapes
     ///
-    /// - `logits`: one row, f32, an entry for each of the vocabulary's logits
-    pub fn most_likely(&self, logits: &[f32]) -> u32 {
+    /// - `logits`: one row of f32, with one entry per logit of the vocabulary
+    pub fn argmax(&self, logits: &[f32]) -> u32 {
         let mut best = (f32::NEG_INFINITY, 0);
         for ((word, logits), first) in self
             .words
@@ -373,10 +380,10 @@ impl<'m> Mask<'m> {
             .zip(logits.chunks(32))
             .zip((0..).step_by(32))
         {
-            let mut left = *word;
-            while left != 0 {
-                let bit = left.trailing_zeros();
-                left &= left - 1;
+            let mut bits = *word;
+            while bits != 0 {
+                let bit = bits.trailing_zeros();
+                bits &= bits - 1;
                 match logits.get(bit as usize) {
                     Some(&logit) if logit > best.0 => best = (logit, first + bit),
                     _ => {}
@@ -390,8 +397,8 @@ impl<'m> Mask<'m> {
     ///
     /// # Shapes
     ///
-    /// - `logits`: one row, f32, an entry for each of the vocabulary's logits; entries beyond those
-    ///   become negative infinity too
+    /// - `logits`: one row of f32, with one entry per logit of the vocabulary; additional entries
+    ///   also become negative infinity
     pub fn apply(&self, logits: &mut [f32]) {
         let (logits, beyond) = logits.split_at_mut(self.n_logits.min(logits.len()));
         for (logits, word) in logits.chunks_mut(32).zip(self.words) {
@@ -405,13 +412,13 @@ impl<'m> Mask<'m> {
     }
 }
 
-fn stuck(error: impl fmt::Display) -> GrammarError {
+fn parser_error(error: impl fmt::Display) -> GrammarError {
     GrammarError::Stuck {
         reason: first_line(&error.to_string()),
     }
 }
 
-/// llguidance appends the state of its parser on lines of their own.
+/// llguidance appends its parser state on separate lines.
 pub(super) fn first_line(text: &str) -> String {
     text.lines().next().unwrap_or_default().to_owned()
 }

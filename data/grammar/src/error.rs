@@ -1,65 +1,65 @@
-//! What is refused before generation, and what can go wrong during it.
+//! Errors before and during constrained generation.
 
 use tooltune_rows::text::DataError;
 
-/// Why there is no grammar, or why a constraint does not go on.
+/// Why a grammar cannot be built, or why a constraint cannot continue.
 #[derive(Debug, thiserror::Error)]
 pub enum GrammarError {
-    /// The tokenizer's tokens cannot be told as bytes.
+    /// The bytes of the tokenizer's tokens cannot be determined.
     #[error("the tokenizer cannot be constrained: {reason}; generate without a constraint")]
     Tokenizer {
-        /// What stands in the way.
+        /// The cause.
         reason: String,
     },
     /// The tokenizer fails on a text.
     #[error(transparent)]
     Text(#[from] DataError),
-    /// The schema is no schema, or asks for something that no grammar here enforces.
+    /// The schema is invalid, or has a condition that constraints do not enforce.
     #[error(
         "the schema cannot constrain generation: {}{why}",
         if pointer.is_empty() { String::new() } else { format!("{pointer} ") }
     )]
     Unsupported {
-        /// JSON pointer to the keyword or the sub-schema; empty for the whole.
+        /// JSON pointer to the keyword or subschema; empty for the whole schema.
         pointer: String,
-        /// Why it cannot be enforced, and how to fix it where that is possible.
+        /// Why it cannot be enforced, and how to fix it if possible.
         why: String,
     },
-    /// A list of tools cannot be called.
+    /// A tool definition is invalid.
     #[error("tools[{tool_idx}] {reason}")]
     Tool {
-        /// The tool, from 0.
+        /// Index of the tool, from 0.
         tool_idx: usize,
-        /// What is wrong and how to fix it.
+        /// The problem and the fix.
         reason: String,
     },
-    /// No tool is given.
-    #[error("no tool is given, so no call can be made; give one, or generate without a constraint")]
+    /// The list of tools is empty.
+    #[error("no tool is given; give at least one, or generate without a constraint")]
     NoTool,
-    /// The schema took too long, or more memory than a schema may.
+    /// The schema exceeds the time limit or a size limit.
     #[error("the schema is too large for a constraint: {reason}; simplify it")]
     TooLarge {
-        /// Which limit was met.
+        /// The exceeded limit.
         reason: String,
     },
-    /// A token was chosen that the mask does not allow.
+    /// The chosen token is not in the mask.
     #[error("token {token} ({text:?}) is not allowed here; choose among the tokens of the mask")]
     NotAllowed {
-        /// The token's id.
+        /// The token's ID.
         token: u32,
-        /// Its text.
+        /// The token's text.
         text: String,
     },
     /// A token was chosen after the end of the turn.
-    #[error("token {token} follows the end of the turn; nothing may")]
+    #[error("token {token} comes after the end-of-turn token; stop generating there")]
     AfterTheEnd {
-        /// The token's id.
+        /// The token's ID.
         token: u32,
     },
-    /// A step met a limit of the parser, or no token can continue the text.
-    #[error("the constraint cannot go on: {reason}; end the completion here, it is not complete")]
+    /// A step exceeded a limit of the parser, or no token can continue the completion.
+    #[error("the constraint cannot continue: {reason}; end the incomplete completion here")]
     Stuck {
-        /// What the parser says.
+        /// The parser's message.
         reason: String,
     },
 }

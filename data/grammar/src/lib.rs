@@ -1,14 +1,14 @@
-//! Says which tokens may come next under a JSON Schema, or under the tools that a model may call.
+//! Constrains generation to a JSON Schema or to calls of given tools.
 //!
-//! A [`Vocabulary`] says which bytes each token writes, a [`Grammar`] is compiled from a schema or
-//! from tools before anything is generated, and a [`Constraint`] follows one completion: it gives
-//! a [`Mask`] over the logits of each step and takes the token that was chosen.
+//! A [`Vocabulary`] contains the bytes of each token. A [`Grammar`] is compiled from a schema or
+//! from tools before generation. A [`Constraint`] follows one completion: it computes a [`Mask`]
+//! over the logits of each step and consumes the chosen token.
 //!
-//! The parsing is llguidance's. The decision to question: a schema is rewritten first into the
-//! part of JSON Schema that llguidance enforces exactly, and refused with its place where that is
-//! not possible, because a constraint that is silently weaker than its schema is worth less than
-//! none. What no grammar over tokens can promise, such as a completion that is cut at the limit of
-//! tokens, is left to whoever validates the finished text.
+//! The parser is llguidance's. A schema is first rewritten into the part of JSON Schema that
+//! llguidance enforces exactly. If that is impossible the schema is refused with a JSON pointer,
+//! because a constraint that is silently weaker than its schema is worse than none. No token
+//! grammar can promise that a completion is not truncated at the token limit, so callers must
+//! validate the finished text.
 //!
 //! ```
 //! use serde_json::json;
@@ -20,18 +20,19 @@
 //! # Ok::<(), tooltune_grammar::GrammarError>(())
 //! ```
 
+pub mod budgets;
 mod calls;
 mod compile;
 mod constraint;
 mod error;
+mod forbidden_substrings;
 mod lower;
 mod options;
-mod place;
+mod position;
 mod probe;
 mod ranges;
 mod schema;
 mod token_bytes;
-mod unwritten;
 mod vocabulary;
 mod write;
 
@@ -43,5 +44,5 @@ pub use compile::Grammar;
 pub use constraint::{Constraint, Mask};
 pub use error::GrammarError;
 pub use options::{Formats, GrammarOptions, Keys, Layout, Lengths};
-pub use schema::{MOST_CHARACTERS, MOST_ENTRIES};
+pub use schema::{MAX_CHARACTERS, MAX_ENTRIES};
 pub use vocabulary::Vocabulary;

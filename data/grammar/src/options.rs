@@ -1,72 +1,85 @@
-//! How the JSON of a grammar is laid out and how much of a schema is enforced.
+//! JSON layout and strictness of a grammar.
 
 use std::time::Duration;
 
 use serde_json::Value;
-use tooltune_rows::json_schema::{declared_keys, strict_keys};
+use tooltune_json::json_schema::{declared_keys, strict_keys};
 
-/// The white space between tokens of JSON.
+use super::lower::UNENFORCED_FORMATS;
+
+/// The whitespace between JSON tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Layout {
-    /// `{"a": 1, "b": []}`, as Python's `json.dumps` writes and as training targets are written.
+    /// `{"a": 1, "b": []}`, as in Python's `json.dumps` and in training targets.
     #[default]
     Python,
     /// `{"a":1,"b":[]}`.
     Compact,
-    /// Blanks, tabs and line breaks between any two tokens, up to 100 in one place.
+    /// Up to 100 spaces, tabs and line breaks between any two tokens.
     Flexible,
 }
 
-/// Which keys an object may have.
+/// Which keys an object can have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Keys {
-    /// Those that the schema allows: a schema without `additionalProperties` allows any.
+    /// The keys that the schema allows; without `additionalProperties` it allows any.
     #[default]
     AsWritten,
-    /// Where an object declares properties and says nothing of others, others are forbidden.
+    /// An object that declares properties but not `additionalProperties` forbids other keys.
     Declared,
-    /// As [`Keys::Declared`], and every declared property is required.
+    /// As [`Keys::Declared`], with every declared property required.
     Strict,
 }
 
-/// What `format` means.
+/// The meaning of `format`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Formats {
-    /// An annotation, as the gold values of SLOT rows are checked.
+    /// An annotation, as in the validation of SLOT gold values.
     #[default]
     Annotated,
     /// A condition on strings. Formats that JSON Schema does not define stay annotations.
     Asserted,
+    /// A condition on strings if the grammar can enforce it. All other formats stay annotations,
+    /// see [`Formats::unenforced_formats`], and the generated text must be validated.
+    Enforceable,
 }
 
-/// How long lists and texts may be.
+impl Formats {
+    /// The formats that JSON Schema defines but the grammar cannot enforce.
+    pub fn unenforced_formats() -> &'static [&'static str] {
+        &UNENFORCED_FORMATS
+    }
+}
+
+/// Length limits of lists and strings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Lengths {
-    /// As long as the schema allows.
+    /// Only the schema's limits.
     #[default]
     AsWritten,
-    /// At most [`MOST_ENTRIES`](super::MOST_ENTRIES) entries in a list and
-    /// [`MOST_CHARACTERS`](super::MOST_CHARACTERS) characters in a text where the schema sets no limit.
+    /// At most [`MAX_ENTRIES`](super::MAX_ENTRIES) entries per list and
+    /// [`MAX_CHARACTERS`](super::MAX_CHARACTERS) characters per string if the schema sets no
+    /// limit.
     Short,
 }
 
-/// What a grammar is compiled with.
+/// Compilation options of a grammar.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GrammarOptions {
-    /// The white space of the JSON.
+    /// Whitespace of the JSON.
     pub layout: Layout,
-    /// Which keys an object may have.
+    /// Which keys an object can have.
     pub keys: Keys,
-    /// What `format` means.
+    /// The meaning of `format`.
     pub formats: Formats,
-    /// How long lists and texts may be.
+    /// Length limits of lists and strings.
     pub lengths: Lengths,
-    /// Texts that no string may hold, because the reader of the whole text takes them for marks.
-    /// [`CallFormat`](super::CallFormat) adds those of its own.
-    pub unwritten: Vec<String>,
-    /// Whether a text of calls may have several, where its format has a way to write them.
+    /// Substrings that must not occur in a JSON string, because parsers of the reply would
+    /// interpret them as markers. [`CallFormat`](super::CallFormat) adds its own.
+    pub forbidden_substrings: Vec<String>,
+    /// Whether a reply can contain several calls, if its format supports this.
     pub parallel_tool_calls: bool,
-    /// Time after which a schema that is still being compiled is refused.
+    /// Time limit of compilation.
     pub max_compile_time: Duration,
 }
 
@@ -77,7 +90,7 @@ impl Default for GrammarOptions {
             keys: Keys::default(),
             formats: Formats::default(),
             lengths: Lengths::default(),
-            unwritten: Vec::new(),
+            forbidden_substrings: Vec::new(),
             parallel_tool_calls: false,
             max_compile_time: Duration::from_secs(10),
         }
@@ -85,7 +98,7 @@ impl Default for GrammarOptions {
 }
 
 impl Keys {
-    pub(super) fn of(self, schema: &Value) -> Value {
+    pub(super) fn apply_to(self, schema: &Value) -> Value {
         match self {
             Self::AsWritten => schema.clone(),
             Self::Declared => declared_keys(schema),
@@ -95,7 +108,7 @@ impl Keys {
 }
 
 impl Layout {
-    /// What stands between items and between members.
+    /// The separator between items and between members.
     pub(super) fn item_separator(self) -> &'static str {
         match self {
             Self::Python => ", ",
@@ -103,7 +116,7 @@ impl Layout {
         }
     }
 
-    /// What stands between a key and its value.
+    /// The separator between a key and its value.
     pub(super) fn key_separator(self) -> &'static str {
         match self {
             Self::Python => ": ",
@@ -111,7 +124,7 @@ impl Layout {
         }
     }
 
-    /// What may stand once between any two tokens of JSON.
+    /// The whitespace that may occur once between any two JSON tokens.
     pub(super) fn white_space(self) -> Option<&'static str> {
         (self == Self::Flexible).then_some(r"[\x20\x0A\x0D\x09]{1,100}")
     }

@@ -1,8 +1,8 @@
-//! Asks, before anything is generated, whether the parser can follow patterns.
+//! Tests before generation whether the parser can follow a pattern.
 //!
-//! A pattern becomes an automaton step by step, while a text is written, and some grow beyond
-//! every limit. Those with long repetitions are followed for a few tokens here, each alone, so
-//! that a schema is refused rather than a completion cut.
+//! The automaton of a pattern is built lazily while text is generated, and some grow beyond every
+//! limit. Patterns with long repetitions are followed for a few tokens here, one at a time, so that
+//! the schema is refused instead of a completion being cut off.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
@@ -10,32 +10,32 @@ use std::sync::{Arc, LazyLock};
 use regex::Regex;
 use serde_json::{Map, Value, json};
 
-use super::constraint::{Built, Constraint};
+use super::constraint::{CompiledGrammar, Constraint};
 use super::error::GrammarError;
-use super::unwritten::Unwritten;
+use super::forbidden_substrings::ForbiddenSubstrings;
 use super::vocabulary::Vocabulary;
 
-/// Repetitions up to this count are never found to grow too much.
+/// Repetition counts up to this limit have never been found to grow too much.
 const N_SAFE_REPETITIONS: u64 = 64;
-/// Tokens for which a pattern is followed.
+/// Number of tokens for which a pattern is followed.
 const N_TOKENS: usize = 32;
 
-/// Follows each pattern of a lowered schema that repeats something often.
+/// Follows each pattern of a lowered schema that has a long repetition.
 ///
-/// `build` compiles a schema of a string.
+/// `build` compiles a string schema.
 ///
 /// # Errors
 ///
-/// - a step of one meets a limit of the parser
+/// A step exceeds a limit of the parser.
 pub(super) fn patterns(
     vocabulary: &Vocabulary,
     schema: &Map<String, Value>,
-    build: impl Fn(&Map<String, Value>) -> Result<Built, GrammarError>,
+    build: impl Fn(&Map<String, Value>) -> Result<CompiledGrammar, GrammarError>,
 ) -> Result<(), GrammarError> {
-    let mut found = BTreeSet::new();
-    collect_fields(schema, &mut found);
-    for pattern in found {
-        // A pattern that cannot stand alone is judged with the rest of its schema.
+    let mut patterns = BTreeSet::new();
+    collect_fields(schema, &mut patterns);
+    for pattern in patterns {
+        // A pattern that cannot be compiled alone is judged with the rest of its schema.
         let string = Map::from_iter([
             ("type".to_owned(), json!(["string"])),
             ("pattern".to_owned(), json!(pattern)),
@@ -43,36 +43,36 @@ pub(super) fn patterns(
         let Ok(built) = build(&string) else {
             continue;
         };
-        let unwritten = Arc::new(Unwritten::default());
-        let mut constraint = Constraint::new(vocabulary.clone(), built, unwritten);
-        follow(&mut constraint).map_err(|error| GrammarError::TooLarge {
+        let forbidden_substrings = Arc::new(ForbiddenSubstrings::default());
+        let mut constraint = Constraint::new(vocabulary.clone(), built, forbidden_substrings);
+        walk_pattern(&mut constraint).map_err(|error| GrammarError::TooLarge {
             reason: format!("the pattern {pattern:?} outgrows the parser ({error})"),
         })?;
     }
     Ok(())
 }
 
-fn collect<'s>(schema: &'s Value, found: &mut BTreeSet<&'s str>) {
+fn collect<'s>(schema: &'s Value, patterns: &mut BTreeSet<&'s str>) {
     match schema {
-        Value::Object(fields) => collect_fields(fields, found),
-        Value::Array(items) => items.iter().for_each(|item| collect(item, found)),
+        Value::Object(fields) => collect_fields(fields, patterns),
+        Value::Array(items) => items.iter().for_each(|item| collect(item, patterns)),
         _ => {}
     }
 }
 
-fn collect_fields<'s>(fields: &'s Map<String, Value>, found: &mut BTreeSet<&'s str>) {
+fn collect_fields<'s>(fields: &'s Map<String, Value>, patterns: &mut BTreeSet<&'s str>) {
     for (key, part) in fields {
         match (key.as_str(), part) {
             ("pattern", Value::String(pattern)) if repeats_often(pattern) => {
-                found.insert(pattern);
+                patterns.insert(pattern);
             }
             ("patternProperties", Value::Object(by_pattern)) => {
                 let keys = by_pattern.keys().map(String::as_str);
-                found.extend(keys.filter(|pattern| repeats_often(pattern)));
+                patterns.extend(keys.filter(|pattern| repeats_often(pattern)));
             }
             _ => {}
         }
-        collect(part, found);
+        collect(part, patterns);
     }
 }
 
@@ -88,12 +88,12 @@ fn repeats_often(pattern: &str) -> bool {
     })
 }
 
-/// Chooses here and there among the allowed tokens, so that the text stays in the pattern.
-fn follow(constraint: &mut Constraint) -> Result<(), GrammarError> {
+/// Chooses varying allowed tokens that keep the text inside the pattern.
+fn walk_pattern(constraint: &mut Constraint) -> Result<(), GrammarError> {
     for step in 0..N_TOKENS {
         let mask = constraint.mask()?;
-        let wanted = step * 7919 % mask.n_allowed().max(1);
-        let Some(token) = mask.allowed().nth(wanted) else {
+        let choice = step * 7919 % mask.n_allowed().max(1);
+        let Some(token) = mask.allowed().nth(choice) else {
             return Ok(());
         };
         constraint.consume(token)?;

@@ -1,9 +1,9 @@
-//! Finds the bytes that each token of a tokenizer writes.
+//! Finds the bytes of each token of a tokenizer.
 //!
-//! A token's spelling in the vocabulary is not its text: byte-level BPE spells bytes with GPT-2's
-//! printable characters, SentencePiece spells a blank as U+2581 and single bytes as `<0xE2>`.
-//! Which of the two a tokenizer does stands in its decoder, and a decoder that is not understood
-//! is refused: wrong bytes would make masks that look right.
+//! A token's spelling in the vocabulary is not its text. Byte-level BPE spells bytes with GPT-2's
+//! printable characters; SentencePiece spells a space as U+2581 and single bytes as `<0xE2>`. The
+//! tokenizer's decoder determines which one applies. An unsupported decoder is refused, because
+//! wrong bytes would make masks that look right.
 
 use std::collections::HashMap;
 
@@ -12,22 +12,22 @@ use tooltune_rows::text::Tokenizer;
 
 use super::error::GrammarError;
 
-/// First byte of the trie's entry of a token that no text contains.
+/// First byte of the trie entry of a token that no text contains.
 const SPECIAL: u8 = llguidance::toktrie::TokTrie::SPECIAL_TOKEN_MARKER;
-/// The trie is walked by recursion, a level for each byte.
+/// The trie is traversed recursively, one level per byte.
 const MAX_TOKEN_BYTES: usize = 4096;
 
-/// Ids of the trie have 24 bits.
+/// Trie IDs have 24 bits.
 pub(super) const MAX_IDS: usize = 1 << 24;
 
-/// What the tokens of a vocabulary write.
+/// The bytes of a vocabulary's tokens.
 pub(super) struct TokenBytes {
-    /// By id, to the last token: the bytes, after [`SPECIAL`] for tokens that are never text; empty
-    /// for ids that no token has.
+    /// Bytes by ID, up to the last token. Tokens that never occur in text begin with [`SPECIAL`];
+    /// IDs without a token are empty.
     pub(super) bytes: Vec<Vec<u8>>,
-    /// Ids of special tokens by their spelling.
+    /// IDs of special tokens by spelling.
     pub(super) specials: HashMap<String, u32>,
-    /// Whether decoding drops one blank at the start of a text.
+    /// Whether decoding drops one leading space.
     pub(super) drops_leading_blank: bool,
 }
 
@@ -42,28 +42,30 @@ enum Spelling {
     },
 }
 
-/// Reads the bytes of all tokens; `stop_ids` are special whatever the file says of them.
+/// Reads the bytes of all tokens. `stop_ids` are treated as special regardless of the file.
 pub(super) fn token_bytes(
     tokenizer: &Tokenizer,
     stop_ids: &[u32],
 ) -> Result<TokenBytes, GrammarError> {
     let file: Value = serde_json::from_str(&tokenizer.to_json()?)
-        .map_err(|error| refused(format!("its JSON cannot be read: {error}")))?;
-    let spelling = spelling(&file["decoder"])?;
+        .map_err(|error| unsupported_tokenizer(format!("its JSON cannot be read: {error}")))?;
+    let spelling = detect_spelling(&file["decoder"])?;
     let mut bytes = Vec::new();
     for (text, id) in pieces(&file["model"]["vocab"])? {
-        put(&mut bytes, id, spelling.bytes(text))?;
+        insert_token(&mut bytes, id, spelling.bytes(text))?;
     }
     let mut specials = HashMap::new();
     for token in file["added_tokens"].as_array().into_iter().flatten() {
         let (Some(id), Some(text)) = (token["id"].as_u64(), token["content"].as_str()) else {
-            return Err(refused("an added token has no id or no content"));
+            return Err(unsupported_tokenizer(
+                "an added token has no id or no content",
+            ));
         };
         if token["special"] != Value::Bool(true) {
-            put(&mut bytes, id, text.as_bytes().to_vec())?;
+            insert_token(&mut bytes, id, text.as_bytes().to_vec())?;
         } else if let Ok(special) = u32::try_from(id) {
             specials.insert(text.to_owned(), special);
-            put(&mut bytes, id, special_bytes(text.as_bytes()))?;
+            insert_token(&mut bytes, id, special_bytes(text.as_bytes()))?;
         }
     }
     for &id in stop_ids {
@@ -90,23 +92,25 @@ fn special_bytes(text: &[u8]) -> Vec<u8> {
     [&[SPECIAL], text].concat()
 }
 
-fn put(bytes: &mut Vec<Vec<u8>>, id: u64, token: Vec<u8>) -> Result<(), GrammarError> {
+fn insert_token(bytes: &mut Vec<Vec<u8>>, id: u64, token: Vec<u8>) -> Result<(), GrammarError> {
     if token.len() > MAX_TOKEN_BYTES {
         let n_bytes = token.len();
-        return Err(refused(format!("token {id} has {n_bytes} bytes")));
+        return Err(unsupported_tokenizer(format!(
+            "token {id} has {n_bytes} bytes"
+        )));
     }
     let id = usize::try_from(id).ok().filter(|&id| id < MAX_IDS);
-    let id = id.ok_or_else(|| refused("the id of a token is too large"))?;
+    let id = id.ok_or_else(|| unsupported_tokenizer("the id of a token is too large"))?;
     if bytes.len() <= id {
         bytes.resize(id + 1, Vec::new());
     }
-    if let Some(place) = bytes.get_mut(id) {
-        *place = token;
+    if let Some(slot) = bytes.get_mut(id) {
+        *slot = token;
     }
     Ok(())
 }
 
-/// The vocabulary of BPE maps spellings to ids, that of Unigram lists spellings with their scores.
+/// A BPE vocabulary maps spellings to IDs; a Unigram vocabulary lists spellings with scores.
 fn pieces(vocabulary: &Value) -> Result<Vec<(&str, u64)>, GrammarError> {
     let pieces: Option<Vec<(&str, u64)>> = match vocabulary {
         Value::Object(ids) => ids
@@ -119,10 +123,12 @@ fn pieces(vocabulary: &Value) -> Result<Vec<(&str, u64)>, GrammarError> {
             .collect(),
         _ => None,
     };
-    pieces.ok_or_else(|| refused("its vocabulary is neither a map nor a list of pieces"))
+    pieces.ok_or_else(|| {
+        unsupported_tokenizer("its vocabulary is neither a map nor a list of pieces")
+    })
 }
 
-fn spelling(decoder: &Value) -> Result<Spelling, GrammarError> {
+fn detect_spelling(decoder: &Value) -> Result<Spelling, GrammarError> {
     let parts = match decoder["decoders"].as_array() {
         Some(parts) => parts.iter().collect(),
         None => vec![decoder],
@@ -144,8 +150,8 @@ fn spelling(decoder: &Value) -> Result<Spelling, GrammarError> {
                 drops_leading_blank = part["prepend_scheme"] != "never";
             }
             other => {
-                return Err(refused(format!(
-                    "its decoder {} is not understood",
+                return Err(unsupported_tokenizer(format!(
+                    "its decoder {} is not supported",
                     other.unwrap_or("null")
                 )));
             }
@@ -168,8 +174,8 @@ impl Spelling {
     fn bytes(self, token: &str) -> Vec<u8> {
         match self {
             Self::ByteLevel => {
-                let bytes: Option<Vec<u8>> = token.chars().map(byte_of).collect();
-                // As the decoder does with tokens that are not spelled in bytes.
+                let bytes: Option<Vec<u8>> = token.chars().map(bpe_byte).collect();
+                // As the decoder treats tokens that are not spelled in bytes.
                 bytes.unwrap_or_else(|| token.as_bytes().to_vec())
             }
             Self::Pieces {
@@ -187,7 +193,7 @@ impl Spelling {
     }
 }
 
-/// `<0xE2>` to its byte.
+/// Parses a byte token such as `<0xE2>`.
 fn byte_piece(token: &str) -> Option<u8> {
     let digits = token.strip_prefix("<0x")?.strip_suffix('>')?;
     (digits.len() == 2)
@@ -195,13 +201,13 @@ fn byte_piece(token: &str) -> Option<u8> {
         .flatten()
 }
 
-/// The byte that a character of byte-level BPE stands for.
+/// The byte of a character in byte-level BPE.
 ///
 /// # Source
 ///
-/// openai/gpt-2, `src/encoder.py`, `bytes_to_unicode`: printable characters stand for themselves,
-/// the other 68 bytes in their order for U+0100 and those after it.
-fn byte_of(character: char) -> Option<u8> {
+/// openai/gpt-2, `src/encoder.py`, `bytes_to_unicode`: printable characters encode themselves; the
+/// other 68 bytes map, in order, to U+0100 and following.
+fn bpe_byte(character: char) -> Option<u8> {
     let is_itself = |byte: u8| matches!(byte, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
     let code = u32::from(character);
     match u8::try_from(code) {
@@ -213,7 +219,7 @@ fn byte_of(character: char) -> Option<u8> {
     }
 }
 
-pub(super) fn refused(reason: impl Into<String>) -> GrammarError {
+pub(super) fn unsupported_tokenizer(reason: impl Into<String>) -> GrammarError {
     GrammarError::Tokenizer {
         reason: reason.into(),
     }

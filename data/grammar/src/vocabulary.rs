@@ -1,4 +1,4 @@
-//! Builds a trie of a tokenizer's token bytes, once for each model.
+//! Builds a trie of a tokenizer's token bytes, once per model.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -9,25 +9,25 @@ use llguidance::toktrie::{TokEnv, TokRxInfo, TokTrie, TokenizerEnv};
 use tooltune_rows::text::Tokenizer;
 
 use super::error::GrammarError;
-use super::place::has_exponent;
-use super::token_bytes::{MAX_IDS, TokenBytes, refused, token_bytes};
+use super::position::has_exponent;
+use super::token_bytes::{MAX_IDS, TokenBytes, token_bytes, unsupported_tokenizer};
 
-/// Ways in which a text may go on at one place; an object with optional keys has four for each.
+/// Maximum parser items per position; an object with optional keys needs four per key.
 const MAX_ITEMS_IN_ROW: usize = 20_000;
-/// Work on patterns for one mask: at most about 0.7 s, fifty times llguidance's default. What a
-/// mask has worked out is kept, so that few steps of a pattern with long repetitions take as long.
+/// Work limit on patterns per mask: at most about 0.7 s, fifty times llguidance's default. Results
+/// are cached, so few steps of a pattern with long repetitions need this much.
 const STEP_LEXER_FUEL: u64 = 10_000_000;
 
-/// What is read as tokens and written back to see whether the tokens' bytes are right.
+/// A text that is encoded and decoded to check the tokens' bytes.
 const PROBE: &str = "{\"k\": [1, -2.5e3, true, null, \"é 東京 😀 \\n\"]}\n\tx  y";
 
-/// The tokens of a model with the bytes that they write; cheap to clone.
+/// A model's tokens with their bytes; cheap to clone.
 #[derive(Clone)]
 pub struct Vocabulary {
-    inner: Arc<Inner>,
+    inner: Arc<VocabularyData>,
 }
 
-struct Inner {
+struct VocabularyData {
     tokenizer: Tokenizer,
     factory: ParserFactory,
     n_logits: usize,
@@ -36,32 +36,34 @@ struct Inner {
     drops_leading_blank: bool,
     with_digits: Vec<u32>,
     with_exponents: Vec<u32>,
-    /// Tokens with one quote or more, with two or more, and with three or more.
+    /// Tokens with at least one, two and three quotes.
     with_quotes: [Vec<u32>; 3],
 }
 
 impl Vocabulary {
-    /// Builds the trie of a model whose logits have `n_logits` entries, which may be more or fewer
-    /// than the tokenizer has tokens. Ids without a token are never allowed, special tokens never
-    /// within a text, and any of `stop_ids` exactly where a text is complete.
+    /// Builds the trie of a model with `n_logits` logits, which can be more or fewer than the
+    /// tokenizer's tokens. IDs without a token are never allowed, special tokens never within a
+    /// text, and all of `stop_ids` exactly where a text is complete.
     ///
     /// # Errors
     ///
-    /// - there is no stop id, or one has no logit
-    /// - the tokenizer spells its tokens in a way that is not understood, or changes what it reads
+    /// - There is no stop ID, or a stop ID has no logit.
+    /// - The tokenizer spells its tokens in an unsupported way, or changes the text it encodes.
     pub fn new(
         tokenizer: &Tokenizer,
         n_logits: usize,
         stop_ids: &[u32],
     ) -> Result<Self, GrammarError> {
         if n_logits >= MAX_IDS {
-            return Err(refused(format!("{n_logits} logits are too many")));
+            return Err(unsupported_tokenizer(format!(
+                "{n_logits} logits are too many"
+            )));
         }
         let Some(&first_stop) = stop_ids.first() else {
-            return Err(refused("no stop token is given"));
+            return Err(unsupported_tokenizer("no stop token is given"));
         };
         if let Some(stop) = stop_ids.iter().find(|&&id| id as usize >= n_logits) {
-            return Err(refused(format!(
+            return Err(unsupported_tokenizer(format!(
                 "stop token {stop} has no logit among {n_logits}"
             )));
         }
@@ -72,26 +74,26 @@ impl Vocabulary {
         let trie = TokTrie::from(&TokRxInfo::new(n_ids, first_stop), &tokens.bytes)
             .with_eos_tokens(stop_ids);
         let ids_with = |is_in: fn(&[u8]) -> bool| {
-            let found = (0..).zip(&tokens.bytes).filter(|(_, bytes)| is_in(bytes));
-            found.map(|(id, _)| id).collect()
+            let matching = (0..).zip(&tokens.bytes).filter(|(_, bytes)| is_in(bytes));
+            matching.map(|(id, _)| id).collect()
         };
         let with_digits = ids_with(|bytes| bytes.iter().any(u8::is_ascii_digit));
         let with_exponents = ids_with(has_exponent);
         let n_quotes = |bytes: &[u8]| bytes.iter().filter(|byte| **byte == b'"').count();
         let with_quotes = [1, 2, 3].map(|least| {
-            let found = (0..).zip(&tokens.bytes);
-            let found = found.filter(|(_, bytes)| n_quotes(bytes) >= least);
-            found.map(|(id, _)| id).collect()
+            let matching = (0..).zip(&tokens.bytes);
+            let matching = matching.filter(|(_, bytes)| n_quotes(bytes) >= least);
+            matching.map(|(id, _)| id).collect()
         });
         let environment: TokEnv = Arc::new(Environment { trie });
-        let mut factory =
-            ParserFactory::new_simple(&environment).map_err(|error| refused(error.to_string()))?;
+        let mut factory = ParserFactory::new_simple(&environment)
+            .map_err(|error| unsupported_tokenizer(error.to_string()))?;
         let limits = factory.quiet().limits_mut();
         limits.verbose_errors = false;
         limits.max_items_in_row = MAX_ITEMS_IN_ROW;
         limits.step_lexer_fuel = STEP_LEXER_FUEL;
         Ok(Self {
-            inner: Arc::new(Inner {
+            inner: Arc::new(VocabularyData {
                 tokenizer: tokenizer.clone(),
                 factory,
                 n_logits,
@@ -105,7 +107,7 @@ impl Vocabulary {
         })
     }
 
-    /// Entries of the model's logits.
+    /// Number of logits of the model.
     pub fn n_logits(&self) -> usize {
         self.inner.n_logits
     }
@@ -115,8 +117,8 @@ impl Vocabulary {
         &self.inner.stop_ids
     }
 
-    /// The bytes that a token writes into a text: none for special tokens, for ids without a token,
-    /// and for the byte 0xFF, which marks special tokens here and has no place in UTF-8.
+    /// The bytes of a token in a text: empty for special tokens, for IDs without a token, and for
+    /// the byte 0xFF, which marks special tokens here and is never valid UTF-8.
     pub fn bytes(&self, id: u32) -> &[u8] {
         if id as usize >= self.inner.n_logits {
             return &[];
@@ -140,12 +142,12 @@ impl Vocabulary {
         &self.inner.tokenizer
     }
 
-    /// The id of a special token that is written so.
+    /// The ID of the special token with this spelling.
     pub(super) fn special(&self, text: &str) -> Option<u32> {
         self.inner.specials.get(text).copied()
     }
 
-    /// Whether decoding a completion drops a blank at its start, so that one may be written there.
+    /// Whether decoding drops a leading space, so that one may be generated there.
     pub(super) fn drops_leading_blank(&self) -> bool {
         self.inner.drops_leading_blank
     }
@@ -155,13 +157,13 @@ impl Vocabulary {
         &self.inner.with_digits
     }
 
-    /// Tokens with so many quotes or more, of 1 to 3.
+    /// Tokens with at least `least` quotes, from 1 to 3.
     pub(super) fn with_quotes(&self, least: usize) -> &[u32] {
-        let found = self.inner.with_quotes.get(least.saturating_sub(1));
-        found.map_or(&[], Vec::as_slice)
+        let ids = self.inner.with_quotes.get(least.saturating_sub(1));
+        ids.map_or(&[], Vec::as_slice)
     }
 
-    /// Tokens in which an exponent's digit follows an `e`.
+    /// Tokens in which an exponent digit follows an `e`.
     pub(super) fn with_exponents(&self) -> &[u32] {
         &self.inner.with_exponents
     }
@@ -176,24 +178,27 @@ impl fmt::Debug for Vocabulary {
     }
 }
 
-/// The bytes of the tokens of [`PROBE`] must be those of [`PROBE`].
+/// Checks that the bytes of [`PROBE`]'s tokens equal [`PROBE`].
 fn check_bytes(tokenizer: &Tokenizer, tokens: &TokenBytes) -> Result<(), GrammarError> {
     let ids = tokenizer.encode(PROBE)?.ids;
     let bytes = ids.iter().filter_map(|&id| tokens.bytes.get(id as usize));
-    let written: Vec<u8> = bytes.flatten().copied().collect();
-    let text = match written.strip_prefix(b" ") {
+    let decoded: Vec<u8> = bytes.flatten().copied().collect();
+    let text = match decoded.strip_prefix(b" ") {
         Some(text) if tokens.drops_leading_blank => text,
-        _ => &written,
+        _ => &decoded,
     };
     if text == PROBE.as_bytes() {
         return Ok(());
     }
-    let written = String::from_utf8_lossy(&written).into_owned();
-    Err(refused(format!("it writes {PROBE:?} as {written:?}")))
+    let decoded = String::from_utf8_lossy(&decoded).into_owned();
+    Err(unsupported_tokenizer(format!(
+        "it decodes {PROBE:?} as {decoded:?}"
+    )))
 }
 
-/// What llguidance asks of a tokenizer. It must not force its own reading of a fixed text: a model
-/// was trained on the reading of the whole text, which may cross the border of a fixed part.
+/// The tokenizer interface that llguidance requires. It must not force its own tokenization of a
+/// fixed text: a model was trained on the tokenization of the whole text, in which a token may
+/// cross the border of a fixed part.
 struct Environment {
     trie: TokTrie,
 }

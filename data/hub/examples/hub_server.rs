@@ -1,8 +1,8 @@
-//! The hub of the tests as a program, for clients in other languages.
+//! The test hub as a program, for clients in other languages.
 //!
-//! `hub_server FOLDER` serves each `FOLDER/models/OWNER/NAME` and `FOLDER/datasets/OWNER/NAME`, prints
-//! its address, and ends with its standard input. Files of more than 10,000 bytes lie in the storage
-//! of large files; the token `hf_of_the_test` is taken.
+//! `hub_server FOLDER` serves each `FOLDER/models/OWNER/NAME` and `FOLDER/datasets/OWNER/NAME`,
+//! prints its address, and exits when its standard input closes. Files larger than 10,000 bytes are
+//! in the large-file storage. The accepted token is `hf_of_the_test`.
 
 use std::io::{Read, Write};
 use std::path::Path;

@@ -1,19 +1,27 @@
-//! What files of the cache and of its environment may ask for.
+//! Size limits of cache files and environment files.
 
-use tooltune_rows::budgets::Limit;
+use tooltune_disk::budgets::Limit;
+use tooltune_json::ValueBudget;
 
-/// The most bytes of the file that holds a token. Tokens have some 40.
+/// Maximum bytes of the token file. Tokens have about 40.
 pub(crate) const TOKEN_BYTES: Limit = Limit::new("TOKEN_BYTES", 64 << 10);
 
-/// The most bytes of a listing in the cache. One of ten thousand files has some 3 MB.
+/// Maximum bytes of a cached listing. A listing of ten thousand files has about 3 MB.
 pub(crate) const LISTING_BYTES: Limit = Limit::new("LISTING_BYTES", 256 << 20);
 
-/// The most bytes of a name of a commit in the cache. It has 40.
+/// Maximum bytes of a cached commit ref. It has 40.
 pub(crate) const REF_BYTES: Limit = Limit::new("REF_BYTES", 4 << 10);
 
-/// The most bytes of an index of weights or of a list of modules. The longest indexes have 4 MB.
+/// Maximum bytes of a weights index or module list. The longest indexes have 4 MB.
 pub(crate) const INDEX_BYTES: Limit = Limit::new("INDEX_BYTES", 64 << 20);
 
-/// The most bytes of a file that is uploaded within a commit; larger ones go to the storage of
-/// large files. The hub takes some 10 MB.
+/// Maximum bytes of a file uploaded inside a commit; larger ones go to the large-file storage. The
+/// hub accepts about 10 MB.
 pub(crate) const REGULAR_BYTES: Limit = Limit::new("REGULAR_BYTES", 32 << 20);
+
+/// Maximum JSON values of a hub reply or a cached index. A listing of a thousand files has about
+/// ten thousand, the index of the largest models a few hundred thousand.
+pub(crate) const ANSWER_VALUES: ValueBudget = ValueBudget::new("ANSWER_VALUES", 1_000_000);
+
+/// Maximum bytes of a model card that are read to detect its author.
+pub(crate) const CARD_BYTES: u64 = 4 << 20;

@@ -1,42 +1,48 @@
 //! The folder of one repository in the cache of `huggingface_hub`, byte for byte.
 //!
 //! ```text
-//! models--owner--name/blobs/<etag>                      the contents
-//! models--owner--name/snapshots/<commit>/<path>         relative links to them
+//! models--owner--name/blobs/<hash>                      the file contents
+//! models--owner--name/snapshots/<commit>/<path>         relative links to blobs
 //! models--owner--name/refs/<revision>                   the commit of a branch or a tag
 //! models--owner--name/trees/<commit>.json               the files of a commit
-//! .locks/models--owner--name/<etag>.lock                whoever writes a blob holds it
+//! .locks/models--owner--name/<hash>.lock                held while a blob is written
 //! ```
 //!
-//! A blob has its name when it is whole and its hash is right; what breaks off stays as
-//! `<etag>.incomplete` and is continued, also by another process, which the lock lets wait.
+//! A blob is named by the hash of its bytes once it is complete and matches the listed hash. An
+//! interrupted download stays as `<hash>.incomplete`; any process can resume it, and the lock
+//! allows only one writer.
+//!
+//! Several users may share a cache, so files that another user might have created are not followed
+//! or waited for. Blobs, partial downloads, locks, refs and listings must be regular files, and a
+//! link in a snapshot must point to a blob of the same repository.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tooltune_rows::regular_file;
+use tooltune_disk::regular_file;
 
 use crate::budgets::REF_BYTES;
 use crate::error::HubError;
+use crate::listing::ListedFile;
 use crate::name::RepoName;
 
-/// What tells programs that copy disks that a folder holds a cache.
+/// Marks the folder as a cache for backup programs.
 const CACHE_TAG: &str = "Signature: 8a477f597d28d172789f06886806bc55\n\
     # This file is a cache directory tag created by huggingface_hub.\n\
     # For information about cache directory tags, see:\n\
     #\thttps://bford.info/cachedir/\n";
 
-/// Tries to take a lock whose file others take away.
+/// Maximum attempts to lock a file that other processes delete.
 const LOCK_TRIES: usize = 1000;
 
-/// Whether a text is the name of a commit, or of what git calls a blob.
+/// Whether a string is a commit hash or a git blob hash.
 pub(crate) fn is_commit(text: &str) -> bool {
     text.len() == 40 && is_hex(text)
 }
 
-/// Whether a text is a SHA-256.
+/// Whether a string is a SHA-256.
 pub(crate) fn is_sha256(text: &str) -> bool {
     text.len() == 64 && is_hex(text)
 }
@@ -46,24 +52,28 @@ fn is_hex(text: &str) -> bool {
         .all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
 }
 
-/// An ETag as a blob is called, without its marks; nothing where it could be no file.
-pub(crate) fn blob_name(etag: &str) -> Option<String> {
-    let etag = etag.trim_start_matches(['W', '/']).trim_matches('"');
-    let is_character = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    let is_name = !etag.is_empty() && etag.len() <= 200 && !etag.starts_with('.');
-    (is_name && etag.chars().all(is_character)).then(|| etag.to_owned())
+/// The hash in an ETag, in lower case; `None` for other ETags, which are unrelated to the content.
+pub(crate) fn hash_of(etag: &str) -> Option<String> {
+    let etag = etag.trim_start_matches("W/").trim_matches('"');
+    let etag = etag.to_ascii_lowercase();
+    is_hash(&etag).then_some(etag)
 }
 
-/// The folder of one repository.
+/// Whether a string is a content hash.
+fn is_hash(text: &str) -> bool {
+    is_commit(text) || is_sha256(text)
+}
+
+/// The cache folder of one repository.
 #[derive(Debug, Clone)]
 pub(crate) struct RepoCache {
-    /// The cache.
+    /// The cache folder.
     root: PathBuf,
-    /// Its name there.
+    /// The repository's folder name in the cache.
     name: String,
 }
 
-/// A lock that its owner holds until it is dropped.
+/// A lock that is held until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct BlobLock {
     _file: File,
@@ -86,30 +96,86 @@ impl RepoCache {
         self.folder().join("snapshots").join(commit)
     }
 
-    /// Where a file of a commit is found.
+    /// The path of a file in a commit.
     pub(crate) fn pointer(&self, commit: &str, path: &str) -> PathBuf {
         path.split('/')
             .fold(self.snapshot(commit), |dir, part| dir.join(part))
     }
 
-    /// Where a content lies.
-    pub(crate) fn blob(&self, etag: &str) -> PathBuf {
-        self.folder().join("blobs").join(etag)
+    fn blobs(&self) -> PathBuf {
+        self.folder().join("blobs")
     }
 
-    /// Where a content grows.
-    pub(crate) fn incomplete(&self, etag: &str) -> PathBuf {
-        self.folder()
-            .join("blobs")
-            .join(format!("{etag}.incomplete"))
+    /// The path of a blob.
+    pub(crate) fn blob(&self, hash: &str) -> PathBuf {
+        self.blobs().join(hash)
     }
 
-    /// Where the files of a commit are listed.
+    /// Whether the blob of a file exists with the right length. Its hash was checked before it was
+    /// renamed.
+    ///
+    /// # Errors
+    ///
+    /// Its name belongs to something else, such as a link.
+    pub(crate) fn has_blob(&self, file: &ListedFile) -> Result<bool, HubError> {
+        let path = self.blob(file.hash());
+        let is_there = regular_file::is_own_there(&path).map_err(HubError::io("read", &path))?;
+        Ok(is_there && fs::metadata(&path).is_ok_and(|metadata| metadata.len() == file.bytes()))
+    }
+
+    /// Whether a snapshot has a file: a link to a blob of this repository, or a copy on file
+    /// systems without links. If the file is listed, it must be the listed blob.
+    ///
+    /// # Errors
+    ///
+    /// Its path leads outside the repository's blobs, or to something that is not a file.
+    pub(crate) fn has_file(
+        &self,
+        commit: &str,
+        path: &str,
+        listed_file: Option<&ListedFile>,
+    ) -> Result<bool, HubError> {
+        let pointer = self.pointer(commit, path);
+        let failed = |error| HubError::io("read", &pointer)(error);
+        match fs::symlink_metadata(&pointer) {
+            Err(_) => return Ok(false),
+            Ok(metadata) if metadata.is_symlink() => {}
+            Ok(_) => return regular_file::is_own_there(&pointer).map_err(failed),
+        }
+        let Ok(target) = fs::canonicalize(&pointer) else {
+            // The blob was deleted.
+            return Ok(false);
+        };
+        let blobs = self.blobs();
+        let blobs = fs::canonicalize(&blobs).map_err(HubError::io("read", &blobs))?;
+        if target.parent() != Some(blobs.as_path()) {
+            return Err(HubError::LinkOutside {
+                path: pointer,
+                target,
+            });
+        }
+        regular_file::is_own_there(&target).map_err(failed)?;
+        let Some(listed_file) = listed_file else {
+            return Ok(true);
+        };
+        // Other programs name a blob by the ETag of a mirror, which can have any format.
+        let name = target.file_name().unwrap_or_default().to_string_lossy();
+        let is_listed = !is_hash(&name) || name == listed_file.hash();
+        Ok(is_listed
+            && fs::metadata(&target).is_ok_and(|metadata| metadata.len() == listed_file.bytes()))
+    }
+
+    /// The path of a partial download.
+    pub(crate) fn incomplete(&self, hash: &str) -> PathBuf {
+        self.blobs().join(format!("{hash}.incomplete"))
+    }
+
+    /// The path of a commit's file listing.
     pub(crate) fn listing_path(&self, commit: &str) -> PathBuf {
         self.folder().join("trees").join(format!("{commit}.json"))
     }
 
-    /// The commit that a revision had when somebody last asked; a commit is its own.
+    /// The commit of a revision at the last request. A commit hash is returned unchanged.
     ///
     /// # Errors
     ///
@@ -119,8 +185,8 @@ impl RepoCache {
             return Ok(Some(revision.to_owned()));
         }
         let path = self.reference(revision);
-        let bytes =
-            regular_file::read_if_there(&path, REF_BYTES).map_err(HubError::io("read", &path))?;
+        let bytes = regular_file::read_own_if_there(&path, REF_BYTES)
+            .map_err(HubError::io("read", &path))?;
         let commit = bytes.map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned());
         Ok(commit.filter(|commit| is_commit(commit)))
     }
@@ -130,120 +196,134 @@ impl RepoCache {
         revision.split('/').fold(refs, |dir, part| dir.join(part))
     }
 
-    /// Remembers the commit of a branch or a tag.
-    pub(crate) fn keep_commit(&self, revision: &str, commit: &str) -> Result<(), HubError> {
+    /// Stores the commit of a branch or a tag.
+    pub(crate) fn store_commit(&self, revision: &str, commit: &str) -> Result<(), HubError> {
         if revision == commit || self.commit(revision)?.as_deref() == Some(commit) {
             return Ok(());
         }
         self.replace(&self.reference(revision), commit.as_bytes())
     }
 
-    /// Makes the folders of contents and links, and says that this is a cache.
+    /// Creates the folders for blobs and links, and marks the folder as a cache.
     pub(crate) fn make_folders(&self) -> Result<(), HubError> {
         for folder in ["blobs", "snapshots"] {
             make_folder(&self.folder().join(folder))?;
         }
         let tag = self.root.join("CACHEDIR.TAG");
         if !tag.exists() {
-            // A cache works without it, as in huggingface_hub.
+            // The cache works without this file, as in huggingface_hub.
             let _ = self.replace(&tag, CACHE_TAG.as_bytes());
         }
         Ok(())
     }
 
-    /// Writes a small file under another name, which then becomes its own.
+    /// Writes a small file under a temporary name, then renames it.
     pub(crate) fn replace(&self, path: &Path, bytes: &[u8]) -> Result<(), HubError> {
         if let Some(folder) = path.parent() {
             make_folder(folder)?;
         }
-        // Neither another process nor another thread of this one stages it under the same name.
+        // The name is unique among processes and threads.
         static STAGED: AtomicU64 = AtomicU64::new(0);
         let number = STAGED.fetch_add(1, Ordering::Relaxed);
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(format!(".{}.{number}.tmp", std::process::id()));
         let staged = path.with_file_name(name);
-        let written = File::create(&staged).and_then(|mut file| {
+        // An earlier process with the same ID may have left it, or another user created it.
+        let _ = fs::remove_file(&staged);
+        let write_result = File::create_new(&staged).and_then(|mut file| {
             file.write_all(bytes)?;
             fs::rename(&staged, path)
         });
-        written.map_err(|error| {
+        write_result.map_err(|error| {
             let _ = fs::remove_file(&staged);
             HubError::io("write", path)(error)
         })
     }
 
-    /// Waits until nobody else writes this blob.
-    pub(crate) fn lock(&self, etag: &str) -> Result<BlobLock, HubError> {
+    /// Waits until no other process writes this blob.
+    pub(crate) fn lock(&self, hash: &str) -> Result<BlobLock, HubError> {
         let folder = self.root.join(".locks").join(&self.name);
         make_folder(&folder)?;
-        let path = folder.join(format!("{etag}.lock"));
+        let path = folder.join(format!("{hash}.lock"));
         let failed = |error| HubError::io("lock", &path)(error);
         for _ in 0..LOCK_TRIES {
             let file = open_lock(&path).map_err(failed)?;
             match file.lock() {
-                // A file system without locks: what is written is hashed before it has its name.
+                // On file systems without locks, the hash check before renaming protects the blob.
                 Err(error) if error.kind() == ErrorKind::Unsupported => {}
                 locked => locked.map_err(failed)?,
             }
-            if is_at(&file, &path) {
+            if is_same_file(&file, &path) {
                 return Ok(BlobLock { _file: file });
             }
         }
         Err(failed(io::Error::from(ErrorKind::WouldBlock)))
     }
 
-    /// Makes the link of a file of a commit to its content; a copy where there are no links.
-    pub(crate) fn link(&self, commit: &str, path: &str, etag: &str) -> Result<(), HubError> {
-        let pointer = self.pointer(commit, path);
-        if pointer.exists() {
+    /// Creates the link from a file of a commit to its blob, replacing a link to another blob; a
+    /// copy if links are not supported.
+    pub(crate) fn link(&self, commit: &str, path: &str, file: &ListedFile) -> Result<(), HubError> {
+        if self.has_file(commit, path, Some(file))? {
             return Ok(());
         }
+        let pointer = self.pointer(commit, path);
         if let Some(folder) = pointer.parent() {
             make_folder(folder)?;
         }
-        let blob = self.blob(etag);
+        let blob = self.blob(file.hash());
         let failed = |error| HubError::io("link", &pointer)(error);
         match fs::remove_file(&pointer) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed(error)),
             _ => {}
         }
-        match symlink(&relative_blob(path, etag), &pointer) {
+        match symlink(&relative_blob(path, file.hash()), &pointer) {
             // Another process was faster.
-            Err(error) if error.kind() == ErrorKind::AlreadyExists && pointer.exists() => Ok(()),
+            Err(error)
+                if error.kind() == ErrorKind::AlreadyExists
+                    && self.has_file(commit, path, Some(file))? =>
+            {
+                Ok(())
+            }
             Err(error)
                 if matches!(
                     error.kind(),
                     ErrorKind::Unsupported | ErrorKind::PermissionDenied
                 ) =>
             {
-                fs::copy(&blob, &pointer).map(drop).map_err(failed)
+                copy(&blob, &pointer).map_err(failed)
             }
             made => made.map_err(failed),
+        }?;
+        match self.has_file(commit, path, Some(file))? {
+            true => Ok(()),
+            false => Err(failed(io::Error::other(
+                "the link does not point to the blob; if the snapshot folder is a link, remove it",
+            ))),
         }
     }
 
-    /// Bytes that the file system of the cache has free; nothing where it does not say.
+    /// Free bytes of the cache's file system; `None` if unknown.
     pub(crate) fn free_bytes(&self) -> Option<u64> {
-        let there = self.root.ancestors().find(|folder| folder.is_dir())?;
-        let found = rustix::fs::statvfs(there).ok()?;
-        found.f_bavail.checked_mul(found.f_frsize)
+        let existing_folder = self.root.ancestors().find(|folder| folder.is_dir())?;
+        let stats = rustix::fs::statvfs(existing_folder).ok()?;
+        stats.f_bavail.checked_mul(stats.f_frsize)
     }
 
-    /// The cache, for messages.
+    /// The cache folder, for messages.
     pub(crate) fn root(&self) -> &Path {
         &self.root
     }
 }
 
-/// The content of a file as the file of a snapshot sees it.
-fn relative_blob(path: &str, etag: &str) -> PathBuf {
+/// The path of a blob relative to a file of a snapshot.
+fn relative_blob(path: &str, hash: &str) -> PathBuf {
     let depth = Path::new(path)
         .components()
         .filter(|part| matches!(part, Component::Normal(_)));
     let mut link: PathBuf = depth.map(|_| "..").collect();
     link.push("..");
     link.push("blobs");
-    link.push(etag);
+    link.push(hash);
     link
 }
 
@@ -257,38 +337,38 @@ fn symlink(_: &Path, _: &Path) -> io::Result<()> {
     Err(ErrorKind::Unsupported.into())
 }
 
-#[cfg(unix)]
+/// Creates a new file with the content of another.
+fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    let mut from = regular_file::open_own_to_read(from)?;
+    io::copy(&mut from, &mut File::create_new(to)?).map(drop)
+}
+
 fn open_lock(path: &Path) -> io::Result<File> {
-    use std::os::unix::fs::OpenOptionsExt as _;
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(false);
-    // Others of a group that share a cache wait for it, too.
-    options.mode(0o664).open(path)
+    // A group that shares a cache also shares its locks.
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o664);
+    regular_file::open_own(path, &mut options)
 }
 
-#[cfg(not(unix))]
-fn open_lock(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(false).open(path)
-}
-
-/// Whether an open file still has its name: `filelock` takes it away when it lets go.
+/// Whether an open file still has its name: `filelock` deletes it when releasing the lock.
 #[cfg(unix)]
-fn is_at(file: &File, path: &Path) -> bool {
+fn is_same_file(file: &File, path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt as _;
-    let (Ok(opened), Ok(there)) = (file.metadata(), fs::metadata(path)) else {
+    let (Ok(open_metadata), Ok(path_metadata)) = (file.metadata(), fs::metadata(path)) else {
         return false;
     };
-    (opened.dev(), opened.ino()) == (there.dev(), there.ino())
+    (open_metadata.dev(), open_metadata.ino()) == (path_metadata.dev(), path_metadata.ino())
 }
 
 #[cfg(not(unix))]
-fn is_at(_: &File, path: &Path) -> bool {
+fn is_same_file(_: &File, path: &Path) -> bool {
     path.exists()
 }
 
 pub(crate) fn make_folder(path: &Path) -> Result<(), HubError> {
-    fs::create_dir_all(path).map_err(HubError::io("make the folder", path))
+    fs::create_dir_all(path).map_err(HubError::io("create the folder", path))
 }
 
 #[cfg(test)]
@@ -296,7 +376,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_lead_from_any_depth_to_the_blobs() {
+    fn links_at_any_depth_point_to_the_blobs() {
         assert_eq!(
             relative_blob("config.json", "e"),
             Path::new("../../blobs/e")
@@ -308,11 +388,18 @@ mod tests {
     }
 
     #[test]
-    fn an_etag_becomes_a_name_or_nothing() {
-        assert_eq!(blob_name("\"abc\"").as_deref(), Some("abc"));
-        assert_eq!(blob_name("W/\"abc\"").as_deref(), Some("abc"));
-        for bad in ["", "\"\"", "..", "a/b", ".hidden", "a b"] {
-            assert_eq!(blob_name(bad), None, "{bad}");
+    fn an_etag_is_a_hash_or_is_ignored() {
+        let git = "9e26dfeeb6e641a33dae4961196235bdb965b21b";
+        for etag in [
+            format!("\"{git}\""),
+            format!("W/\"{git}\""),
+            git.to_uppercase(),
+        ] {
+            assert_eq!(hash_of(&etag).as_deref(), Some(git), "{etag}");
+        }
+        assert!(hash_of(&"0".repeat(64)).is_some());
+        for other in ["", "\"x\"", "../..", &git[1..], &format!("{git}-gzip")] {
+            assert_eq!(hash_of(other), None, "{other}");
         }
     }
 }

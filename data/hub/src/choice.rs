@@ -1,28 +1,29 @@
-//! Which files of a repository are needed.
+//! Chooses the required files of a repository.
 //!
-//! The small ones first: an index says which shards there are, and a list of modules which folders.
+//! Small files come first: an index determines the shards, and a module list the folders.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde_json::Value;
-use tooltune_rows::regular_file;
+use tooltune_disk::regular_file;
+use tooltune_json::TooManyValues;
 
-use crate::budgets::INDEX_BYTES;
+use crate::budgets::{ANSWER_VALUES, INDEX_BYTES};
 use crate::error::HubError;
-use crate::name::{Part, RepoName, is_safe};
-use crate::refusal::nearest;
+use crate::name::{NamePart, RepoName, is_safe};
+use crate::refusal::nearest_names;
 
-/// How much of a model is needed.
+/// The required part of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Need {
-    /// All that is read of it.
+pub enum WantedFiles {
+    /// All files that are read.
     All,
-    /// What tells its shape: no weights and no tokenizer.
+    /// The files that define its shape, without weights and tokenizer.
     Shape,
 }
 
-/// What is read of a model's folder beside weights and modules.
+/// Files of a model folder other than weights and modules.
 const FILES_OF_MODELS: [&str; 13] = [
     "config.json",
     "generation_config.json",
@@ -46,20 +47,20 @@ const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 const MODULES: &str = "modules.json";
 
-/// The files of a commit that are needed, chosen in two rounds.
+/// The required files of a commit, chosen in two rounds.
 #[derive(Debug)]
 pub(crate) struct Choice<'a> {
     repo: &'a RepoName,
-    part: &'a Part,
-    need: Need,
+    part: &'a NamePart,
+    need: WantedFiles,
     names: BTreeSet<&'a str>,
 }
 
 impl<'a> Choice<'a> {
     pub(crate) fn new(
         repo: &'a RepoName,
-        part: &'a Part,
-        need: Need,
+        part: &'a NamePart,
+        need: WantedFiles,
         names: impl Iterator<Item = &'a str>,
     ) -> Self {
         Self {
@@ -74,35 +75,39 @@ impl<'a> Choice<'a> {
         self.names.contains(name)
     }
 
-    /// The names of files with one of these ends.
-    fn ending(&self, ends: &[&str]) -> Vec<String> {
+    /// The file names with one of these endings.
+    fn with_suffix(&self, suffixes: &[&str]) -> Vec<String> {
         let names = self.names.iter();
         names
-            .filter(|name| ends.iter().any(|end| name.to_lowercase().ends_with(end)))
+            .filter(|name| {
+                suffixes
+                    .iter()
+                    .any(|end| name.to_lowercase().ends_with(end))
+            })
             .map(|name| (*name).to_owned())
             .collect()
     }
 
-    /// The one file that is named, if one is.
+    /// The requested single file, if any.
     ///
     /// # Errors
     ///
-    /// There is no such file, or more than one with the quantisation.
+    /// There is no such file, or several files have the quantisation.
     pub(crate) fn file(&self) -> Result<Option<String>, HubError> {
         let repo = || self.repo.clone();
         match self.part {
-            Part::Model => Ok(None),
-            Part::File(path) if path.is_empty() => Err(HubError::NoFileNamed {
+            NamePart::Model => Ok(None),
+            NamePart::File(path) if path.is_empty() => Err(HubError::NoFileNamed {
                 repo: repo(),
-                known: self.ending(&[".jsonl", ".jsonl.gz", ".json", ".csv", ".parquet"]),
+                known: self.with_suffix(&[".jsonl", ".jsonl.gz", ".json", ".csv", ".parquet"]),
             }),
-            Part::File(path) if self.has(path) => Ok(Some(path.clone())),
-            Part::File(path) => {
+            NamePart::File(path) if self.has(path) => Ok(Some(path.clone())),
+            NamePart::File(path) => {
                 let names = self.names.iter().map(|name| (*name).to_owned());
-                let mut known = nearest(path, names);
+                let mut known = nearest_names(path, names);
                 if known.is_empty() {
                     let end = path.rfind('.').map_or("", |dot| &path[dot..]);
-                    known = self.ending(&[&end.to_lowercase()]);
+                    known = self.with_suffix(&[&end.to_lowercase()]);
                 }
                 Err(HubError::NoFile {
                     repo: repo(),
@@ -110,10 +115,10 @@ impl<'a> Choice<'a> {
                     known,
                 })
             }
-            Part::Quantisation(tag) => {
-                let all = self.ending(&[".gguf"]);
+            NamePart::Quantisation(tag) => {
+                let gguf_files = self.with_suffix(&[".gguf"]);
                 let has_tag = |name: &&String| has_word(name, tag);
-                let of_tag: Vec<&String> = all.iter().filter(has_tag).collect();
+                let of_tag: Vec<&String> = gguf_files.iter().filter(has_tag).collect();
                 match of_tag.as_slice() {
                     [one] => Ok(Some((*one).clone())),
                     several => Err(HubError::Quantisation {
@@ -121,7 +126,7 @@ impl<'a> Choice<'a> {
                         tag: tag.clone(),
                         n: several.len(),
                         known: match several.is_empty() {
-                            true => all,
+                            true => gguf_files,
                             false => several.iter().map(|name| (*name).clone()).collect(),
                         },
                     }),
@@ -130,24 +135,24 @@ impl<'a> Choice<'a> {
         }
     }
 
-    /// What is fetched first: everything but weights and modules, or the named file with the
-    /// tokenizer that is read beside it.
+    /// The files of the first round: everything except weights and modules, or the named file with
+    /// the tokenizer files next to it.
     ///
     /// # Errors
     ///
-    /// As [`Self::file`]; the repository holds no model.
-    pub(crate) fn first(&self) -> Result<Vec<String>, HubError> {
+    /// As for [`Self::file`], or the repository does not contain a model.
+    pub(crate) fn first_files(&self) -> Result<Vec<String>, HubError> {
         if let Some(file) = self.file()? {
-            let beside = match file.rsplit_once('/') {
+            let model_folder = match file.rsplit_once('/') {
                 Some((folder, _)) => format!("{folder}/tokenizer.json"),
                 None => "tokenizer.json".to_owned(),
             };
             let is_gguf = file.to_lowercase().ends_with(".gguf");
-            let beside = (is_gguf && self.has(&beside)).then_some(beside);
-            return Ok(std::iter::once(file).chain(beside).collect());
+            let model_folder = (is_gguf && self.has(&model_folder)).then_some(model_folder);
+            return Ok(std::iter::once(file).chain(model_folder).collect());
         }
         self.check_model()?;
-        if self.need == Need::Shape && self.has(CONFIG) {
+        if self.need == WantedFiles::Shape && self.has(CONFIG) {
             return Ok(vec![CONFIG.to_owned()]);
         }
         let is_read = |name: &&&str| {
@@ -167,24 +172,24 @@ impl<'a> Choice<'a> {
     }
 
     fn check_model(&self) -> Result<(), HubError> {
-        let lacks = |lacking, known, fix| {
+        let lacks = |lacking, missing_error, fix| {
             Err(HubError::NoModel {
                 repo: self.repo.clone(),
                 lacking,
-                known,
+                known: missing_error,
                 fix,
             })
         };
         if !self.has(CONFIG) && !self.has(ADAPTER_CONFIG) {
-            let gguf = self.ending(&[".gguf"]);
+            let gguf = self.with_suffix(&[".gguf"]);
             return match gguf.is_empty() {
                 true => lacks(
                     "no config.json",
                     Vec::new(),
-                    "name a repository with a model that transformers reads",
+                    "name a repository with a transformers model",
                 ),
                 false => lacks(
-                    "no config.json, and GGUF files",
+                    "GGUF files but no config.json",
                     gguf,
                     "name one of them as owner/name/FILE.gguf, or its quantisation as \
                      owner/name:Q4_K_M",
@@ -192,25 +197,25 @@ impl<'a> Choice<'a> {
             };
         }
         let is_of_weights = |name: &&str| name.ends_with(".safetensors") && !name.contains('/');
-        if self.need == Need::All && !self.names.iter().any(is_of_weights) {
+        if self.need == WantedFiles::All && !self.names.iter().any(is_of_weights) {
             return lacks(
                 "no weights in safetensors",
-                self.ending(&[".bin", ".pth", ".pt", ".gguf", ".h5", ".msgpack"]),
-                "take a repository with safetensors, or save this one again with transformers: \
+                self.with_suffix(&[".bin", ".pth", ".pt", ".gguf", ".h5", ".msgpack"]),
+                "use a repository with safetensors, or save this model again with transformers: \
                  AutoModelForCausalLM.from_pretrained(...).save_pretrained(directory)",
             );
         }
         Ok(())
     }
 
-    /// What is fetched then, by what lies in the folder of the commit: weights and folders of
-    /// modules.
+    /// The files of the second round, depending on the files in the commit's folder: weights and
+    /// module folders.
     ///
     /// # Errors
     ///
-    /// The index or the list of modules cannot be read; it names a file that is not there.
-    pub(crate) fn second(&self, snapshot: &Path) -> Result<Vec<String>, HubError> {
-        if self.need == Need::Shape || *self.part != Part::Model {
+    /// The index or the module list cannot be read, or names a missing file.
+    pub(crate) fn second_files(&self, snapshot: &Path) -> Result<Vec<String>, HubError> {
+        if self.need == WantedFiles::Shape || *self.part != NamePart::Model {
             return Ok(Vec::new());
         }
         let mut files = self.weights(snapshot)?;
@@ -259,21 +264,21 @@ impl<'a> Choice<'a> {
             Some(shard) => Err(HubError::NoFile {
                 repo: self.repo.clone(),
                 file: (*shard).to_owned(),
-                known: self.ending(&[".safetensors"]),
+                known: self.with_suffix(&[".safetensors"]),
             }),
             None => Ok(shards.into_iter().map(str::to_owned).collect()),
         }
     }
 }
 
-/// Whether the name of a GGUF file has a quantisation as a word of its own, in any case.
+/// Whether the name of a GGUF file contains the quantisation as a separate word, ignoring case.
 fn has_word(name: &str, tag: &str) -> bool {
     let name = name.rsplit('/').next().unwrap_or(name).to_lowercase();
     let tag = tag.to_lowercase();
     let is_border = |c: Option<char>| c.is_none_or(|c| !c.is_ascii_alphanumeric() && c != '_');
-    name.match_indices(&tag).any(|(at, _)| {
-        let before = name[..at].chars().next_back();
-        let after = name[at + tag.len()..].chars().next();
+    name.match_indices(&tag).any(|(position, _)| {
+        let before = name[..position].chars().next_back();
+        let after = name[position + tag.len()..].chars().next();
         is_border(before) && is_border(after)
     })
 }
@@ -281,6 +286,15 @@ fn has_word(name: &str, tag: &str) -> bool {
 fn read_json(path: &Path) -> Result<Value, HubError> {
     let failed = |error| HubError::io("read", path)(error);
     let bytes = regular_file::read(path, INDEX_BYTES).map_err(failed)?;
+    let checked = ANSWER_VALUES.check(&bytes);
+    let too_many = |error: TooManyValues| {
+        let reason = format!(
+            "it holds {}; remove the file and fetch it again",
+            error.limit_message()
+        );
+        failed(std::io::Error::other(reason))
+    };
+    checked.map_err(too_many)?;
     serde_json::from_slice(&bytes).map_err(|error| failed(std::io::Error::from(error)))
 }
 
@@ -289,9 +303,9 @@ mod tests {
     use super::*;
     use crate::name::RepoKind;
 
-    fn chosen(
-        part: &Part,
-        need: Need,
+    fn choose(
+        part: &NamePart,
+        need: WantedFiles,
         names: &[&str],
     ) -> Result<(Vec<String>, Vec<String>), HubError> {
         let repo = RepoName::new(RepoKind::Model, "a/b").expect("a name");
@@ -301,14 +315,14 @@ mod tests {
         std::fs::write(dir.path().join(INDEX), index).expect("written");
         let modules = r#"[{"path": ""}, {"path": "1_Pooling"}]"#;
         std::fs::write(dir.path().join(MODULES), modules).expect("written");
-        Ok((choice.first()?, choice.second(dir.path())?))
+        Ok((choice.first_files()?, choice.second_files(dir.path())?))
     }
 
     #[test]
-    fn only_what_is_read_is_fetched() {
-        let (first, second) = chosen(
-            &Part::Model,
-            Need::All,
+    fn only_required_files_are_fetched() {
+        let (first_files, second) = choose(
+            &NamePart::Model,
+            WantedFiles::All,
             &[
                 "README.md",
                 "config.json",
@@ -330,11 +344,11 @@ mod tests {
             "tokenizer.json",
             "model.safetensors.index.json",
         ];
-        assert_eq!(first, expected);
+        assert_eq!(first_files, expected);
         assert_eq!(second, ["model-1.safetensors", "model-2.safetensors"]);
-        let (first, second) = chosen(
-            &Part::Model,
-            Need::All,
+        let (first_files, second) = choose(
+            &NamePart::Model,
+            WantedFiles::All,
             &[
                 "config.json",
                 "modules.json",
@@ -346,14 +360,15 @@ mod tests {
         )
         .expect("an encoder");
         assert_eq!(
-            first,
+            first_files,
             ["config.json", "modules.json", "sentence_bert_config.json"]
         );
         assert_eq!(second, ["model.safetensors", "1_Pooling/config.json"]);
         let names = ["config.json", "model.safetensors"];
-        let (first, second) = chosen(&Part::Model, Need::Shape, &names).expect("a shape");
+        let (first_files, second) =
+            choose(&NamePart::Model, WantedFiles::Shape, &names).expect("a shape");
         assert_eq!(
-            (first, second),
+            (first_files, second),
             (vec!["config.json".to_owned()], Vec::new())
         );
     }
@@ -367,19 +382,25 @@ mod tests {
             "y-q8_0.gguf",
             "tokenizer.json",
         ];
-        let part = Part::Quantisation("q4_k_m".into());
-        let (first, _) = chosen(&part, Need::All, &names).expect("one");
-        assert_eq!(first, ["x-Q4_K_M.gguf", "tokenizer.json"]);
+        let part = NamePart::Quantisation("q4_k_m".into());
+        let (first_files, _) = choose(&part, WantedFiles::All, &names).expect("one");
+        assert_eq!(first_files, ["x-Q4_K_M.gguf", "tokenizer.json"]);
         for (part, expected) in [
             (
-                Part::Quantisation("Q8_0".into()),
+                NamePart::Quantisation("Q8_0".into()),
                 "several GGUF files with \"Q8_0\"",
             ),
-            (Part::Quantisation("Q4".into()), "no GGUF files with \"Q4\""),
-            (Part::File("x-Q4_KM.gguf".into()), "it has x-Q4_K_M.gguf"),
-            (Part::Model, "name one of them as owner/name/FILE.gguf"),
+            (
+                NamePart::Quantisation("Q4".into()),
+                "no GGUF files with \"Q4\"",
+            ),
+            (
+                NamePart::File("x-Q4_KM.gguf".into()),
+                "it has x-Q4_K_M.gguf",
+            ),
+            (NamePart::Model, "name one of them as owner/name/FILE.gguf"),
         ] {
-            let error = chosen(&part, Need::All, &names)
+            let error = choose(&part, WantedFiles::All, &names)
                 .expect_err(expected)
                 .to_string();
             assert!(error.contains(expected), "{error}");
@@ -387,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_model_says_what_it_is() {
+    fn a_repository_without_a_model_is_an_error() {
         for (names, expected) in [
             (&["README.md"][..], "no config.json"),
             (
@@ -403,7 +424,7 @@ mod tests {
                 "no file \"model-2.safetensors\"",
             ),
         ] {
-            let error = chosen(&Part::Model, Need::All, names)
+            let error = choose(&NamePart::Model, WantedFiles::All, names)
                 .expect_err(expected)
                 .to_string();
             assert!(error.contains(expected), "{error}");

@@ -1,54 +1,56 @@
-//! Requests to the hub and to where it leads: one exchange, redirects, and tries after faults.
+//! Sends requests to the hub and the servers it redirects to, with redirects and retries.
 //!
-//! The token goes to the hub alone, wherever a redirect leads. A server that is silent is given up
-//! after a while, and one that drips is, because a try that brings too little counts as none.
+//! The token is sent only to the hub, wherever a redirect leads. A silent server is abandoned after
+//! a timeout. A very slow one is abandoned because attempts with little progress count as failures.
 
 use std::io::Read;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tooltune_endpoint::http::{
-    Blots, HttpFault, Origin, excerpt, redirect_target, without_secrets,
+    HttpFault, Origin, Redactor, excerpt, redirect_target, without_secrets,
 };
 use ureq::http::header::{AUTHORIZATION, LOCATION};
 use ureq::http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
 
+use crate::budgets::ANSWER_VALUES;
 use crate::environment::HubSettings;
 use crate::error::HubError;
-use crate::fetch::{Event, Listener};
+use crate::event::{Event, Listener};
 
-/// Redirects that are followed in a row.
+/// Maximum consecutive redirects.
 const MAX_REDIRECTS: usize = 8;
 
-/// Bytes of the headers of a reply.
+/// Maximum bytes of reply headers.
 const MAX_HEADER_BYTES: usize = 64 << 10;
 
-/// Bytes of an answer of the API; a listing of a thousand files has some 300 KB.
+/// Maximum bytes of an API reply; a listing of a thousand files has about 300 KB.
 const MAX_ANSWER_BYTES: u64 = 64 << 20;
 
-/// Bytes of an error that are read.
+/// Maximum bytes of an error message that are read.
 const MAX_ERROR_BYTES: u64 = 16 << 10;
 
-/// Addresses of the one public hub, between which a token may go.
+/// Addresses of the public hub, which may share a token.
 const PUBLIC_HUB: [&str; 2] = ["https://huggingface.co/", "https://hf.co/"];
 
-/// How long what is waited for.
+/// Timeouts and retries.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Patience {
-    /// Until a connection stands.
+pub(crate) struct RetryPolicy {
+    /// Timeout for a connection.
     pub(crate) connect: Duration,
-    /// Without a byte of a reply.
+    /// Timeout without any byte of a reply.
     pub(crate) silence: Duration,
-    /// For all of one exchange.
+    /// Timeout for one complete exchange.
     pub(crate) exchange: Duration,
-    /// Between the first two tries; it doubles from one to the next.
+    /// Wait before the second attempt; it doubles with each further one.
     pub(crate) between: Duration,
-    /// At most between two tries, also where the hub asks for more.
+    /// Maximum wait between two attempts, even if the hub asks for a longer one.
     pub(crate) longest: Duration,
-    /// Tries in a row that may bring nothing.
+    /// Maximum consecutive attempts without progress.
     pub(crate) tries: u32,
 }
 
-impl Default for Patience {
+impl Default for RetryPolicy {
     fn default() -> Self {
         Self {
             connect: Duration::from_secs(20),
@@ -61,40 +63,42 @@ impl Default for Patience {
     }
 }
 
-/// Sends requests; may be shared between threads.
+/// Sends requests; can be shared between threads.
 #[derive(Debug)]
 pub(crate) struct Client {
     agent: ureq::Agent,
     endpoint: String,
     trusted: Vec<Origin>,
     authorization: Option<HeaderValue>,
-    blots: Blots,
-    pub(crate) patience: Patience,
+    redactor: Redactor,
+    /// Whether any server has replied so far.
+    was_answered: AtomicBool,
+    pub(crate) policy: RetryPolicy,
 }
 
-/// What goes out.
+/// A request.
 #[derive(Debug)]
 pub(crate) struct Outgoing<'a> {
     pub(crate) method: Method,
     pub(crate) url: String,
     pub(crate) headers: Vec<(&'static str, String)>,
-    pub(crate) body: Body<'a>,
+    pub(crate) body: RequestBody<'a>,
 }
 
-/// The body of a request, which can be sent again.
+/// The body of a request, which can be sent repeatedly.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Body<'a> {
-    /// None.
+pub(crate) enum RequestBody<'a> {
+    /// No body.
     Empty,
     /// These bytes.
     Bytes(&'a [u8]),
-    /// Bytes that a function opens anew for each try, and their number.
-    Opened(&'a dyn Opened, u64),
+    /// The bytes returned by a function that is called for each attempt, and their number.
+    Reopen(&'a dyn Reopen, u64),
 }
 
 /// Bytes that can be opened more than once.
-pub(crate) trait Opened: std::fmt::Debug {
-    /// From their beginning.
+pub(crate) trait Reopen: std::fmt::Debug {
+    /// Opens the bytes from their beginning.
     ///
     /// # Errors
     ///
@@ -108,7 +112,7 @@ impl<'a> Outgoing<'a> {
             method: Method::GET,
             url,
             headers: Vec::new(),
-            body: Body::Empty,
+            body: RequestBody::Empty,
         }
     }
 
@@ -117,65 +121,65 @@ impl<'a> Outgoing<'a> {
             method: Method::POST,
             url,
             headers: vec![("Content-Type", kind.to_owned())],
-            body: Body::Bytes(bytes),
+            body: RequestBody::Bytes(bytes),
         }
     }
 }
 
-/// What came back, its body not read yet.
+/// A reply whose body is not read yet.
 #[derive(Debug)]
 pub(crate) struct Incoming {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
-    /// Those of the last reply of the hub itself, which says what a file is.
-    pub(crate) of_hub: HeaderMap,
+    /// Headers of the last reply from the hub itself, which describe the file.
+    pub(crate) hub_headers: HeaderMap,
     pub(crate) url: String,
     pub(crate) body: ureq::Body,
 }
 
 impl Incoming {
-    /// The text of a header; nothing where it is absent or no ASCII.
+    /// The value of a header; `None` if it is absent or not ASCII.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         text_of(&self.headers, name)
     }
 }
 
-/// The text of a header.
+/// The value of a header.
 pub(crate) fn text_of<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     headers.get(name)?.to_str().ok()
 }
 
-/// Why there is no good reply.
+/// Why there is no successful reply.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The connection did not stand, or broke.
+    /// The connection failed.
     Fault(HttpFault),
-    /// A status that tells a fault.
-    Refused(Box<Refused>),
-    /// What no further try changes.
+    /// An error status.
+    RefusedReply(Box<RefusedReply>),
+    /// An error that retries cannot fix.
     Final(HubError),
 }
 
-/// A reply with a status that tells a fault.
+/// A reply with an error status.
 #[derive(Debug)]
-pub(crate) struct Refused {
+pub(crate) struct RefusedReply {
     pub(crate) status: u16,
     pub(crate) headers: HeaderMap,
     pub(crate) url: String,
-    /// The beginning of its text, without secrets.
-    pub(crate) said: String,
-    /// Whether the hub itself refuses, and not where it leads.
+    /// The beginning of its body, without secrets.
+    pub(crate) reason: String,
+    /// Whether the hub itself refuses, not a server it redirects to.
     pub(crate) is_of_hub: bool,
 }
 
-impl Refused {
+impl RefusedReply {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         text_of(&self.headers, name)
     }
 
-    /// Seconds that the server asks to wait.
-    fn asks_to_wait(&self) -> Option<u64> {
-        let after = self
+    /// The wait in seconds that the server requests.
+    fn requested_wait(&self) -> Option<u64> {
+        let retry_after = self
             .header("retry-after")
             .and_then(|text| text.trim().parse().ok());
         let of_limit = || {
@@ -185,15 +189,15 @@ impl Refused {
                 .find_map(|part| part.trim().strip_prefix("t="));
             part.and_then(|seconds| seconds.parse().ok())
         };
-        after.or_else(of_limit)
+        retry_after.or_else(of_limit)
     }
 }
 
 impl Client {
     /// # Errors
     ///
-    /// The endpoint is no address, or the token cannot be sent.
-    pub(crate) fn new(settings: &HubSettings, patience: Patience) -> Result<Self, HubError> {
+    /// The endpoint is not an address, or the token cannot be sent.
+    pub(crate) fn new(settings: &HubSettings, policy: RetryPolicy) -> Result<Self, HubError> {
         let bad_endpoint = || HubError::BadEndpoint {
             given: without_secrets(&settings.endpoint),
         };
@@ -201,19 +205,19 @@ impl Client {
             return Err(bad_endpoint());
         }
         let url: Uri = settings.endpoint.parse().map_err(|_| bad_endpoint())?;
-        let origin = Origin::of(&url).ok_or_else(bad_endpoint)?;
+        let origin = Origin::from_url(&url).ok_or_else(bad_endpoint)?;
         let of_public = PUBLIC_HUB
             .iter()
-            .filter_map(|url| Origin::of(&url.parse().ok()?));
+            .filter_map(|url| Origin::from_url(&url.parse().ok()?));
         let public: Vec<Origin> = of_public.collect();
         let mut config = ureq::Agent::config_builder()
             .http_status_as_error(false)
             .max_redirects(0)
             .max_redirects_will_error(false)
-            .timeout_connect(Some(patience.connect))
-            .timeout_per_read(Some(patience.silence))
-            .timeout_per_write(Some(patience.silence))
-            .timeout_global(Some(patience.exchange))
+            .timeout_connect(Some(policy.connect))
+            .timeout_per_read(Some(policy.silence))
+            .timeout_per_write(Some(policy.silence))
+            .timeout_global(Some(policy.exchange))
             .max_response_header_size(MAX_HEADER_BYTES)
             .accept_encoding("identity")
             .user_agent(concat!("tooltune/", env!("CARGO_PKG_VERSION")));
@@ -235,12 +239,13 @@ impl Client {
                 false => vec![origin],
             },
             authorization: authorization.transpose()?,
-            blots: Blots::new(&settings.token.as_deref().into_iter().collect::<Vec<_>>()),
-            patience,
+            redactor: Redactor::new(&settings.token.as_deref().into_iter().collect::<Vec<_>>()),
+            was_answered: AtomicBool::new(false),
+            policy,
         })
     }
 
-    /// The address of the hub, as messages may show it.
+    /// The address of the hub for messages, without secrets.
     pub(crate) fn endpoint(&self) -> String {
         without_secrets(&self.endpoint)
     }
@@ -250,19 +255,19 @@ impl Client {
         self.authorization.is_some()
     }
 
-    /// The address of a path of the hub, which begins without a slash.
+    /// The URL of a hub path without leading slash.
     pub(crate) fn url(&self, path: &str) -> String {
         format!("{}/{path}", self.endpoint)
     }
 
-    /// An address of the public hub as this endpoint has it, which may stand before it.
-    pub(crate) fn behind_endpoint(&self, url: &str) -> String {
+    /// Rewrites a URL of the public hub for this endpoint, which may be a proxy.
+    pub(crate) fn rebase_url(&self, url: &str) -> String {
         let of_public = url.strip_prefix("https://huggingface.co/");
         of_public.map_or_else(|| url.to_owned(), |path| self.url(path))
     }
 
     fn is_trusted(&self, url: &Uri) -> bool {
-        Origin::of(url).is_some_and(|origin| self.trusted.contains(&origin))
+        Origin::from_url(url).is_some_and(|origin| self.trusted.contains(&origin))
     }
 
     /// One exchange without redirects.
@@ -283,12 +288,14 @@ impl Client {
             })
         };
         let reply = match outgoing.body {
-            Body::Empty if outgoing.method == Method::POST || outgoing.method == Method::PUT => {
+            RequestBody::Empty
+                if outgoing.method == Method::POST || outgoing.method == Method::PUT =>
+            {
                 self.agent.run(request.body(&[][..]).map_err(of_request)?)
             }
-            Body::Empty => self.agent.run(request.body(()).map_err(of_request)?),
-            Body::Bytes(bytes) => self.agent.run(request.body(bytes).map_err(of_request)?),
-            Body::Opened(opened, length) => {
+            RequestBody::Empty => self.agent.run(request.body(()).map_err(of_request)?),
+            RequestBody::Bytes(bytes) => self.agent.run(request.body(bytes).map_err(of_request)?),
+            RequestBody::Reopen(opened, length) => {
                 let mut reader = opened.open().map_err(|error| {
                     Failure::Fault(HttpFault::Broken {
                         reason: error.to_string(),
@@ -300,9 +307,10 @@ impl Client {
             }
         };
         let (parts, body) = reply.map_err(|error| self.fault(error))?.into_parts();
+        self.was_answered.store(true, Ordering::Relaxed);
         Ok(Incoming {
             status: parts.status,
-            of_hub: parts.headers.clone(),
+            hub_headers: parts.headers.clone(),
             headers: parts.headers,
             url: url.to_string(),
             body,
@@ -314,10 +322,10 @@ impl Client {
     }
 
     pub(crate) fn http_fault(&self, error: ureq::Error) -> HttpFault {
-        HttpFault::of(error, self.patience.connect, self.patience.silence)
+        HttpFault::from_error(error, self.policy.connect, self.policy.silence)
     }
 
-    /// One exchange, with the redirects that it leads through.
+    /// One exchange including redirects.
     pub(crate) fn send(&self, outgoing: &Outgoing<'_>) -> Result<Incoming, Failure> {
         let no_hub = |url: &str, reason: &str| {
             Failure::Final(HubError::NoHub {
@@ -326,48 +334,47 @@ impl Client {
             })
         };
         let mut url: Uri =
-            (outgoing.url.parse()).map_err(|_| no_hub(&outgoing.url, "is no address"))?;
-        let mut of_hub = HeaderMap::new();
+            (outgoing.url.parse()).map_err(|_| no_hub(&outgoing.url, "is not an address"))?;
+        let mut hub_headers = HeaderMap::new();
         for _ in 0..MAX_REDIRECTS {
             let mut incoming = self.exchange(outgoing, &url)?;
             if self.is_trusted(&url) {
-                of_hub = incoming.headers.clone();
+                hub_headers = incoming.headers.clone();
             }
             if !incoming.status.is_redirection() || incoming.status == StatusCode::NOT_MODIFIED {
                 if !incoming.status.is_success() && incoming.status.as_u16() != 416 {
-                    return Err(Failure::Refused(Box::new(self.refused(incoming))));
+                    return Err(Failure::RefusedReply(Box::new(self.read_refusal(incoming))));
                 }
-                incoming.of_hub = of_hub;
+                incoming.hub_headers = hub_headers;
                 return Ok(incoming);
             }
             let location = text_of(&incoming.headers, LOCATION.as_str());
             let target = location.and_then(|location| redirect_target(&url, location));
-            let target = target.ok_or_else(|| no_hub(&incoming.url, "leads nowhere"))?;
+            let target =
+                target.ok_or_else(|| no_hub(&incoming.url, "redirects without an address"))?;
             self.check_redirect(&url, &target).map_err(Failure::Final)?;
             url = target;
         }
-        Err(no_hub(
-            &outgoing.url,
-            "leads from one address to the next without end",
-        ))
+        Err(no_hub(&outgoing.url, "redirects too often"))
     }
 
     fn check_redirect(&self, from: &Uri, to: &Uri) -> Result<(), HubError> {
-        let refused = |reason| HubError::Redirect {
+        let refusal = |reason| HubError::Redirect {
             url: without_secrets(&from.to_string()),
             to: without_secrets(&to.to_string()),
             reason,
         };
-        let target = Origin::of(to).ok_or_else(|| refused("is no address of http or https"))?;
-        match Origin::of(from).is_some_and(|from| from.is_weakened_by(&target)) {
-            true => Err(refused("gives up TLS")),
+        let target =
+            Origin::from_url(to).ok_or_else(|| refusal("is not an http or https address"))?;
+        match Origin::from_url(from).is_some_and(|from| from.is_weakened_by(&target)) {
+            true => Err(refusal("does not use TLS")),
             false => Ok(()),
         }
     }
 
-    fn refused(&self, mut incoming: Incoming) -> Refused {
+    fn read_refusal(&self, mut incoming: Incoming) -> RefusedReply {
         let mut bytes = Vec::new();
-        // What cannot be read is no more than missing from a message.
+        // An unreadable body is only missing from the message.
         let _ = incoming
             .body
             .as_reader()
@@ -377,21 +384,21 @@ impl Client {
         let of_json = serde_json::from_str::<serde_json::Value>(&text).ok();
         let of_json = of_json.and_then(|body| body["error"].as_str().map(str::to_owned));
         let of_header = incoming.header("x-error-message").map(str::to_owned);
-        let said = of_header.or(of_json).unwrap_or(text);
-        Refused {
+        let reason = of_header.or(of_json).unwrap_or(text);
+        RefusedReply {
             status: incoming.status.as_u16(),
-            said: excerpt(&self.blots.blot(said)),
+            reason: excerpt(&self.redactor.redact(reason)),
             is_of_hub: incoming.url.parse().is_ok_and(|url| self.is_trusted(&url)),
             url: without_secrets(&incoming.url),
             headers: incoming.headers,
         }
     }
 
-    /// Tries `work` until it succeeds, fails for good, or has failed too often in a row; `work` says
-    /// with a failure whether it has brought anything.
-    pub(crate) fn trying<T>(
+    /// Retries `work` until it succeeds, fails permanently, or fails too often in a row. `work`
+    /// reports with each failure whether it made progress.
+    pub(crate) fn with_retries<T>(
         &self,
-        told: Listener<'_>,
+        report: Listener<'_>,
         mut work: impl FnMut() -> Result<T, (Failure, bool)>,
     ) -> Result<T, Failure> {
         let mut n_failed = 0;
@@ -403,30 +410,35 @@ impl Client {
             n_failed = if is_further { 1 } else { n_failed + 1 };
             let wait = match &failure {
                 Failure::Final(_) => return Err(failure),
-                Failure::Fault(HttpFault::NoConnection { .. }) if n_failed >= 2 => {
+                // A machine without a network will not have one a second later.
+                Failure::Fault(fault)
+                    if fault.is_unreachable() && !self.was_answered.load(Ordering::Relaxed) =>
+                {
                     return Err(failure);
                 }
                 Failure::Fault(_) => None,
-                Failure::Refused(refused) => match refused.status {
-                    408 | 429 | 500 | 502 | 503 | 504 => refused.asks_to_wait(),
-                    // An address with a signature that ran out; the next try has a new one.
+                Failure::RefusedReply(refused) => match refused.status {
+                    408 | 429 | 500 | 502 | 503 | 504 => refused.requested_wait(),
+                    // The signed URL has expired; the next attempt gets a new one.
                     401 | 403 if !refused.is_of_hub => None,
                     _ => return Err(failure),
                 },
             };
-            if n_failed >= self.patience.tries {
+            if n_failed >= self.policy.tries {
                 return Err(failure);
             }
-            let doubled = self.patience.between * 2_u32.saturating_pow(n_failed - 1);
+            let doubled = self.policy.between * 2_u32.saturating_pow(n_failed - 1);
             let wait = wait
                 .map_or(doubled, Duration::from_secs)
-                .min(self.patience.longest);
+                .min(self.policy.longest);
             let why = match &failure {
                 Failure::Fault(fault) => fault.to_string(),
-                Failure::Refused(refused) => format!("{} answers {}", refused.url, refused.status),
+                Failure::RefusedReply(refused) => {
+                    format!("{} returns status {}", refused.url, refused.status)
+                }
                 Failure::Final(_) => String::new(),
             };
-            told(Event::Waiting {
+            report(Event::Waiting {
                 seconds: wait.as_secs(),
                 why: &why,
             });
@@ -434,18 +446,18 @@ impl Client {
         }
     }
 
-    /// The JSON of a reply to a request that may be sent again, and its headers.
+    /// The JSON reply to a request that may be sent repeatedly, and its headers.
     pub(crate) fn json(
         &self,
         outgoing: &Outgoing<'_>,
-        told: Listener<'_>,
+        report: Listener<'_>,
     ) -> Result<(serde_json::Value, HeaderMap), Failure> {
-        self.trying(told, || {
+        self.with_retries(report, || {
             self.json_once(outgoing).map_err(|failure| (failure, false))
         })
     }
 
-    /// The same, sent once.
+    /// The JSON reply to a request that is sent once.
     pub(crate) fn json_once(
         &self,
         outgoing: &Outgoing<'_>,
@@ -465,12 +477,15 @@ impl Client {
         };
         if bytes.len() as u64 > MAX_ANSWER_BYTES {
             return Err(no_hub(format!(
-                "answers with more than {MAX_ANSWER_BYTES} bytes"
+                "returns more than {MAX_ANSWER_BYTES} bytes"
             )));
         }
+        ANSWER_VALUES
+            .check(&bytes)
+            .map_err(|error| no_hub(format!("returns {}", error.limit_message())))?;
         let value = serde_json::from_slice(&bytes);
         let value =
-            value.map_err(|error| no_hub(format!("answers with what is no JSON ({error})")))?;
+            value.map_err(|error| no_hub(format!("returns a reply that is not JSON ({error})")))?;
         Ok((value, incoming.headers))
     }
 }

@@ -1,4 +1,4 @@
-//! One file of a commit: from the cache, or from where the hub leads, continued where it broke off.
+//! Downloads one file of a commit, from the cache or from the hub, resuming partial downloads.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -6,43 +6,45 @@ use std::path::Path;
 
 use sha1::Sha1;
 use sha2::{Digest, Sha256};
-use tooltune_rows::regular_file;
+use tooltune_disk::regular_file;
 
-use crate::cache::{RepoCache, blob_name};
+use crate::cache::{RepoCache, hash_of, is_commit};
 use crate::client::{Client, Failure, Incoming, Outgoing, text_of};
 use crate::error::HubError;
-use crate::fetch::{Event, Listener};
-use crate::listing::ListedFile;
+use crate::event::{Event, Listener};
+use crate::listing::{Files, ListedFile};
 use crate::name::{quoted_part, quoted_path};
-use crate::refusal::About;
+use crate::refusal::RequestSubject;
 
-/// Bytes that are read at a time.
+/// Bytes read at a time.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// Bytes that a try must bring to count as one that went further.
+/// Bytes that an attempt must transfer to count as progress.
 const FURTHER_BYTES: u64 = 1 << 20;
 
-/// A file that is wanted.
+/// A requested file.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Wanted<'a> {
-    pub(crate) about: About<'a>,
+pub(crate) struct RequestedFile<'a> {
+    pub(crate) about: RequestSubject<'a>,
     pub(crate) commit: &'a str,
     pub(crate) path: &'a str,
     pub(crate) file: &'a ListedFile,
+    /// All files of the commit.
+    pub(crate) files: &'a Files,
 }
 
-/// What a content is hashed with, as the hub names it.
-enum Hasher {
+/// The hash function of a blob, by the hub's naming.
+enum FileHasher {
     Large(Sha256),
     Git(Sha1),
 }
 
-impl Hasher {
-    fn of(file: &ListedFile) -> Self {
+impl FileHasher {
+    fn for_file(file: &ListedFile) -> Self {
         if file.lfs_sha256.is_some() {
             return Self::Large(Sha256::new());
         }
-        // Git hashes a head with the length before the content.
+        // Git hashes a header with the length before the content.
         let mut hasher = Sha1::new();
         hasher.update(format!("blob {}\0", file.size));
         Self::Git(hasher)
@@ -67,48 +69,46 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A content that grows, and its hash so far.
-struct Growing {
+/// A partial download and its hash so far.
+struct PartialDownload {
     file: File,
     length: u64,
-    hasher: Hasher,
+    hasher: FileHasher,
 }
 
-impl Growing {
-    /// What an earlier process has left, or nothing yet.
-    fn open(path: &Path, wanted: &ListedFile) -> Result<Self, HubError> {
+impl PartialDownload {
+    /// Opens the partial download of an earlier process, or starts a new one.
+    fn open(path: &Path, listed_file: &ListedFile) -> Result<Self, HubError> {
         let failed = |error| HubError::io("write", path)(error);
-        if path.exists() {
-            // No pipe, and no device.
-            regular_file::is_there(path).map_err(failed)?;
-        }
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
-        let mut growing = Self {
-            file: options.open(path).map_err(failed)?,
+        let file = regular_file::open_own(path, &mut options).map_err(failed)?;
+        refuse_other_names(&file).map_err(failed)?;
+        let mut partial = Self {
+            file,
             length: 0,
-            hasher: Hasher::of(wanted),
+            hasher: FileHasher::for_file(listed_file),
         };
         let mut chunk = vec![0; CHUNK_BYTES];
         loop {
-            let n = growing.file.read(&mut chunk).map_err(failed)?;
+            let n = partial.file.read(&mut chunk).map_err(failed)?;
             if n == 0 {
                 break;
             }
-            growing.hasher.update(&chunk[..n]);
-            growing.length += n as u64;
+            partial.hasher.update(&chunk[..n]);
+            partial.length += n as u64;
         }
-        if growing.length > wanted.bytes() {
-            growing.begin_anew(wanted).map_err(failed)?;
+        if partial.length > listed_file.bytes() {
+            partial.restart(listed_file).map_err(failed)?;
         }
-        Ok(growing)
+        Ok(partial)
     }
 
-    fn begin_anew(&mut self, wanted: &ListedFile) -> std::io::Result<()> {
+    fn restart(&mut self, listed_file: &ListedFile) -> std::io::Result<()> {
         self.file.set_len(0)?;
         self.file.seek(SeekFrom::Start(0))?;
         self.length = 0;
-        self.hasher = Hasher::of(wanted);
+        self.hasher = FileHasher::for_file(listed_file);
         Ok(())
     }
 
@@ -120,112 +120,113 @@ impl Growing {
     }
 }
 
-/// Makes a file of a commit lie in its folder.
+/// Places a file of a commit in its folder.
 ///
 /// # Errors
 ///
-/// The hub does not give it, what it gives has another hash, or the cache cannot be written.
+/// The hub does not serve it or serves another hash, or the cache cannot be written.
 pub(crate) fn fetch_file(
     client: &Client,
     cache: &RepoCache,
-    wanted: Wanted<'_>,
-    told: Listener<'_>,
+    requested: RequestedFile<'_>,
+    report: Listener<'_>,
 ) -> Result<(), HubError> {
-    let Wanted {
+    let RequestedFile {
         commit, path, file, ..
-    } = wanted;
-    if cache.pointer(commit, path).exists() {
+    } = requested;
+    if cache.has_file(commit, path, Some(file))? {
         return Ok(());
     }
-    let etag = file.etag();
-    let _lock = cache.lock(etag)?;
-    // Another process may have brought it in the meantime.
-    if !cache.blob(etag).exists() {
-        let etag = download(client, cache, wanted, told)?;
-        return cache.link(commit, path, &etag);
+    let _lock = cache.lock(file.hash())?;
+    // Another process may have downloaded it in the meantime.
+    if cache.has_blob(file)? {
+        report(Event::Bytes(file.bytes()));
+    } else {
+        download(client, cache, requested, report)?;
     }
-    told(Event::Bytes(file.bytes()));
-    cache.link(commit, path, etag)
+    cache.link(commit, path, file)
 }
 
-/// Brings the content of a file under the name of its ETag, which is the answer.
+/// Downloads a file's content, and names it by its hash if that matches the listing.
 fn download(
     client: &Client,
     cache: &RepoCache,
-    wanted: Wanted<'_>,
-    told: Listener<'_>,
-) -> Result<String, HubError> {
-    let Wanted { about, file, .. } = wanted;
-    let incomplete = cache.incomplete(file.etag());
+    requested: RequestedFile<'_>,
+    report: Listener<'_>,
+) -> Result<(), HubError> {
+    let RequestedFile {
+        about: subject,
+        file,
+        ..
+    } = requested;
+    let incomplete = cache.incomplete(file.hash());
     let failed = |error| HubError::io("write", &incomplete)(error);
-    let mut growing = Growing::open(&incomplete, file)?;
-    let mut was_continued = growing.length > 0;
-    told(Event::Bytes(growing.length));
+    let mut partial = PartialDownload::open(&incomplete, file)?;
+    let mut was_continued = partial.length > 0;
+    report(Event::Bytes(partial.length));
     loop {
-        let mut etag = None;
         let mut n_tries = 0;
-        let brought = client.trying(told, || {
-            let before = growing.length;
+        let transferred = client.with_retries(report, || {
+            let length_before = partial.length;
             n_tries += 1;
-            bring(client, wanted, &mut growing, told)
-                .map(|found| etag = found)
-                .map_err(|failure| {
-                    let brought = growing.length.saturating_sub(before);
-                    (failure, brought >= FURTHER_BYTES.min(file.bytes().max(1)))
-                })
+            transfer(client, requested, &mut partial, report).map_err(|failure| {
+                let transferred = partial.length.saturating_sub(length_before);
+                (
+                    failure,
+                    transferred >= FURTHER_BYTES.min(file.bytes().max(1)),
+                )
+            })
         });
-        brought.map_err(|failure| client.explained(failure, about, told))?;
+        transferred.map_err(|failure| client.explain(failure, subject, report))?;
         was_continued |= n_tries > 1;
-        let hasher = std::mem::replace(&mut growing.hasher, Hasher::of(file));
-        let found = hasher.finish();
-        if growing.length == file.bytes() && found == file.etag() {
-            growing.file.sync_all().map_err(failed)?;
-            let etag = etag.as_deref().and_then(blob_name);
-            let etag = etag.unwrap_or_else(|| file.etag().to_owned());
-            let blob = cache.blob(&etag);
-            fs::rename(&incomplete, &blob).map_err(HubError::io("write", &blob))?;
-            return Ok(etag);
+        let hasher = std::mem::replace(&mut partial.hasher, FileHasher::for_file(file));
+        let actual_hash = hasher.finish();
+        if partial.length == file.bytes() && actual_hash == file.hash() {
+            partial.file.sync_all().map_err(failed)?;
+            let blob = cache.blob(&actual_hash);
+            return fs::rename(&incomplete, &blob).map_err(HubError::io("write", &blob));
         }
-        told(Event::Lost(growing.length));
-        let expected = format!("{} bytes with the hash {}", file.bytes(), file.etag());
-        let found = format!("{} bytes with the hash {found}", growing.length);
-        growing.begin_anew(file).map_err(failed)?;
+        report(Event::Lost(partial.length));
+        let expected = format!("{} bytes with the hash {}", file.bytes(), file.hash());
+        let actual_hash = format!("{} bytes with the hash {actual_hash}", partial.length);
+        partial.restart(file).map_err(failed)?;
         if !std::mem::take(&mut was_continued) {
-            // What was brought in one piece and is wrong is wrong again.
-            drop(growing);
+            // Wrong content from a single transfer would be wrong again.
+            drop(partial);
             fs::remove_file(&incomplete).map_err(failed)?;
             return Err(HubError::Damaged {
-                repo: about.repo.clone(),
-                file: wanted.path.to_owned(),
+                repo: subject.repo.clone(),
+                file: requested.path.to_owned(),
                 expected,
-                found,
+                found: actual_hash,
             });
         }
     }
 }
 
-/// One try to bring what is missing; answers the ETag that the hub gives.
-fn bring(
+/// One attempt to download the missing part.
+fn transfer(
     client: &Client,
-    wanted: Wanted<'_>,
-    growing: &mut Growing,
-    told: Listener<'_>,
-) -> Result<Option<String>, Failure> {
-    let Wanted {
+    requested: RequestedFile<'_>,
+    partial: &mut PartialDownload,
+    report: Listener<'_>,
+) -> Result<(), Failure> {
+    let RequestedFile {
         about,
         commit,
         path,
         file,
-    } = wanted;
+        ..
+    } = requested;
     let of_disk = |error: std::io::Error| {
         Failure::Final(HubError::Io {
             path: path.into(),
-            doing: "write the content of",
+            doing: "write the blob of",
             source: error,
         })
     };
-    if growing.length == file.bytes() && file.bytes() > 0 {
-        return Ok(None);
+    if partial.length == file.bytes() && file.bytes() > 0 {
+        return Ok(());
     }
     let address = format!(
         "{}/resolve/{}/{}",
@@ -234,25 +235,23 @@ fn bring(
         quoted_path(path)
     );
     let mut outgoing = Outgoing::get(client.url(&address));
-    if growing.length > 0 {
-        let from = growing.length;
+    if partial.length > 0 {
+        let from = partial.length;
         outgoing.headers.push(("Range", format!("bytes={from}-")));
     }
     let mut incoming = client.send(&outgoing)?;
-    let is_rest = continues(&incoming, growing.length);
-    if growing.length > 0 && !is_rest {
-        told(Event::Lost(growing.length));
-        growing.begin_anew(file).map_err(of_disk)?;
+    check_headers(requested, &incoming).map_err(Failure::Final)?;
+    let is_rest = continues(&incoming, partial.length);
+    if partial.length > 0 && !is_rest {
+        report(Event::Lost(partial.length));
+        partial.restart(file).map_err(of_disk)?;
         if incoming.status.as_u16() == 416 || incoming.status.as_u16() == 206 {
-            // Another part than was asked for: from the beginning, with the next try.
+            // The server sent another range: start again with the next attempt.
             return Err(Failure::Fault(tooltune_endpoint::http::HttpFault::Broken {
-                reason: "the server sends another part of the file than was asked for".to_owned(),
+                reason: "the server sends another range of the file than requested".to_owned(),
             }));
         }
     }
-    let etag =
-        text_of(&incoming.of_hub, "x-linked-etag").or_else(|| text_of(&incoming.of_hub, "etag"));
-    let etag = etag.map(str::to_owned);
     let mut reader = incoming.body.with_config().limit(u64::MAX).reader();
     let mut chunk = vec![0; CHUNK_BYTES];
     loop {
@@ -262,22 +261,72 @@ fn bring(
         if n == 0 {
             break;
         }
-        growing.add(&chunk[..n]).map_err(of_disk)?;
-        told(Event::Bytes(n as u64));
-        if growing.length > file.bytes() {
-            // The hash says what is wrong.
+        partial.add(&chunk[..n]).map_err(of_disk)?;
+        report(Event::Bytes(n as u64));
+        if partial.length > file.bytes() {
+            // The hash check reports the problem.
             break;
         }
     }
-    if growing.length < file.bytes() {
+    if partial.length < file.bytes() {
         return Err(Failure::Fault(tooltune_endpoint::http::HttpFault::Broken {
-            reason: format!("{} of {} bytes came", growing.length, file.bytes()),
+            reason: format!(
+                "only {} of {} bytes were received",
+                partial.length,
+                file.bytes()
+            ),
         }));
     }
-    Ok(etag)
+    Ok(())
 }
 
-/// Whether a reply holds what follows the first `length` bytes.
+/// Refuses a reply whose headers identify other content than the listing. The hub's own headers
+/// identify the content and the commit. The ETag of a mirror may be any hash, so it is an error
+/// only if it identifies another file of the commit.
+fn check_headers(requested: RequestedFile<'_>, incoming: &Incoming) -> Result<(), HubError> {
+    let expected_hash = requested.file.hash();
+    let other = |header: &'static str, actual: String, expected: &str| HubError::HeaderNamesOther {
+        repo: requested.about.repo.clone(),
+        file: requested.path.to_owned(),
+        header,
+        found: actual,
+        expected: expected.to_owned(),
+    };
+    let hash = |header| text_of(&incoming.hub_headers, header).and_then(hash_of);
+    if let Some(actual) = hash("x-linked-etag").filter(|actual| actual != expected_hash) {
+        return Err(other("X-Linked-Etag", actual, expected_hash));
+    }
+    let is_of_another = |actual: &String| {
+        actual != expected_hash && requested.files.values().any(|file| file.hash() == actual)
+    };
+    if let Some(actual) = hash("etag").filter(is_of_another) {
+        return Err(other("ETag", actual, expected_hash));
+    }
+    let commit = text_of(&incoming.hub_headers, "x-repo-commit").map(str::to_ascii_lowercase);
+    match commit.filter(|actual| is_commit(actual) && actual != requested.commit) {
+        Some(actual) => Err(other("X-Repo-Commit", actual, requested.commit)),
+        None => Ok(()),
+    }
+}
+
+/// Refuses a file with additional hard links, which may belong to another user.
+#[cfg(unix)]
+fn refuse_other_names(file: &File) -> std::io::Result<()> {
+    use std::os::unix::fs::MetadataExt as _;
+    match file.metadata()?.nlink() {
+        0 | 1 => Ok(()),
+        n => Err(std::io::Error::other(format!(
+            "it has {n} hard links; remove it"
+        ))),
+    }
+}
+
+#[cfg(not(unix))]
+fn refuse_other_names(_: &File) -> std::io::Result<()> {
+    Ok(())
+}
+
+/// Whether a reply continues after the first `length` bytes.
 fn continues(incoming: &Incoming, length: u64) -> bool {
     let range = incoming.header("content-range");
     let from = range.and_then(|range| {

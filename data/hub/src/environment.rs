@@ -1,29 +1,32 @@
-//! Where the hub and its cache are, as the environment says: the variables of `huggingface_hub`.
+//! Settings of the hub and its cache from the environment variables of `huggingface_hub`.
 
+use std::cell::RefCell;
+use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
 
-use tooltune_rows::regular_file;
+use tooltune_disk::regular_file;
+use tooltune_endpoint::http::PROXY_VARIABLES;
 
 use crate::budgets::TOKEN_BYTES;
 use crate::error::HubError;
 
-/// The value of an environment variable, by its name; absent where it is not set.
+/// Looks up an environment variable by name; `None` if it is not set.
 pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// The hub itself.
+/// The public hub.
 const HUB: &str = "https://huggingface.co";
 
-/// Where to ask, what to say who asks, and where files are kept.
+/// Address, credentials and cache folder of a hub.
 #[derive(Clone, PartialEq, Eq)]
 pub struct HubSettings {
-    /// The address before every path, without a slash at its end.
+    /// The base address, without a slash at its end.
     pub endpoint: String,
-    /// The folder of the cache, which holds one folder for each repository.
+    /// The cache folder, with one folder per repository.
     pub cache: PathBuf,
-    /// What says who asks.
+    /// The access token.
     pub token: Option<String>,
-    /// Whether nothing may be asked.
+    /// Whether network requests are forbidden.
     pub is_offline: bool,
 }
 
@@ -39,34 +42,65 @@ impl fmt::Debug for HubSettings {
 }
 
 impl HubSettings {
+    /// The settings of this process's environment, see [`HubSettings::from_environment`].
+    ///
+    /// # Errors
+    ///
+    /// As for [`HubSettings::from_environment`], or a variable that it reads, or a proxy variable,
+    /// is not UTF-8.
+    pub fn from_process_environment() -> Result<Self, HubError> {
+        Self::from_os_environment(&|name| std::env::var_os(name))
+    }
+
+    fn from_os_environment(variable: &dyn Fn(&str) -> Option<OsString>) -> Result<Self, HubError> {
+        let unreadable = RefCell::new(None);
+        let settings = Self::from_environment(&|name| {
+            let value = variable(name)?.into_string();
+            if value.is_err() {
+                unreadable
+                    .borrow_mut()
+                    .get_or_insert_with(|| name.to_owned());
+            }
+            value.ok()
+        });
+        let is_unreadable =
+            |name: &&&str| variable(name).is_some_and(|value| value.into_string().is_err());
+        let proxy = PROXY_VARIABLES.iter().find(is_unreadable);
+        let unreadable = unreadable.into_inner();
+        match unreadable.or_else(|| proxy.map(|name| (*name).to_owned())) {
+            Some(name) => Err(HubError::VariableNotUtf8 { name }),
+            None => settings,
+        }
+    }
+
     /// Reads the variables `HF_ENDPOINT`, `HF_HUB_CACHE`, `HF_HOME`, `HF_TOKEN`, `HF_HUB_OFFLINE`,
     /// and the older ones that `huggingface_hub` still reads.
     ///
     /// # Errors
     ///
-    /// No home folder is known and no variable says where the cache is; the file of the token cannot
-    /// be read.
+    /// There is no home folder and no variable sets the cache folder, or the token file cannot be
+    /// read.
     pub fn from_environment(environment: Environment<'_>) -> Result<Self, HubError> {
         let set = |name: &str| environment(name).filter(|value| !value.trim().is_empty());
         let is_true = |name: &str| {
             let value = set(name).map(|value| value.to_uppercase());
             value.is_some_and(|value| ["1", "ON", "YES", "TRUE"].contains(&value.as_str()))
         };
-        let home = || -> Result<PathBuf, HubError> {
-            if let Some(home) = set("HF_HOME") {
-                return expanded("HF_HOME", &home, environment);
+        let default_home = || -> Result<PathBuf, HubError> {
+            if let Some(default_home) = set("HF_HOME") {
+                return expand_path("HF_HOME", &default_home, environment);
             }
             if let Some(cache) = set("XDG_CACHE_HOME") {
-                return Ok(expanded("XDG_CACHE_HOME", &cache, environment)?.join("huggingface"));
+                return Ok(expand_path("XDG_CACHE_HOME", &cache, environment)?.join("huggingface"));
             }
-            Ok(expanded("HOME", "~/.cache", environment)?.join("huggingface"))
+            Ok(expand_path("HOME", "~/.cache", environment)?.join("huggingface"))
         };
-        let named = ["HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"]
+        let cache_variable = ["HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"]
             .into_iter()
             .find_map(|name| Some((name, set(name)?)));
-        let cache = match named {
-            Some((name, cache)) => expanded(name, &cache, environment)?,
-            None => home()?.join("hub"),
+        let cache = match cache_variable {
+            Some((name, cache)) => expand_path(name, &cache, environment)?,
+            None => default_home()?.join("hub"),
         };
         let token = set("HF_TOKEN").or_else(|| set("HUGGING_FACE_HUB_TOKEN"));
         let token = match token {
@@ -74,12 +108,15 @@ impl HubSettings {
             None if is_true("HF_HUB_DISABLE_IMPLICIT_TOKEN") => None,
             None => {
                 let file = match set("HF_TOKEN_PATH") {
-                    Some(file) => expanded("HF_TOKEN_PATH", &file, environment)?,
-                    None => home()?.join("token"),
+                    Some(file) => expand_path("HF_TOKEN_PATH", &file, environment)?,
+                    None => default_home()?.join("token"),
                 };
                 let bytes = regular_file::read_if_there(&file, TOKEN_BYTES);
                 let bytes = bytes.map_err(HubError::io("read", &file))?;
-                bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+                match bytes.map(String::from_utf8).transpose() {
+                    Ok(token) => token,
+                    Err(_) => return Err(HubError::BadToken),
+                }
             }
         };
         let token = token.map(|token| token.trim().to_owned());
@@ -96,23 +133,27 @@ impl HubSettings {
     }
 }
 
-/// A path with `~`, `$NAME` and `${NAME}` replaced, as Python's `expanduser` and `expandvars` do.
-fn expanded(variable: &str, text: &str, environment: Environment<'_>) -> Result<PathBuf, HubError> {
+/// Expands `~`, `$NAME` and `${NAME}` in a path, like Python's `expanduser` and `expandvars`.
+fn expand_path(
+    variable: &str,
+    text: &str,
+    environment: Environment<'_>,
+) -> Result<PathBuf, HubError> {
     let text = match text.strip_prefix('~') {
         Some(rest) if rest.is_empty() || rest.starts_with('/') => {
-            let home = environment("HOME").filter(|home| !home.is_empty());
-            let home = home.ok_or_else(|| HubError::NoHome {
+            let home_folder = environment("HOME").filter(|home_folder| !home_folder.is_empty());
+            let home_folder = home_folder.ok_or_else(|| HubError::NoHome {
                 variable: variable.to_owned(),
             })?;
-            format!("{home}{rest}")
+            format!("{home_folder}{rest}")
         }
         _ => text.to_owned(),
     };
     let mut path = String::new();
     let mut rest = text.as_str();
-    while let Some(at) = rest.find('$') {
-        let (before, from) = rest.split_at(at);
-        path.push_str(before);
+    while let Some(dollar) = rest.find('$') {
+        let (literal, from) = rest.split_at(dollar);
+        path.push_str(literal);
         let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
         let (name, length) = match from[1..].strip_prefix('{') {
             Some(braced) => match braced.find('}') {
@@ -126,7 +167,7 @@ fn expanded(variable: &str, text: &str, environment: Environment<'_>) -> Result<
         };
         match environment(name).filter(|_| !name.is_empty()) {
             Some(value) => path.push_str(&value),
-            // Python leaves what is not set.
+            // Python keeps variables that are not set.
             None => path.push_str(&from[..length]),
         }
         rest = &from[length..];
@@ -143,13 +184,13 @@ mod tests {
 
     fn settings(variables: &[(&str, &str)]) -> Result<HubSettings, HubError> {
         HubSettings::from_environment(&|name| {
-            let found = variables.iter().find(|(known, _)| *known == name);
-            found.map(|(_, value)| (*value).to_owned())
+            let variable = variables.iter().find(|(known_name, _)| *known_name == name);
+            variable.map(|(_, value)| (*value).to_owned())
         })
     }
 
     #[test]
-    fn the_variables_of_huggingface_hub_say_where_things_are() {
+    fn the_variables_of_huggingface_hub_set_the_locations() {
         for (variables, cache) in [
             (&[("HOME", "/h")][..], "/h/.cache/huggingface/hub"),
             (
@@ -169,28 +210,57 @@ mod tests {
             let settings = settings(variables).expect("reads");
             assert_eq!(settings.cache, Path::new(cache), "{variables:?}");
         }
-        let found = settings(&[
+        let settings_found = settings(&[
             ("HF_HOME", "/n"),
             ("HF_ENDPOINT", "http://localhost:1/ "),
             ("HF_TOKEN", " hf_secret\n"),
             ("TRANSFORMERS_OFFLINE", "yes"),
         ]);
-        let found = found.expect("reads");
-        assert_eq!(found.endpoint, "http://localhost:1");
-        assert_eq!(found.token.as_deref(), Some("hf_secret"));
-        assert!(found.is_offline);
-        assert!(!format!("{found:?}").contains("hf_secret"), "{found:?}");
+        let settings_found = settings_found.expect("reads");
+        assert_eq!(settings_found.endpoint, "http://localhost:1");
+        assert_eq!(settings_found.token.as_deref(), Some("hf_secret"));
+        assert!(settings_found.is_offline);
+        assert!(
+            !format!("{settings_found:?}").contains("hf_secret"),
+            "{settings_found:?}"
+        );
         let error = settings(&[]).expect_err("no home").to_string();
         assert!(error.contains("HF_HOME"), "{error}");
     }
 
+    #[cfg(unix)]
     #[test]
-    fn a_token_is_read_from_its_file_unless_that_is_switched_off() {
+    fn a_variable_that_is_not_utf8_is_an_error() {
+        use std::os::unix::ffi::OsStringExt as _;
+        let read_with = |invalid: &'static str| {
+            HubSettings::from_os_environment(&move |name| match name {
+                name if name == invalid => Some(OsString::from_vec(b"/x\xff".to_vec())),
+                "HOME" => Some("/h".into()),
+                _ => None,
+            })
+        };
+        for name in [
+            "HF_HOME",
+            "HF_HUB_CACHE",
+            "HF_TOKEN",
+            "HF_ENDPOINT",
+            "HF_HUB_OFFLINE",
+            "HOME",
+            "https_proxy",
+        ] {
+            let error = read_with(name).expect_err(name).to_string();
+            assert!(error.starts_with(&format!("{name}: ")), "{error}");
+        }
+        assert!(read_with("HF_UNKNOWN").is_ok());
+    }
+
+    #[test]
+    fn the_token_file_is_read_unless_disabled() {
         let dir = tempfile::tempdir().expect("a folder");
         std::fs::write(dir.path().join("token"), "hf_of_file\n").expect("written");
-        let home = dir.path().to_str().expect("UTF-8");
-        let token = |more: &[(&str, &str)]| {
-            let variables = [&[("HF_HOME", home)], more].concat();
+        let home_path = dir.path().to_str().expect("UTF-8");
+        let token = |extra: &[(&str, &str)]| {
+            let variables = [&[("HF_HOME", home_path)], extra].concat();
             settings(&variables).expect("reads").token
         };
         assert_eq!(token(&[]).as_deref(), Some("hf_of_file"));

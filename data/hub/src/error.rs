@@ -1,53 +1,54 @@
-//! What can go wrong between a name and its files, and what to do.
+//! Errors of downloads and uploads, with advice.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 use tooltune_endpoint::http::HttpFault;
+use tooltune_json::printable;
 
 use crate::name::{NameError, RepoName};
 
-/// Why a name has not become files, or an export is not on the hub; no message holds a token.
+/// Why a download or an upload failed. No message contains a token.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum HubError {
-    /// The text is no name.
+    /// The string is not a hub name.
     #[error(transparent)]
     Name(#[from] NameError),
 
-    /// Nobody says where the cache is.
-    #[error("{variable}: there is no home folder; set HF_HOME to the folder of the cache")]
+    /// The location of the cache is unknown.
+    #[error("{variable}: there is no home folder; set HF_HOME to the cache folder")]
     NoHome {
-        /// The variable that needs one.
+        /// The variable that needs a home folder.
         variable: String,
     },
 
-    /// `HF_ENDPOINT` is no address.
+    /// `HF_ENDPOINT` is not an address.
     #[error(
-        "HF_ENDPOINT {given:?} is no address; give scheme and host, such as https://huggingface.co"
+        "HF_ENDPOINT {given:?} is not an address; set it to scheme and host, such as https://huggingface.co"
     )]
     BadEndpoint {
-        /// What it says, without secrets.
+        /// Its value, without secrets.
         given: String,
     },
 
     /// The token cannot be sent.
-    #[error("HF_TOKEN cannot be sent in a header; remove line breaks and what is not ASCII")]
+    #[error("HF_TOKEN cannot be sent in a header; remove line breaks and characters outside ASCII")]
     BadToken,
 
-    /// The repository wants its conditions to be accepted.
+    /// The repository requires accepting its conditions.
     #[error(
         "{repo} is gated: {}accept its conditions at {page} with your account{}",
-        if *.has_token { "the account of your token has no access; " } else { "" },
+        if *.has_token { "the account of your token has no access;  " } else { "" },
         if *.has_token { ", or use another token" } else {
-            ", make a token at https://huggingface.co/settings/tokens, and set HF_TOKEN to it"
+            ", create a token at https://huggingface.co/settings/tokens, and set HF_TOKEN to it"
         }
     )]
     Gated {
         /// The repository.
         repo: RepoName,
-        /// Where its conditions are.
+        /// The page with its conditions.
         page: String,
         /// Whether a token was sent.
         has_token: bool,
@@ -57,15 +58,15 @@ pub enum HubError {
     #[error(
         "{endpoint} has no {} {repo}, or it is private: check the spelling{}{}",
         .repo.kind.noun(),
-        crate::error::suggested(.similar),
+        crate::error::suggestion(.similar),
         if *.has_token { "; the account of your token may have no access" } else {
-            "; for a private one set HF_TOKEN to a token that may read it"
+            "; for a private one set HF_TOKEN to a token with access"
         }
     )]
     NoRepo {
         /// The repository.
         repo: RepoName,
-        /// Who was asked.
+        /// The hub's address.
         endpoint: String,
         /// Whether a token was sent.
         has_token: bool,
@@ -76,162 +77,166 @@ pub enum HubError {
     /// The repository has no such revision.
     #[error(
         "{repo} has no revision {revision:?}{}; name a branch, a tag or a commit",
-        crate::error::listed("it has", .known)
+        crate::error::name_list("it has", .known)
     )]
     NoRevision {
         /// The repository.
         repo: RepoName,
-        /// What was asked for.
+        /// The requested revision.
         revision: String,
         /// Its branches and tags.
         known: Vec<String>,
     },
 
     /// The repository has no such file.
-    #[error("{repo} has no file {file:?}{}", crate::error::listed("it has", .known))]
+    #[error("{repo} has no file {file:?}{}", crate::error::name_list("it has", .known))]
     NoFile {
         /// The repository.
         repo: RepoName,
-        /// What was asked for.
+        /// The requested file.
         file: String,
         /// Files with the nearest names.
         known: Vec<String>,
     },
 
-    /// No file of a data set was named.
-    #[error("{repo}: name a file of the data set{}", crate::error::listed("it has", .known))]
+    /// The name of a data set does not include a file.
+    #[error("{repo}: name a file of the data set{}", crate::error::name_list("it has", .known))]
     NoFileNamed {
         /// The repository.
         repo: RepoName,
-        /// Its files of rows.
+        /// Its row files.
         known: Vec<String>,
     },
 
-    /// A quantisation that no file, or more than one, has.
+    /// No file, or several files, match a quantisation.
     #[error(
         "{repo} has {} with {tag:?} in their names{}; name one as {repo}/FILE.gguf",
         if *.n == 0 { "no GGUF files" } else { "several GGUF files" },
-        crate::error::listed("it has", .known)
+        crate::error::name_list("it has", .known)
     )]
     Quantisation {
         /// The repository.
         repo: RepoName,
-        /// What was asked for.
+        /// The requested quantisation.
         tag: String,
-        /// How many files have it.
+        /// Number of matching files.
         n: usize,
         /// Its GGUF files.
         known: Vec<String>,
     },
 
-    /// The repository holds no model that can be read.
-    #[error("{repo} has {lacking}{}; {fix}", crate::error::listed("it has", .known))]
+    /// The repository contains no supported model.
+    #[error("{repo} has {lacking}{}; {fix}", crate::error::name_list("it has", .known))]
     NoModel {
         /// The repository.
         repo: RepoName,
-        /// What it lacks.
+        /// What is missing.
         lacking: &'static str,
-        /// What it has in that place.
+        /// What it has instead.
         known: Vec<String>,
         /// What to do.
         fix: &'static str,
     },
 
-    /// The token is not taken.
+    /// The hub refuses the token.
     #[error(
-        "{endpoint} does not take your token: make a new one at \
+        "{endpoint} refuses your token: create a new one at \
          https://huggingface.co/settings/tokens, and set HF_TOKEN to it"
     )]
     TokenRefused {
-        /// Who was asked.
+        /// The hub's address.
         endpoint: String,
     },
 
-    /// The token may not do it.
-    #[error("{repo}: your token may not do this ({said}); use one with the right to {right}")]
+    /// The token lacks a permission.
+    #[error(
+        "{repo}: your token does not permit this ({reason}); use one with permission to {right}"
+    )]
     Forbidden {
         /// The repository.
         repo: RepoName,
-        /// What the hub says.
-        said: String,
-        /// What right is missing.
+        /// The hub's message.
+        reason: String,
+        /// The missing permission.
         right: &'static str,
     },
 
     /// An upload without a token.
     #[error(
-        "an upload needs a token: make one with the right to write at \
+        "an upload needs a token: create one with permission to write at \
          https://huggingface.co/settings/tokens, and set HF_TOKEN to it"
     )]
     NoToken,
 
-    /// An upload where nothing may be asked.
-    #[error("an upload needs a network, and HF_HUB_OFFLINE is set; unset it, or upload elsewhere")]
+    /// An upload in offline mode.
+    #[error(
+        "an upload needs a network, but HF_HUB_OFFLINE is set; unset it, or upload from another machine"
+    )]
     OfflineUpload,
 
-    /// Too many requests, also after waiting.
+    /// Too many requests, even after waiting.
     #[error(
-        "{endpoint} answers that there are too many requests, also after {waited} s; try again \
+        "{endpoint} reports too many requests, even after waiting {waited} s; try again \
          later{}",
-        if *.has_token { "" } else { ", or set HF_TOKEN: an account may ask more" }
+        if *.has_token { "" } else { ", or set HF_TOKEN: accounts have a higher limit" }
     )]
     TooMany {
-        /// Who was asked.
+        /// The hub's address.
         endpoint: String,
-        /// How long was waited.
+        /// Total wait in seconds.
         waited: u64,
         /// Whether a token was sent.
         has_token: bool,
     },
 
-    /// Another status, with what the server says.
-    #[error("{url} answers {status}: {said}")]
+    /// Another error status, with the server's message.
+    #[error("{url} returns status {status}: {reason}")]
     Status {
-        /// What was asked, without secrets.
+        /// The requested URL, without secrets.
         url: String,
         /// The status.
         status: u16,
-        /// The beginning of its text.
-        said: String,
+        /// The beginning of the reply.
+        reason: String,
     },
 
-    /// Nobody answers.
+    /// No server replies.
     #[error(
-        "{url}: {fault}; check the network and HF_ENDPOINT, or fetch {what} elsewhere with `tooltune \
-         fetch` and set HF_HUB_OFFLINE=1 here"
+        "{url}: {fault}; check the network and HF_ENDPOINT, or run `tooltune fetch {what}` on another \
+         machine, copy its cache and set HF_HUB_OFFLINE=1 here"
     )]
     Unreachable {
-        /// What was asked, without secrets.
+        /// The requested URL, without secrets.
         url: String,
         /// What happened.
         fault: HttpFault,
-        /// What was to be fetched.
+        /// The name to be fetched.
         what: String,
     },
 
-    /// What came back is no answer of a hub.
-    #[error("{url}: {reason}; is HF_ENDPOINT the address of a hub?")]
+    /// The reply does not come from a hub.
+    #[error("{url} {reason}; check that HF_ENDPOINT is the address of a hub")]
     NoHub {
-        /// What was asked, without secrets.
+        /// The requested URL, without secrets.
         url: String,
-        /// What is wrong with it.
+        /// What is wrong with the reply.
         reason: String,
     },
 
     /// A redirect that must not be followed.
-    #[error("{url} leads to {to}, which {reason}")]
+    #[error("{url} redirects to {to}, which {reason}; check HF_ENDPOINT and the proxy")]
     Redirect {
-        /// What was asked, without secrets.
+        /// The requested URL, without secrets.
         url: String,
-        /// Where it leads, without secrets.
+        /// The redirect target, without secrets.
         to: String,
-        /// Why not.
+        /// Why it is not followed.
         reason: &'static str,
     },
 
-    /// A file whose name would lead out of its folder.
+    /// A file name that leads outside its folder.
     #[error(
-        "{repo} has a file {path:?}, which cannot lie in a folder; tell the owner to rename it"
+        "{repo} has a file {path:?}, whose path is not safe to create; ask the owner to rename it"
     )]
     UnsafePath {
         /// The repository.
@@ -240,72 +245,125 @@ pub enum HubError {
         path: String,
     },
 
-    /// The content is not what its hash says.
+    /// The content does not match its hash.
     #[error(
-        "{repo}: {file} has {found} where the hub says {expected}; try again, and look for a proxy or \
-         a mirror that changes files"
+        "{repo}: {} has {found}, but the hub lists {expected}; try again, and check whether a proxy or \
+         mirror changes files",
+        printable::name(.file)
     )]
     Damaged {
         /// The repository.
         repo: RepoName,
         /// The file.
         file: String,
-        /// What was expected.
+        /// The expected content.
         expected: String,
-        /// What came.
+        /// The received content.
         found: String,
     },
 
-    /// The disk has no room.
+    /// A header identifies other content, or another commit, than requested.
     #[error(
-        "{cache}: {repo} needs {needed} more, and {free} are free; make room, or set HF_HOME to a \
-         folder on another disk"
+        "{repo}: {}: the header {header} contains {found}, but the listing has {expected}; try \
+         again, and check whether a proxy or mirror changes headers",
+        printable::name(.file)
+    )]
+    HeaderNamesOther {
+        /// The repository.
+        repo: RepoName,
+        /// The file.
+        file: String,
+        /// The header.
+        header: &'static str,
+        /// The hash in the header.
+        found: String,
+        /// The hash in the listing.
+        expected: String,
+    },
+
+    /// A link of a snapshot does not point to a blob of its repository.
+    #[error(
+        "{path}: the link points outside the blobs of its repository, to {target}; remove the link",
+        path = .path.display(),
+        target = .target.display()
+    )]
+    LinkOutside {
+        /// The link.
+        path: PathBuf,
+        /// Its target.
+        target: PathBuf,
+    },
+
+    /// The value of a variable is not UTF-8.
+    #[error(
+        "{name}: the value of this environment variable is not UTF-8; set it again or unset it"
+    )]
+    VariableNotUtf8 {
+        /// The variable.
+        name: String,
+    },
+
+    /// The disk is too small.
+    #[error(
+        "{cache}: {repo} needs {needed} more, but only {free} are free; free some space, or set HF_HOME \
+         to a folder on another disk"
     )]
     NoSpace {
-        /// The cache.
+        /// The cache folder.
         cache: PathBuf,
         /// The repository.
         repo: RepoName,
-        /// How much is missing here.
+        /// Size of the missing files.
         needed: String,
-        /// How much there is.
+        /// Free space.
         free: String,
     },
 
-    /// Not in the cache, where nothing may be asked.
+    /// Not in the cache, in offline mode.
     #[error(
         "{name} is not in the cache {cache}{lacking}, and HF_HUB_OFFLINE is set; run `tooltune fetch \
-         {name}` where there is a network, with the same HF_HOME or a copy of it"
+         {name}` on a machine with a network, with the same HF_HOME or a copy of it"
     )]
     Offline {
         /// The name.
         name: String,
-        /// The cache.
+        /// The cache folder.
         cache: PathBuf,
-        /// What of it is missing.
+        /// What is missing.
         lacking: String,
     },
 
     /// A file or folder of this machine.
     #[error("{path}: cannot {doing}: {source}", path = path.display())]
     Io {
-        /// Which.
+        /// Its path.
         path: PathBuf,
-        /// What was tried.
+        /// The failed operation.
         doing: &'static str,
-        /// Why it failed.
+        /// The cause.
         source: io::Error,
     },
 
-    /// The hub does not take an upload.
-    #[error("{repo}: the hub takes no upload of {file}: {said}")]
+    /// Another commit was made while an upload was prepared.
+    #[error("{repo}: the repository was changed since the upload began; upload again")]
+    ChangedMeanwhile {
+        /// The repository.
+        repo: RepoName,
+    },
+
+    /// The hub refuses an upload.
+    #[error(
+        "{repo}: the hub refuses the upload of {}: {}",
+        printable::name(.file),
+        printable::name(.reason)
+    )]
     Upload {
         /// The repository.
         repo: RepoName,
         /// The file.
         file: String,
-        /// Why.
-        said: String,
+        /// The reason.
+        reason: String,
     },
 }
 
@@ -319,9 +377,9 @@ impl HubError {
         }
     }
 
-    /// Whether what the cache holds may do in place of an answer: the hub was not reached, is not
-    /// well, or wants to know who asks.
-    pub(crate) fn may_be_passed_over(&self) -> bool {
+    /// Whether cached files may be used instead: the hub cannot be reached, has an internal error,
+    /// or requires authentication.
+    pub(crate) fn allows_cached(&self) -> bool {
         match self {
             Self::Unreachable { .. }
             | Self::TooMany { .. }
@@ -335,30 +393,28 @@ impl HubError {
     }
 }
 
-/// How many names a message lists.
+/// Maximum names in a message.
 const N_LISTED: usize = 5;
 
-/// `: it has a, b and 3 more`, or nothing.
-pub(crate) fn listed(verb: &str, names: &[String]) -> String {
+/// `: it has a, b and 3 more`, or an empty string.
+pub(crate) fn name_list(verb: &str, names: &[String]) -> String {
     if names.is_empty() {
         return String::new();
     }
-    let shown: Vec<String> = names
-        .iter()
-        .take(N_LISTED)
-        .map(|name| name.chars().take(120).collect::<String>())
-        .map(|name| name.escape_debug().to_string())
+    let quoted: Vec<String> = (names.iter().take(N_LISTED))
+        .map(|name| printable::name(name))
         .collect();
-    let more = match names.len().saturating_sub(N_LISTED) {
+    let suffix = match names.len().saturating_sub(N_LISTED) {
         0 => String::new(),
         n => format!(" and {n} more"),
     };
-    format!(": {verb} {}{more}", shown.join(", "))
+    format!(": {verb} {}{suffix}", quoted.join(", "))
 }
 
-pub(crate) fn suggested(similar: &[String]) -> String {
+pub(crate) fn suggestion(similar: &[String]) -> String {
     if similar.is_empty() {
         return String::new();
     }
-    format!(" (the owner has {})", similar.join(", "))
+    let quoted: Vec<String> = similar.iter().map(|name| printable::name(name)).collect();
+    format!(" (the owner has {})", quoted.join(", "))
 }

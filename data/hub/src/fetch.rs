@@ -1,4 +1,4 @@
-//! A name becomes a folder or a file of this machine.
+//! Resolves a hub name to a folder or file on this machine.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -6,59 +6,34 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::cache::{RepoCache, is_commit};
-use crate::choice::{Choice, Need};
-use crate::client::{Client, Patience};
-use crate::download::{Wanted, fetch_file};
+use crate::choice::{Choice, WantedFiles};
+use crate::client::{Client, RetryPolicy};
+use crate::download::{RequestedFile, fetch_file};
 use crate::environment::HubSettings;
 use crate::error::HubError;
+use crate::event::{Event, Listener};
 use crate::listing::{Files, ListedFile};
 use crate::name::{HubName, RepoName};
-use crate::refusal::About;
+use crate::refusal::RequestSubject;
 
-/// The revision of a name that has none.
+/// The default revision.
 const MAIN: &str = "main";
 
-/// Files that are fetched at once, as in `huggingface_hub`.
+/// Files downloaded in parallel, as in `huggingface_hub`.
 const N_AT_ONCE: usize = 8;
 
-/// What happens while files are fetched or uploaded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Event<'a> {
-    /// There is so much to do.
-    Begun {
-        /// Bytes of all files.
-        bytes: u64,
-        /// How many files.
-        n_files: usize,
-    },
-    /// So many more bytes are done.
-    Bytes(u64),
-    /// So many bytes are to be done again.
-    Lost(u64),
-    /// A try has failed, and the next one comes after a while.
-    Waiting {
-        /// How long.
-        seconds: u64,
-        /// What happened.
-        why: &'a str,
-    },
-}
-
-/// Hears what happens, from several threads.
-pub type Listener<'a> = &'a (dyn Fn(Event<'_>) + Sync);
-
-/// What a name has become.
+/// The local files of a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fetched {
-    /// The folder of the commit, or the file that was named.
+    /// The folder of the commit, or the named file.
     pub path: PathBuf,
     /// The commit.
     pub commit: String,
-    /// Why the cache was taken in place of an answer, if it was.
+    /// Why the cache was used instead of the hub's reply, if it was.
     pub instead: Option<String>,
 }
 
-/// A hub with the cache of this machine.
+/// A hub and this machine's cache.
 #[derive(Debug)]
 pub struct Hub {
     settings: HubSettings,
@@ -68,77 +43,76 @@ pub struct Hub {
 impl Hub {
     /// # Errors
     ///
-    /// `HF_ENDPOINT` is no address, or the token cannot be sent.
+    /// `HF_ENDPOINT` is not an address, or the token cannot be sent.
     pub fn new(settings: HubSettings) -> Result<Self, HubError> {
-        Self::with_patience(settings, Patience::default())
+        Self::with_retry_policy(settings, RetryPolicy::default())
     }
 
-    /// The hub and the cache that the environment of this process names.
+    /// The hub and cache that this process's environment sets.
     ///
     /// # Errors
     ///
-    /// As [`HubSettings::from_environment`] and [`Hub::new`].
-    pub fn of_process() -> Result<Self, HubError> {
-        let settings = HubSettings::from_environment(&|name| std::env::var(name).ok())?;
-        Self::new(settings)
+    /// As for [`HubSettings::from_environment`] and [`Hub::new`].
+    pub fn from_process_environment() -> Result<Self, HubError> {
+        Self::new(HubSettings::from_process_environment()?)
     }
 
-    pub(crate) fn with_patience(
+    pub(crate) fn with_retry_policy(
         settings: HubSettings,
-        patience: Patience,
+        policy: RetryPolicy,
     ) -> Result<Self, HubError> {
         Ok(Self {
-            client: Client::new(&settings, patience)?,
+            client: Client::new(&settings, policy)?,
             settings,
         })
     }
 
-    /// Where it asks and keeps files.
+    /// The address and cache settings.
     pub fn settings(&self) -> &HubSettings {
         &self.settings
     }
 
-    /// What the cache has of a name, without asking anybody; nothing where any of it is missing.
+    /// The cached files of a name, without network requests; `None` if any file is missing.
     ///
     /// # Errors
     ///
-    /// The cache cannot be read; the name is of something that the repository has not.
-    pub fn cached(&self, name: &HubName, need: Need) -> Result<Option<Fetched>, HubError> {
+    /// The cache cannot be read, or the repository does not have the requested part.
+    pub fn cached(&self, name: &HubName, need: WantedFiles) -> Result<Option<Fetched>, HubError> {
         let cache = RepoCache::new(&self.settings.cache, &name.repo);
         match cache.commit(name.revision.as_deref().unwrap_or(MAIN))? {
             Some(commit) => match in_cache(&cache, name, need, &commit)? {
-                None => Ok(in_folder(&cache, name, need, &commit)),
-                found => Ok(found),
+                None => in_folder(&cache, name, need, &commit),
+                cached => Ok(cached),
             },
             None => Ok(None),
         }
     }
 
-    /// Makes what a name means lie in the cache. A commit that is whole there is asked nobody about;
-    /// of a branch or a tag the hub says which commit it is. Where the hub cannot be reached, what
-    /// the cache has is taken, and [`Fetched::instead`] says so.
+    /// Downloads the files of a name into the cache. A complete cached commit needs no request; for
+    /// a branch or a tag the hub is asked for its commit. If the hub cannot be reached, cached
+    /// files are used, and [`Fetched::instead`] contains the reason.
     ///
     /// # Errors
     ///
-    /// The hub has it not, does not give it, or cannot be reached, and the cache has it not either;
-    /// the cache cannot be written; nothing may be asked and something is missing.
+    /// The hub does not have or serve the files, or cannot be reached and the cache is incomplete;
+    /// the cache cannot be written; or a file is missing in offline mode.
     pub fn fetch(
         &self,
         name: &HubName,
-        need: Need,
-        told: Listener<'_>,
+        need: WantedFiles,
+        report: Listener<'_>,
     ) -> Result<Fetched, HubError> {
         if self.settings.is_offline {
             return match self.cached(name, need)? {
-                Some(found) => Ok(found),
+                Some(cached) => Ok(cached),
                 None => Err(self.offline(name)?),
             };
         }
-        match self.fetch_asking(name, need, told) {
-            Err(error) if error.may_be_passed_over() => match self.cached(name, need)? {
-                Some(found) => Ok(Fetched {
+        match self.fetch_from_hub(name, need, report) {
+            Err(error) if error.allows_cached() => match self.cached(name, need)? {
+                Some(cached) => Ok(Fetched {
                     instead: Some(error.to_string()),
-                    ..found
+                    ..cached
                 }),
                 None => Err(error),
             },
@@ -154,101 +128,105 @@ impl Hub {
             name: name.to_string(),
             cache: self.settings.cache.clone(),
             lacking: match is_partly {
-                Some(commit) => format!(" with all that is needed of its commit {commit}"),
+                Some(commit) => format!(" with all required files of its commit {commit}"),
                 None => String::new(),
             },
         })
     }
 
-    fn fetch_asking(
+    fn fetch_from_hub(
         &self,
         name: &HubName,
-        need: Need,
-        told: Listener<'_>,
+        need: WantedFiles,
+        report: Listener<'_>,
     ) -> Result<Fetched, HubError> {
         let revision = name.revision.as_deref().unwrap_or(MAIN);
         let cache = RepoCache::new(&self.settings.cache, &name.repo);
-        let what = name.to_string();
-        let about = About {
+        let name_text = name.to_string();
+        let subject = RequestSubject {
             repo: &name.repo,
             revision,
             file: None,
             right: "read",
-            what: &what,
+            what: &name_text,
         };
         let commit = match is_commit(revision) {
             true => revision.to_owned(),
-            false => self.client.commit(about, told)?,
+            false => self.client.commit(subject, report)?,
         };
-        if let Some(found) = in_cache(&cache, name, need, &commit)? {
-            // A cache that can only be read serves all the same, as in huggingface_hub.
-            let _ = cache.keep_commit(revision, &commit);
-            return Ok(found);
+        if let Some(cached) = in_cache(&cache, name, need, &commit)? {
+            // A read-only cache is still usable, as in huggingface_hub.
+            let _ = cache.store_commit(revision, &commit);
+            return Ok(cached);
         }
         let files = match cache.listing(&commit)? {
             Some(files) => files,
-            None => self.client.files(&commit, about, told)?,
+            None => self.client.files(&commit, subject, report)?,
         };
         let choice = Choice::new(&name.repo, &name.part, need, names_of(&files));
-        let first = choice.first()?;
+        let first_files = choice.first_files()?;
         cache.make_folders()?;
-        cache.keep_listing(&commit, &files)?;
-        cache.keep_commit(revision, &commit)?;
-        let of_commit = OfCommit {
-            about,
+        cache.store_listing(&commit, &files)?;
+        cache.store_commit(revision, &commit)?;
+        let of_commit = FileChoice {
+            about: subject,
             commit: &commit,
             files: &files,
         };
-        self.fetch_files(&cache, of_commit, &first, told)?;
-        let second = choice.second(&cache.snapshot(&commit))?;
-        self.fetch_files(&cache, of_commit, &second, told)?;
-        fetched(&cache, &choice, &commit)
+        self.fetch_files(&cache, of_commit, &first_files, report)?;
+        let second = choice.second_files(&cache.snapshot(&commit))?;
+        self.fetch_files(&cache, of_commit, &second, report)?;
+        to_fetched(&cache, &choice, &commit)
     }
 
-    /// Fetches files of a commit, some at a time.
+    /// Downloads files of a commit, several in parallel.
     fn fetch_files(
         &self,
         cache: &RepoCache,
-        of: OfCommit<'_>,
+        choice: FileChoice<'_>,
         paths: &[String],
-        told: Listener<'_>,
+        report: Listener<'_>,
     ) -> Result<(), HubError> {
-        let OfCommit {
-            about,
+        let FileChoice {
+            about: subject,
             commit,
             files,
-        } = of;
-        let is_missing = |path: &&String| !cache.pointer(commit, path).exists();
-        let missing = paths.iter().filter(is_missing);
-        let missing: Vec<_> = missing
-            .filter_map(|path| Some((path.as_str(), files.get(path)?)))
-            .collect();
+        } = choice;
+        let mut missing = Vec::new();
+        for path in paths {
+            if let Some(file) = files.get(path)
+                && !cache.has_file(commit, path, Some(file))?
+            {
+                missing.push((path.as_str(), file));
+            }
+        }
         if missing.is_empty() {
             return Ok(());
         }
-        check_space(cache, about.repo, missing.iter().map(|(_, file)| *file))?;
-        told(Event::Begun {
-            bytes: missing.iter().map(|(_, file)| file.bytes()).sum(),
+        check_space(cache, subject.repo, missing.iter().map(|(_, file)| *file))?;
+        report(Event::Begun {
+            bytes: saturating_sum(missing.iter().map(|(_, file)| file.bytes())),
             n_files: missing.len(),
         });
         in_parallel(&missing, |(path, file)| {
-            let wanted = Wanted {
-                about: About {
+            let requested = RequestedFile {
+                about: RequestSubject {
                     file: Some(path),
-                    ..about
+                    ..subject
                 },
                 commit,
                 path,
                 file,
+                files,
             };
-            fetch_file(&self.client, cache, wanted, told)
+            fetch_file(&self.client, cache, requested, report)
         })
     }
 }
 
 #[derive(Debug, Clone, Copy)]
-struct OfCommit<'a> {
-    about: About<'a>,
+struct FileChoice<'a> {
+    about: RequestSubject<'a>,
     commit: &'a str,
     files: &'a Files,
 }
@@ -257,11 +235,11 @@ fn names_of(files: &Files) -> impl Iterator<Item = &str> {
     files.keys().map(String::as_str)
 }
 
-/// A commit that is whole by its own listing.
+/// A commit that is complete according to its listing.
 fn in_cache(
     cache: &RepoCache,
     name: &HubName,
-    need: Need,
+    need: WantedFiles,
     commit: &str,
 ) -> Result<Option<Fetched>, HubError> {
     let Some(files) = cache.listing(commit)? else {
@@ -269,29 +247,58 @@ fn in_cache(
     };
     let choice = Choice::new(&name.repo, &name.part, need, names_of(&files));
     let has_all = |paths: Vec<String>| {
-        paths
-            .iter()
-            .all(|path| cache.pointer(commit, path).exists())
+        for path in paths {
+            if !cache.has_file(commit, &path, files.get(&path))? {
+                return Ok(false);
+            }
+        }
+        Ok::<_, HubError>(true)
     };
-    if !has_all(choice.first()?) || !has_all(choice.second(&cache.snapshot(commit))?) {
+    if !has_all(choice.first_files()?)? || !has_all(choice.second_files(&cache.snapshot(commit))?)?
+    {
         return Ok(None);
     }
-    fetched(cache, &choice, commit).map(Some)
+    to_fetched(cache, &choice, commit).map(Some)
 }
 
-/// A commit of which nobody has kept a listing, as another program fetches single files: whole where
-/// the folder itself looks so.
-fn in_folder(cache: &RepoCache, name: &HubName, need: Need, commit: &str) -> Option<Fetched> {
+/// A commit without a listing, as left by programs that fetch single files: complete if the folder
+/// itself looks so.
+fn in_folder(
+    cache: &RepoCache,
+    name: &HubName,
+    need: WantedFiles,
+    commit: &str,
+) -> Result<Option<Fetched>, HubError> {
     let snapshot = cache.snapshot(commit);
-    let names = RepoCache::names_in(&snapshot);
+    let names = RepoCache::list_names(&snapshot);
     let names = names.iter().map(String::as_str);
     let choice = Choice::new(&name.repo, &name.part, need, names);
-    choice.first().ok()?;
-    choice.second(&snapshot).ok()?;
-    fetched(cache, &choice, commit).ok()
+    let Ok(first_files) = choice.first_files() else {
+        return Ok(None);
+    };
+    // An index must not be read before it is known to be a blob of the cache.
+    if !has_all_names(cache, commit, &first_files)? {
+        return Ok(None);
+    }
+    let Ok(second) = choice.second_files(&snapshot) else {
+        return Ok(None);
+    };
+    match has_all_names(cache, commit, &second)? {
+        true => Ok(to_fetched(cache, &choice, commit).ok()),
+        false => Ok(None),
+    }
 }
 
-fn fetched(cache: &RepoCache, choice: &Choice<'_>, commit: &str) -> Result<Fetched, HubError> {
+fn has_all_names(cache: &RepoCache, commit: &str, paths: &[String]) -> Result<bool, HubError> {
+    for path in paths {
+        if !cache.has_file(commit, path, None)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn to_fetched(cache: &RepoCache, choice: &Choice<'_>, commit: &str) -> Result<Fetched, HubError> {
     Ok(Fetched {
         path: match choice.file()? {
             Some(file) => cache.pointer(commit, &file),
@@ -302,36 +309,43 @@ fn fetched(cache: &RepoCache, choice: &Choice<'_>, commit: &str) -> Result<Fetch
     })
 }
 
-/// Refuses to begin what does not fit the disk.
+/// Refuses a download that does not fit the disk.
 fn check_space<'f>(
     cache: &RepoCache,
     repo: &RepoName,
     files: impl Iterator<Item = &'f ListedFile>,
 ) -> Result<(), HubError> {
-    let Some(free) = cache.free_bytes() else {
+    let Some(free_bytes) = cache.free_bytes() else {
         return Ok(());
     };
-    let contents: BTreeMap<&str, u64> = files.map(|file| (file.etag(), file.bytes())).collect();
-    let is_missing = |(etag, _): &(&&str, &u64)| !cache.blob(etag).exists();
-    let needed: u64 = (contents.iter().filter(is_missing))
-        .map(|(etag, bytes)| {
-            let begun = std::fs::metadata(cache.incomplete(etag));
-            bytes.saturating_sub(begun.map_or(0, |found| found.len()))
-        })
-        .sum();
-    if needed <= free {
+    let contents: BTreeMap<&str, &ListedFile> = files.map(|file| (file.hash(), file)).collect();
+    let mut missing = Vec::new();
+    for (hash, file) in contents {
+        if !cache.has_blob(file)? {
+            let downloaded = std::fs::symlink_metadata(cache.incomplete(hash));
+            let downloaded = downloaded.map_or(0, |metadata| metadata.len());
+            missing.push(file.bytes().saturating_sub(downloaded));
+        }
+    }
+    let needed_bytes = saturating_sum(missing.into_iter());
+    if needed_bytes <= free_bytes {
         return Ok(());
     }
     Err(HubError::NoSpace {
         cache: cache.root().to_owned(),
         repo: repo.clone(),
-        needed: size(needed),
-        free: size(free),
+        needed: size_text(needed_bytes),
+        free: size_text(free_bytes),
     })
 }
 
-/// Bytes as people say them.
-pub(crate) fn size(bytes: u64) -> String {
+/// Saturating sum of sizes from a server, which can be any numbers.
+pub(crate) fn saturating_sum(sizes: impl Iterator<Item = u64>) -> u64 {
+    sizes.fold(0, u64::saturating_add)
+}
+
+/// Formats a number of bytes.
+pub(crate) fn size_text(bytes: u64) -> String {
     match bytes {
         0..1_000_000 => format!("{:.1} KB", bytes as f64 / 1e3),
         1_000_000..1_000_000_000 => format!("{:.1} MB", bytes as f64 / 1e6),
@@ -339,19 +353,20 @@ pub(crate) fn size(bytes: u64) -> String {
     }
 }
 
-/// Does `work` for each item, some at a time; the first error ends what has not begun.
+/// Runs `work` for each item, several in parallel; after the first error no further item is
+/// started.
 pub(crate) fn in_parallel<T: Sync>(
     items: &[T],
     work: impl Fn(&T) -> Result<(), HubError> + Sync,
 ) -> Result<(), HubError> {
-    let next = AtomicUsize::new(0);
+    let next_item = AtomicUsize::new(0);
     let first_error: Mutex<Option<HubError>> = Mutex::new(None);
     let error_of = || first_error.lock().unwrap_or_else(PoisonError::into_inner);
     std::thread::scope(|scope| {
         for _ in 0..N_AT_ONCE.min(items.len()) {
             scope.spawn(|| {
                 while error_of().is_none()
-                    && let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed))
+                    && let Some(item) = items.get(next_item.fetch_add(1, Ordering::Relaxed))
                 {
                     if let Err(error) = work(item) {
                         error_of().get_or_insert(error);

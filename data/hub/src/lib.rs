@@ -1,25 +1,30 @@
-//! Names instead of folders: models and data sets of the Hugging Face hub, in the cache that
-//! `huggingface_hub` keeps, and exports that are uploaded there.
+//! Downloads models and data sets from the Hugging Face Hub into the cache of `huggingface_hub`,
+//! and uploads exports.
 //!
-//! What either program has fetched, the other finds: blobs under their ETags, snapshots of relative
-//! links, refs, locks, and the listing of a commit. A file is resumed where it broke off, its hash is
-//! checked before it has its name, and only files that are needed are fetched.
+//! Both programs share the cache: blobs named by their hashes, snapshots of relative links, refs,
+//! locks, and commit listings. Interrupted downloads are resumed, a blob's name is the hash of the
+//! received bytes, and only required files are downloaded.
 //!
-//! The decision to question: this is written on the blocking client that the other requests use,
-//! and not with the crate `hf-hub`. That crate (1.0) brings tokio, reqwest, hyper and the protocol
-//! of Xet; it resumes no file that an earlier process began, compares no hash of a plain download,
-//! and what it knows of the cache is less than this folder. Xet's headers are ignored here: the hub
-//! serves the same bytes at the plain address.
+//! The code uses the same blocking client as the other requests instead of the crate `hf-hub`. That
+//! crate (1.0) adds tokio, reqwest, hyper and the Xet protocol. It does not resume files of an
+//! earlier process, does not verify hashes of plain downloads, and supports less of the cache than
+//! this crate. Xet's headers are ignored here, because the hub serves the same bytes at the plain
+//! address.
 //!
 //! ```
-//! use tooltune_hub::{HubName, Part, RepoKind};
+//! use tooltune_hub::{HubName, NamePart, RepoKind};
 //!
-//! let name = HubName::of_model("Qwen/Qwen3-0.6B").expect("no mistake").expect("a name");
+//! let name = HubName::parse_model("Qwen/Qwen3-0.6B").expect("no mistake").expect("a name");
 //! assert_eq!((name.repo.kind, name.repo.id.as_str()), (RepoKind::Model, "Qwen/Qwen3-0.6B"));
-//! assert_eq!(name.part, Part::Model);
-//! // A path stays one.
-//! assert!(HubName::of_model("models/smollm2-135m").expect("no mistake").is_none());
+//! assert_eq!(name.part, NamePart::Model);
+//! // A path is not a name.
+//! assert!(HubName::parse_model("models/smollm2-135m").expect("no mistake").is_none());
 //! ```
+
+#![expect(
+    clippy::result_large_err,
+    reason = "a failure ends a request, and requests are rare"
+)]
 
 mod budgets;
 mod cache;
@@ -28,6 +33,7 @@ mod client;
 mod download;
 mod environment;
 mod error;
+mod event;
 mod fetch;
 mod listing;
 mod name;
@@ -39,9 +45,10 @@ pub mod test_hub;
 #[cfg(test)]
 mod tests;
 
-pub use choice::Need;
+pub use choice::WantedFiles;
 pub use environment::{Environment, HubSettings};
 pub use error::HubError;
-pub use fetch::{Event, Fetched, Hub, Listener};
-pub use name::{HubName, NameError, Part, RepoKind, RepoName};
-pub use push::{Pushed, Upload};
+pub use event::{Event, Listener};
+pub use fetch::{Fetched, Hub};
+pub use name::{HubName, NameError, NamePart, RepoKind, RepoName};
+pub use push::{KeptCard, Pushed, Upload, UploadTarget, marked_card};

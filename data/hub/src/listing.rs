@@ -1,102 +1,105 @@
-//! The commit of a revision, and the files of a commit: asked of the hub, kept in the cache.
+//! The commit of a revision and the files of a commit, requested from the hub and cached.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use serde_json::ser::{PrettyFormatter, Serializer};
-use tooltune_rows::regular_file;
+use tooltune_disk::regular_file;
 
 use crate::budgets::LISTING_BYTES;
 use crate::cache::{RepoCache, is_commit, is_sha256};
 use crate::client::{Client, Outgoing};
 use crate::error::HubError;
-use crate::fetch::Listener;
+use crate::event::Listener;
 use crate::name::{RepoName, is_safe, quoted_part};
-use crate::refusal::{About, text};
+use crate::refusal::{RequestSubject, text};
 
-/// The most files of a repository; the hub advises less than a tenth of it.
+/// Maximum files of a repository; the hub recommends less than a tenth of it.
 const MAX_FILES: usize = 1_000_000;
 
-/// The version of the layout that `huggingface_hub` writes.
+/// The format version that `huggingface_hub` writes.
 const FORMAT_VERSION: u64 = 1;
 
-/// A file of a commit, with the names that the hub's listing has.
+/// A file of a commit, with the field names of the hub's listing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ListedFile {
-    /// Its bytes.
+    /// Size in bytes.
     pub(crate) size: u64,
-    /// What git calls it: of a large file its pointer.
+    /// The git blob hash; for a large file the hash of its pointer.
     pub(crate) blob_id: String,
-    /// What its content is, where it lies in the storage of large files.
+    /// SHA-256 of the content, if it is in the large-file storage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) lfs_sha256: Option<String>,
-    /// Its bytes there.
+    /// Size in the large-file storage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) lfs_size: Option<u64>,
-    /// Kept for `huggingface_hub`, which reads it.
+    /// Not used here; kept for `huggingface_hub`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) xet_hash: Option<String>,
 }
 
 impl ListedFile {
-    /// Bytes of its content.
+    /// Size of the content in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.lfs_size.unwrap_or(self.size)
     }
 
-    /// What the hub gives as its ETag.
-    pub(crate) fn etag(&self) -> &str {
+    /// The content hash, which names it in the cache: SHA-256 for a large file, otherwise the git
+    /// blob hash.
+    pub(crate) fn hash(&self) -> &str {
         self.lfs_sha256.as_deref().unwrap_or(&self.blob_id)
     }
 }
 
-/// The files of a commit by their paths.
+/// The files of a commit by path.
 pub(crate) type Files = BTreeMap<String, ListedFile>;
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Kept {
+struct StoredListing {
     format_version: u64,
     files: Files,
 }
 
 impl RepoCache {
-    /// The listing of a commit as either program has kept it; nothing where there is none, or one of
-    /// another version or damaged, which is fetched anew.
+    /// The cached listing of a commit from either program; `None` if there is none, or if it is
+    /// damaged or has another version. It is then requested again.
     pub(crate) fn listing(&self, commit: &str) -> Result<Option<Files>, HubError> {
         let path = self.listing_path(commit);
-        let bytes = regular_file::read_if_there(&path, LISTING_BYTES);
+        let bytes = regular_file::read_own_if_there(&path, LISTING_BYTES);
         let bytes = bytes.map_err(HubError::io("read", &path))?;
-        let kept: Option<Kept> = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok());
-        let kept = kept.filter(|kept| kept.format_version == FORMAT_VERSION);
-        Ok(kept
-            .map(|kept| kept.files)
-            .filter(|files| files.iter().all(|(path, file)| is_good(path, file))))
+        let stored: Option<StoredListing> =
+            bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        let stored = stored.filter(|stored| stored.format_version == FORMAT_VERSION);
+        Ok(stored
+            .map(|stored| stored.files)
+            .filter(|files| files.iter().all(|(path, file)| is_valid_entry(path, file))))
     }
 
-    /// Keeps the listing of a commit, byte for byte as `huggingface_hub` does.
-    pub(crate) fn keep_listing(&self, commit: &str, files: &Files) -> Result<(), HubError> {
+    /// Caches the listing of a commit, byte for byte as `huggingface_hub` does.
+    pub(crate) fn store_listing(&self, commit: &str, files: &Files) -> Result<(), HubError> {
         let mut bytes = Vec::new();
-        let kept = Kept {
+        let stored = StoredListing {
             format_version: FORMAT_VERSION,
             files: files.clone(),
         };
         let mut serializer =
             Serializer::with_formatter(&mut bytes, PrettyFormatter::with_indent(b" "));
         let path = self.listing_path(commit);
-        kept.serialize(&mut serializer)
+        stored
+            .serialize(&mut serializer)
             .map_err(std::io::Error::from)
             .map_err(HubError::io("write", &path))?;
-        self.replace(&path, &ascii(&String::from_utf8_lossy(&bytes)))
+        self.replace(&path, &escape_non_ascii(&String::from_utf8_lossy(&bytes)))
     }
 }
 
-/// JSON with every character beyond ASCII escaped, as Python writes it.
-fn ascii(json: &str) -> Vec<u8> {
+/// JSON with all non-ASCII characters escaped, as in Python.
+fn escape_non_ascii(json: &str) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(json.len());
     for character in json.chars() {
         match u8::try_from(character) {
-            // DEL is no more than a character for both.
+            // Both leave DEL unescaped.
             Ok(byte) if byte < 0x80 => bytes.push(byte),
             _ => {
                 for unit in character.encode_utf16(&mut [0; 2]) {
@@ -108,26 +111,30 @@ fn ascii(json: &str) -> Vec<u8> {
     bytes
 }
 
-fn is_good(path: &str, file: &ListedFile) -> bool {
+fn is_valid_entry(path: &str, file: &ListedFile) -> bool {
     let is_lfs_good = file.lfs_sha256.as_deref().is_none_or(is_sha256);
     is_safe(path) && is_lfs_good && is_commit(&file.blob_id)
 }
 
 impl Client {
     /// The commit of a revision.
-    pub(crate) fn commit(&self, about: About<'_>, told: Listener<'_>) -> Result<String, HubError> {
+    pub(crate) fn commit(
+        &self,
+        subject: RequestSubject<'_>,
+        report: Listener<'_>,
+    ) -> Result<String, HubError> {
         let path = format!(
             "{}/revision/{}",
-            about.repo.api_path(),
-            quoted_part(about.revision)
+            subject.repo.api_path(),
+            quoted_part(subject.revision)
         );
         let url = self.url(&path);
-        let asked = self.json(&Outgoing::get(url.clone()), told);
-        let (info, _) = asked.map_err(|failure| self.explained(failure, about, told))?;
+        let reply = self.json(&Outgoing::get(url.clone()), report);
+        let (info, _) = reply.map_err(|failure| self.explain(failure, subject, report))?;
         let commit = text(&info, "sha").filter(|commit| is_commit(commit));
         commit.ok_or_else(|| HubError::NoHub {
             url,
-            reason: "answers without the commit of the revision (sha)".to_owned(),
+            reason: "returns a reply without the commit of the revision (sha)".to_owned(),
         })
     }
 
@@ -135,44 +142,45 @@ impl Client {
     pub(crate) fn files(
         &self,
         commit: &str,
-        about: About<'_>,
-        told: Listener<'_>,
+        subject: RequestSubject<'_>,
+        report: Listener<'_>,
     ) -> Result<Files, HubError> {
         let mut files = Files::new();
         let path = format!(
             "{}/tree/{commit}?recursive=true&expand=false",
-            about.repo.api_path()
+            subject.repo.api_path()
         );
-        let mut next = Some(self.url(&path));
-        while let Some(url) = next {
-            let asked = self.json(&Outgoing::get(url.clone()), told);
-            let (page, headers) = asked.map_err(|failure| self.explained(failure, about, told))?;
+        let mut next_url = Some(self.url(&path));
+        while let Some(url) = next_url {
+            let reply = self.json(&Outgoing::get(url.clone()), report);
+            let (page, headers) =
+                reply.map_err(|failure| self.explain(failure, subject, report))?;
             let no_hub = |reason: &str| HubError::NoHub {
                 url: url.clone(),
                 reason: reason.to_owned(),
             };
             let entries = page.as_array();
             let n_before = files.len();
-            for entry in entries.ok_or_else(|| no_hub("answers with no list of files"))? {
-                if let Some((path, file)) = listed(entry, about.repo, &url)? {
+            for entry in entries.ok_or_else(|| no_hub("returns no list of files"))? {
+                if let Some((path, file)) = parse_listed_file(entry, subject.repo, &url)? {
                     files.insert(path, file);
                 }
             }
             if files.len() > MAX_FILES {
                 return Err(no_hub("lists more than a million files"));
             }
-            next = crate::client::text_of(&headers, "link").and_then(next_page);
-            if next.is_some() && files.len() == n_before {
-                return Err(no_hub("lists its files without end"));
+            next_url = crate::client::text_of(&headers, "link").and_then(next_page);
+            if next_url.is_some() && files.len() == n_before {
+                return Err(no_hub("returns a listing without end"));
             }
-            next = next.map(|url| self.behind_endpoint(&url));
+            next_url = next_url.map(|url| self.rebase_url(&url));
         }
         Ok(files)
     }
 }
 
-/// A file of a listing; nothing for a folder.
-fn listed(
+/// A file of a listing; `None` for a folder.
+fn parse_listed_file(
     entry: &serde_json::Value,
     repo: &RepoName,
     url: &str,
@@ -199,22 +207,22 @@ fn listed(
         lfs_size: lfs["size"].as_u64(),
         xet_hash: text(entry, "xetHash"),
     };
-    match is_good(&path, &file) {
+    match is_valid_entry(&path, &file) {
         true => Ok(Some((path, file))),
         false => Err(no_hub()),
     }
 }
 
-/// The address of the next page of a header `Link`.
+/// The URL of the next page in a `Link` header.
 fn next_page(link: &str) -> Option<String> {
-    let next = link.split(',').find(|part| part.contains("rel=\"next\""))?;
-    let (_, from) = next.split_once('<')?;
+    let next_part = link.split(',').find(|part| part.contains("rel=\"next\""))?;
+    let (_, from) = next_part.split_once('<')?;
     Some(from.split_once('>')?.0.to_owned())
 }
 
 impl RepoCache {
-    /// The listing that a folder of a snapshot shows by itself: files without their hashes.
-    pub(crate) fn names_in(folder: &Path) -> Vec<String> {
+    /// The listing derived from a snapshot folder: file names without hashes.
+    pub(crate) fn list_names(folder: &Path) -> Vec<String> {
         let mut names = Vec::new();
         add_names(folder, "", 0, &mut names);
         names.sort();
@@ -222,7 +230,7 @@ impl RepoCache {
     }
 }
 
-/// How deep folders of a snapshot may lie within each other.
+/// Maximum nesting of folders in a snapshot.
 const MAX_DEPTH: usize = 16;
 
 fn add_names(dir: &Path, prefix: &str, depth: usize, names: &mut Vec<String>) {
@@ -231,13 +239,13 @@ fn add_names(dir: &Path, prefix: &str, depth: usize, names: &mut Vec<String>) {
     };
     for entry in entries.flatten() {
         let name = format!("{prefix}{}", entry.file_name().to_string_lossy());
-        // Links lead to blobs, never to folders.
+        // Links point to blobs, never to folders.
         match entry.file_type() {
             Ok(kind) if kind.is_dir() && depth < MAX_DEPTH => {
                 add_names(&entry.path(), &format!("{name}/"), depth + 1, names);
             }
             Ok(kind) if kind.is_dir() => {}
-            // One whose blob is gone is not there.
+            // A file whose blob was deleted does not count.
             _ if entry.path().exists() => names.push(name),
             _ => {}
         }
@@ -250,7 +258,10 @@ mod tests {
 
     #[test]
     fn a_listing_is_written_as_python_writes_it() {
-        assert_eq!(ascii("{\"é😀\": 1}"), b"{\"\\u00e9\\ud83d\\ude00\": 1}");
+        assert_eq!(
+            escape_non_ascii("{\"é😀\": 1}"),
+            b"{\"\\u00e9\\ud83d\\ude00\": 1}"
+        );
         assert_eq!(
             next_page("<https://x/a?b=1>; rel=\"prev\", <https://x/a?c=2>; rel=\"next\"")
                 .as_deref(),

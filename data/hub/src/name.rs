@@ -1,11 +1,11 @@
-//! Texts that name a repository of the hub, and what of it.
+//! Parses hub names of repositories and their parts.
 
 use std::fmt;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use thiserror::Error;
 
-/// First parts of a path that no user and no organisation of the hub is called.
+/// First path components that are never an owner on the hub.
 const NEVER_AN_OWNER: [&str; 6] = [
     "models",
     "datasets",
@@ -15,7 +15,7 @@ const NEVER_AN_OWNER: [&str; 6] = [
     "collections",
 ];
 
-/// Ends of names that are files and no repositories.
+/// Endings of file names, which repository names do not have.
 const ENDS_OF_FILES: [&str; 8] = [
     ".gguf",
     ".safetensors",
@@ -27,10 +27,10 @@ const ENDS_OF_FILES: [&str; 8] = [
     ".gz",
 ];
 
-/// The longest part of a repository's name.
-const LONGEST: usize = 96;
+/// Maximum length of a part of a repository name.
+const MAX_PART_LENGTH: usize = 96;
 
-/// What a hub leaves as it is in a path.
+/// Characters that the hub leaves unescaped in a path.
 const IN_A_PATH: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'_')
@@ -38,30 +38,30 @@ const IN_A_PATH: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'~')
     .remove(b'/');
 
-/// The same within one part of a path.
+/// The same within one path component.
 const IN_A_PART: &AsciiSet = &IN_A_PATH.add(b'/');
 
-/// A path of a repository as an address has it.
+/// Escapes a path inside a repository for a URL.
 pub(crate) fn quoted_path(path: &str) -> String {
     utf8_percent_encode(path, IN_A_PATH).to_string()
 }
 
-/// A revision as an address has it: one part, whatever slashes it has.
+/// Escapes a revision, including its slashes, for a URL.
 pub(crate) fn quoted_part(text: &str) -> String {
     utf8_percent_encode(text, IN_A_PART).to_string()
 }
 
-/// What a repository holds.
+/// The type of a repository.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RepoKind {
     /// A model, an encoder or an adapter.
     Model,
-    /// Rows.
+    /// A data set.
     Dataset,
 }
 
 impl RepoKind {
-    /// As messages call it.
+    /// The noun used in messages.
     pub fn noun(self) -> &'static str {
         match self {
             Self::Model => "model",
@@ -69,7 +69,7 @@ impl RepoKind {
         }
     }
 
-    /// As paths of the API and folders of the cache have it.
+    /// The plural in API paths and cache folders.
     pub(crate) fn plural(self) -> &'static str {
         match self {
             Self::Model => "models",
@@ -77,7 +77,7 @@ impl RepoKind {
         }
     }
 
-    /// What stands before the name in addresses of files and pages.
+    /// The prefix of the name in URLs of files and pages.
     pub(crate) fn prefix(self) -> &'static str {
         match self {
             Self::Model => "",
@@ -89,40 +89,40 @@ impl RepoKind {
 /// A repository of the hub.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct RepoName {
-    /// What it holds.
+    /// The type.
     pub kind: RepoKind,
     /// `owner/name`.
     pub id: String,
 }
 
 impl RepoName {
-    /// The repository of a kind with this id.
+    /// A repository of this type with this ID.
     ///
     /// # Errors
     ///
-    /// It is no `owner/name`, or breaks the hub's rules of names.
+    /// The ID is not `owner/name`, or breaks the hub's naming rules.
     pub fn new(kind: RepoKind, id: &str) -> Result<Self, NameError> {
-        let bad = |reason| NameError::new(id, reason);
+        let name_error = |reason| NameError::new(id, reason);
         let (owner, name) = id
             .split_once('/')
-            .ok_or_else(|| bad("has no owner; write owner/name"))?;
+            .ok_or_else(|| name_error("has no owner; write owner/name"))?;
         if !is_part(owner) || !is_part(name) {
-            return Err(bad(
-                "is no owner/name: each has 1 to 96 letters, digits, hyphens, dots and underscores, \
-                 and begins and ends with none of the marks",
+            return Err(name_error(
+                "is not owner/name: each must have 1 to 96 letters, digits, hyphens, dots and underscores, \
+                 and must begin and end with a letter, a digit or an underscore",
             ));
         }
         if id.contains("--") || id.contains("..") {
-            return Err(bad("holds -- or .., which no name of the hub has"));
-        }
-        if id.ends_with(".git") {
-            return Err(bad(
-                "ends with .git, which is no part of the name; leave it out",
+            return Err(name_error(
+                "contains -- or .., which hub names must not contain",
             ));
         }
+        if id.ends_with(".git") {
+            return Err(name_error("ends with .git; remove the ending"));
+        }
         if NEVER_AN_OWNER.contains(&owner) {
-            return Err(bad(
-                "begins with the name of a kind; write owner/name behind it",
+            return Err(name_error(
+                "begins with a repository type; write owner/name after it",
             ));
         }
         Ok(Self {
@@ -141,7 +141,7 @@ impl RepoName {
         format!("api/{}/{}", self.kind.plural(), self.id)
     }
 
-    /// Its path in addresses of pages and files.
+    /// Its path in URLs of pages and files.
     pub(crate) fn page_path(&self) -> String {
         format!("{}{}", self.kind.prefix(), self.id)
     }
@@ -161,16 +161,16 @@ impl fmt::Display for RepoName {
 fn is_part(text: &str) -> bool {
     let is_letter = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let is_character = |c: char| is_letter(c) || matches!(c, '-' | '.');
-    text.len() <= LONGEST
+    text.len() <= MAX_PART_LENGTH
         && text.chars().all(is_character)
         && text.starts_with(is_letter)
         && text.ends_with(is_letter)
 }
 
-/// What of a repository is meant.
+/// The requested part of a repository.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Part {
-    /// A folder of a model, an encoder or an adapter: the files of it that are read.
+pub enum NamePart {
+    /// A folder of a model, an encoder or an adapter: all its required files.
     Model,
     /// One file, by its path.
     File(String),
@@ -178,18 +178,18 @@ pub enum Part {
     Quantisation(String),
 }
 
-/// A text that names something of the hub, read.
+/// A parsed hub name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct HubName {
     /// The repository.
     pub repo: RepoName,
-    /// A branch, a tag or a commit; `main` where there is none.
+    /// A branch, a tag or a commit; `main` if absent.
     pub revision: Option<String>,
-    /// What of it.
-    pub part: Part,
+    /// The requested part.
+    pub part: NamePart,
 }
 
-/// A text that would name something of the hub and does not.
+/// A string that looks like a hub name but is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{given:?} {reason}")]
 pub struct NameError {
@@ -198,51 +198,51 @@ pub struct NameError {
 }
 
 impl NameError {
-    fn new(given: &str, reason: &'static str) -> Self {
+    fn new(id: &str, reason: &'static str) -> Self {
         Self {
-            given: given.chars().take(200).collect(),
+            given: id.chars().take(200).collect(),
             reason,
         }
     }
 }
 
-/// The mark of a text that names something of the hub and can be nothing else.
+/// The prefix that marks a hub name unambiguously.
 const SCHEME: &str = "hf://";
 
 impl HubName {
-    /// Reads the name of a model: `owner/name`, `owner/name@revision`, `owner/name/file.gguf`,
-    /// `owner/name:Q4_K_M`, each perhaps behind `hf://` or `hf://models/`. Nothing where the text can
-    /// only be a path.
+    /// Parses the name of a model: `owner/name`, `owner/name@revision`, `owner/name/file.gguf`,
+    /// `owner/name:Q4_K_M`, each optionally prefixed by `hf://` or `hf://models/`. `None` if the
+    /// string can only be a path.
     ///
     /// # Errors
     ///
-    /// It begins with `hf://` and names no model.
-    pub fn of_model(text: &str) -> Result<Option<Self>, NameError> {
-        if let Some(rest) = text.strip_prefix(SCHEME) {
-            let rest = rest.strip_prefix("models/").unwrap_or(rest);
-            if rest.starts_with("datasets/") {
+    /// It begins with `hf://` but is not a model name.
+    pub fn parse_model(text: &str) -> Result<Option<Self>, NameError> {
+        if let Some(after_scheme) = text.strip_prefix(SCHEME) {
+            let after_scheme = after_scheme.strip_prefix("models/").unwrap_or(after_scheme);
+            if after_scheme.starts_with("datasets/") {
                 return Err(NameError::new(
                     text,
-                    "is a data set, where a model is wanted",
+                    "is a data set, but a model is expected",
                 ));
             }
-            return Self::model_in(rest)
+            return Self::parse_model_name(after_scheme)
                 .map(Some)
                 .map_err(|error| NameError::new(text, error.reason));
         }
-        let first = text.split('/').next().unwrap_or_default();
+        let first_part = text.split('/').next().unwrap_or_default();
         let end = text.to_lowercase();
-        let is_file = ENDS_OF_FILES.iter().any(|of| end.ends_with(of));
+        let is_file = ENDS_OF_FILES.iter().any(|suffix| end.ends_with(suffix));
         let is_file_of_repo = end.ends_with(".gguf") && text.matches('/').count() >= 2;
-        if NEVER_AN_OWNER.contains(&first) || (is_file && !is_file_of_repo) {
+        if NEVER_AN_OWNER.contains(&first_part) || (is_file && !is_file_of_repo) {
             return Ok(None);
         }
-        // Whatever is no good name is a path, and its own error says so.
-        Ok(Self::model_in(text).ok())
+        // An invalid name is treated as a path, whose own error is reported.
+        Ok(Self::parse_model_name(text).ok())
     }
 
-    fn model_in(text: &str) -> Result<Self, NameError> {
-        let (repo, revision, path) = split(RepoKind::Model, text)?;
+    fn parse_model_name(text: &str) -> Result<Self, NameError> {
+        let (repo, revision, path) = split_name(RepoKind::Model, text)?;
         let (repo, tag) = match repo.split_once(':') {
             Some((repo, tag)) => (repo, Some(tag)),
             None => (repo, None),
@@ -252,21 +252,21 @@ impl HubName {
             None => (revision, tag.map(str::to_owned)),
         };
         let part = match (path, tag) {
-            (None, None) => Part::Model,
-            (None, Some(tag)) if is_part(&tag) => Part::Quantisation(tag),
+            (None, None) => NamePart::Model,
+            (None, Some(tag)) if is_part(&tag) => NamePart::Quantisation(tag),
             (None, Some(_)) => {
                 return Err(NameError::new(
                     text,
-                    "has no quantisation behind its colon, such as owner/name:Q4_K_M",
+                    "has no quantisation after its colon; write one, such as owner/name:Q4_K_M",
                 ));
             }
             (Some(path), None) if path.to_lowercase().ends_with(".gguf") => {
-                Part::File(safe_path(text, &path)?)
+                NamePart::File(safe_path(text, &path)?)
             }
             (Some(_), None) => {
                 return Err(NameError::new(
                     text,
-                    "names something below a model; name the model itself, or a GGUF file of it",
+                    "is a path inside a model; name the model itself, or one of its GGUF files",
                 ));
             }
             (Some(_), Some(_)) => {
@@ -283,52 +283,53 @@ impl HubName {
         })
     }
 
-    /// Reads the name of a file of rows: `hf://datasets/owner/name/path`, or with
-    /// `@revision` behind the name. Nothing where the text does not begin with `hf://`.
+    /// Parses the name of a row file: `hf://datasets/owner/name/path`, optionally with `@revision`
+    /// after the name. `None` if the string does not begin with `hf://`.
     ///
     /// # Errors
     ///
-    /// It begins with `hf://` and names no file of a data set.
-    pub fn of_rows(text: &str) -> Result<Option<Self>, NameError> {
-        let Some(rest) = text.strip_prefix(SCHEME) else {
+    /// It begins with `hf://` but is not a file of a data set.
+    pub fn parse_rows(text: &str) -> Result<Option<Self>, NameError> {
+        let Some(after_scheme) = text.strip_prefix(SCHEME) else {
             return Ok(None);
         };
-        let bad = |reason| NameError::new(text, reason);
-        let rest = rest
-            .strip_prefix("datasets/")
-            .ok_or_else(|| bad("is no data set; write hf://datasets/owner/name/file.jsonl"))?;
-        let (repo, revision, path) = split(RepoKind::Dataset, rest).map_err(|e| bad(e.reason))?;
-        let repo = RepoName::new(RepoKind::Dataset, repo).map_err(|e| bad(e.reason))?;
-        // Which files there are, the hub says.
+        let name_error = |reason| NameError::new(text, reason);
+        let after_scheme = after_scheme.strip_prefix("datasets/").ok_or_else(|| {
+            name_error("is not a data set; write hf://datasets/owner/name/file.jsonl")
+        })?;
+        let (repo, revision, path) =
+            split_name(RepoKind::Dataset, after_scheme).map_err(|e| name_error(e.reason))?;
+        let repo = RepoName::new(RepoKind::Dataset, repo).map_err(|e| name_error(e.reason))?;
+        // The hub knows which files exist.
         let path = path.unwrap_or_default();
         Ok(Some(Self {
             repo,
             revision,
-            part: Part::File(match path.is_empty() {
+            part: NamePart::File(match path.is_empty() {
                 true => path,
                 false => safe_path(text, &path)?,
             }),
         }))
     }
 
-    /// The same at this revision.
+    /// The same name with this revision.
     #[must_use]
-    pub fn at(&self, revision: &str) -> Self {
+    pub fn with_revision(&self, revision: &str) -> Self {
         Self {
             revision: Some(revision.to_owned()),
             ..self.clone()
         }
     }
 
-    /// The text without its revision, as people write it.
+    /// The name without its revision.
     pub fn without_revision(&self) -> String {
         let id = &self.repo.id;
         match (self.repo.kind, &self.part) {
-            (RepoKind::Model, Part::Model) => id.clone(),
-            (RepoKind::Model, Part::File(path)) => format!("{id}/{path}"),
-            (_, Part::Quantisation(tag)) => format!("{id}:{tag}"),
-            (RepoKind::Dataset, Part::File(path)) => format!("{SCHEME}datasets/{id}/{path}"),
-            (RepoKind::Dataset, Part::Model) => format!("{SCHEME}datasets/{id}"),
+            (RepoKind::Model, NamePart::Model) => id.clone(),
+            (RepoKind::Model, NamePart::File(path)) => format!("{id}/{path}"),
+            (_, NamePart::Quantisation(tag)) => format!("{id}:{tag}"),
+            (RepoKind::Dataset, NamePart::File(path)) => format!("{SCHEME}datasets/{id}/{path}"),
+            (RepoKind::Dataset, NamePart::Model) => format!("{SCHEME}datasets/{id}"),
         }
     }
 }
@@ -339,15 +340,19 @@ impl fmt::Display for HubName {
             return f.write_str(&self.without_revision());
         };
         let id = &self.repo.id;
-        let at = match is_special(revision) {
+        let revision_part = match is_special(revision) {
             true => format!("{id}@{revision}"),
             false => format!("{id}@{}", quoted_part(revision)),
         };
-        f.write_str(&self.without_revision().replacen(id.as_str(), &at, 1))
+        f.write_str(
+            &self
+                .without_revision()
+                .replacen(id.as_str(), &revision_part, 1),
+        )
     }
 }
 
-/// Whether a revision keeps its slashes where others are quoted.
+/// Whether a revision keeps its slashes unescaped.
 fn is_special(revision: &str) -> bool {
     let name = ["refs/pr/", "refs/convert/"]
         .iter()
@@ -355,25 +360,27 @@ fn is_special(revision: &str) -> bool {
     name.is_some_and(|name| !name.is_empty() && !name.contains('/'))
 }
 
-type Split<'t> = (&'t str, Option<String>, Option<String>);
+type NameParts<'t> = (&'t str, Option<String>, Option<String>);
 
-/// Name, revision and path of a text without scheme and kind.
-fn split(kind: RepoKind, text: &str) -> Result<Split<'_>, NameError> {
-    let bad = |reason| NameError::new(text, reason);
+/// Name, revision and path of a string without scheme and type.
+fn split_name(kind: RepoKind, text: &str) -> Result<NameParts<'_>, NameError> {
+    let name_error = |reason| NameError::new(text, reason);
     let missing = match kind {
         RepoKind::Model => "has no owner; write owner/name",
         RepoKind::Dataset => "has no owner; write hf://datasets/owner/name/file.jsonl",
     };
-    let slash = text.find('/').ok_or_else(|| bad(missing))?;
-    let end = text[slash + 1..].find(['/', '@']).map(|at| slash + 1 + at);
+    let slash = text.find('/').ok_or_else(|| name_error(missing))?;
+    let end = text[slash + 1..]
+        .find(['/', '@'])
+        .map(|position| slash + 1 + position);
     let Some(end) = end else {
         return Ok((text, None, None));
     };
-    let (repo, rest) = text.split_at(end);
-    let Some(rest) = rest.strip_prefix('@') else {
-        return Ok((repo, None, Some(rest[1..].to_owned())));
+    let (repo, after_repo) = text.split_at(end);
+    let Some(after_repo) = after_repo.strip_prefix('@') else {
+        return Ok((repo, None, Some(after_repo[1..].to_owned())));
     };
-    let parts: Vec<&str> = rest.splitn(4, '/').collect();
+    let parts: Vec<&str> = after_repo.splitn(4, '/').collect();
     let (revision, path) = match parts.as_slice() {
         ["refs", "pr" | "convert", name, path @ ..] => (
             format!("refs/{}/{name}", parts[1]),
@@ -381,18 +388,19 @@ fn split(kind: RepoKind, text: &str) -> Result<Split<'_>, NameError> {
         ),
         [revision, path @ ..] => {
             let revision = percent_decode_str(revision).decode_utf8();
-            let revision = revision.map_err(|_| bad("has a revision that is no UTF-8"))?;
+            let revision = revision.map_err(|_| name_error("has a revision that is not UTF-8"))?;
             let path = (!path.is_empty()).then(|| path.join("/"));
             (revision.into_owned(), path)
         }
         [] => (String::new(), None),
     };
-    let revision = checked_revision(&revision)
-        .ok_or_else(|| bad("has no revision behind its @; write a branch, a tag or a commit"))?;
+    let revision = checked_revision(&revision).ok_or_else(|| {
+        name_error("has no valid revision after its @; write a branch, a tag or a commit")
+    })?;
     Ok((repo, Some(revision), path))
 }
 
-/// A revision that git takes for one, and that stays below a folder.
+/// The revision, if git allows it and it is safe as a relative path.
 pub(crate) fn checked_revision(text: &str) -> Option<String> {
     let is_good =
         |c: char| !c.is_control() && !matches!(c, ' ' | '~' | '^' | '?' | '*' | '[' | '\\');
@@ -403,18 +411,18 @@ pub(crate) fn checked_revision(text: &str) -> Option<String> {
     (is_revision && !text.contains("..")).then(|| text.to_owned())
 }
 
-/// A path that stays below the repository.
-fn safe_path(given: &str, path: &str) -> Result<String, NameError> {
+/// Checks that a path stays inside the repository.
+fn safe_path(name: &str, path: &str) -> Result<String, NameError> {
     match is_safe(path) {
         true => Ok(path.to_owned()),
         false => Err(NameError::new(
-            given,
-            "has a path that leads out of the repository; name a file within it",
+            name,
+            "has a path outside the repository; name a file inside it",
         )),
     }
 }
 
-/// Whether a file of a repository may lie under this path below a folder, on any system.
+/// Whether a repository file with this path can be created safely below a folder on any system.
 pub(crate) fn is_safe(path: &str) -> bool {
     let is_part = |part: &str| {
         !part.is_empty()
@@ -433,43 +441,43 @@ mod tests {
     use super::*;
 
     fn model(text: &str) -> Option<HubName> {
-        HubName::of_model(text).unwrap_or_else(|error| panic!("{error}"))
+        HubName::parse_model(text).unwrap_or_else(|error| panic!("{error}"))
     }
 
     #[test]
-    fn a_model_is_named_by_owner_and_name_and_a_path_stays_a_path() {
+    fn a_model_name_is_owner_slash_name_and_a_path_stays_a_path() {
         for (text, id, revision, part) in [
-            ("Qwen/Qwen3-0.6B", "Qwen/Qwen3-0.6B", None, Part::Model),
-            ("hf://a/b", "a/b", None, Part::Model),
-            ("hf://models/a/b@v1.0", "a/b", Some("v1.0"), Part::Model),
-            ("a/b@refs/pr/3", "a/b", Some("refs/pr/3"), Part::Model),
-            ("a/b@my%2Fbranch", "a/b", Some("my/branch"), Part::Model),
+            ("Qwen/Qwen3-0.6B", "Qwen/Qwen3-0.6B", None, NamePart::Model),
+            ("hf://a/b", "a/b", None, NamePart::Model),
+            ("hf://models/a/b@v1.0", "a/b", Some("v1.0"), NamePart::Model),
+            ("a/b@refs/pr/3", "a/b", Some("refs/pr/3"), NamePart::Model),
+            ("a/b@my%2Fbranch", "a/b", Some("my/branch"), NamePart::Model),
             (
                 "a/b:Q4_K_M",
                 "a/b",
                 None,
-                Part::Quantisation("Q4_K_M".into()),
+                NamePart::Quantisation("Q4_K_M".into()),
             ),
             (
                 "a/b@x:Q8_0",
                 "a/b",
                 Some("x"),
-                Part::Quantisation("Q8_0".into()),
+                NamePart::Quantisation("Q8_0".into()),
             ),
-            ("a/b/c.gguf", "a/b", None, Part::File("c.gguf".into())),
+            ("a/b/c.gguf", "a/b", None, NamePart::File("c.gguf".into())),
             (
                 "a/b@x/d/c.gguf",
                 "a/b",
                 Some("x"),
-                Part::File("d/c.gguf".into()),
+                NamePart::File("d/c.gguf".into()),
             ),
         ] {
             let name = model(text).unwrap_or_else(|| panic!("{text} is a name"));
             assert_eq!(name.repo.id, id, "{text}");
             assert_eq!(name.revision.as_deref(), revision, "{text}");
             assert_eq!(name.part, part, "{text}");
-            let again = model(&name.to_string()).expect("a name");
-            assert_eq!(again, name, "{text}");
+            let parsed_again = model(&name.to_string()).expect("a name");
+            assert_eq!(parsed_again, name, "{text}");
         }
         for path in [
             "models/smollm2-135m",
@@ -498,44 +506,47 @@ mod tests {
 
     #[test]
     fn rows_are_named_by_their_file() {
-        let rows = |text| HubName::of_rows(text).expect(text);
+        let rows = |text| HubName::parse_rows(text).expect(text);
         assert_eq!(rows("data/train.jsonl"), None);
         let name = rows("hf://datasets/a/b/d/train.jsonl").expect("a name");
-        assert_eq!(name.part, Part::File("d/train.jsonl".into()));
+        assert_eq!(name.part, NamePart::File("d/train.jsonl".into()));
         assert_eq!(
-            name.at("main").to_string(),
+            name.with_revision("main").to_string(),
             "hf://datasets/a/b@main/d/train.jsonl"
         );
         let name = rows("hf://datasets/a/b@refs/convert/parquet/default/x.jsonl").expect("a name");
         assert_eq!(name.revision.as_deref(), Some("refs/convert/parquet"));
-        assert_eq!(name.part, Part::File("default/x.jsonl".into()));
+        assert_eq!(name.part, NamePart::File("default/x.jsonl".into()));
     }
 
     #[test]
-    fn what_begins_with_the_scheme_and_names_nothing_says_why() {
+    fn an_invalid_name_with_the_scheme_is_an_error() {
         for (text, expected) in [
             ("hf://b", "has no owner; write owner/name"),
             ("hf://datasets/a/b", "is a data set"),
-            ("hf://a/b@", "no revision behind its @"),
-            ("hf://a/b@../x", "no revision behind its @"),
-            ("hf://a/b/x.bin", "names something below a model"),
-            ("hf://a/b:", "no quantisation behind its colon"),
-            ("hf://a/b--c", "holds -- or .."),
-            ("hf://spaces/b", "the name of a kind"),
-            ("hf://a/b/../x.gguf", "leads out of the repository"),
+            ("hf://a/b@", "no valid revision after its @"),
+            ("hf://a/b@../x", "no valid revision after its @"),
+            ("hf://a/b/x.bin", "is a path inside a model"),
+            ("hf://a/b:", "no quantisation after its colon"),
+            ("hf://a/b--c", "contains -- or .."),
+            ("hf://spaces/b", "begins with a repository type"),
+            ("hf://a/b/../x.gguf", "has a path outside the repository"),
         ] {
-            let message = HubName::of_model(text).expect_err(expected).to_string();
+            let message = HubName::parse_model(text).expect_err(expected).to_string();
             assert!(
                 message.contains(expected) && message.contains(text),
                 "{message}"
             );
         }
         for (text, expected) in [
-            ("hf://a/b", "is no data set"),
+            ("hf://a/b", "is not a data set"),
             ("hf://datasets/b", "has no owner"),
-            ("hf://datasets/a/b/../../x", "leads out of the repository"),
+            (
+                "hf://datasets/a/b/../../x",
+                "has a path outside the repository",
+            ),
         ] {
-            let message = HubName::of_rows(text).expect_err(expected).to_string();
+            let message = HubName::parse_rows(text).expect_err(expected).to_string();
             assert!(message.contains(expected), "{message}");
         }
     }

@@ -1,147 +1,159 @@
-//! What a refusal of the hub means, and what its user is told to do.
+//! Interprets refusals of the hub and gives advice.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::client::{Client, Failure, Outgoing, Refused};
+use crate::client::{Client, Failure, Outgoing, RefusedReply};
 use crate::error::HubError;
-use crate::fetch::Listener;
+use crate::event::Listener;
 use crate::name::{RepoName, quoted_part};
 
-/// The most names that a message suggests.
+/// Maximum names that a message suggests.
 const N_SUGGESTED: usize = 3;
 
-/// What a request was about.
+/// The subject of a request.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct About<'a> {
+pub(crate) struct RequestSubject<'a> {
     /// The repository.
     pub(crate) repo: &'a RepoName,
-    /// What was asked for.
+    /// The requested revision.
     pub(crate) revision: &'a str,
-    /// The file, if it is about one.
+    /// The file, if the request concerns one.
     pub(crate) file: Option<&'a str>,
-    /// The right of a token that it takes.
+    /// The token permission that the request needs.
     pub(crate) right: &'static str,
-    /// What users fetch, as they name it.
+    /// The name that the user fetches.
     pub(crate) what: &'a str,
 }
 
 impl Client {
-    /// The error that a failure is; asks the hub once more for what the repository has.
-    pub(crate) fn explained(
+    /// Converts a failure to an error; may send another request to list available alternatives.
+    pub(crate) fn explain(
         &self,
         failure: Failure,
-        about: About<'_>,
-        told: Listener<'_>,
+        subject: RequestSubject<'_>,
+        report: Listener<'_>,
     ) -> HubError {
         match failure {
             Failure::Final(error) => error,
             Failure::Fault(fault) => HubError::Unreachable {
                 url: self.endpoint(),
                 fault,
-                what: about.what.to_owned(),
+                what: subject.what.to_owned(),
             },
-            Failure::Refused(refused) => self.refusal(&refused, about, told),
+            Failure::RefusedReply(refused) => self.refusal(&refused, subject, report),
         }
     }
 
-    fn refusal(&self, refused: &Refused, about: About<'_>, told: Listener<'_>) -> HubError {
-        let repo = about.repo.clone();
+    fn refusal(
+        &self,
+        refused_reply: &RefusedReply,
+        subject: RequestSubject<'_>,
+        report: Listener<'_>,
+    ) -> HubError {
+        let repo = subject.repo.clone();
         let has_token = self.has_token();
-        let code = refused.header("x-error-code").unwrap_or_default();
-        let is_token_bad = refused.said.contains("Invalid credentials")
-            || refused.said.contains("Invalid username or password") && has_token;
-        if !refused.is_of_hub {
+        let code = refused_reply.header("x-error-code").unwrap_or_default();
+        let is_token_bad = refused_reply.reason.contains("Invalid credentials")
+            || refused_reply
+                .reason
+                .contains("Invalid username or password")
+                && has_token;
+        if !refused_reply.is_of_hub {
             return HubError::Status {
-                url: refused.url.clone(),
-                status: refused.status,
-                said: refused.said.clone(),
+                url: refused_reply.url.clone(),
+                status: refused_reply.status,
+                reason: refused_reply.reason.clone(),
             };
         }
-        match (code, refused.status) {
+        match (code, refused_reply.status) {
             ("GatedRepo", _) => HubError::Gated {
-                page: self.page(about.repo),
+                page: self.page(subject.repo),
                 repo,
                 has_token,
             },
             ("RevisionNotFound", _) => HubError::NoRevision {
-                known: self.revisions(about.repo, told),
+                known: self.revisions(subject.repo, report),
                 repo,
-                revision: about.revision.to_owned(),
+                revision: subject.revision.to_owned(),
             },
             ("EntryNotFound", _) => HubError::NoFile {
                 repo,
-                file: about.file.unwrap_or_default().to_owned(),
+                file: subject.file.unwrap_or_default().to_owned(),
                 known: Vec::new(),
             },
             (_, 401) if is_token_bad => HubError::TokenRefused {
                 endpoint: self.endpoint(),
             },
             ("RepoNotFound", _) | (_, 401 | 404) => HubError::NoRepo {
-                similar: self.similar(about.repo, told),
+                similar: self.similar(subject.repo, report),
                 repo,
                 endpoint: self.endpoint(),
                 has_token,
             },
             (_, 403) => HubError::Forbidden {
                 repo,
-                said: refused.said.clone(),
-                right: about.right,
+                reason: refused_reply.reason.clone(),
+                right: subject.right,
             },
+            (_, 412) if subject.right == "write" => HubError::ChangedMeanwhile { repo },
             (_, 429) => HubError::TooMany {
                 endpoint: self.endpoint(),
-                waited: self.patience.longest.as_secs(),
+                waited: self.policy.longest.as_secs(),
                 has_token,
             },
             (_, status) => HubError::Status {
-                url: refused.url.clone(),
+                url: refused_reply.url.clone(),
                 status,
-                said: refused.said.clone(),
+                reason: refused_reply.reason.clone(),
             },
         }
     }
 
-    /// The page of a repository, where its conditions are.
+    /// The page of a repository, which shows its conditions.
     fn page(&self, repo: &RepoName) -> String {
         format!("{}/{}", self.endpoint(), repo.page_path())
     }
 
-    /// The branches and tags of a repository; none where the hub does not say.
-    fn revisions(&self, repo: &RepoName, told: Listener<'_>) -> Vec<String> {
+    /// The branches and tags of a repository; empty if the hub does not list them.
+    fn revisions(&self, repo: &RepoName, report: Listener<'_>) -> Vec<String> {
         let url = self.url(&format!("{}/refs", repo.api_path()));
-        let Ok((refs, _)) = self.json(&Outgoing::get(url), told) else {
+        let Ok((refs, _)) = self.json(&Outgoing::get(url), report) else {
             return Vec::new();
         };
         let of_kind = |kind: &str| refs[kind].as_array().cloned().unwrap_or_default();
-        let all = of_kind("branches").into_iter().chain(of_kind("tags"));
-        all.filter_map(|found| Some(found["name"].as_str()?.to_owned()))
+        let references = of_kind("branches").into_iter().chain(of_kind("tags"));
+        references
+            .filter_map(|reference| Some(reference["name"].as_str()?.to_owned()))
             .collect()
     }
 
-    /// Repositories of the same owner with the nearest names; none where the hub does not say.
-    fn similar(&self, repo: &RepoName, told: Listener<'_>) -> Vec<String> {
+    /// Repositories of the same owner with the most similar names; empty if the hub does not list
+    /// them.
+    fn similar(&self, repo: &RepoName, report: Listener<'_>) -> Vec<String> {
         let path = format!(
             "api/{}?author={}&limit=1000",
             repo.kind.plural(),
             quoted_part(repo.owner())
         );
-        let Ok((found, _)) = self.json(&Outgoing::get(self.url(&path)), told) else {
+        let Ok((search_result, _)) = self.json(&Outgoing::get(self.url(&path)), report) else {
             return Vec::new();
         };
-        let names = found.as_array().into_iter().flatten();
-        let names = names.filter_map(|found| found["id"].as_str().map(str::to_owned));
-        nearest(&repo.id, names)
+        let names = search_result.as_array().into_iter().flatten();
+        let names =
+            names.filter_map(|search_result| search_result["id"].as_str().map(str::to_owned));
+        nearest_names(&repo.id, names)
     }
 }
 
-/// The names that differ least from a wanted one, and not by much.
-pub(crate) fn nearest(wanted: &str, names: impl Iterator<Item = String>) -> Vec<String> {
-    let lower = wanted.to_lowercase();
+/// The names most similar to a requested one.
+pub(crate) fn nearest_names(wanted_name: &str, names: impl Iterator<Item = String>) -> Vec<String> {
+    let lower = wanted_name.to_lowercase();
     let mut by_distance: BTreeMap<usize, Vec<String>> = BTreeMap::new();
     for name in names {
         let distance = strsim::damerau_levenshtein(&lower, &name.to_lowercase());
-        if distance <= (wanted.chars().count() / 3).max(2) {
+        if distance <= (wanted_name.chars().count() / 3).max(2) {
             by_distance.entry(distance).or_default().push(name);
         }
     }
@@ -149,7 +161,7 @@ pub(crate) fn nearest(wanted: &str, names: impl Iterator<Item = String>) -> Vec<
     sorted.take(N_SUGGESTED).collect()
 }
 
-/// The text of a field, or nothing.
+/// The string value of a field, if any.
 pub(crate) fn text(value: &Value, field: &str) -> Option<String> {
     value[field].as_str().map(str::to_owned)
 }

@@ -1,5 +1,5 @@
-//! A hub on 127.0.0.1 for tests, and the storage that it leads to on another port: the protocol that
-//! `huggingface_hub` speaks, redirects, ETags, refusals, uploads, and faults on demand.
+//! A test hub on 127.0.0.1, and its large-file storage on another port: the protocol of
+//! `huggingface_hub`, redirects, ETags, refusals, uploads, and simulated faults.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,9 +17,9 @@ mod uploads;
 /// A file of a repository.
 #[derive(Debug, Clone)]
 pub struct TestFile {
-    /// Its content.
+    /// The content.
     pub bytes: Vec<u8>,
-    /// Whether it lies in the storage of large files.
+    /// Whether it is in the large-file storage.
     pub is_large: bool,
 }
 
@@ -57,15 +57,15 @@ impl TestFile {
 /// A repository.
 #[derive(Debug, Clone, Default)]
 pub struct TestRepo {
-    /// Its files, of each commit.
+    /// The files of every commit.
     pub files: BTreeMap<String, TestFile>,
-    /// Whether it wants its conditions to be accepted.
+    /// Whether it requires accepting its conditions.
     pub is_gated: bool,
-    /// Whether it was made for its owner alone.
+    /// Whether only its owner has access.
     pub is_private: bool,
-    /// How often it was changed, which makes its commit.
+    /// Number of changes, from which its commit hash is derived.
     pub n_commits: usize,
-    /// The first lines of its commits.
+    /// The titles of its commits.
     pub messages: Vec<String>,
     id: String,
 }
@@ -77,25 +77,27 @@ impl TestRepo {
     }
 }
 
-/// What goes wrong with requests.
+/// A simulated fault.
 #[derive(Debug, Clone)]
 pub enum Fault {
     /// This status with these headers.
     Status(u16, Vec<(&'static str, &'static str)>),
-    /// The connection ends after so many bytes of the body.
+    /// The connection closes after this number of body bytes.
     CutAfter(usize),
-    /// The whole file comes, whatever part is asked for.
+    /// The whole file is sent regardless of the requested range.
     IgnoreRange,
-    /// One byte is another.
+    /// One byte is changed.
     WrongByte,
-    /// Nothing comes.
+    /// No reply.
     Silence,
-    /// This page comes in place of an answer.
+    /// This page is sent instead of the reply.
     Page(&'static str),
+    /// This header has another value.
+    Header(&'static str, String),
 }
 
 #[derive(Debug)]
-struct Planned {
+struct PlannedFault {
     path: String,
     n: usize,
     fault: Fault,
@@ -106,7 +108,7 @@ struct State {
     repos: BTreeMap<String, TestRepo>,
     storage: BTreeMap<String, Vec<u8>>,
     parts: BTreeMap<String, BTreeMap<usize, Vec<u8>>>,
-    faults: Vec<Planned>,
+    faults: Vec<PlannedFault>,
     token: Option<String>,
     part_bytes: Option<usize>,
 }
@@ -119,24 +121,24 @@ pub struct TestHub {
     state: Arc<Mutex<State>>,
 }
 
-fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
+fn lock_state(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl TestHub {
-    /// Starts a hub without repositories, which wants a token of nobody.
+    /// Starts a hub without repositories that requires no token.
     pub fn start() -> Self {
         let state: Arc<Mutex<State>> = Arc::default();
         let of_storage = state.clone();
         let storage = TestServer::start(move |request, _| {
-            let mut state = locked(&of_storage);
+            let mut state = lock_state(&of_storage);
             state.storage_answer(request)
         });
-        let of_hub = (state.clone(), storage.url());
+        let hub_headers = (state.clone(), storage.url());
         let hub = TestServer::start(move |request, _| {
             let host = request.headers.get("host").cloned().unwrap_or_default();
-            let mut state = locked(&of_hub.0);
-            let answer = state.hub_answer(request, &format!("http://{host}"), &of_hub.1);
+            let mut state = lock_state(&hub_headers.0);
+            let answer = state.hub_answer(request, &format!("http://{host}"), &hub_headers.1);
             without_body_of_head(request, answer)
         });
         Self {
@@ -146,15 +148,15 @@ impl TestHub {
         }
     }
 
-    /// Where it is.
+    /// Its address.
     pub fn url(&self) -> String {
         self.hub.url()
     }
 
-    /// Adds a file to a repository, such as `models/owner/name`, which is made if need be.
+    /// Adds a file to a repository, such as `models/owner/name`, creating it if necessary.
     pub fn add(&self, repo: &str, path: &str, bytes: &[u8], is_large: bool) {
-        let mut state = locked(&self.state);
-        let found = state
+        let mut state = lock_state(&self.state);
+        let state_repo = state
             .repos
             .entry(repo.to_owned())
             .or_insert_with(|| TestRepo {
@@ -162,63 +164,63 @@ impl TestHub {
                 ..TestRepo::default()
             });
         let bytes = bytes.to_vec();
-        found
+        state_repo
             .files
             .insert(path.to_owned(), TestFile { bytes, is_large });
-        found.n_commits += 1;
+        state_repo.n_commits += 1;
     }
 
     /// Changes a repository.
     pub fn change(&self, repo: &str, change: impl FnOnce(&mut TestRepo)) {
         change(
-            locked(&self.state)
+            lock_state(&self.state)
                 .repos
                 .get_mut(repo)
                 .expect("a repository"),
         );
     }
 
-    /// A repository as it is now.
+    /// The current state of a repository.
     pub fn repo(&self, repo: &str) -> TestRepo {
-        locked(&self.state).repos[repo].clone()
+        lock_state(&self.state).repos[repo].clone()
     }
 
-    /// The one token that is taken, for private and gated repositories and for uploads.
+    /// Sets the only accepted token, required for private and gated repositories and for uploads.
     pub fn take_token(&self, token: &str) {
-        locked(&self.state).token = Some(token.to_owned());
+        lock_state(&self.state).token = Some(token.to_owned());
     }
 
-    /// Has the storage take parts of so many bytes.
+    /// Makes the storage require parts of `bytes` bytes.
     pub fn take_parts_of(&self, bytes: usize) {
-        locked(&self.state).part_bytes = Some(bytes);
+        lock_state(&self.state).part_bytes = Some(bytes);
     }
 
-    /// Has the next `n` requests fail whose path holds `path`.
+    /// Makes the next `n` requests fail whose path contains `path`.
     pub fn fail(&self, path: &str, n: usize, fault: Fault) {
-        locked(&self.state).faults.push(Planned {
+        lock_state(&self.state).faults.push(PlannedFault {
             path: path.to_owned(),
             n,
             fault,
         });
     }
 
-    /// The requests so far, those to the hub before those to the storage.
+    /// The requests so far, to the hub and to the storage.
     pub fn received(&self) -> (Vec<Received>, Vec<Received>) {
         (self.hub.received(), self.storage.received())
     }
 }
 
-/// To a question for the headers, they alone.
+/// Removes the body from the reply to a HEAD request.
 fn without_body_of_head(request: &Received, answer: Answer) -> Answer {
     match answer {
         Answer::Reply(status, headers, body) if request.method == "HEAD" => {
-            Answer::Raw(head(status, &headers, body.len()))
+            Answer::Raw(head_bytes(status, &headers, body.len()))
         }
         other => other,
     }
 }
 
-fn head(status: u16, headers: &[(String, String)], length: usize) -> Vec<u8> {
+fn head_bytes(status: u16, headers: &[(String, String)], length: usize) -> Vec<u8> {
     let lines: String = (headers.iter())
         .map(|(name, value)| format!("{name}: {value}\r\n"))
         .collect();
@@ -228,17 +230,17 @@ fn head(status: u16, headers: &[(String, String)], length: usize) -> Vec<u8> {
     .into_bytes()
 }
 
-fn refusal(status: u16, code: &str, said: &str) -> Answer {
-    let headers = [("X-Error-Code", code), ("X-Error-Message", said)];
+fn refusal(status: u16, code: &str, reason: &str) -> Answer {
+    let headers = [("X-Error-Code", code), ("X-Error-Message", reason)];
     let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned()));
     Answer::Reply(
         status,
         headers.to_vec(),
-        json!({"error": said}).to_string().into_bytes(),
+        json!({"error": reason}).to_string().into_bytes(),
     )
 }
 
-/// A file, or the part of it that is asked for.
+/// A file, or the requested range of it.
 fn file_answer(request: &Received, bytes: &[u8], mut headers: Vec<(String, String)>) -> Answer {
     let range = request.headers.get("range");
     let from = range.and_then(|range| {
@@ -261,22 +263,22 @@ fn file_answer(request: &Received, bytes: &[u8], mut headers: Vec<(String, Strin
 
 impl State {
     fn fault(&mut self, path: &str) -> Option<Fault> {
-        let is_meant = |planned: &&mut Planned| planned.n > 0 && path.contains(&planned.path);
+        let is_meant = |planned: &&mut PlannedFault| planned.n > 0 && path.contains(&planned.path);
         let planned = self.faults.iter_mut().find(is_meant)?;
         planned.n -= 1;
         Some(planned.fault.clone())
     }
 
-    fn faulty(
+    fn apply_fault(
         &mut self,
         request: &Received,
         answer: impl FnOnce(&mut Self, &Received) -> Answer,
     ) -> Answer {
-        let Some(fault) = self.fault(&request.target) else {
+        let Some(planned_fault) = self.fault(&request.target) else {
             return answer(self, request);
         };
         let mut request = request.clone();
-        match fault {
+        match planned_fault {
             Fault::Status(status, headers) => {
                 let headers = headers
                     .iter()
@@ -291,9 +293,17 @@ impl State {
             }
             Fault::CutAfter(n) => match answer(self, &request) {
                 Answer::Reply(status, headers, body) => {
-                    let mut bytes = head(status, &headers, body.len());
+                    let mut bytes = head_bytes(status, &headers, body.len());
                     bytes.extend_from_slice(&body[..n.min(body.len())]);
                     Answer::Raw(bytes)
+                }
+                other => other,
+            },
+            Fault::Header(name, value) => match answer(self, &request) {
+                Answer::Reply(status, mut headers, body) => {
+                    headers.retain(|(header_name, _)| !header_name.eq_ignore_ascii_case(name));
+                    headers.push((name.to_owned(), value));
+                    Answer::Reply(status, headers, body)
                 }
                 other => other,
             },
@@ -310,11 +320,11 @@ impl State {
     }
 
     fn storage_answer(&mut self, request: &Received) -> Answer {
-        self.faulty(request, |state, request| {
+        self.apply_fault(request, |state, request| {
             let path = request.target.split('?').next().unwrap_or_default();
             let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
             match (request.method.as_str(), parts.as_slice()) {
-                // A signed address: what is sent to it beside would be too much.
+                // A signed URL must not be combined with a token.
                 _ if request.headers.contains_key("authorization") => refusal(400, "", "a token"),
                 ("GET", ["file", oid]) => match state.large_file(oid) {
                     Some(bytes) => file_answer(request, &bytes, Vec::new()),
@@ -344,8 +354,8 @@ impl State {
         file.map(|file| file.bytes.clone())
     }
 
-    fn hub_answer(&mut self, request: &Received, own: &str, storage: &str) -> Answer {
-        self.faulty(request, |state, request| {
+    fn hub_answer(&mut self, request: &Received, own_url: &str, storage: &str) -> Answer {
+        self.apply_fault(request, |state, request| {
             let (path, query) = request
                 .target
                 .split_once('?')
@@ -357,15 +367,15 @@ impl State {
                 .map(decode)
                 .collect();
             let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
-            let sent = request.headers.get("authorization");
-            let wanted = state.token.as_ref().map(|token| format!("Bearer {token}"));
-            if sent.is_some() && sent != wanted.as_ref() {
+            let authorization = request.headers.get("authorization");
+            let expected = state.token.as_ref().map(|token| format!("Bearer {token}"));
+            if authorization.is_some() && authorization != expected.as_ref() {
                 return refusal(401, "", "Invalid credentials in Authorization header");
             }
-            let is_known = sent.is_some();
+            let is_known = authorization.is_some();
             match parts.as_slice() {
                 ["api", "repos", "create"] => state.create(request, is_known),
-                ["api", kind @ ("models" | "datasets")] => state.of_owner(kind, query),
+                ["api", kind @ ("models" | "datasets")] => state.repos_of_owner(kind, query),
                 [
                     "api",
                     kind @ ("models" | "datasets"),
@@ -374,7 +384,7 @@ impl State {
                     action @ ..,
                 ] => {
                     let key = format!("{kind}/{owner}/{name}");
-                    state.api(&key, action, request, is_known, query, own)
+                    state.api(&key, action, request, is_known, query, own_url)
                 }
                 [owner, name, "info", "lfs", "objects", action] => {
                     let name = name.trim_end_matches(".git");
@@ -382,7 +392,7 @@ impl State {
                         &format!("models/{owner}/{name}"),
                         action,
                         request,
-                        own,
+                        own_url,
                         storage,
                     )
                 }
@@ -400,8 +410,8 @@ impl State {
         })
     }
 
-    /// A repository at a revision, or why not.
-    fn found(&self, key: &str, revision: &str, is_known: bool) -> Result<&TestRepo, Answer> {
+    /// A repository at a revision, or the error reply.
+    fn find_repo(&self, key: &str, revision: &str, is_known: bool) -> Result<&TestRepo, Answer> {
         let repo = self
             .repos
             .get(key)
@@ -416,19 +426,19 @@ impl State {
         Ok(repo)
     }
 
-    fn of_owner(&self, kind: &str, query: &str) -> Answer {
+    fn repos_of_owner(&self, kind: &str, query: &str) -> Answer {
         let owner = query
             .split('&')
             .find_map(|part| part.strip_prefix("author="));
         let start = format!("{kind}/{}/", owner.unwrap_or_default());
-        let found = self
+        let repos = self
             .repos
             .iter()
             .filter(|(key, repo)| key.starts_with(&start) && !repo.is_private);
-        let found: Vec<Value> = found
+        let repos: Vec<Value> = repos
             .map(|(key, _)| json!({"id": key.split_once('/').map(|(_, id)| id)}))
             .collect();
-        Answer::json(200, &json!(found))
+        Answer::json(200, &json!(repos))
     }
 
     fn api(
@@ -438,13 +448,13 @@ impl State {
         request: &Received,
         is_known: bool,
         query: &str,
-        own: &str,
+        own_url: &str,
     ) -> Answer {
         let id = key.split_once('/').map_or("", |(_, id)| id);
         match action {
             [] | ["revision", _] => {
                 let revision = action.get(1).unwrap_or(&"main");
-                let repo = match self.found(key, revision, is_known) {
+                let repo = match self.find_repo(key, revision, is_known) {
                     Ok(repo) => repo,
                     Err(refusal) => return refusal,
                 };
@@ -463,8 +473,8 @@ impl State {
                 200,
                 &json!({"branches": [{"name": "main"}], "tags": [{"name": "v1"}], "converts": []}),
             ),
-            ["tree", revision] => match self.found(key, revision, is_known) {
-                Ok(repo) => tree(repo, query, &format!("{own}/api/{key}/tree/{revision}")),
+            ["tree", revision] => match self.find_repo(key, revision, is_known) {
+                Ok(repo) => tree(repo, query, &format!("{own_url}/api/{key}/tree/{revision}")),
                 Err(refusal) => refusal,
             },
             ["preupload", "main"] if is_known => self.preupload(key, request),
@@ -486,7 +496,7 @@ impl State {
         is_known: bool,
         storage: &str,
     ) -> Answer {
-        let repo = match self.found(key, revision, is_known) {
+        let repo = match self.find_repo(key, revision, is_known) {
             Ok(repo) => repo,
             Err(refusal) => return refusal,
         };
@@ -519,8 +529,8 @@ impl State {
     }
 }
 
-/// Two files a page, so that there are pages.
-fn tree(repo: &TestRepo, query: &str, own: &str) -> Answer {
+/// Two files per page, so that there are several pages.
+fn tree(repo: &TestRepo, query: &str, own_url: &str) -> Answer {
     let cursor = query
         .split('&')
         .find_map(|part| part.strip_prefix("cursor="));
@@ -540,8 +550,11 @@ fn tree(repo: &TestRepo, query: &str, own: &str) -> Answer {
     if let Answer::Reply(_, headers, _) = &mut answer
         && from + 2 < repo.files.len()
     {
-        let next = format!("<{own}?recursive=true&cursor={}>; rel=\"next\"", from + 2);
-        headers.push(("Link".to_owned(), next));
+        let next_link = format!(
+            "<{own_url}?recursive=true&cursor={}>; rel=\"next\"",
+            from + 2
+        );
+        headers.push(("Link".to_owned(), next_link));
     }
     answer
 }

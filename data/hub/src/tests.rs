@@ -1,4 +1,4 @@
-//! The client against a hub of this machine, with every fault that one may have.
+//! The client against a local hub with all simulated faults.
 
 use std::path::Path;
 use std::sync::Mutex;
@@ -6,19 +6,20 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::client::Patience;
+use crate::client::RetryPolicy;
 use crate::test_hub::{Fault, TestHub};
-use crate::{Event, Fetched, Hub, HubError, HubName, HubSettings, Need};
+use crate::{Event, Fetched, Hub, HubError, HubName, HubSettings, WantedFiles};
 
 mod push;
+mod shared_cache;
 
 const TOKEN: &str = "hf_of_a_test_and_secret";
 const REPO: &str = "models/org/tiny";
 
-/// Waits that no test notices.
-const PATIENCE: Patience = Patience {
+/// Waits short enough for tests.
+const TEST_POLICY: RetryPolicy = RetryPolicy {
     connect: Duration::from_secs(5),
-    silence: Duration::from_millis(300),
+    silence: Duration::from_secs(1),
     exchange: Duration::from_secs(20),
     between: Duration::from_millis(1),
     longest: Duration::from_millis(2),
@@ -75,7 +76,7 @@ impl Machine {
             token: token.map(str::to_owned),
             is_offline,
         };
-        Hub::with_patience(settings, PATIENCE).expect("a hub")
+        Hub::with_retry_policy(settings, TEST_POLICY).expect("a hub")
     }
 
     fn fetch(&self, name: &str) -> Result<Fetched, HubError> {
@@ -96,38 +97,39 @@ impl Machine {
     }
 }
 
-fn named(text: &str) -> HubName {
-    let rows = HubName::of_rows(text).ok().flatten();
+fn hub_name(text: &str) -> HubName {
+    let rows = HubName::parse_rows(text).ok().flatten();
     rows.unwrap_or_else(|| {
-        HubName::of_model(text)
+        HubName::parse_model(text)
             .expect("no mistake")
             .expect("a name")
     })
 }
 
 fn fetch_with(hub: &Hub, name: &str) -> Result<Fetched, HubError> {
-    hub.fetch(&named(name), Need::All, &|_| {})
+    hub.fetch(&hub_name(name), WantedFiles::All, &|_| {})
 }
 
 #[test]
-fn a_model_lies_in_the_cache_as_huggingface_hub_keeps_it() {
+fn the_cache_layout_equals_huggingface_hubs() {
     let machine = Machine::new();
-    let found = machine.fetch("org/tiny").expect("a model");
+    let fetched = machine.fetch("org/tiny").expect("a model");
     let commit = machine.server.repo(REPO).commit();
     let folder = machine.file("models--org--tiny");
-    assert_eq!(found.path, folder.join("snapshots").join(&commit));
+    assert_eq!(fetched.path, folder.join("snapshots").join(&commit));
     assert_eq!(
-        (found.commit.as_str(), found.instead),
+        (fetched.commit.as_str(), fetched.instead),
         (commit.as_str(), None)
     );
-    let read = |path: &str| std::fs::read(found.path.join(path)).expect(path);
-    assert_eq!(read("model-1.safetensors"), weights(3_000_000, 1));
-    assert_eq!(read("tokenizer.json"), "{\"é\": 1}".as_bytes());
+    let read_file = |path: &str| std::fs::read(fetched.path.join(path)).expect(path);
+    assert_eq!(read_file("model-1.safetensors"), weights(3_000_000, 1));
+    assert_eq!(read_file("tokenizer.json"), "{\"é\": 1}".as_bytes());
     assert!(
-        !found.path.join("README.md").exists() && !found.path.join("pytorch_model.bin").exists()
+        !fetched.path.join("README.md").exists()
+            && !fetched.path.join("pytorch_model.bin").exists()
     );
-    let link = std::fs::read_link(found.path.join("config.json")).expect("a link");
-    // As `git hash-object` and `sha256sum` say.
+    let link = std::fs::read_link(fetched.path.join("config.json")).expect("a link");
+    // As computed by `git hash-object` and `sha256sum`.
     let blob = "9e26dfeeb6e641a33dae4961196235bdb965b21b";
     assert_eq!(link, Path::new("../../blobs").join(blob));
     assert_eq!(
@@ -149,33 +151,33 @@ fn a_model_lies_in_the_cache_as_huggingface_hub_keeps_it() {
         ),
         "{listing}"
     );
-    // No content is left half-made, and none has two names.
+    // No partial blob is left, and none has two names.
     let blobs = std::fs::read_dir(folder.join("blobs"))
         .expect("blobs")
         .count();
     assert_eq!(blobs, 5);
 
-    // Of a branch the hub says the commit, and no more.
-    let before = machine.n_requests();
+    // For a branch, the hub is asked only for the commit.
+    let n_before = machine.n_requests();
     machine.fetch("org/tiny").expect("a model");
-    assert_eq!(machine.n_requests(), before + 1);
-    // A commit is asked nobody about.
+    assert_eq!(machine.n_requests(), n_before + 1);
+    // For a commit, no request is needed.
     assert_eq!(
         machine
             .fetch(&format!("org/tiny@{commit}"))
             .expect("a model")
             .path,
-        found.path
+        fetched.path
     );
     assert_eq!(
         machine.offline("org/tiny").expect("a model").path,
-        found.path
+        fetched.path
     );
-    assert_eq!(machine.n_requests(), before + 1);
+    assert_eq!(machine.n_requests(), n_before + 1);
 }
 
 #[test]
-fn the_token_goes_to_the_hub_alone() {
+fn the_token_is_sent_only_to_the_hub() {
     let machine = Machine::new();
     machine.server.take_token(TOKEN);
     fetch_with(&machine.hub_with(Some(TOKEN), false), "org/tiny").expect("a model");
@@ -193,7 +195,7 @@ fn the_token_goes_to_the_hub_alone() {
 }
 
 #[test]
-fn a_file_is_continued_where_it_broke_off_by_the_same_and_by_a_later_process() {
+fn a_partial_download_is_resumed_by_the_same_and_by_another_process() {
     let machine = Machine::new();
     let large = sha256(&weights(3_000_000, 1));
     machine.server.fail(&large, 1, Fault::CutAfter(2_000_000));
@@ -208,28 +210,29 @@ fn a_file_is_continued_where_it_broke_off_by_the_same_and_by_a_later_process() {
     let machine = Machine::new();
     machine.server.fail(&large, 1, Fault::CutAfter(1_500_000));
     machine.server.fail(&large, 100, Fault::CutAfter(0));
-    let one = "org/tiny@main";
-    let error = machine.fetch(one).expect_err("cut too often").to_string();
+    let name = "org/tiny@main";
+    let error = machine.fetch(name).expect_err("cut too often").to_string();
     assert!(
-        error.contains("broke off") || error.contains("came"),
+        error.contains("broke off") || error.contains("were received"),
         "{error}"
     );
     let blobs = machine.file("models--org--tiny/blobs");
-    let left: Vec<_> = std::fs::read_dir(&blobs)
+    let incomplete_files: Vec<_> = std::fs::read_dir(&blobs)
         .expect("blobs")
         .flatten()
         .collect();
     assert!(
-        left.iter()
+        incomplete_files
+            .iter()
             .any(|file| file.file_name().to_string_lossy().ends_with(".incomplete"))
     );
     let machine = Machine {
         server: Machine::new().server,
         dir: machine.dir,
     };
-    let found = machine.fetch(one).expect("the rest comes");
+    let fetched = machine.fetch(name).expect("the rest comes");
     assert_eq!(
-        std::fs::read(found.path.join("model-1.safetensors")).expect("a file"),
+        std::fs::read(fetched.path.join("model-1.safetensors")).expect("a file"),
         weights(3_000_000, 1)
     );
     let (_, storage) = machine.server.received();
@@ -238,16 +241,17 @@ fn a_file_is_continued_where_it_broke_off_by_the_same_and_by_a_later_process() {
             .iter()
             .any(|request| request.headers.contains_key("range"))
     );
-    let left = std::fs::read_dir(&blobs).expect("blobs").flatten();
+    let incomplete_files = std::fs::read_dir(&blobs).expect("blobs").flatten();
     assert_eq!(
-        left.filter(|f| f.file_name().to_string_lossy().contains("incomplete"))
+        incomplete_files
+            .filter(|f| f.file_name().to_string_lossy().contains("incomplete"))
             .count(),
         0
     );
 }
 
 #[test]
-fn what_a_server_does_with_a_part_never_spoils_a_file() {
+fn no_reply_to_a_range_request_damages_a_file() {
     for fault in [
         Fault::IgnoreRange,
         Fault::Status(416, vec![]),
@@ -260,33 +264,35 @@ fn what_a_server_does_with_a_part_never_spoils_a_file() {
         let hash = "models--org--tiny/blobs";
         std::fs::create_dir_all(machine.file(hash)).expect("a folder");
         let sha = sha256(&weights(50_000, 2));
-        // An earlier process got so far.
+        // An earlier process downloaded this much.
         let incomplete = machine.file(&format!("{hash}/{sha}.incomplete"));
         std::fs::write(&incomplete, &weights(50_000, 2)[..20_000]).expect("written");
         machine.server.fail(&sha, 1, fault.clone());
-        let found = machine
+        let fetched = machine
             .fetch("org/tiny")
             .unwrap_or_else(|error| panic!("{fault:?}: {error}"));
-        let read = std::fs::read(found.path.join("model-2.safetensors")).expect("a file");
-        assert_eq!(read, weights(50_000, 2), "{fault:?}");
-        // What was left is of another content.
+        let fetched_bytes =
+            std::fs::read(fetched.path.join("model-2.safetensors")).expect("a file");
+        assert_eq!(fetched_bytes, weights(50_000, 2), "{fault:?}");
+        // The partial download belongs to other content.
         let machine = Machine::new();
         std::fs::create_dir_all(machine.file(hash)).expect("a folder");
         let incomplete = machine.file(&format!("{hash}/{sha}.incomplete"));
         std::fs::write(&incomplete, vec![7; 60_000]).expect("written");
-        let found = machine.fetch("org/tiny").expect("from the beginning");
-        let read = std::fs::read(found.path.join("model-2.safetensors")).expect("a file");
-        assert_eq!(read, weights(50_000, 2));
+        let fetched = machine.fetch("org/tiny").expect("from the beginning");
+        let fetched_bytes =
+            std::fs::read(fetched.path.join("model-2.safetensors")).expect("a file");
+        assert_eq!(fetched_bytes, weights(50_000, 2));
     }
 }
 
 #[test]
-fn a_content_with_another_hash_has_no_name() {
+fn content_with_the_wrong_hash_is_never_named() {
     for path in ["/file/", "/resolve/"] {
         let machine = Machine::new();
         machine.server.fail(path, 100, Fault::WrongByte);
         let error = machine.fetch("org/tiny").expect_err("damaged").to_string();
-        assert!(error.contains("where the hub says"), "{error}");
+        assert!(error.contains("but the hub lists"), "{error}");
         let commit = machine.server.repo(REPO).commit();
         let snapshot = machine.file(&format!("models--org--tiny/snapshots/{commit}"));
         assert!(!snapshot.join("model-1.safetensors").exists());
@@ -333,7 +339,7 @@ fn refusals_say_what_to_do() {
         (
             "org/tiny",
             Some("hf_of_somebody_else"),
-            "does not take your token",
+            "refuses your token",
         ),
         ("org/tiny@v2", None, "no revision \"v2\": it has main, v1"),
         (
@@ -360,18 +366,15 @@ fn refusals_say_what_to_do() {
             "{error}"
         );
     }
-    // Who may read it does.
+    // A token with access succeeds.
     fetch_with(&machine.hub_with(Some(TOKEN), false), "org/gated").expect("a model");
-    // And then everybody on this machine, which is said.
-    let found = machine.fetch("org/gated");
-    assert!(
-        found.is_ok(),
-        "the hub says the commit to everybody: {found:?}"
-    );
+    // Afterwards every user of this cache has access, and a remark reports this.
+    let result = machine.fetch("org/gated");
+    assert!(result.is_ok(), "the commit is public: {result:?}");
 }
 
 #[test]
-fn a_hub_that_is_busy_is_waited_for_and_one_that_stays_so_is_named() {
+fn a_busy_hub_is_retried_and_finally_reported() {
     let machine = Machine::new();
     machine.server.fail(
         "/api/",
@@ -380,7 +383,7 @@ fn a_hub_that_is_busy_is_waited_for_and_one_that_stays_so_is_named() {
     );
     let waits = Mutex::new(0);
     let hub = machine.hub_with(None, false);
-    hub.fetch(&named("org/tiny"), Need::All, &|event| {
+    hub.fetch(&hub_name("org/tiny"), WantedFiles::All, &|event| {
         if let Event::Waiting { .. } = event {
             *waits.lock().expect("no panic") += 1;
         }
@@ -398,19 +401,19 @@ fn a_hub_that_is_busy_is_waited_for_and_one_that_stays_so_is_named() {
 }
 
 #[test]
-fn where_the_hub_cannot_be_reached_the_cache_is_taken_and_that_is_said() {
+fn the_cache_is_used_and_reported_if_the_hub_is_unreachable() {
     let machine = Machine::new();
-    let found = machine.fetch("org/tiny").expect("a model");
+    let fetched = machine.fetch("org/tiny").expect("a model");
     for fault in [
         Fault::Status(500, vec![]),
         Fault::Silence,
         Fault::Status(401, vec![]),
     ] {
         machine.server.fail("/api/", 100, fault);
-        let again = machine.fetch("org/tiny").expect("from the cache");
-        assert_eq!(again.path, found.path);
-        assert!(again.instead.is_some());
-        // A name that is not there says why.
+        let cached = machine.fetch("org/tiny").expect("from the cache");
+        assert_eq!(cached.path, fetched.path);
+        assert!(cached.instead.is_some());
+        // A name that does not exist gives an error.
         let error = machine
             .fetch("org/other")
             .expect_err("not there")
@@ -419,14 +422,14 @@ fn where_the_hub_cannot_be_reached_the_cache_is_taken_and_that_is_said() {
         let server = Machine::new().server;
         drop(server);
     }
-    let closed = Hub::with_patience(
+    let closed = Hub::with_retry_policy(
         HubSettings {
             endpoint: "http://127.0.0.1:1".to_owned(),
             cache: machine.dir.path().join("hub"),
             token: None,
             is_offline: false,
         },
-        PATIENCE,
+        TEST_POLICY,
     )
     .expect("a hub");
     assert!(
@@ -435,9 +438,10 @@ fn where_the_hub_cannot_be_reached_the_cache_is_taken_and_that_is_said() {
             .instead
             .is_some()
     );
-    let error = fetch_with(&closed, "org/other")
-        .expect_err("nobody")
-        .to_string();
+    let error = closed.fetch(&hub_name("org/other"), WantedFiles::All, &|event| {
+        panic!("a hub that is not there is asked again: {event:?}");
+    });
+    let error = error.expect_err("nobody").to_string();
     assert!(
         error.contains("check the network and HF_ENDPOINT"),
         "{error}"
@@ -453,12 +457,12 @@ fn where_the_hub_cannot_be_reached_the_cache_is_taken_and_that_is_said() {
 }
 
 #[test]
-fn what_is_no_hub_is_told_apart() {
+fn replies_that_do_not_come_from_a_hub_are_detected() {
     for (path, fault, expected) in [
         (
             "/revision/",
             Fault::Page("<html>log in</html>"),
-            "is no JSON",
+            "is not JSON",
         ),
         (
             "/revision/",
@@ -469,7 +473,7 @@ fn what_is_no_hub_is_told_apart() {
         (
             "/tree/",
             Fault::Page("[{\"type\": \"file\", \"path\": \"../x\", \"size\": 1, \"oid\": \"\"}]"),
-            "which cannot lie in a folder",
+            "whose path is not safe to create",
         ),
         (
             "/tree/",
@@ -479,14 +483,18 @@ fn what_is_no_hub_is_told_apart() {
         (
             "/revision/",
             Fault::Status(302, vec![("Location", "file:///etc/passwd")]),
-            "leads nowhere",
+            "redirects without an address",
         ),
         (
             "",
             Fault::Status(302, vec![("Location", "/loop")]),
-            "from one address to the next",
+            "redirects too often",
         ),
-        ("/revision/", Fault::Status(302, vec![]), "leads nowhere"),
+        (
+            "/revision/",
+            Fault::Status(302, vec![]),
+            "redirects without an address",
+        ),
     ] {
         let machine = Machine::new();
         machine.server.fail(path, 100, fault);
@@ -530,24 +538,24 @@ fn two_processes_fetch_each_content_once() {
 #[test]
 fn single_files_of_another_program_are_found_and_completed() {
     let machine = Machine::new();
-    let found = machine.fetch("org/tiny").expect("a model");
-    // As where only single files were fetched: no listing.
+    let fetched = machine.fetch("org/tiny").expect("a model");
+    // As if only single files had been fetched: no listing.
     std::fs::remove_dir_all(machine.file("models--org--tiny/trees")).expect("removed");
     assert_eq!(
         machine.offline("org/tiny").expect("looks whole").path,
-        found.path
+        fetched.path
     );
-    std::fs::remove_file(found.path.join("model-2.safetensors")).expect("removed");
+    std::fs::remove_file(fetched.path.join("model-2.safetensors")).expect("removed");
     let error = machine
         .offline("org/tiny")
         .expect_err("a shard is missing")
         .to_string();
     assert!(
-        error.contains("with all that is needed of its commit"),
+        error.contains("with all required files of its commit"),
         "{error}"
     );
-    let before = machine.server.received().1.len();
+    let n_before = machine.server.received().1.len();
     machine.fetch("org/tiny").expect("linked again");
-    // Its content was there.
-    assert_eq!(machine.server.received().1.len(), before);
+    // The blob still existed.
+    assert_eq!(machine.server.received().1.len(), n_before);
 }

@@ -1,7 +1,7 @@
-//! Sends many prompts to a server and says how long they took, with the journal of a pipeline or
-//! without: `scripts/bench/pipelines` measures with it.
+//! Measures the time for many prompts to a server, with or without a pipeline's journal; used by
+//! `scripts/bench/pipelines`.
 //!
-//! `throughput URL CONCURRENCY REQUESTS [FOLDER]`; a folder gets the journal.
+//! `throughput URL CONCURRENCY REQUESTS [FOLDER]`; the journal is in the folder, if one is given.
 
 use std::io::Write;
 use std::path::Path;
@@ -10,8 +10,8 @@ use std::time::Instant;
 use serde_json::{Map, Value, json};
 use tooltune_endpoint::EndpointOptions;
 use tooltune_pipelines::{
-    AGAIN_PROMPT, Asked, Asking, EndpointGenerator, Generator, Limits, Made, Opening, Place,
-    Progress, Prompt, Prompts, Run, Stage, WholeFiles,
+    AGAIN_PROMPT, EndpointGenerator, Generator, GeneratorOptions, ItemPrompt, Limits, Progress,
+    Prompt, Prompts, Run, RunContext, RunInput, Stage, StageResult,
 };
 
 const STAGES: &[Stage] = &[Stage {
@@ -19,45 +19,32 @@ const STAGES: &[Stage] = &[Stage {
     file: "asked.jsonl",
 }];
 
-/// Files as they are; nobody resumes these.
-struct Plain;
-
-impl WholeFiles for Plain {
-    fn write(
-        &self,
-        path: &Path,
-        bytes: &[u8],
-    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-        Ok(std::fs::write(path, bytes)?)
-    }
-}
-
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [url, concurrency, n_requests, folder @ ..] = arguments.as_slice() else {
-        return Err("give URL CONCURRENCY REQUESTS [FOLDER]".into());
+        return Err("usage: throughput URL CONCURRENCY REQUESTS [FOLDER]".into());
     };
-    let asking = Asking {
+    let asking = GeneratorOptions {
         concurrency: concurrency.parse()?,
         extra_body: Map::new(),
         is_constrained: false,
     };
     let generator = EndpointGenerator::open(&EndpointOptions::new(url, "served"), asking)?;
-    let asked: Vec<Asked> = (0..n_requests.parse()?).map(asked).collect();
-    let begun = Instant::now();
+    let item_prompts: Vec<ItemPrompt> = (0..n_requests.parse()?).map(item_prompt).collect();
+    let start = Instant::now();
     let n_replies = match folder {
-        [] => without_journal(&generator, &asked)?,
-        [folder, ..] => with_journal(&generator, &asked, Path::new(folder))?,
+        [] => without_journal(&generator, &item_prompts)?,
+        [folder, ..] => with_journal(&generator, &item_prompts, Path::new(folder))?,
     };
-    let said = json!({"seconds": begun.elapsed().as_secs_f64(), "n_replies": n_replies});
-    writeln!(std::io::stdout(), "{said}")?;
+    let summary = json!({"seconds": start.elapsed().as_secs_f64(), "n_replies": n_replies});
+    writeln!(std::io::stdout(), "{summary}")?;
     Ok(())
 }
 
-/// A prompt of some four hundred words.
-fn asked(number: usize) -> Asked {
+/// A prompt of about four hundred words.
+fn item_prompt(number: usize) -> ItemPrompt {
     let text = format!("Request {number}. {}", "Say what it is about. ".repeat(80));
-    Asked {
+    ItemPrompt {
         id: number.to_string(),
         prompt: Prompt {
             text,
@@ -71,12 +58,15 @@ fn asked(number: usize) -> Asked {
 
 fn without_journal(
     generator: &EndpointGenerator,
-    asked: &[Asked],
+    item_prompts: &[ItemPrompt],
 ) -> Result<usize, Box<dyn std::error::Error>> {
-    let prompts: Vec<&Prompt> = asked.iter().map(|asked| &asked.prompt).collect();
+    let prompts: Vec<&Prompt> = item_prompts
+        .iter()
+        .map(|item_prompts| &item_prompts.prompt)
+        .collect();
     let mut n_replies = 0;
-    generator.ask(&prompts, &mut |came| {
-        n_replies += usize::from(came.is_some_and(|came| came.result.is_ok()));
+    generator.ask(&prompts, &mut |arrival| {
+        n_replies += usize::from(arrival.is_some_and(|arrival| arrival.result.is_ok()));
         true
     })?;
     Ok(n_replies)
@@ -84,26 +74,30 @@ fn without_journal(
 
 fn with_journal(
     generator: &EndpointGenerator,
-    asked: &[Asked],
+    item_prompts: &[ItemPrompt],
     folder: &Path,
 ) -> Result<usize, Box<dyn std::error::Error>> {
     let mut watch = |_: &Progress| true;
-    let mut run = Run::open(Opening {
-        place: Place {
+    let mut run = Run::open(RunInput {
+        place: RunContext {
             dir: folder,
             generator,
-            files: &Plain,
             limits: Limits::default(),
             only: None,
+            ask_again: None,
             watch: &mut watch,
         },
         stages: STAGES,
         settings: Map::new(),
         prompts: Prompts::open(&[AGAIN_PROMPT], None)?,
     })?;
-    let kept = run.stage::<Value>("ask", |run| {
-        let read = |_: usize, text: &str| Ok(Value::from(text));
-        Ok(Made::of(run.ask("ask", asked, &read)?))
+    let replies = run.stage::<Value>("ask", |run| {
+        let parse_reply = |_: usize, text: &str| Ok(Value::from(text));
+        Ok(StageResult::from_results(run.ask(
+            "ask",
+            item_prompts,
+            &parse_reply,
+        )?))
     })?;
-    Ok(kept.map_or(0, |kept| kept.len()))
+    Ok(replies.map_or(0, |replies| replies.len()))
 }

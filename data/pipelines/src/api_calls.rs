@@ -1,4 +1,4 @@
-//! Calls of APIs, each made once in a folder, whatever stages need it.
+//! API calls; each is made once per folder, even if several stages need it.
 
 use std::collections::BTreeMap;
 
@@ -8,27 +8,26 @@ use tooltune_agents::executors::{CallResult, Executor};
 use crate::error::PipelineError;
 use crate::run::{Progress, Run};
 
-/// What stands before the keys of calls in the journal, in the place of a stage: a call that two
-/// stages need is one.
+/// Prefix of call keys in the journal, instead of a stage name, so that stages share calls.
 const API: &str = "api";
 
-/// What a report counts calls by.
-const CALLS: &str = "calls of APIs";
-const FAILED: &str = "calls of APIs that failed";
-const UNANSWERED: &str = "calls of APIs that nothing answered, or a server that was busy";
+/// Names of the call counts in a report.
+const CALLS: &str = "API calls";
+const FAILED: &str = "failed API calls";
+const UNANSWERED: &str = "API calls without an answer, or with a busy server";
 
-/// A call of an API.
+/// An API call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ApiCall {
-    /// The API's name.
+    /// Name of the API.
     pub name: String,
     /// Arguments by name.
     pub arguments: Map<String, Value>,
 }
 
 impl ApiCall {
-    /// The call in words, for messages.
-    pub fn shown(&self) -> String {
+    /// The call as text, for messages.
+    pub fn text(&self) -> String {
         format!("{} {}", self.name, Value::Object(self.arguments.clone()))
     }
 
@@ -37,12 +36,12 @@ impl ApiCall {
     }
 }
 
-/// Which calls a stage has needed, and whether they failed and were answered.
+/// The calls that a stage needed, and for each whether it failed and whether it was answered.
 #[derive(Debug, Default)]
 pub(crate) struct NeededCalls(BTreeMap<String, (bool, bool)>);
 
 impl NeededCalls {
-    /// What a report says of them.
+    /// The counts for a report.
     pub(crate) fn counts(&self) -> BTreeMap<String, usize> {
         let n_failed = self.0.values().filter(|call| call.0).count();
         let n_unanswered = self.0.values().filter(|call| call.1).count();
@@ -52,17 +51,17 @@ impl NeededCalls {
             (UNANSWERED, n_unanswered),
         ];
         let counts = counts.into_iter().filter(|(_, n)| *n > 0);
-        counts.map(|(what, n)| (what.to_owned(), n)).collect()
+        counts.map(|(status, n)| (status.to_owned(), n)).collect()
     }
 }
 
 impl Run<'_> {
-    /// What each of `calls` gave, in their order. One that was made in this folder before, by this
-    /// stage or another, is not made again; one that failed is kept, too.
+    /// Returns the results of `calls` in order. A call made before in this folder, by any stage, is
+    /// not repeated; failed calls are stored as well.
     ///
     /// # Errors
     ///
-    /// - the budget of calls is used up, or the user ends the work; a later run continues from there
+    /// - the call budget is used up, or the user stops the work; a later run continues from there
     /// - the journal cannot be written
     pub fn call_apis(
         &mut self,
@@ -71,9 +70,14 @@ impl Run<'_> {
         executor: &mut dyn Executor,
     ) -> Result<Vec<CallResult>, PipelineError> {
         let mut n_made = self.journal.n_outputs();
-        let (n_prompt_tokens, n_tokens) = self.used_tokens();
+        let (n_prompt_tokens, n_tokens) = self.journal.used_tokens();
         let mut results = Vec::with_capacity(calls.len());
         for (n_done, call) in calls.iter().enumerate() {
+            // A refused call has no result to store.
+            if let Some(reason) = executor.refusal(&call.name) {
+                results.push(CallResult::failure(reason));
+                continue;
+            }
             let request = call.request();
             let progress = Progress {
                 stage,
@@ -82,44 +86,45 @@ impl Run<'_> {
                 n_prompt_tokens,
                 n_tokens,
             };
-            let made = match self.output(API, &call.name, &request) {
-                Some(made) => made.clone(),
+            let stored = match self.output(API, &call.name, &request) {
+                Some(stored) => stored.clone(),
                 None => {
                     self.may_call(stage, n_made, calls.len() - n_done)?;
-                    self.go_on(&progress)?;
+                    self.check_stop(&progress)?;
                     let result = executor.call(&call.name, &call.arguments);
                     if let Some(fault) = executor.fault() {
                         return Err(PipelineError::Usage(fault));
                     }
-                    // A wait that a signal has ended is no answer.
+                    // A wait interrupted by a signal is not an answer.
                     if result.is_failure() {
-                        self.go_on(&progress)?;
+                        self.check_stop(&progress)?;
                     }
                     n_made += 1;
-                    let mut made = json!({"output": result.output, "exception": result.exception});
+                    let mut stored =
+                        json!({"output": result.output, "exception": result.exception});
                     if result.is_unanswered {
-                        made["is_unanswered"] = true.into();
+                        stored["is_unanswered"] = true.into();
                     }
-                    self.once(API, &call.name, &request, || Ok(made))?
+                    self.run_once(API, &call.name, &request, || Ok(stored))?
                 }
             };
             let result = CallResult {
-                is_unanswered: made["is_unanswered"] == true,
-                ..CallResult::of(
-                    made["output"].clone(),
-                    made["exception"].as_str().map(str::to_owned),
+                is_unanswered: stored["is_unanswered"] == true,
+                ..CallResult::new(
+                    stored["output"].clone(),
+                    stored["exception"].as_str().map(str::to_owned),
                 )
             };
             let needed = self.needed_calls.entry(stage).or_default();
             let became = (result.is_failure(), result.is_unanswered);
-            needed.0.insert(call.shown(), became);
+            needed.0.insert(call.text(), became);
             results.push(result);
         }
         Ok(results)
     }
 
-    /// Ends the work if the user wants that.
-    fn go_on(&mut self, progress: &Progress) -> Result<(), PipelineError> {
+    /// Returns an error if the user wants to stop.
+    fn check_stop(&mut self, progress: &Progress) -> Result<(), PipelineError> {
         if (self.watch)(progress) {
             return Ok(());
         }
@@ -137,7 +142,7 @@ impl Run<'_> {
         match self.limits.max_api_calls {
             Some(most) if n_made >= most => Err(PipelineError::Budget {
                 stage,
-                used: format!("{n_made} of {most} calls of APIs"),
+                used: format!("{n_made} of {most} API calls"),
                 n_left,
                 what: "calls",
                 option: "--max-api-calls",

@@ -1,63 +1,91 @@
-//! Prompts to what was read out of their replies, each asked at most twice and paid for once.
+//! Sends prompts and parses their replies; each prompt is sent at most twice and paid for once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
 use crate::error::PipelineError;
-use crate::generator::{Came, ModelInfo, Prompt, Unanswered};
+use crate::generator::{ModelInfo, Prompt, PromptResult, Unanswered};
 use crate::journal::{Entry, Journal};
 use crate::prompts::digest;
 use crate::reply::excerpt;
 use crate::report::{AGAIN, Dropped};
 use crate::run::{Progress, Run};
 
-/// The prompt that every pipeline has: what is said when a reply could not be read.
+/// The prompt for repeating a request whose reply could not be parsed; all pipelines have it.
 pub const AGAIN_PROMPT: crate::prompts::PromptFile = crate::prompts::PromptFile {
     name: "again",
     variables: &["prompt", "reason"],
     source: include_str!("../../../configs/prompts/again.jinja"),
 };
 
-/// Why something is dropped whose reply cannot be read.
+/// Drop reason for an item whose reply cannot be parsed.
 pub const UNREADABLE: &str = "the reply cannot be read";
-/// Why something is dropped whose request has no reply.
+/// Drop reason for an item whose request has no reply.
 pub const NO_REPLY: &str = "no reply";
 
-/// Requests that are handed over at once, each of them copied for that.
+/// Maximum number of requests passed to the generator at once, because each of them is copied.
 const MOST_AT_ONCE: usize = 16_384;
 
-/// Characters of a digest in a key: enough to tell the requests of one item apart.
+/// Length of the digest in a key; enough to distinguish the requests of one item.
 const KEY_CHARS: usize = 16;
 
-/// Something that is asked about.
+/// Whether an item is dropped because of a missing or unparsable reply, not because of the reply's
+/// content.
+fn is_unread(reason: &str) -> bool {
+    reason == UNREADABLE || reason.starts_with(NO_REPLY)
+}
+
+/// The stage of a key.
+fn request_stage(key: &str) -> &str {
+    key.split('/').next().unwrap_or_default()
+}
+
+/// Number of parsable replies of a stage.
+#[derive(Debug, Default)]
+pub(crate) struct ReplyCounts {
+    pub(crate) n: usize,
+    pub(crate) n_unread: usize,
+    pub(crate) first_unread: Option<FirstUnread>,
+}
+
+/// The first request without a parsable reply.
+#[derive(Debug, Clone)]
+pub(crate) struct FirstUnread {
+    pub(crate) id: String,
+    pub(crate) reason: String,
+    /// The start of the reply, if there is one.
+    pub(crate) reply: String,
+}
+
+/// An item to ask about.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Asked {
-    /// Its name, unique within the stage.
+pub struct ItemPrompt {
+    /// Id, unique within the stage.
     pub id: String,
-    /// What is asked.
+    /// The prompt.
     pub prompt: Prompt,
 }
 
-/// A request under the key that the journal has it by.
+/// A request with its journal key.
 struct Request<'p> {
     key: String,
     prompt: &'p Prompt,
 }
 
-/// The key of a request: its stage and item, which time it is, and a digest of the request.
-fn key(stage: &str, id: &str, time: &str, prompt: &Prompt) -> String {
-    key_of(stage, id, time, &json!(prompt))
+/// The key of a request: stage, item, attempt, and a digest of the request.
+fn prompt_key(stage: &str, id: &str, time: &str, prompt: &Prompt) -> String {
+    request_key(stage, id, time, &json!(prompt))
 }
 
-fn key_of(stage: &str, id: &str, time: &str, request: &Value) -> String {
+fn request_key(stage: &str, id: &str, time: &str, request: &Value) -> String {
     let mut digest = digest(request.to_string().as_bytes());
     digest.truncate(KEY_CHARS);
     format!("{stage}/{id}{time}{digest}")
 }
 
-/// Whether a key is of a request that was sent at this time, whatever the name of its item is.
-pub(crate) fn is_time(key: &str, time: &str) -> bool {
+/// Whether a key belongs to this attempt, whatever the item's id is.
+pub(crate) fn is_attempt(key: &str, time: &str) -> bool {
     let end = key.len().saturating_sub(KEY_CHARS);
     key.get(..end).is_some_and(|key| key.ends_with(time))
 }
@@ -65,62 +93,63 @@ pub(crate) fn is_time(key: &str, time: &str) -> bool {
 const FIRST: &str = "/first/";
 const MADE: &str = "/made/";
 
-/// What a stage would ask, before anything is sent.
+/// The requests that a stage would send.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StagePlan {
     /// The stage.
     pub stage: &'static str,
-    /// Requests.
+    /// Number of requests.
     pub n_requests: usize,
-    /// Those of them whose reply is there already.
-    pub n_there: usize,
-    /// Tokens of the prompts that are left to send.
+    /// Number of requests that have a reply already.
+    pub n_stored: usize,
+    /// Prompt tokens of the remaining requests.
     pub n_prompt_tokens: usize,
-    /// The most tokens that their replies may have.
+    /// Maximum number of tokens of their replies.
     pub n_max_tokens: usize,
-    /// Calls of APIs that are left to make, at most.
+    /// Maximum number of remaining API calls.
     pub n_api_calls: usize,
-    /// Whether an earlier stage may still lower all of this.
+    /// Whether the numbers are upper bounds that an earlier stage may lower.
     pub is_at_most: bool,
 }
 
 impl StagePlan {
-    /// What is left to ask.
-    pub fn of(
+    /// The plan for known items.
+    pub fn for_items(
         stage: &'static str,
-        asked: &[Asked],
+        item_prompts: &[ItemPrompt],
         journal: &Journal,
         model: &dyn ModelInfo,
     ) -> Self {
-        let is_left = |item: &&Asked| {
-            let key = key(stage, &item.id, FIRST, &item.prompt);
+        let is_left = |item: &&ItemPrompt| {
+            let key = prompt_key(stage, &item.id, FIRST, &item.prompt);
             journal.get(&key).is_none()
         };
-        let left: Vec<&Asked> = asked.iter().filter(is_left).collect();
-        let tokens = left
+        let missing: Vec<&ItemPrompt> = item_prompts.iter().filter(is_left).collect();
+        let tokens = missing
             .iter()
             .map(|item| model.count_tokens(&item.prompt.text));
         Self {
             stage,
-            n_requests: asked.len(),
-            n_there: asked.len() - left.len(),
+            n_requests: item_prompts.len(),
+            n_stored: item_prompts.len() - missing.len(),
             n_prompt_tokens: tokens.sum(),
-            n_max_tokens: left.iter().map(|item| item.prompt.max_tokens).sum(),
+            n_max_tokens: (missing.iter().map(|item| item.prompt.max_tokens))
+                .fold(0, usize::saturating_add),
             n_api_calls: 0,
             is_at_most: false,
         }
     }
 
-    /// Requests of a stage that are done with, those that were sent again not counted twice.
+    /// Number of completed requests of a stage, without counting repetitions.
     pub(crate) fn n_first(stage: &str, journal: &Journal) -> usize {
         let of_stage = journal
             .entries_of(stage)
-            .filter(|(key, _)| key[stage.len()..].starts_with('/') && is_time(key, FIRST));
+            .filter(|(key, _)| key[stage.len()..].starts_with('/') && is_attempt(key, FIRST));
         of_stage.count()
     }
 
-    /// What may be asked of so many items that are not there yet, each by a prompt of so many tokens.
-    pub fn at_most(
+    /// The upper bound for a number of items that do not exist yet, with prompts of a given length.
+    pub fn upper_bound(
         stage: &'static str,
         n_requests: usize,
         n_prompt_tokens: usize,
@@ -129,7 +158,7 @@ impl StagePlan {
         Self {
             stage,
             n_requests,
-            n_there: 0,
+            n_stored: 0,
             n_prompt_tokens: n_requests.saturating_mul(n_prompt_tokens),
             n_max_tokens: n_requests.saturating_mul(max_tokens),
             n_api_calls: 0,
@@ -139,63 +168,126 @@ impl StagePlan {
 }
 
 impl Run<'_> {
-    /// What `read` finds in the reply to each of `asked`, in their order.
+    /// Returns the parsed reply to each of `asked`, in order.
     ///
-    /// Replies that the journal has are taken from there. A reply that `read` refuses is asked for
-    /// once more, with the reason; a request without a reply is sent once more after all others.
-    /// What then has none, or none that can be read, is dropped.
+    /// Replies in the journal are reused. If `read` rejects a reply, the request is repeated once
+    /// with the reason. Requests without a reply are repeated once after all others. Items that
+    /// still have no parsable reply are dropped; `--ask-again` repeats their requests.
     ///
     /// # Errors
     ///
-    /// - the budget is used up, the user ends the work, or what generates cannot continue; a
-    ///   later run continues from there
+    /// - the budget is used up, the user stops the work, or the generator fails; a later run
+    ///   continues from there
     /// - the journal cannot be written
     pub fn ask<T>(
         &mut self,
         stage: &'static str,
-        asked: &[Asked],
-        read: &dyn Fn(usize, &str) -> Result<T, String>,
+        item_prompts: &[ItemPrompt],
+        parse_reply: &dyn Fn(usize, &str) -> Result<T, String>,
     ) -> Result<Vec<Result<T, Dropped>>, PipelineError> {
-        let first: Vec<Request<'_>> = asked
+        let requests: Vec<Request<'_>> = item_prompts
             .iter()
             .map(|item| Request {
-                key: key(stage, &item.id, FIRST, &item.prompt),
+                key: prompt_key(stage, &item.id, FIRST, &item.prompt),
                 prompt: &item.prompt,
             })
             .collect();
-        self.complete(stage, &first)?;
-        let mut results = Vec::with_capacity(asked.len());
+        if self.ask_again == Some(stage) {
+            self.forget_unread(item_prompts, &requests, parse_reply)?;
+        }
+        self.send_missing(stage, &requests)?;
+        let mut results = Vec::with_capacity(item_prompts.len());
         let mut unread: Vec<(usize, Prompt)> = Vec::new();
-        for (idx, request) in first.iter().enumerate() {
-            let result = self.read_reply(&asked[idx].id, idx, &request.key, read);
+        for (idx, request) in requests.iter().enumerate() {
+            let result = self.read_reply(&item_prompts[idx].id, idx, &request.key, parse_reply);
             if let Err(dropped) = &result
                 && dropped.reason == UNREADABLE
             {
-                unread.push((idx, self.again(request.prompt, &dropped.detail)?));
+                unread.push((idx, self.repeat_prompt(request.prompt, &dropped.detail)?));
             }
             results.push(result);
         }
-        let again: Vec<Request<'_>> = unread
+        let repeats: Vec<Request<'_>> = unread
             .iter()
             .map(|(idx, prompt)| Request {
-                key: key(stage, &asked[*idx].id, AGAIN, prompt),
+                key: prompt_key(stage, &item_prompts[*idx].id, AGAIN, prompt),
                 prompt,
             })
             .collect();
-        self.complete(stage, &again)?;
-        for ((idx, _), request) in unread.iter().zip(&again) {
-            results[*idx] = self.read_reply(&asked[*idx].id, *idx, &request.key, read);
+        self.send_missing(stage, &repeats)?;
+        for ((idx, _), request) in unread.iter().zip(&repeats) {
+            results[*idx] =
+                self.read_reply(&item_prompts[*idx].id, *idx, &request.key, parse_reply);
         }
+        let keys = requests.iter().map(|request| request.key.as_str());
+        self.count_readable(stage, &results, keys);
         Ok(results)
     }
 
-    /// What comes of something that is no prompt, such as the call of an API: `make` is asked once
-    /// for each `request` of an item, and what it gave is on the disk before it is used.
+    /// Removes requests without a reply and unparsable replies from the journal's memory.
+    fn forget_unread<T>(
+        &mut self,
+        item_prompts: &[ItemPrompt],
+        requests: &[Request<'_>],
+        parse_reply: &dyn Fn(usize, &str) -> Result<T, String>,
+    ) -> Result<(), PipelineError> {
+        for (idx, request) in requests.iter().enumerate() {
+            let id = &item_prompts[idx].id;
+            let Err(dropped) = self.read_reply(id, idx, &request.key, parse_reply) else {
+                continue;
+            };
+            if dropped.reason == UNREADABLE {
+                let prompt = self.repeat_prompt(request.prompt, &dropped.detail)?;
+                let repeat_key = prompt_key(request_stage(&request.key), id, AGAIN, &prompt);
+                if self.read_reply(id, idx, &repeat_key, parse_reply).is_ok() {
+                    continue;
+                }
+                self.journal.forget(&repeat_key);
+            }
+            self.journal.forget(&request.key);
+        }
+        Ok(())
+    }
+
+    /// Counts the parsable replies of a stage, and records the error of the first request without
+    /// one.
+    fn count_readable<'k, T>(
+        &mut self,
+        stage: &'static str,
+        results: &[Result<T, Dropped>],
+        keys: impl Iterator<Item = &'k str>,
+    ) {
+        let readable = self.readable.entry(stage).or_default();
+        for (result, key) in results.iter().zip(keys) {
+            let first_dropped = match result {
+                Err(dropped) if is_unread(&dropped.reason) => dropped,
+                _ => {
+                    readable.n += 1;
+                    continue;
+                }
+            };
+            readable.n_unread += 1;
+            if readable.first_unread.is_none() {
+                let text = match self.journal.get(key) {
+                    Some(Entry::Reply(reply)) => excerpt(&reply.text),
+                    _ => String::new(),
+                };
+                readable.first_unread = Some(FirstUnread {
+                    id: first_dropped.id.clone(),
+                    reason: format!("{}: {}", first_dropped.reason, first_dropped.detail),
+                    reply: text,
+                });
+            }
+        }
+    }
+
+    /// Returns the result of something other than a prompt, such as an API call: `make` is called
+    /// once per `request` of an item, and its result is on disk before it is used.
     ///
     /// # Errors
     ///
-    /// What `make` says, which is not kept, or the journal cannot be written.
-    pub fn once(
+    /// `make` fails (which is not stored), or the journal cannot be written.
+    pub fn run_once(
         &mut self,
         stage: &'static str,
         id: &str,
@@ -205,22 +297,22 @@ impl Run<'_> {
         if let Some(output) = self.output(stage, id, request) {
             return Ok(output.clone());
         }
-        let key = key_of(stage, id, MADE, request);
+        let key = request_key(stage, id, MADE, request);
         let output = make()?;
         self.journal.add(&key, Entry::Output(output.clone()))?;
         self.journal.sync()?;
         Ok(output)
     }
 
-    /// What came of something that is no prompt, if it was made before.
+    /// The stored result of something other than a prompt, if there is one.
     pub(crate) fn output(&self, stage: &str, id: &str, request: &Value) -> Option<&Value> {
-        match self.journal.get(&key_of(stage, id, MADE, request)) {
+        match self.journal.get(&request_key(stage, id, MADE, request)) {
             Some(Entry::Output(output)) => Some(output),
             _ => None,
         }
     }
 
-    fn again(&self, prompt: &Prompt, reason: &str) -> Result<Prompt, PipelineError> {
+    fn repeat_prompt(&self, prompt: &Prompt, reason: &str) -> Result<Prompt, PipelineError> {
         let values = [("prompt", prompt.text.as_str()), ("reason", reason)];
         Ok(Prompt {
             text: self.prompts().render(AGAIN_PROMPT.name, &values)?,
@@ -233,10 +325,10 @@ impl Run<'_> {
         id: &str,
         idx: usize,
         key: &str,
-        read: &dyn Fn(usize, &str) -> Result<T, String>,
+        parse_reply: &dyn Fn(usize, &str) -> Result<T, String>,
     ) -> Result<T, Dropped> {
         match self.journal.get(key) {
-            Some(Entry::Reply(reply)) => read(idx, &reply.text).map_err(|reason| {
+            Some(Entry::Reply(reply)) => parse_reply(idx, &reply.text).map_err(|reason| {
                 let reason = match (&reply.without_text, reply.finish_reason.as_str()) {
                     (Some(what), _) => format!("there is {what} in place of a text"),
                     (None, "length") => format!("{reason}; it was cut off at its limit of tokens"),
@@ -254,103 +346,105 @@ impl Run<'_> {
         }
     }
 
-    /// Sends what the journal does not have, until it has everything.
-    fn complete(
+    /// Sends the requests that the journal lacks, until it is complete.
+    fn send_missing(
         &mut self,
         stage: &'static str,
         requests: &[Request<'_>],
     ) -> Result<(), PipelineError> {
-        let mut held: BTreeMap<usize, Unanswered> = BTreeMap::new();
-        // What has no reply for no fault of its own is sent once more, after all others.
+        let mut unanswered: BTreeMap<usize, Unanswered> = BTreeMap::new();
+        // Requests without a reply through no fault of their own are repeated once, after all
+        // others.
         for _ in 0..2 {
             let mut keys = BTreeSet::new();
             let is_left = |idx: &usize| {
                 let key = requests[*idx].key.as_str();
-                let may_fare_better = held.get(idx).is_none_or(|fault| !fault.is_final);
+                let may_fare_better = unanswered.get(idx).is_none_or(|fault| !fault.is_final);
                 self.journal.get(key).is_none() && may_fare_better && keys.insert(key)
             };
-            let left: Vec<usize> = (0..requests.len()).filter(is_left).collect();
-            self.send_within_budget(stage, requests, &left, &mut held)?;
+            let missing: Vec<usize> = (0..requests.len()).filter(is_left).collect();
+            self.send_within_budget(stage, requests, &missing, &mut unanswered)?;
         }
-        if let Some(fault) = held.values().next()
+        if let Some(fault) = unanswered.values().next()
             && self.journal.n_replies() == 0
         {
             let message = format!("{}; no request has a reply", fault.message);
-            return Err(self.failed(message));
+            return Err(self.generator_error(message));
         }
-        for (idx, fault) in held {
+        for (idx, fault) in unanswered {
             self.journal
                 .add(&requests[idx].key, Entry::Unanswered(fault))?;
         }
         self.journal.sync()
     }
 
-    fn failed(&self, message: String) -> PipelineError {
+    fn generator_error(&self, message: String) -> PipelineError {
         PipelineError::Generator {
             message,
             n_replies: self.journal.n_replies(),
         }
     }
 
-    /// In parts that are sure to stay within the budget, whatever the replies take.
+    /// Sends requests in batches that stay within the budget, however long the replies are.
     fn send_within_budget(
         &mut self,
         stage: &'static str,
         requests: &[Request<'_>],
-        left: &[usize],
-        held: &mut BTreeMap<usize, Unanswered>,
+        missing: &[usize],
+        unanswered: &mut BTreeMap<usize, Unanswered>,
     ) -> Result<(), PipelineError> {
-        let mut left = left;
-        while !left.is_empty() {
-            let n = self.affordable(stage, requests, left)?.min(MOST_AT_ONCE);
-            let (now, later) = left.split_at(n);
-            self.send(stage, requests, now, held)?;
-            left = later;
+        let mut missing = missing;
+        while !missing.is_empty() {
+            let n = self.affordable(stage, requests, missing)?.min(MOST_AT_ONCE);
+            let (batch, later) = missing.split_at(n);
+            self.send(stage, requests, batch, unanswered)?;
+            missing = later;
         }
         Ok(())
     }
 
-    /// How many of `left` the budget is enough for, at least one.
+    /// The number of requests in `left` that the budget allows, at least one.
     fn affordable(
         &self,
         stage: &'static str,
         requests: &[Request<'_>],
-        left: &[usize],
+        missing: &[usize],
     ) -> Result<usize, PipelineError> {
         let used_up = |used: String, option| PipelineError::Budget {
             stage,
             used,
-            n_left: left.len(),
+            n_left: missing.len(),
             what: "requests",
             option,
         };
-        let mut n = left.len();
-        if let Some(most) = self.limits.max_requests {
+        let mut n = missing.len();
+        if let Some(limit) = self.limits.max_requests {
             let used = self.journal.n_requests() + self.n_failed;
-            n = n.min(most.saturating_sub(used));
+            n = n.min(limit.saturating_sub(used));
             if n == 0 {
                 return Err(used_up(
-                    format!("{used} of {most} requests"),
+                    format!("{used} of {limit} requests"),
                     "--max-requests",
                 ));
             }
         }
-        if let Some(most) = self.limits.max_tokens {
-            let used = self.used_tokens();
-            let mut free = most.saturating_sub(used.0 + used.1);
+        if let Some(limit) = self.limits.max_tokens {
+            let (of_prompts, of_replies) = self.journal.used_tokens();
+            let used = of_prompts.saturating_add(of_replies);
+            let mut n_free = limit.saturating_sub(used);
             let fits = |idx: &&usize| {
                 let prompt = requests[**idx].prompt;
-                let needed = self.generator.count_tokens(&prompt.text) + prompt.max_tokens;
-                free.checked_sub(needed).is_some_and(|rest| {
-                    free = rest;
+                let of_prompt = self.generator.count_tokens(&prompt.text);
+                let n_needed = of_prompt.saturating_add(prompt.max_tokens);
+                n_free.checked_sub(n_needed).is_some_and(|n_rest| {
+                    n_free = n_rest;
                     true
                 })
             };
-            n = left.iter().take(n).take_while(fits).count();
+            n = missing.iter().take(n).take_while(fits).count();
             if n == 0 {
-                let used = used.0 + used.1;
                 let used = format!(
-                    "{used} of {most} tokens, and the next request may take more than the rest"
+                    "{used} of {limit} tokens, and the next request may need more than the remainder"
                 );
                 return Err(used_up(used, "--max-tokens"));
             }
@@ -358,23 +452,14 @@ impl Run<'_> {
         Ok(n)
     }
 
-    /// Tokens of prompts and of replies so far.
-    pub(crate) fn used_tokens(&self) -> (usize, usize) {
-        let entries = self.journal.entries();
-        entries.fold((0, 0), |(prompt, text), (_, entry)| match entry {
-            Entry::Reply(reply) => (prompt + reply.n_prompt_tokens, text + reply.n_tokens),
-            Entry::Unanswered(_) | Entry::Output(_) => (prompt, text),
-        })
-    }
-
     fn send(
         &mut self,
         stage: &'static str,
         requests: &[Request<'_>],
-        now: &[usize],
-        held: &mut BTreeMap<usize, Unanswered>,
+        batch: &[usize],
+        unanswered: &mut BTreeMap<usize, Unanswered>,
     ) -> Result<(), PipelineError> {
-        let (n_prompt_tokens, n_tokens) = self.used_tokens();
+        let (n_prompt_tokens, n_tokens) = self.journal.used_tokens();
         let is_there = |request: &&Request<'_>| self.journal.get(&request.key).is_some();
         let mut progress = Progress {
             stage,
@@ -383,39 +468,44 @@ impl Run<'_> {
             n_prompt_tokens,
             n_tokens,
         };
-        let prompts: Vec<&Prompt> = now.iter().map(|idx| requests[*idx].prompt).collect();
+        let prompts: Vec<&Prompt> = batch.iter().map(|idx| requests[*idx].prompt).collect();
         let (journal, watch, n_failed) = (&mut self.journal, &mut *self.watch, &mut self.n_failed);
         let mut failure = None;
         let mut is_stopped = !watch(&progress);
-        let mut take = |came: Option<Came>| {
-            if let Some(Came { number, result }) = came {
-                let idx = now[number];
+        let mut take = |arrival: Option<PromptResult>| {
+            if let Some(PromptResult { number, result }) = arrival {
+                let idx = batch[number];
                 match result {
                     Ok(reply) => {
                         progress.n_done += 1;
-                        progress.n_prompt_tokens += reply.n_prompt_tokens;
-                        progress.n_tokens += reply.n_tokens;
-                        held.remove(&idx);
-                        let kept = journal.add(&requests[idx].key, Entry::Reply(reply));
-                        failure = failure.take().or(kept.err());
+                        let Progress {
+                            n_prompt_tokens,
+                            n_tokens,
+                            ..
+                        } = &mut progress;
+                        *n_prompt_tokens = n_prompt_tokens.saturating_add(reply.n_prompt_tokens);
+                        *n_tokens = n_tokens.saturating_add(reply.n_tokens);
+                        unanswered.remove(&idx);
+                        let stored = journal.add(&requests[idx].key, Entry::Reply(reply));
+                        failure = failure.take().or(stored.err());
                     }
                     Err(fault) => {
                         *n_failed += 1;
-                        held.insert(idx, fault);
+                        unanswered.insert(idx, fault);
                     }
                 }
             }
             is_stopped |= !watch(&progress);
             failure.is_none() && !is_stopped
         };
-        let asked = self.generator.ask(&prompts, &mut take);
+        let outcome = self.generator.ask(&prompts, &mut take);
         self.journal.sync()?;
-        match (failure, asked) {
+        match (failure, outcome) {
             (Some(failure), _) => Err(failure),
             _ if is_stopped => Err(PipelineError::Stopped {
                 n_replies: self.journal.n_replies(),
             }),
-            (None, Err(failure)) => Err(self.failed(failure.to_string())),
+            (None, Err(failure)) => Err(self.generator_error(failure.to_string())),
             (None, Ok(())) => Ok(()),
         }
     }

@@ -1,72 +1,74 @@
-//! A server of chat completions as what generates.
+//! A chat-completions server as a generator.
 //!
-//! The client repeats what a busy or failing server refuses, waits as the server asks, and bounds
-//! every wait. A prompt that has no reply all the same costs itself alone; faults that are the
-//! server's end the work: a key, a model or an address that is wrong, or several prompts in a row
-//! without a reply.
+//! The client retries requests that a busy or failing server rejects, waits as long as the server
+//! asks, and limits every wait. A prompt without a reply affects only itself. Errors of the server
+//! stop the work: a wrong key, model or address, or several prompts in a row without a reply.
 
-use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Map, Value, json};
 use tooltune_endpoint::{
-    ChatAnswer, ChatEndpoint, ChatOptions, ChatRequest, Concern, EndpointError, EndpointOptions,
-    Tolerance,
+    ChatAnswer, ChatEndpoint, ChatOptions, ChatRequest, EndpointError, EndpointOptions, FaultScope,
+    OtherModels, Tolerance, without_secret_fields,
 };
-use tooltune_rows::text::{Message, Role};
+use tooltune_template::{Message, Role};
 
 use crate::error::PipelineError;
 use crate::generator::{
-    Came, Generator, GeneratorFailure, ModelInfo, Prompt, Reply, Unanswered, estimated_tokens,
+    Generator, GeneratorFailure, ModelInfo, Prompt, PromptResult, Reply, Unanswered,
+    estimated_tokens,
 };
 
-/// A server and how it is asked.
+/// A server and its request options.
 #[derive(Debug)]
 pub struct EndpointGenerator {
     endpoint: ChatEndpoint,
     concurrency: usize,
-    /// Further fields of every request.
+    /// Additional fields of every request.
     extra_body: Map<String, Value>,
-    /// Whether the server is asked to keep to a schema.
+    /// Whether requests contain the schema of the reply.
     is_constrained: bool,
-    /// Over all prompts of the run.
+    /// Error tolerance over all prompts of the run.
     tolerance: Mutex<Tolerance>,
-    /// Models that the server says have answered, besides the one that was asked.
-    other_models: Mutex<BTreeSet<String>>,
+    /// Models reported by the server other than the requested one.
+    other_models: OtherModels,
 }
 
-/// How a server is asked.
+/// Options of the requests to a server.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Asking {
-    /// Requests at once.
+pub struct GeneratorOptions {
+    /// Number of concurrent requests.
     pub concurrency: usize,
-    /// Further fields of every request.
+    /// Additional fields of every request.
     pub extra_body: Map<String, Value>,
-    /// Whether requests name the schema of their reply, which the server is to keep to.
+    /// Whether requests contain the schema of the reply, for constrained decoding by the server.
     pub is_constrained: bool,
 }
 
 impl EndpointGenerator {
-    /// Nothing is sent yet.
+    /// Opens the endpoint without sending anything.
     ///
     /// # Errors
     ///
-    /// An address that is none, or the variable of the key is not set.
-    pub fn open(options: &EndpointOptions, asking: Asking) -> Result<Self, PipelineError> {
+    /// The address is invalid, or the environment variable of the key is not set.
+    pub fn open(
+        options: &EndpointOptions,
+        asking: GeneratorOptions,
+    ) -> Result<Self, PipelineError> {
         let endpoint = ChatEndpoint::new(options);
         let endpoint = endpoint.map_err(|error| PipelineError::Usage(error.to_string()))?;
-        Ok(Self::of(endpoint, asking))
+        Ok(Self::from_endpoint(endpoint, asking))
     }
 
-    /// Of an endpoint that is open.
-    pub fn of(endpoint: ChatEndpoint, asking: Asking) -> Self {
+    /// Uses an open endpoint.
+    pub fn from_endpoint(endpoint: ChatEndpoint, asking: GeneratorOptions) -> Self {
         Self {
             endpoint,
             concurrency: asking.concurrency,
             extra_body: asking.extra_body,
             is_constrained: asking.is_constrained,
             tolerance: Mutex::default(),
-            other_models: Mutex::default(),
+            other_models: OtherModels::default(),
         }
     }
 
@@ -87,15 +89,12 @@ impl EndpointGenerator {
     }
 
     fn reply(&self, prompt: &Prompt, answer: &ChatAnswer) -> Reply {
-        if !answer.model.is_empty() && answer.model != self.endpoint.model() {
-            let others = self.other_models.lock();
-            let mut others = others.unwrap_or_else(PoisonError::into_inner);
-            others.insert(answer.model.clone());
-        }
-        let counted = |n: usize, text: &str| if n > 0 { n } else { estimated_tokens(text) };
+        self.other_models.add(self.endpoint.model(), &answer.model);
+        let count_or_estimate =
+            |n: usize, text: &str| if n > 0 { n } else { estimated_tokens(text) };
         Reply {
-            n_prompt_tokens: counted(answer.n_prompt_tokens, &prompt.text),
-            n_tokens: counted(answer.n_tokens, &answer.text),
+            n_prompt_tokens: count_or_estimate(answer.n_prompt_tokens, &prompt.text),
+            n_tokens: count_or_estimate(answer.n_tokens, &answer.text),
             text: answer.text.clone(),
             finish_reason: answer.finish_reason.clone(),
             without_text: answer.without_text.map(|what| what.name().to_owned()),
@@ -103,13 +102,13 @@ impl EndpointGenerator {
     }
 }
 
-fn unanswered(error: &EndpointError) -> Unanswered {
+fn to_unanswered(error: &EndpointError) -> Unanswered {
     Unanswered {
         kind: error
             .kind()
             .map_or_else(|| "not sent".to_owned(), |kind| kind.name()),
         message: error.to_string(),
-        is_final: error.concern() == Concern::Request,
+        is_final: error.scope() == FaultScope::Request,
     }
 }
 
@@ -117,7 +116,11 @@ impl ModelInfo for EndpointGenerator {
     fn identity(&self) -> Map<String, Value> {
         Map::from_iter([
             ("endpoint-model".to_owned(), json!(self.endpoint.model())),
-            ("extra-body".to_owned(), json!(self.extra_body)),
+            // Stored in the journal, which must not contain a key.
+            (
+                "extra-body".to_owned(),
+                json!(without_secret_fields(&self.extra_body)),
+            ),
         ])
     }
 
@@ -130,7 +133,7 @@ impl Generator for EndpointGenerator {
     fn ask(
         &self,
         prompts: &[&Prompt],
-        take: &mut dyn FnMut(Option<Came>) -> bool,
+        take: &mut dyn FnMut(Option<PromptResult>) -> bool,
     ) -> Result<(), GeneratorFailure> {
         let messages: Vec<[Message; 1]> = prompts
             .iter()
@@ -161,51 +164,77 @@ impl Generator for EndpointGenerator {
                     .unwrap_or_else(PoisonError::into_inner);
                 let goes_on = match &result {
                     Ok(_) => {
-                        tolerance.answered();
+                        tolerance.record_answer();
                         true
                     }
-                    Err(error) => tolerance.goes_on_after(error),
+                    Err(error) => tolerance.can_continue_after(error),
                 };
                 drop(tolerance);
                 if let (false, Err(error)) = (goes_on, &result) {
-                    failure = Some(said(error));
+                    failure = Some(error_message(error));
                 }
                 is_taken[number] = true;
-                let result = result.map_err(unanswered);
-                take(Some(Came { number, result })) && goes_on
+                let result = result.map_err(to_unanswered);
+                take(Some(PromptResult { number, result })) && goes_on
             });
-        // What came while the last ones were waited for is paid for as well.
+        // Replies that arrived during the last waits are paid for as well.
         for (number, result) in results.iter().enumerate() {
             if let (false, Ok(answer)) = (is_taken[number], result) {
                 let result = Ok(self.reply(prompts[number], answer));
-                take(Some(Came { number, result }));
+                take(Some(PromptResult { number, result }));
             }
         }
         failure.map_or(Ok(()), |message| Err(GeneratorFailure(message)))
     }
 
     fn notes(&self) -> Vec<String> {
-        let others = self.other_models.lock();
-        let others = others.unwrap_or_else(PoisonError::into_inner);
-        if others.is_empty() {
-            return Vec::new();
-        }
-        let named: Vec<String> = others.iter().map(|name| format!("{name:?}")).collect();
-        vec![format!(
-            "asked for {:?}, the server says that {} answered; if that is another model, check \
-             --endpoint-model",
-            self.endpoint.model(),
-            named.join(", ")
-        )]
+        let note = (self.other_models).note_text(self.endpoint.model(), "--endpoint-model");
+        note.into_iter().collect()
     }
 }
 
-/// Why the work cannot go on.
-fn said(error: &EndpointError) -> String {
-    match error.concern() {
-        Concern::All => error.to_string(),
-        Concern::Request | Concern::Perhaps => format!(
-            "{error}; as several requests in a row had no answer, the fault is taken for the server's"
+/// The error message for the end of the work.
+fn error_message(error: &EndpointError) -> String {
+    match error.scope() {
+        FaultScope::All => error.to_string(),
+        FaultScope::Request | FaultScope::Perhaps => format!(
+            "{error}; several requests in a row failed, so this is treated as a server error"
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn journal_settings_contain_no_secret() {
+        let generator = |key: &str| {
+            let extra = json!({"top_k": 3, "provider": {"api_key": key}});
+            let asking = GeneratorOptions {
+                concurrency: 1,
+                extra_body: extra.as_object().cloned().unwrap(),
+                is_constrained: true,
+            };
+            let options = EndpointOptions::new("http://localhost:1/v1", "m");
+            EndpointGenerator::open(&options, asking).unwrap()
+        };
+        let first_generator = generator("hunter2");
+        let identity = json!(first_generator.identity());
+        assert_eq!(
+            identity["extra-body"],
+            json!({"top_k": 3, "provider": {"api_key": "***"}})
+        );
+        // Another key continues the same run, and requests have the key.
+        assert_eq!(first_generator.identity(), generator("hunter3").identity());
+        let prompt = Prompt {
+            text: String::new(),
+            schema: None,
+            max_tokens: 1,
+            temperature: 0.0,
+            seed: 0,
+        };
+        let extra_body = first_generator.chat_options(&prompt).extra;
+        assert_eq!(extra_body["provider"]["api_key"], "hunter2");
     }
 }

@@ -1,31 +1,32 @@
-//! Why a pipeline ended without its result.
+//! Errors that stop a pipeline.
 
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
+use tooltune_apis::ToolsError;
 use tooltune_rows::text::DataError;
-use tooltune_rows::tools::ToolsError;
 use tooltune_synth::graph::GraphError;
+use tooltune_template::TemplateError;
 
-/// A reason why a pipeline ended; what was paid for is in its journal.
+/// The reason why a pipeline stopped; all paid replies are in its journal.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum PipelineError {
-    /// A file of the pipeline's folder, or one that it is given.
+    /// A file of the pipeline's folder or an input file cannot be accessed.
     #[error("{path}: cannot {doing}: {source}")]
     Io {
         /// The file.
         path: PathBuf,
-        /// What was tried.
+        /// The attempted operation.
         doing: &'static str,
-        /// Why it failed.
+        /// The underlying error.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
 
-    /// The first line of a journal cannot be read.
+    /// The first line of a journal is damaged.
     #[error(
-        "{path}:1: the line that says what the replies follow from is damaged ({reason}); remove the \
-         file, or name another --output"
+        "{path}:1: the line with the settings is damaged ({reason}); remove the \
+         file, or choose another --output"
     )]
     JournalHead {
         /// The journal.
@@ -34,23 +35,27 @@ pub enum PipelineError {
         reason: String,
     },
 
-    /// A folder was begun with other settings.
+    /// The folder was created with other settings.
     #[error(
-        "{path} was begun with other settings: {differences}; give the same ones, or name another \
+        "{path} was created with other settings: {differences}; use the same ones, or choose another \
          --output"
     )]
     OtherSettings {
         /// The journal.
         path: PathBuf,
-        /// Each setting that differs, with both values.
+        /// The differing settings with both values.
         differences: String,
     },
 
-    /// A prompt file, or rows that the pipeline is given.
+    /// An error in a prompt file or in input rows.
     #[error("{0}")]
     Data(#[from] DataError),
 
-    /// A folder of prompts that holds none of the pipeline's.
+    /// A prompt file cannot be used as a template.
+    #[error("{0}")]
+    Template(#[from] TemplateError),
+
+    /// A folder of prompts is invalid.
     #[error("{dir}: {reason}")]
     PromptFolder {
         /// The folder.
@@ -59,84 +64,125 @@ pub enum PipelineError {
         reason: String,
     },
 
-    /// There is no stage of this name.
-    #[error("--stage {given}: there is no such stage; the stages are {stages}")]
+    /// There is no stage with this name.
+    #[error("{option} {given}: unknown stage; the stages are {stages}")]
     NoStage {
-        /// The name.
+        /// The option with the name.
+        option: &'static str,
+        /// The given name.
         given: String,
-        /// Those that there are, in their order.
+        /// The existing stages, in order.
         stages: String,
     },
 
-    /// A stage whose input is not made yet.
-    #[error("--stage {stage}: the stage {before} comes first and is not done; run it before")]
+    /// An earlier stage has not been run.
+    #[error("--stage {stage}: the earlier stage {before} is not done; run it first")]
     StageBefore {
-        /// The stage that was asked for.
+        /// The requested stage.
         stage: String,
-        /// The one that is missing.
+        /// The missing stage.
         before: &'static str,
     },
 
-    /// A file of a stage that cannot be read.
+    /// A file of a stage cannot be read.
     #[error("{place}: {reason}; run the stage {stage} again with --stage {stage}")]
     Item {
         /// File and line.
         place: String,
         /// What is wrong.
         reason: String,
-        /// The stage that wrote the file.
+        /// The stage that writes the file.
         stage: &'static str,
     },
 
-    /// Rows, documents or texts that the pipeline is given.
+    /// An error in input rows, documents or texts.
     #[error(transparent)]
     Input(#[from] ToolsError),
 
-    /// Edges, or what they are made of.
+    /// An error in the edges or their input.
     #[error(transparent)]
     Graph(#[from] GraphError),
 
-    /// An option that cannot be used, with how to fix it.
+    /// An invalid option, with its fix.
     #[error("{0}")]
     Usage(String),
 
+    /// No reply of a stage can be parsed.
+    #[error(
+        "stage {stage}: none of {n} replies can be parsed; the first, for {id}: {reason}{}; see \
+         {dropped}, check the model and the prompt, and run the same command with --ask-again {stage}",
+        if .reply.is_empty() { String::new() } else { format!(" (the reply begins with {:?})", .reply) },
+        dropped = .dropped.display()
+    )]
+    Unreadable {
+        /// The stage.
+        stage: &'static str,
+        /// Number of requests.
+        n: usize,
+        /// Item of the first request.
+        id: String,
+        /// The error of its reply.
+        reason: String,
+        /// The start of its reply.
+        reply: String,
+        /// The file that lists all of them.
+        dropped: PathBuf,
+    },
+
+    /// A stage keeps no item.
+    #[error(
+        "stage {stage} keeps none of {n_in}: {reasons}; see {dropped}, and change its input, \
+         threshold or prompt",
+        dropped = .dropped.display()
+    )]
+    NothingKept {
+        /// The stage.
+        stage: &'static str,
+        /// Number of input items.
+        n_in: usize,
+        /// The drop reasons with their counts.
+        reasons: String,
+        /// The file that lists all of them.
+        dropped: PathBuf,
+    },
+
     /// The budget is used up.
     #[error(
-        "the budget is used up in the stage {stage}: {used}, and {n_left} {what} are left; the same \
-         command with a larger {option} continues from there"
+        "the budget is used up in stage {stage}: {used}, and {n_left} {what} are left; to continue, \
+         run the same command with a larger {option}"
     )]
     Budget {
-        /// Where.
+        /// The stage.
         stage: &'static str,
-        /// What was used of what.
+        /// The used part of the budget.
         used: String,
-        /// What is left of the stage.
+        /// Number of remaining requests or calls of the stage.
         n_left: usize,
-        /// What that is: requests, or calls of APIs.
+        /// Their unit: requests, or API calls.
         what: &'static str,
         /// The option with the budget.
         option: &'static str,
     },
 
-    /// What generates cannot continue; the replies so far are kept.
-    #[error("{message}; {n_replies} replies are kept, and the same command continues from there")]
+    /// The generator cannot continue; the replies so far are kept.
+    #[error("{message}; {n_replies} replies are kept; run the same command to continue")]
     Generator {
         /// What is wrong, and what to check.
         message: String,
-        /// Replies in the journal.
+        /// Number of replies in the journal.
         n_replies: usize,
     },
 
-    /// The user ended the work; the replies so far are kept.
-    #[error("stopped; {n_replies} replies are kept, and the same command continues from there")]
+    /// The user stopped the work; the replies so far are kept.
+    #[error("stopped; {n_replies} replies are kept; run the same command to continue")]
     Stopped {
-        /// Replies in the journal.
+        /// Number of replies in the journal.
         n_replies: usize,
     },
 }
 
 impl PipelineError {
-    /// A failure about `path`.
+    /// Wraps an I/O error about `path`.
     pub fn io<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
         path: &Path,
         doing: &'static str,

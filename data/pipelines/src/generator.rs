@@ -1,36 +1,36 @@
-//! What generates: prompts in, replies out, by a server or by a model here.
+//! Generators: prompts in, replies out, by a server or a local model.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// What is asked, with everything that its reply depends on.
+/// A prompt, with everything that its reply depends on.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Prompt {
-    /// The user's turn.
+    /// The user message.
     pub text: String,
-    /// What the reply is to be valid under, where what generates can see to it.
+    /// JSON Schema of the reply, for generators that can enforce it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schema: Option<Value>,
-    /// Tokens that the reply may have.
+    /// Maximum number of tokens of the reply.
     pub max_tokens: usize,
-    /// 0 for the likeliest text.
+    /// Sampling temperature; 0 selects the most likely text.
     pub temperature: f64,
-    /// What a sampler begins with; it matters above temperature 0 only.
+    /// Seed of the sampler; it only matters above temperature 0.
     pub seed: u64,
 }
 
-/// A text that came back.
+/// A generated reply.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reply {
-    /// The text; empty where there was none.
+    /// The text; empty if there is none.
     pub text: String,
-    /// Why it ended, in the word of what generated it.
+    /// The generator's finish reason.
     pub finish_reason: String,
-    /// Tokens of the prompt: as the server counts them, else as they were estimated.
+    /// Prompt tokens as counted by the server, otherwise an estimate.
     pub n_prompt_tokens: usize,
-    /// Tokens of the reply, likewise.
+    /// Reply tokens as counted by the server, otherwise an estimate.
     pub n_tokens: usize,
-    /// What came in place of a text, such as `refusal`.
+    /// The content returned instead of text, such as `refusal`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub without_text: Option<String>,
 }
@@ -38,63 +38,63 @@ pub struct Reply {
 /// Why a prompt has no reply.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unanswered {
-    /// In a word or two, by which faults are counted.
+    /// Short name of the error, for counting.
     pub kind: String,
-    /// In full.
+    /// The complete message.
     pub message: String,
-    /// Whether the prompt itself is at fault, so that asking again is in vain.
+    /// Whether the prompt itself causes the error, so that repeating it is useless.
     #[serde(skip)]
     pub is_final: bool,
 }
 
-/// What became of a prompt, by its number.
+/// The result of a prompt.
 #[derive(Debug)]
-pub struct Came {
-    /// Its place among the prompts.
+pub struct PromptResult {
+    /// Index of the prompt.
     pub number: usize,
     /// The reply, or why there is none.
     pub result: Result<Reply, Unanswered>,
 }
 
-/// What cannot go on for any prompt, with what to check.
+/// An error that affects all prompts, with what to check.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct GeneratorFailure(pub String);
 
-/// What is known of a model before it is asked.
+/// Properties of a model that are known before a request.
 pub trait ModelInfo {
-    /// Everything about it that replies follow from, such as the name of its model.
+    /// Everything about the model that replies depend on, such as its name.
     fn identity(&self) -> Map<String, Value>;
 
-    /// Tokens of a text: by a tokenizer where there is one, else about as many.
+    /// Number of tokens of a text: by a tokenizer if there is one, otherwise an estimate.
     fn count_tokens(&self, text: &str) -> usize;
 }
 
-/// Writes replies.
+/// Generates replies.
 pub trait Generator: ModelInfo {
-    /// Asks all prompts, several at once where that helps.
+    /// Sends all prompts, several at once if that is faster.
     ///
-    /// `take` is called in the caller's thread with each reply as soon as it is there, in any
-    /// order, and with nothing several times a second; once it returns false, no prompt is begun.
-    /// Every reply that came reaches `take`, also after that and before a failure.
+    /// `take` is called in the caller's thread with each reply as soon as it arrives, in any order,
+    /// and several times per second without one. Once it returns false, no further prompt is
+    /// started. Every reply that arrives is passed to `take`, even after that and before an error.
     ///
     /// # Errors
     ///
-    /// What is wrong for every prompt, such as a server that is not there.
+    /// An error that affects every prompt, such as an unreachable server.
     fn ask(
         &self,
         prompts: &[&Prompt],
-        take: &mut dyn FnMut(Option<Came>) -> bool,
+        take: &mut dyn FnMut(Option<PromptResult>) -> bool,
     ) -> Result<(), GeneratorFailure>;
 
-    /// What there is to say of the replies, such as that another model answered.
+    /// Remarks about the replies, for example that another model answered.
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }
 }
 
-/// About the tokens of a text, where no tokenizer counts them: four bytes a token, as English has
-/// with the vocabularies of today's models.
+/// Estimates the number of tokens of a text without a tokenizer: four bytes per token, as for
+/// English with today's vocabularies.
 pub fn estimated_tokens(text: &str) -> usize {
     const BYTES_PER_TOKEN: usize = 4;
     text.len().div_ceil(BYTES_PER_TOKEN)

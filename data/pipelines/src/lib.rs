@@ -1,10 +1,11 @@
-//! Data sets that a language model writes: stages over one journal, and the pipelines made of them.
+//! Data sets written by a language model: stages over a shared journal, and the pipelines built
+//! from them.
 //!
-//! A stage turns items into requests, has them answered, and keeps what it can read: [`Run::ask`]
-//! and [`Run::stage`]. Every reply is on the disk before it is used, so that a pipeline that ends at
-//! any moment continues without a request sent twice, and what it writes does not depend on where
-//! it was interrupted or on how many requests are sent at once. What generates is a [`Generator`]:
-//! a server here, a model of the trainer's there.
+//! A stage turns items into requests, obtains the replies, and keeps what it can parse:
+//! [`Run::ask`] and [`Run::stage`]. Every reply is on disk before it is used, so an interrupted
+//! pipeline continues without repeating a request. Its output does not depend on interruptions or
+//! on the number of concurrent requests. Replies come from a [`Generator`]: a server in this crate,
+//! a local model in the trainer.
 //!
 //! ```
 //! use tooltune_pipelines::reply::json_value;
@@ -16,9 +17,9 @@
 
 mod api_calls;
 mod ask;
+pub mod budgets;
 mod endpoint;
 mod error;
-mod files;
 mod generator;
 pub mod goat;
 mod journal;
@@ -32,16 +33,17 @@ pub mod slot;
 mod tests;
 
 pub use api_calls::ApiCall;
-pub use ask::{AGAIN_PROMPT, Asked, NO_REPLY, StagePlan, UNREADABLE};
-pub use endpoint::{Asking, EndpointGenerator};
+pub use ask::{AGAIN_PROMPT, ItemPrompt, NO_REPLY, StagePlan, UNREADABLE};
+pub use endpoint::{EndpointGenerator, GeneratorOptions};
 pub use error::PipelineError;
-pub use files::WholeFiles;
 pub use generator::{
-    Came, Generator, GeneratorFailure, ModelInfo, Prompt, Reply, Unanswered, estimated_tokens,
+    Generator, GeneratorFailure, ModelInfo, Prompt, PromptResult, Reply, Unanswered,
+    estimated_tokens,
 };
 pub use journal::{Entry, JOURNAL_FILE, Journal};
 pub use prompts::{PromptFile, Prompts};
 pub use report::{Dropped, REPORT_FILE, Report, RequestCounts, StageReport};
 pub use run::{
-    Limits, Made, Opening, Place, Progress, Run, Stage, digest_of, read_items, read_report,
+    Limits, Progress, Run, RunContext, RunInput, Stage, StageResult, digest_of, read_items,
+    read_report,
 };

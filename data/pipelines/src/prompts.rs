@@ -1,57 +1,58 @@
-//! The prompts of a pipeline: Jinja files over named texts, built in or of the user's.
+//! The prompts of a pipeline: Jinja templates with named variables, built in or user-provided.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
-use tooltune_rows::text::TextTemplate;
+use tooltune_template::TextTemplate;
 
 use crate::error::PipelineError;
 
-/// A built-in prompt: a file of `configs/prompts`, which is part of the program, too.
+/// A built-in prompt: a file of `configs/prompts`, embedded in the program.
 #[derive(Debug, Clone, Copy)]
 pub struct PromptFile {
-    /// Its name without `.jinja`.
+    /// File name without `.jinja`.
     pub name: &'static str,
-    /// The texts that it prints.
+    /// The variables that it must print.
     pub variables: &'static [&'static str],
-    /// Its text.
+    /// The template source.
     pub source: &'static str,
 }
 
-/// The prompts of one run.
+/// The prompts of a run.
 #[derive(Debug)]
 pub struct Prompts {
     templates: BTreeMap<&'static str, TextTemplate>,
 }
 
-/// How the file of a prompt ends.
+/// File extension of a prompt.
 const SUFFIX: &str = ".jinja";
 
 impl Prompts {
-    /// The built-in prompts, those that `folder` has replaced by its own.
+    /// The built-in prompts, with files of `folder` replacing them.
     ///
     /// # Errors
     ///
-    /// - the folder cannot be read, or holds a `.jinja` file of another name, or none
-    /// - a file is no template, prints a text that it is not given, or does not print one that it
-    ///   is given
+    /// - the folder cannot be read, contains a `.jinja` file with an unknown name, or contains none
+    /// - a file is not a template, prints an unknown variable, or does not print all variables
     pub fn open(files: &[PromptFile], folder: Option<&Path>) -> Result<Self, PipelineError> {
-        let own = match folder {
-            Some(folder) => names(folder, files)?,
+        let overrides = match folder {
+            Some(folder) => override_names(folder, files)?,
             None => Vec::new(),
         };
         let mut templates = BTreeMap::new();
         for file in files {
             let template = match folder {
-                Some(folder) if own.iter().any(|name| name == file.name) => TextTemplate::read(
-                    &folder.join(format!("{}{SUFFIX}", file.name)),
-                    file.variables,
-                ),
+                Some(folder) if overrides.iter().any(|name| name == file.name) => {
+                    TextTemplate::read(
+                        &folder.join(format!("{}{SUFFIX}", file.name)),
+                        file.variables,
+                    )
+                }
                 _ => TextTemplate::new(
                     file.source,
-                    &format!("the prompt {}", file.name),
+                    &format!("prompt {}", file.name),
                     file.variables,
                 ),
             };
@@ -60,22 +61,22 @@ impl Prompts {
         Ok(Self { templates })
     }
 
-    /// A prompt with its texts.
+    /// Renders a prompt.
     ///
     /// # Errors
     ///
-    /// The template fails, or asks for more than a rendering may (docs/limits.md).
+    /// The template fails, or exceeds the rendering limits (docs/limits.md).
     ///
     /// # Panics
     ///
-    /// The pipeline has no prompt of this name, which is a mistake of its code.
+    /// The pipeline has no prompt of this name, which is a bug.
     pub fn render(&self, name: &str, values: &[(&str, &str)]) -> Result<String, PipelineError> {
         let template = self.templates.get(name);
         let template = template.unwrap_or_else(|| panic!("the pipeline has no prompt {name:?}"));
         Ok(template.render(values)?)
     }
 
-    /// A digest of each prompt, for the settings that replies follow from.
+    /// A digest of each prompt, for the settings that replies depend on.
     pub fn digests(&self) -> Map<String, Value> {
         let digest = |template: &TextTemplate| digest(template.source().as_bytes());
         let templates = self.templates.iter();
@@ -85,13 +86,13 @@ impl Prompts {
     }
 }
 
-/// The prompts of a folder, each of which is one of `files`.
-fn names(folder: &Path, files: &[PromptFile]) -> Result<Vec<String>, PipelineError> {
+/// Names of the prompts in a folder, checked against `files`.
+fn override_names(folder: &Path, files: &[PromptFile]) -> Result<Vec<String>, PipelineError> {
     let unusable = |reason: String| PipelineError::PromptFolder {
         dir: folder.to_owned(),
         reason,
     };
-    let mut found = Vec::new();
+    let mut names = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(PipelineError::io(folder, "read"))? {
         let entry = entry.map_err(PipelineError::io(folder, "read"))?;
         if let Some(name) = entry
@@ -99,28 +100,30 @@ fn names(folder: &Path, files: &[PromptFile]) -> Result<Vec<String>, PipelineErr
             .to_str()
             .and_then(|name| name.strip_suffix(SUFFIX))
         {
-            found.push(name.to_owned());
+            names.push(name.to_owned());
         }
     }
-    found.sort();
-    let known: Vec<String> = files
+    names.sort();
+    let known_names: Vec<String> = files
         .iter()
         .map(|file| format!("{}{SUFFIX}", file.name))
         .collect();
-    let known = known.join(", ");
-    if let Some(other) = found
+    let known_names = known_names.join(", ");
+    if let Some(other) = names
         .iter()
         .find(|name| !files.iter().any(|file| file.name == **name))
     {
-        let reason = format!("{other}{SUFFIX} is no prompt of this pipeline, which has {known}");
+        let reason = format!(
+            "{other}{SUFFIX} is not a prompt of this pipeline; its prompts are {known_names}"
+        );
         return Err(unusable(reason));
     }
-    if found.is_empty() {
+    if names.is_empty() {
         return Err(unusable(format!(
-            "there is no prompt; the pipeline has {known}"
+            "the folder has no prompts; the pipeline's prompts are {known_names}"
         )));
     }
-    Ok(found)
+    Ok(names)
 }
 
 /// SHA-256 in hexadecimal.

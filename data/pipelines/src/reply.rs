@@ -1,22 +1,29 @@
-//! The text of a reply in, the JSON in it out, however a model has wrapped it.
+//! Extracts JSON from the text of a reply, however a model has wrapped it.
 
 use serde_json::Value;
-use tooltune_rows::json;
+use tooltune_json as json;
+use tooltune_json::ValueBudget;
+use tooltune_json::printable;
 
-/// Places at which a value is looked for and none begins, before the rest counts as prose.
+/// Number of failed starts of a value after which the rest counts as prose.
 const MAX_FAILED_STARTS: usize = 64;
-/// What ends the thought of a model that thinks aloud.
+/// Maximum number of JSON values in a reply, about a hundred times the largest expected number.
+const REPLY_VALUES: ValueBudget = ValueBudget::new("REPLY_VALUES", 100_000);
+/// The end marker of a model's reasoning.
 const END_OF_THOUGHT: &str = "</think>";
-/// Characters of a text that are shown.
+/// Length of excerpts in messages.
 const EXCERPT_CHARS: usize = 200;
 
-/// The JSON value of a reply: the whole text, or the first object or array in it, behind a
-/// thought, in a code fence or among prose.
+/// The JSON value of a reply: the whole text, or the first object or array in it, after reasoning,
+/// in a code fence or in prose.
 ///
 /// # Errors
 ///
 /// Why there is none, for a message.
 pub fn json_value(text: &str) -> Result<Value, String> {
+    REPLY_VALUES
+        .check(text.as_bytes())
+        .map_err(|error| error.to_string())?;
     let mut values = json_values(text);
     if values.is_empty() {
         return Err(no_json(text));
@@ -24,25 +31,28 @@ pub fn json_value(text: &str) -> Result<Value, String> {
     Ok(values.swap_remove(0))
 }
 
-/// Every JSON object and array of a reply that stands in no other, in their order; a reply that is
-/// a JSON value of another kind has that one.
+/// All outermost JSON objects and arrays of a reply, in order; a reply that is another JSON value
+/// has that one.
 pub fn json_values(text: &str) -> Vec<Value> {
     let text = text
         .rsplit_once(END_OF_THOUGHT)
-        .map_or(text, |(_, said)| said);
+        .map_or(text, |(_, after_thinking)| after_thinking);
     let text = text.trim();
+    if REPLY_VALUES.check(text.as_bytes()).is_err() {
+        return Vec::new();
+    }
     if let Ok(value) = json::parse(text) {
         return vec![value];
     }
     let mut values = Vec::new();
-    let mut rest = text;
+    let mut remaining = text;
     let mut n_failed = 0;
-    while let Some(start) = rest.find(['{', '[']) {
-        rest = &rest[start..];
-        match first_value(rest) {
+    while let Some(start) = remaining.find(['{', '[']) {
+        remaining = &remaining[start..];
+        match first_value(remaining) {
             Some((value, length)) => {
                 values.push(value);
-                rest = &rest[length..];
+                remaining = &remaining[length..];
             }
             None => {
                 n_failed += 1;
@@ -50,20 +60,20 @@ pub fn json_values(text: &str) -> Vec<Value> {
                     break;
                 }
                 // A bracket is one byte.
-                rest = &rest[1..];
+                remaining = &remaining[1..];
             }
         }
     }
     values
 }
 
-/// The value at the beginning of a text, and its length.
+/// The value at the start of a text, and its length.
 fn first_value(text: &str) -> Option<(Value, usize)> {
     let mut stream = serde_json::Deserializer::from_str(text).into_iter::<serde::de::IgnoredAny>();
     stream.next()?.ok()?;
     let length = stream.byte_offset();
     let value = json::parse(&text[..length]).ok()?;
-    // `[1]` is how prose refers to a source, and is no answer.
+    // `[1]` is a citation in prose, not an answer.
     let is_answer = value.is_object()
         || value
             .as_array()
@@ -71,14 +81,14 @@ fn first_value(text: &str) -> Option<(Value, usize)> {
     is_answer.then_some((value, length))
 }
 
-/// Whether a value says yes or no: a boolean, or such a word.
-pub fn truth(value: &Value) -> Option<bool> {
-    let word = match value {
+/// Parses a boolean, or a word for one.
+pub fn parse_bool(value: &Value) -> Option<bool> {
+    let lower = match value {
         Value::Bool(is_true) => return Some(*is_true),
         Value::String(text) => text.trim().trim_end_matches('.').to_lowercase(),
         _ => return None,
     };
-    match word.as_str() {
+    match lower.as_str() {
         "true" | "yes" => Some(true),
         "false" | "no" => Some(false),
         _ => None,
@@ -92,24 +102,24 @@ fn no_json(text: &str) -> String {
     }
 }
 
-/// The beginning of a text on one line, for messages.
+/// The start of a text on one line, for messages.
 pub fn excerpt(text: &str) -> String {
-    let mut shown = String::new();
+    let mut shortened = String::new();
     let mut n = 0;
     for word in text.split_whitespace() {
-        if !shown.is_empty() {
-            shown.push(' ');
+        if !shortened.is_empty() {
+            shortened.push(' ');
         }
         for character in word.chars().filter(|c| !c.is_control()) {
             if n == EXCERPT_CHARS {
-                shown.push('…');
-                return shown;
+                shortened.push('…');
+                return printable::line(&shortened).into_owned();
             }
-            shown.push(character);
+            shortened.push(character);
             n += 1;
         }
     }
-    shown
+    printable::line(&shortened).into_owned()
 }
 
 #[cfg(test)]
@@ -119,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_is_found_however_a_model_wraps_it() {
+    fn json_is_parsed_however_a_model_wraps_it() {
         for text in [
             r#"{"a": [1, "}"]}"#,
             "```json\n{\"a\": [1, \"}\"]}\n```",
@@ -136,12 +146,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_says_so_and_ends() {
+    fn a_reply_without_json_is_an_error_that_quotes_it() {
         assert_eq!(json_value("  ").unwrap_err(), "the reply is empty");
         let error = json_value("half of it: {\"a\": [1, ").unwrap_err();
         assert_eq!(error, "the reply holds no JSON: half of it: {\"a\": [1,");
-        let deep = "[".repeat(1 << 20);
-        assert!(json_value(&deep).is_err());
+        let nested = "[".repeat(1 << 20);
+        assert!(json_value(&nested).is_err());
+        let error =
+            json_value(&format!("[{}0]", "0,".repeat(REPLY_VALUES.max_values()))).unwrap_err();
+        assert!(error.contains("more than 100000 values"), "{error}");
         let error = json_value(&"word ".repeat(1 << 20)).unwrap_err();
         assert!(error.len() < 400, "{error}");
     }

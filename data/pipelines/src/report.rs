@@ -1,77 +1,77 @@
-//! What each stage was given, what it kept, what it dropped and why, and what that took.
+//! The input, output and drop reasons of each stage, and the requests that it needed.
 //!
-//! A report is a function of the journal and the stages' files: it says nothing of the clock, so
-//! that a run that was interrupted ends with the report of one that was not.
+//! A report depends only on the journal and the stages' files, not on the clock, so that an
+//! interrupted run ends with the same report as an uninterrupted one.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ask::is_time;
+use crate::ask::is_attempt;
 use crate::journal::{Entry, Journal};
 
-/// Its name in the folder of a pipeline.
+/// File name in the folder of a pipeline.
 pub const REPORT_FILE: &str = "report.json";
 
-/// What became of the stages so far.
+/// Reports of the completed stages.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// The stages that are done, in their order.
+    /// The completed stages, in order.
     pub stages: Vec<StageReport>,
 }
 
-/// One stage.
+/// Report of a stage.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StageReport {
-    /// Its name.
+    /// Name of the stage.
     pub stage: String,
-    /// What it wrote, in the folder of the pipeline.
+    /// Its output file, in the folder of the pipeline.
     pub file: String,
-    /// What it began with.
+    /// Number of input items.
     pub n_in: usize,
-    /// What it wrote.
+    /// Number of output items.
     pub n_kept: usize,
-    /// What it dropped, by the reason in words.
+    /// Number of dropped items by reason.
     pub dropped: BTreeMap<String, usize>,
-    /// Further counts, by what they count.
+    /// Additional counts by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub counts: BTreeMap<String, usize>,
-    /// What it asked.
+    /// Its requests.
     pub requests: RequestCounts,
-    /// SHA-256 of the file that it was made from; none for the first stage.
+    /// SHA-256 of its input file; `None` for the first stage.
     pub input_sha256: Option<String>,
-    /// SHA-256 of what it wrote.
+    /// SHA-256 of its output file.
     pub sha256: String,
 }
 
 /// Requests of a stage.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestCounts {
-    /// Requests with a reply.
+    /// Number of requests with a reply.
     pub n_replies: usize,
-    /// Those of them that were asked once more because the first reply could not be read.
+    /// Number of requests repeated because the first reply could not be parsed.
     pub n_asked_again: usize,
-    /// Requests without a reply, by the kind of fault.
+    /// Number of requests without a reply, by kind of error.
     pub unanswered: BTreeMap<String, usize>,
-    /// Tokens of the prompts with a reply.
+    /// Prompt tokens of requests with a reply.
     pub n_prompt_tokens: usize,
     /// Tokens of the replies.
     pub n_tokens: usize,
 }
 
-/// Something that a stage does not hand on.
+/// An item that a stage dropped.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dropped {
-    /// Its name among what the stage was given.
+    /// Id of the input item.
     pub id: String,
-    /// In words, by which it is counted.
+    /// The reason, by which items are counted.
     pub reason: String,
-    /// What was found, for whoever looks at it.
+    /// Details for inspection.
     pub detail: String,
 }
 
 impl Dropped {
-    /// Something with the reason why it is dropped.
+    /// An item with the reason for dropping it.
     pub fn new(id: &str, reason: impl Into<String>, detail: impl Into<String>) -> Self {
         Self {
             id: id.to_owned(),
@@ -82,41 +82,45 @@ impl Dropped {
 }
 
 impl Report {
-    /// What became of a stage, if it is done.
-    pub fn of(&self, stage: &str) -> Option<&StageReport> {
+    /// The report of a stage, if it is done.
+    pub fn stage(&self, stage: &str) -> Option<&StageReport> {
         self.stages.iter().find(|report| report.stage == stage)
     }
 
-    /// What all stages asked.
+    /// The requests of all stages.
     pub fn requests(&self) -> RequestCounts {
-        let mut all = RequestCounts::default();
+        let mut total = RequestCounts::default();
         for counts in self.stages.iter().map(|stage| &stage.requests) {
-            all.n_replies += counts.n_replies;
-            all.n_asked_again += counts.n_asked_again;
-            all.n_prompt_tokens += counts.n_prompt_tokens;
-            all.n_tokens += counts.n_tokens;
+            total.n_replies += counts.n_replies;
+            total.n_asked_again += counts.n_asked_again;
+            total.add_tokens(counts.n_prompt_tokens, counts.n_tokens);
             for (kind, n) in &counts.unanswered {
-                *all.unanswered.entry(kind.clone()).or_default() += n;
+                *total.unanswered.entry(kind.clone()).or_default() += n;
             }
         }
-        all
+        total
     }
 }
 
-/// What tells the key of a request that is asked once more.
+/// Marks the key of a repeated request.
 pub(crate) const AGAIN: &str = "/again/";
 
 impl RequestCounts {
-    /// Those of a stage, as the journal has them.
-    pub(crate) fn of(journal: &Journal, stage: &str) -> Self {
+    /// Adds token counts of a server, which may be any numbers.
+    fn add_tokens(&mut self, n_prompt_tokens: usize, n_tokens: usize) {
+        self.n_prompt_tokens = self.n_prompt_tokens.saturating_add(n_prompt_tokens);
+        self.n_tokens = self.n_tokens.saturating_add(n_tokens);
+    }
+
+    /// The requests of a stage, from the journal.
+    pub(crate) fn from_journal(journal: &Journal, stage: &str) -> Self {
         let mut counts = Self::default();
         for (key, entry) in journal.entries_of(&format!("{stage}/")) {
             match entry {
                 Entry::Reply(reply) => {
                     counts.n_replies += 1;
-                    counts.n_asked_again += usize::from(is_time(key, AGAIN));
-                    counts.n_prompt_tokens += reply.n_prompt_tokens;
-                    counts.n_tokens += reply.n_tokens;
+                    counts.n_asked_again += usize::from(is_attempt(key, AGAIN));
+                    counts.add_tokens(reply.n_prompt_tokens, reply.n_tokens);
                 }
                 Entry::Output(_) => {}
                 Entry::Unanswered(fault) => {

@@ -1,114 +1,116 @@
-//! One run of a pipeline in its folder: stages over one journal.
+//! One run of a pipeline in its folder: stages over a shared journal.
 //!
-//! A stage is done when the report has it, its file is there, and that file was made from the file
-//! of the stage before as it is now. A stage that is done is read and not made again, so that its
-//! file may be looked through and edited by hand: the stages after it are then made anew, and only
-//! what has changed is asked. A file has its name when it is whole, and what a stage writes depends
-//! on its input and on the replies alone, in the order of the input.
+//! A stage is done if the report contains it, its file exists, and that file was made from the
+//! current file of the previous stage. A completed stage is read and not repeated, so its file can
+//! be inspected and edited manually: the stages after it then run again, and only changed items are
+//! requested. Files are written atomically, and the output of a stage depends only on its input and
+//! the replies, in input order.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::budgets::PIPELINE_REPORT_BYTES;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
-use tooltune_rows::budgets::PIPELINE_REPORT_BYTES;
-use tooltune_rows::regular_file;
-use tooltune_rows::tools::JsonLines;
+use tooltune_apis::JsonLines;
+use tooltune_disk::atomic::write_atomic;
+use tooltune_disk::regular_file;
 
 use crate::api_calls::NeededCalls;
+use crate::ask::ReplyCounts;
 use crate::error::PipelineError;
-use crate::files::WholeFiles;
 use crate::generator::{Generator, ModelInfo};
 use crate::journal::Journal;
 use crate::prompts::Prompts;
 use crate::report::{Dropped, REPORT_FILE, Report, RequestCounts, StageReport};
 
-/// Tokens that a reply may be given; no model writes as many.
+/// Upper limit for the tokens of a reply; no model writes more.
 pub(crate) const MAX_TOKENS: usize = 10_000_000;
 
-/// Refuses the number of an option that nothing, or far too much, is asked for with.
-pub(crate) fn check_range(option: &str, given: usize, most: usize) -> Result<(), PipelineError> {
-    if given == 0 {
-        let reason = format!("{option} 0: nothing is asked for; give at least 1");
+/// Rejects an option value of zero or above the limit.
+pub(crate) fn check_range(option: &str, value: usize, max: usize) -> Result<(), PipelineError> {
+    if value == 0 {
+        let reason = format!("{option} 0: set it to at least 1");
         return Err(PipelineError::Usage(reason));
     }
-    if given > most {
-        let reason = format!("{option} {given}: give at most {most}");
+    if value > max {
+        let reason = format!("{option} {value}: set it to at most {max}");
         return Err(PipelineError::Usage(reason));
     }
     Ok(())
 }
 
-/// One stage of a pipeline.
+/// A stage of a pipeline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stage {
-    /// As `--stage` takes it.
+    /// Name for `--stage`.
     pub name: &'static str,
     /// The JSON Lines file that it writes.
     pub file: &'static str,
 }
 
-/// What requests may take, over all runs in one folder.
+/// The request budget over all runs in a folder.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Requests; a request that the client repeats is one.
+    /// Maximum number of requests; retries of the client count as one.
     pub max_requests: Option<usize>,
-    /// Tokens of prompts and replies together.
+    /// Maximum number of tokens of prompts and replies together.
     pub max_tokens: Option<usize>,
-    /// Calls of APIs.
+    /// Maximum number of API calls.
     pub max_api_calls: Option<usize>,
 }
 
-/// How far a stage is.
+/// Progress of a stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
     /// The stage.
     pub stage: &'static str,
-    /// Requests that are done with, those of earlier runs too.
+    /// Number of completed requests, including earlier runs.
     pub n_done: usize,
-    /// Requests of this round.
+    /// Number of requests in this round.
     pub n_all: usize,
-    /// Tokens of prompts so far, over all stages.
+    /// Prompt tokens so far, over all stages.
     pub n_prompt_tokens: usize,
-    /// Tokens of replies so far, over all stages.
+    /// Reply tokens so far, over all stages.
     pub n_tokens: usize,
 }
 
-/// Where and with what a pipeline runs.
-pub struct Place<'a> {
-    /// Its folder; it is made if need be.
+/// Folder and services of a run.
+pub struct RunContext<'a> {
+    /// The folder; it is created if needed.
     pub dir: &'a Path,
-    /// What generates.
+    /// The generator.
     pub generator: &'a dyn Generator,
-    /// What makes files.
-    pub files: &'a dyn WholeFiles,
     /// The budget.
     pub limits: Limits,
-    /// The one stage that is made, also if it is done already.
+    /// The only stage to run, even if it is done.
     pub only: Option<&'a str>,
-    /// Shown how far the work is, several times a second; it ends the work by returning false.
+    /// The stage whose unanswered requests and unparsable replies are repeated, even if it is done.
+    pub ask_again: Option<&'a str>,
+    /// Receives the progress several times per second, and stops the work by returning false.
     pub watch: &'a mut dyn FnMut(&Progress) -> bool,
 }
 
-impl std::fmt::Debug for Place<'_> {
+impl std::fmt::Debug for RunContext<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Place")
+        f.debug_struct("RunContext")
             .field("dir", &self.dir)
             .finish_non_exhaustive()
     }
 }
 
-/// What a run is given.
+/// The input of a run.
 #[derive(Debug)]
-pub struct Opening<'a> {
-    /// Where it runs.
-    pub place: Place<'a>,
-    /// The stages in their order.
+pub struct RunInput<'a> {
+    /// Folder and services.
+    pub place: RunContext<'a>,
+    /// The stages in order.
     pub stages: &'static [Stage],
-    /// What replies follow from, besides prompts and generator: options and digests of inputs.
+    /// Settings that replies depend on, except prompts and generator: options and digests of
+    /// inputs.
     pub settings: Map<String, Value>,
     /// The prompts.
     pub prompts: Prompts,
@@ -120,16 +122,18 @@ pub struct Run<'a> {
     stages: &'static [Stage],
     prompts: Prompts,
     pub(crate) generator: &'a dyn Generator,
-    files: &'a dyn WholeFiles,
     pub(crate) limits: Limits,
     only: Option<usize>,
+    pub(crate) ask_again: Option<&'static str>,
+    /// Number of parsable replies of each stage.
+    pub(crate) readable: BTreeMap<&'static str, ReplyCounts>,
     pub(crate) watch: &'a mut dyn FnMut(&Progress) -> bool,
     pub(crate) journal: Journal,
     report: Report,
     notes: Vec<String>,
-    /// Requests of this process that came to nothing, which the journal need not have.
+    /// Failed requests of this process, which the journal may not contain.
     pub(crate) n_failed: usize,
-    /// Calls of APIs by the stage that needs them.
+    /// API calls by the stage that needs them.
     pub(crate) needed_calls: BTreeMap<&'static str, NeededCalls>,
 }
 
@@ -142,25 +146,25 @@ impl std::fmt::Debug for Run<'_> {
     }
 }
 
-/// What a stage has made.
+/// The result of a stage.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Made<T> {
-    /// What it began with.
+pub struct StageResult<T> {
+    /// Number of input items.
     pub n_in: usize,
-    /// What it hands on.
+    /// Kept items.
     pub kept: Vec<T>,
-    /// What it does not.
+    /// Dropped items.
     pub dropped: Vec<Dropped>,
-    /// What it does not hand on and names in no line, by the reason, where lines would be too many.
+    /// Number of dropped items that are too many to list, by reason.
     pub dropped_in_bulk: BTreeMap<String, usize>,
-    /// Further counts, by what they count.
+    /// Additional counts by name.
     pub counts: BTreeMap<String, usize>,
 }
 
-impl<T> Made<T> {
-    /// Each result of a stage is either handed on or dropped.
-    pub fn of(results: impl IntoIterator<Item = Result<T, Dropped>>) -> Self {
-        let mut made = Self {
+impl<T> StageResult<T> {
+    /// Collects results, each of which is kept or dropped.
+    pub fn from_results(results: impl IntoIterator<Item = Result<T, Dropped>>) -> Self {
+        let mut collected = Self {
             n_in: 0,
             kept: Vec::new(),
             dropped: Vec::new(),
@@ -168,65 +172,82 @@ impl<T> Made<T> {
             counts: BTreeMap::new(),
         };
         for result in results {
-            made.n_in += 1;
+            collected.n_in += 1;
             match result {
-                Ok(item) => made.kept.push(item),
-                Err(dropped) => made.dropped.push(dropped),
+                Ok(item) => collected.kept.push(item),
+                Err(dropped) => collected.dropped.push(dropped),
             }
         }
-        made
+        collected
     }
 }
 
-/// Everything that the replies of a run follow from.
+/// All settings that the replies of a run depend on.
 pub(crate) fn all_settings(
-    own: &Map<String, Value>,
+    pipeline_settings: &Map<String, Value>,
     prompts: &Prompts,
     model: &dyn ModelInfo,
 ) -> Map<String, Value> {
-    let mut settings = own.clone();
+    let mut settings = pipeline_settings.clone();
     settings.extend(prompts.digests());
     settings.extend(model.identity());
     settings
 }
 
 impl<'a> Run<'a> {
-    /// Begins a run, or continues the one in the folder.
+    /// Starts a run, or continues the one in the folder.
     ///
     /// # Errors
     ///
-    /// - there is no such stage as the one that is asked for
-    /// - the folder was begun with other settings, prompts or inputs, or by another model
+    /// - the requested stage does not exist
+    /// - the folder was created with other settings, prompts, inputs or another model
     /// - its files cannot be read or written
-    pub fn open(opening: Opening<'a>) -> Result<Self, PipelineError> {
-        let Opening {
+    pub fn open(opening: RunInput<'a>) -> Result<Self, PipelineError> {
+        let RunInput {
             place,
             stages,
             settings,
             prompts,
         } = opening;
-        let Place {
+        let RunContext {
             dir,
             generator,
-            files,
             limits,
             only,
+            ask_again,
             watch,
         } = place;
-        let only = only.map(|name| place_of(stages, name)).transpose()?;
+        let only = only
+            .map(|name| stage_index("--stage", stages, name))
+            .transpose()?;
+        let ask_again = ask_again
+            .map(|name| stage_index("--ask-again", stages, name))
+            .transpose()?;
+        if let (Some(only), Some(ask_again_idx)) = (only, ask_again)
+            && only != ask_again_idx
+        {
+            return Err(PipelineError::Usage(format!(
+                "--ask-again {}: --stage {} runs another stage; omit --stage, or use the same \
+                 stage",
+                stages[ask_again_idx].name, stages[only].name
+            )));
+        }
         let settings = all_settings(&settings, &prompts, generator);
-        let journal = Journal::open(dir, &settings, files)?;
+        let journal = Journal::open(dir, &settings)?;
+        // Report this now, because the work may end with an error or a signal.
+        (journal.notes().iter()).for_each(|note| tracing::warn!("{note}"));
         let report = read_report(dir)?;
         Ok(Self {
             dir: dir.to_owned(),
             stages,
             prompts,
             generator,
-            files,
             limits,
             only,
+            ask_again: ask_again.map(|idx| stages[idx].name),
+            readable: BTreeMap::new(),
             watch,
-            notes: journal.notes().to_vec(),
+            notes: Vec::new(),
             journal,
             report,
             n_failed: 0,
@@ -239,32 +260,32 @@ impl<'a> Run<'a> {
         &self.prompts
     }
 
-    /// What became of the stages so far.
+    /// The reports of the stages so far.
     pub fn report(&self) -> &Report {
         &self.report
     }
 
-    /// What there is to say of the files as they were found and of the replies.
+    /// Remarks about the files and the replies.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = self.notes.clone();
         notes.extend(self.generator.notes());
         notes
     }
 
-    /// What the stage hands on: made by `make`, or read if it is done; nothing where only an earlier
-    /// stage is to be made.
+    /// The output of a stage: computed by `make`, or read if the stage is done. `None` if only an
+    /// earlier stage should run.
     ///
     /// # Errors
     ///
-    /// - what `make` says
-    /// - an earlier stage than the one that is asked for is not done
+    /// - `make` fails
+    /// - a stage before the requested one is not done
     /// - files cannot be read or written
     pub fn stage<T: Serialize + DeserializeOwned>(
         &mut self,
         name: &'static str,
-        make: impl FnOnce(&mut Self) -> Result<Made<T>, PipelineError>,
+        make: impl FnOnce(&mut Self) -> Result<StageResult<T>, PipelineError>,
     ) -> Result<Option<Vec<T>>, PipelineError> {
-        let idx = place_of(self.stages, name)?;
+        let idx = stage_index("--stage", self.stages, name)?;
         let stage = self.stages[idx];
         if self.only.is_some_and(|only| only < idx) {
             return Ok(None);
@@ -273,8 +294,8 @@ impl<'a> Run<'a> {
             Some(before) => Some(digest_of(&self.dir.join(self.stages[before].file))?),
             None => None,
         };
-        if self.only != Some(idx) {
-            if let Some(output) = done(&self.dir, &self.report, stage, input.as_deref())? {
+        if self.only != Some(idx) && self.ask_again != Some(name) {
+            if let Some(output) = stage_digest(&self.dir, &self.report, stage, input.as_deref())? {
                 return self.read(stage, &output).map(Some);
             }
             if let Some(only) = self.only {
@@ -284,9 +305,48 @@ impl<'a> Run<'a> {
                 });
             }
         }
-        let made = make(self)?;
-        self.finish(stage, input, &made)?;
-        Ok(Some(made.kept))
+        let result = make(self)?;
+        self.refuse_nothing(stage, &result)?;
+        self.finish(stage, input, &result)?;
+        Ok(Some(result.kept))
+    }
+
+    /// Stops the work if a stage keeps no item, because an empty result would look like a success.
+    fn refuse_nothing<T>(
+        &self,
+        stage: Stage,
+        result: &StageResult<T>,
+    ) -> Result<(), PipelineError> {
+        let unread = self.readable.get(stage.name).filter(|counts| counts.n == 0);
+        let unread =
+            unread.and_then(|counts| Some((counts.n_unread, counts.first_unread.clone()?)));
+        if unread.is_none() && (result.n_in == 0 || !result.kept.is_empty()) {
+            return Ok(());
+        }
+        let dropped = dropped_file(stage);
+        self.write_lines(&dropped, &result.dropped)?;
+        let dropped = self.dir.join(dropped);
+        if let Some((n, fault)) = unread {
+            return Err(PipelineError::Unreadable {
+                stage: stage.name,
+                n,
+                id: fault.id,
+                reason: fault.reason,
+                reply: fault.reply,
+                dropped,
+            });
+        }
+        let mut reasons = result.dropped_in_bulk.clone();
+        for dropped in &result.dropped {
+            *reasons.entry(dropped.reason.clone()).or_default() += 1;
+        }
+        let reasons = reasons.iter().map(|(reason, n)| format!("{n} {reason}"));
+        Err(PipelineError::NothingKept {
+            stage: stage.name,
+            n_in: result.n_in,
+            reasons: reasons.collect::<Vec<_>>().join("; "),
+            dropped,
+        })
     }
 
     fn read<T: DeserializeOwned>(
@@ -295,46 +355,45 @@ impl<'a> Run<'a> {
         output: &str,
     ) -> Result<Vec<T>, PipelineError> {
         let path = self.dir.join(stage.file);
-        let report = self.report.of(stage.name);
+        let report = self.report.stage(stage.name);
         if report.is_some_and(|report| report.sha256 != output) {
             self.notes.push(format!(
-                "{} was changed after its stage was done; it is taken as it is",
+                "{} was changed after its stage was done; the changed file is used",
                 path.display()
             ));
         }
-        items_of(&path, stage)
+        read_stage_items(&path, stage)
     }
 
-    /// Writes what was dropped, what is kept, and last the report, with which the stage is done.
+    /// Writes the dropped and the kept items, and finally the report, which completes the stage.
     fn finish<T: Serialize>(
         &mut self,
         stage: Stage,
         input_sha256: Option<String>,
-        made: &Made<T>,
+        result: &StageResult<T>,
     ) -> Result<(), PipelineError> {
         self.journal.sync()?;
-        let stem = stage.file.strip_suffix(".jsonl").unwrap_or(stage.file);
-        self.write_lines(&format!("{stem}.dropped.jsonl"), &made.dropped)?;
-        self.write_lines(stage.file, &made.kept)?;
+        self.write_lines(&dropped_file(stage), &result.dropped)?;
+        self.write_lines(stage.file, &result.kept)?;
         let mut done = StageReport {
             stage: stage.name.to_owned(),
             file: stage.file.to_owned(),
-            n_in: made.n_in,
-            n_kept: made.kept.len(),
-            dropped: made.dropped_in_bulk.clone(),
-            counts: made.counts.clone(),
-            requests: RequestCounts::of(&self.journal, stage.name),
+            n_in: result.n_in,
+            n_kept: result.kept.len(),
+            dropped: result.dropped_in_bulk.clone(),
+            counts: result.counts.clone(),
+            requests: RequestCounts::from_journal(&self.journal, stage.name),
             input_sha256,
             sha256: digest_of(&self.dir.join(stage.file))?,
         };
-        if let Some(needed) = self.needed_calls.get(stage.name) {
-            done.counts.extend(needed.counts());
+        if let Some(calls) = self.needed_calls.get(stage.name) {
+            done.counts.extend(calls.counts());
         }
-        for dropped in &made.dropped {
+        for dropped in &result.dropped {
             *done.dropped.entry(dropped.reason.clone()).or_default() += 1;
         }
-        // In the order of the stages, and none that has to be made anew.
-        let idx = place_of(self.stages, stage.name)?;
+        // Keep stage order, and drop stages that must run again.
+        let idx = stage_index("--stage", self.stages, stage.name)?;
         let before = &self.stages[..idx];
         let is_before =
             |report: &StageReport| before.iter().any(|stage| stage.name == report.stage);
@@ -346,11 +405,11 @@ impl<'a> Run<'a> {
         self.write_file(REPORT_FILE, &bytes)
     }
 
-    /// Writes a further file of the pipeline, a line of JSON for each item, whole or not at all.
+    /// Writes an additional file of the pipeline atomically, one JSON line per item.
     ///
     /// # Errors
     ///
-    /// It cannot be written.
+    /// The file cannot be written.
     pub fn write_lines<T: Serialize>(&self, name: &str, items: &[T]) -> Result<(), PipelineError> {
         let mut bytes = Vec::new();
         for item in items {
@@ -361,20 +420,26 @@ impl<'a> Run<'a> {
         self.write_file(name, &bytes)
     }
 
-    /// Writes a further file of the pipeline, whole or not at all.
+    /// Writes an additional file of the pipeline atomically.
     ///
     /// # Errors
     ///
-    /// It cannot be written.
+    /// The file cannot be written.
     pub fn write_file(&self, name: &str, bytes: &[u8]) -> Result<(), PipelineError> {
         let path = self.dir.join(name);
-        let written = self.files.write(&path, bytes);
-        written.map_err(PipelineError::io(&path, "write"))
+        let result = write_atomic(&path, bytes);
+        result.map_err(PipelineError::io(&path, "write"))
     }
 }
 
+/// The file with the dropped items of a stage.
+fn dropped_file(stage: Stage) -> String {
+    let stem = stage.file.strip_suffix(".jsonl").unwrap_or(stage.file);
+    format!("{stem}.dropped.jsonl")
+}
+
 /// The digest of a stage's file, if the stage is done.
-fn done(
+fn stage_digest(
     dir: &Path,
     report: &Report,
     stage: Stage,
@@ -382,7 +447,7 @@ fn done(
 ) -> Result<Option<String>, PipelineError> {
     let path = dir.join(stage.file);
     let is_there = regular_file::is_there(&path).map_err(PipelineError::io(&path, "read"))?;
-    let report = report.of(stage.name);
+    let report = report.stage(stage.name);
     let is_done = report.is_some_and(|report| report.input_sha256.as_deref() == input);
     if is_there && is_done {
         digest_of(&path).map(Some)
@@ -391,7 +456,7 @@ fn done(
     }
 }
 
-/// What a stage has written, if it and all before it are done; for a look at what is left to do.
+/// The output of a stage, if it and all earlier stages are done; used to plan the remaining work.
 ///
 /// # Errors
 ///
@@ -402,44 +467,49 @@ pub fn read_items<T: DeserializeOwned>(
     name: &str,
 ) -> Result<Option<Vec<T>>, PipelineError> {
     let report = read_report(dir)?;
-    let last = place_of(stages, name)?;
+    let last = stage_index("--stage", stages, name)?;
     let mut input: Option<String> = None;
     for stage in &stages[..=last] {
-        input = done(dir, &report, *stage, input.as_deref())?;
+        input = stage_digest(dir, &report, *stage, input.as_deref())?;
         if input.is_none() {
             return Ok(None);
         }
     }
-    items_of(&dir.join(stages[last].file), stages[last]).map(Some)
+    read_stage_items(&dir.join(stages[last].file), stages[last]).map(Some)
 }
 
-fn items_of<T: DeserializeOwned>(path: &Path, stage: Stage) -> Result<Vec<T>, PipelineError> {
+fn read_stage_items<T: DeserializeOwned>(
+    path: &Path,
+    stage: Stage,
+) -> Result<Vec<T>, PipelineError> {
     let mut items = Vec::new();
-    let bad = |place, reason| PipelineError::Item {
-        place,
+    let item_error = |location, reason| PipelineError::Item {
+        place: location,
         reason,
         stage: stage.name,
     };
     for line in JsonLines::open(path)? {
-        let (place, value) = line.map_err(|error| {
+        let (location, value) = line.map_err(|error| {
             let path = path.display().to_string();
-            let said = error.to_string();
-            let rest = said
+            let message = error.to_string();
+            let stripped = message
                 .strip_prefix(&path)
-                .and_then(|rest| rest.split_once(": "));
-            let (line, reason) = rest.unwrap_or(("", &said));
-            bad(format!("{path}{line}"), reason.to_owned())
+                .and_then(|stripped| stripped.split_once(": "));
+            let (line, reason) = stripped.unwrap_or(("", &message));
+            item_error(format!("{path}{line}"), reason.to_owned())
         })?;
-        let item = serde_json::from_value(value).map_err(|error| bad(place, error.to_string()))?;
+        let item = serde_json::from_value(value)
+            .map_err(|error| item_error(location, error.to_string()))?;
         items.push(item);
     }
     Ok(items)
 }
 
-/// The place of a stage among the others.
-fn place_of(stages: &[Stage], name: &str) -> Result<usize, PipelineError> {
-    let found = stages.iter().position(|stage| stage.name == name);
-    found.ok_or_else(|| PipelineError::NoStage {
+/// Index of a stage.
+fn stage_index(option: &'static str, stages: &[Stage], name: &str) -> Result<usize, PipelineError> {
+    let position = stages.iter().position(|stage| stage.name == name);
+    position.ok_or_else(|| PipelineError::NoStage {
+        option,
         given: name.to_owned(),
         stages: stages
             .iter()
@@ -449,19 +519,19 @@ fn place_of(stages: &[Stage], name: &str) -> Result<usize, PipelineError> {
     })
 }
 
-/// The report in a folder; an empty one where there is none.
+/// The report in a folder; empty if there is none.
 ///
 /// # Errors
 ///
-/// It cannot be read.
+/// The file cannot be read.
 pub fn read_report(dir: &Path) -> Result<Report, PipelineError> {
     let path = dir.join(REPORT_FILE);
     let bytes = regular_file::read_if_there(&path, PIPELINE_REPORT_BYTES);
     match bytes.map_err(PipelineError::io(&path, "read"))? {
-        Some(bytes) => serde_json::from_slice(&bytes).map_err(|error| {
+        Some(bytes) => tooltune_json::from_slice(&bytes).map_err(|error| {
             PipelineError::Usage(format!(
-                "{}: the report of the stages is damaged ({error}); remove it, and the stages are \
-                 made again of the replies that are kept",
+                "{}: the report is damaged ({error}); remove it to rebuild the stages from \
+                 the stored replies",
                 path.display()
             ))
         }),
@@ -473,7 +543,7 @@ pub fn read_report(dir: &Path) -> Result<Report, PipelineError> {
 ///
 /// # Errors
 ///
-/// It cannot be read.
+/// The file cannot be read.
 pub fn digest_of(path: &Path) -> Result<String, PipelineError> {
     let mut digest = Sha256::new();
     let mut file = regular_file::open(path).map_err(PipelineError::io(path, "read"))?;

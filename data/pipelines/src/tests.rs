@@ -1,17 +1,15 @@
-//! The ground under every pipeline, with a generator that answers by rule and a real server.
+//! Tests of the common parts of pipelines, with a rule-based generator.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Mutex;
 
 use serde_json::{Map, Value, json};
-use tooltune_endpoint::ChatEndpoint;
-use tooltune_endpoint::chat_server::{chat_server, completion, environment, last_content, options};
-use tooltune_endpoint::http::test_server::{Answer, TestServer};
 
 use super::*;
-use crate::files::Staged;
+
+mod server;
+mod unread;
 
 const STAGES: &[Stage] = &[
     Stage {
@@ -24,23 +22,23 @@ const STAGES: &[Stage] = &[
     },
 ];
 
-/// Answers `double N` with `{"n": 2N}` and asks nothing twice.
+/// Answers `double N` with `{"n": 2N}`, and checks that no prompt is repeated.
 #[derive(Debug, Default)]
-struct ByRule {
+struct RuleGenerator {
     asked: RefCell<Vec<String>>,
 }
 
 fn by_rule(text: &str) -> String {
     let n: u64 = text.split_whitespace().nth(1).unwrap().parse().unwrap();
     match n {
-        // One that is never read, and one that is read when it is asked for again.
+        // One reply is never parsable, and one only when it is requested again.
         7 => "seven".to_owned(),
         9 if !text.contains("could not be used") => "{\"n\": ".to_owned(),
         n => format!("Here: {{\"n\": {}}}", 2 * n),
     }
 }
 
-impl ModelInfo for ByRule {
+impl ModelInfo for RuleGenerator {
     fn identity(&self) -> Map<String, Value> {
         Map::from_iter([("model".to_owned(), json!("by rule"))])
     }
@@ -50,13 +48,13 @@ impl ModelInfo for ByRule {
     }
 }
 
-impl Generator for ByRule {
+impl Generator for RuleGenerator {
     fn ask(
         &self,
         prompts: &[&Prompt],
-        take: &mut dyn FnMut(Option<Came>) -> bool,
+        take: &mut dyn FnMut(Option<PromptResult>) -> bool,
     ) -> Result<(), GeneratorFailure> {
-        // The last one is done first.
+        // The last prompt is completed first.
         for (number, prompt) in prompts.iter().enumerate().rev() {
             self.asked.borrow_mut().push(prompt.text.clone());
             let text = by_rule(&prompt.text);
@@ -66,7 +64,7 @@ impl Generator for ByRule {
                 text,
                 ..Reply::default()
             };
-            if !take(Some(Came {
+            if !take(Some(PromptResult {
                 number,
                 result: Ok(reply),
             })) {
@@ -94,75 +92,104 @@ fn read_n(text: &str) -> Result<u64, String> {
         .ok_or_else(|| "\"n\" is no number".to_owned())
 }
 
-struct Given<'a> {
+struct Setup<'a> {
     n_items: u64,
     limits: Limits,
     only: Option<&'a str>,
+    ask_again: Option<&'a str>,
     prompts: Option<&'a Path>,
-    /// Looks at the progress before the work is ended.
+    /// Number of progress reports before the work is stopped.
     n_looks: usize,
 }
 
-impl Default for Given<'_> {
+impl Default for Setup<'_> {
     fn default() -> Self {
         Self {
             n_items: 12,
             limits: Limits::default(),
             only: None,
+            ask_again: None,
             prompts: None,
             n_looks: usize::MAX,
         }
     }
 }
 
-/// Doubles each number, then doubles the numbers again in one sum.
-fn run(dir: &Path, generator: &dyn Generator, given: &Given<'_>) -> Result<Report, PipelineError> {
-    let left = Cell::new(given.n_looks);
+/// Doubles each number, and then doubles the sum of the results.
+fn run(dir: &Path, generator: &dyn Generator, setup: &Setup<'_>) -> Result<Report, PipelineError> {
+    let n_looks_left = Cell::new(setup.n_looks);
     let mut watch = |_: &Progress| {
-        left.set(left.get().saturating_sub(1));
-        left.get() > 0
+        n_looks_left.set(n_looks_left.get().saturating_sub(1));
+        n_looks_left.get() > 0
     };
-    let mut run = Run::open(Opening {
-        place: Place {
+    let mut run = Run::open(RunInput {
+        place: RunContext {
             dir,
             generator,
-            files: &Staged,
-            limits: given.limits,
-            only: given.only,
+            limits: setup.limits,
+            only: setup.only,
+            ask_again: setup.ask_again,
             watch: &mut watch,
         },
         stages: STAGES,
-        settings: Map::from_iter([("items".to_owned(), json!(given.n_items))]),
-        prompts: Prompts::open(&[AGAIN_PROMPT], given.prompts)?,
+        settings: Map::from_iter([("items".to_owned(), json!(setup.n_items))]),
+        prompts: Prompts::open(&[AGAIN_PROMPT], setup.prompts)?,
     })?;
     let doubled = run.stage("double", |run| {
-        let asked: Vec<Asked> = (0..given.n_items)
-            .map(|n| Asked {
+        let item_prompts: Vec<ItemPrompt> = (0..setup.n_items)
+            .map(|n| ItemPrompt {
                 id: n.to_string(),
                 prompt: prompt(format!("double {n}")),
             })
             .collect();
-        Ok(Made::of(
-            run.ask("double", &asked, &|_, text| read_n(text))?,
-        ))
+        Ok(StageResult::from_results(run.ask(
+            "double",
+            &item_prompts,
+            &|_, text| read_n(text),
+        )?))
     })?;
     let Some(doubled) = doubled else {
         return Ok(run.report().clone());
     };
     run.stage("sum", |run| {
-        let asked: Vec<Asked> = doubled
+        let item_prompts: Vec<ItemPrompt> = doubled
             .iter()
-            .map(|n| Asked {
+            .map(|n| ItemPrompt {
                 id: format!("of {n}"),
                 prompt: prompt(format!("double {n} now")),
             })
             .collect();
-        Ok(Made::of(run.ask("sum", &asked, &|_, text| read_n(text))?))
+        Ok(StageResult::from_results(run.ask(
+            "sum",
+            &item_prompts,
+            &|_, text| read_n(text),
+        )?))
     })?;
     Ok(run.report().clone())
 }
 
-fn files(dir: &Path) -> BTreeMap<String, String> {
+/// A run without settings and limits.
+fn unlimited<'a>(
+    dir: &'a Path,
+    generator: &'a dyn Generator,
+    watch: &'a mut dyn FnMut(&Progress) -> bool,
+) -> RunInput<'a> {
+    RunInput {
+        place: RunContext {
+            dir,
+            generator,
+            limits: Limits::default(),
+            only: None,
+            ask_again: None,
+            watch,
+        },
+        stages: STAGES,
+        settings: Map::new(),
+        prompts: Prompts::open(&[AGAIN_PROMPT], None).unwrap(),
+    }
+}
+
+pub(crate) fn files(dir: &Path) -> BTreeMap<String, String> {
     let entries = std::fs::read_dir(dir)
         .unwrap()
         .map(|entry| entry.unwrap().path());
@@ -176,11 +203,11 @@ fn files(dir: &Path) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn a_run_keeps_drops_and_counts() {
+fn a_run_counts_kept_and_dropped_items() {
     let dir = tempfile::tempdir().unwrap();
-    let generator = ByRule::default();
-    let report = run(dir.path(), &generator, &Given::default()).unwrap();
-    let double = report.of("double").unwrap();
+    let generator = RuleGenerator::default();
+    let report = run(dir.path(), &generator, &Setup::default()).unwrap();
+    let double = report.stage("double").unwrap();
     assert_eq!((double.n_in, double.n_kept), (12, 11));
     assert_eq!(double.dropped, BTreeMap::from([(UNREADABLE.to_owned(), 1)]));
     assert_eq!(
@@ -194,50 +221,59 @@ fn a_run_keeps_drops_and_counts() {
         .collect();
     assert_eq!(files["doubled.jsonl"], expected);
     assert!(files["doubled.dropped.jsonl"].contains("the reply holds no JSON: seven"));
-    let asked = generator.asked.borrow().clone();
+    let prompts = generator.asked.borrow().clone();
     assert!(
-        asked
+        prompts
             .iter()
             .any(|text| text.contains("double 7") && text.contains("the reply holds no JSON"))
     );
-    // A run that is done asks nothing.
-    run(dir.path(), &generator, &Given::default()).unwrap();
-    assert_eq!(*generator.asked.borrow(), asked);
+    // A completed run sends nothing.
+    run(dir.path(), &generator, &Setup::default()).unwrap();
+    assert_eq!(*generator.asked.borrow(), prompts);
 }
 
+/// Invariant: A pipeline never repeats a request that has its reply, and ends the same after any
+/// interruption.
 #[test]
-fn a_run_that_is_ended_at_any_moment_ends_as_one_that_was_not_and_asks_nothing_twice() {
-    let whole = tempfile::tempdir().unwrap();
-    let once = ByRule::default();
-    run(whole.path(), &once, &Given::default()).unwrap();
-    let mut asked_once = once.asked.borrow().clone();
+fn an_interrupted_run_resumes_with_the_same_files_and_repeats_no_request() {
+    let complete_dir = tempfile::tempdir().unwrap();
+    let uninterrupted = RuleGenerator::default();
+    run(complete_dir.path(), &uninterrupted, &Setup::default()).unwrap();
+    let mut asked_once = uninterrupted.asked.borrow().clone();
     asked_once.sort();
-    // The first look comes before the first request, the second after its reply.
+    // The first progress report comes before the first request, the second after its reply.
     for n_looks in 2..32 {
         let dir = tempfile::tempdir().unwrap();
-        let generator = ByRule::default();
-        let given = Given {
+        let generator = RuleGenerator::default();
+        let setup = Setup {
             n_looks,
-            ..Given::default()
+            ..Setup::default()
         };
-        while let Err(error) = run(dir.path(), &generator, &given) {
+        while let Err(error) = run(dir.path(), &generator, &setup) {
             assert!(matches!(error, PipelineError::Stopped { .. }), "{error}");
         }
-        let mut asked = generator.asked.borrow().clone();
-        asked.sort();
-        assert_eq!(asked, asked_once, "{n_looks}");
-        assert_eq!(files(dir.path()), files(whole.path()), "{n_looks}");
+        let mut prompts = generator.asked.borrow().clone();
+        prompts.sort();
+        assert_eq!(prompts, asked_once, "{n_looks}");
+        assert_eq!(files(dir.path()), files(complete_dir.path()), "{n_looks}");
     }
 }
 
+/// Invariant: A pipeline never repeats a request that has its reply, and ends the same after any
+/// interruption.
 #[test]
-fn whatever_of_its_files_a_kill_has_left_the_next_run_ends_the_same() {
-    let whole = tempfile::tempdir().unwrap();
-    run(whole.path(), &ByRule::default(), &Given::default()).unwrap();
-    let journal = std::fs::read(whole.path().join(JOURNAL_FILE)).unwrap();
+fn a_killed_run_resumes_with_the_same_files_whichever_files_are_left() {
+    let complete_dir = tempfile::tempdir().unwrap();
+    run(
+        complete_dir.path(),
+        &RuleGenerator::default(),
+        &Setup::default(),
+    )
+    .unwrap();
+    let journal = std::fs::read(complete_dir.path().join(JOURNAL_FILE)).unwrap();
     let head = journal.iter().position(|byte| *byte == b'\n').unwrap() + 1;
     for length in (head..=journal.len()).step_by(97) {
-        for left in [
+        for state in [
             &[][..],
             &["doubled.jsonl"],
             &["doubled.jsonl", "report.json"],
@@ -245,87 +281,96 @@ fn whatever_of_its_files_a_kill_has_left_the_next_run_ends_the_same() {
             let dir = tempfile::tempdir().unwrap();
             std::fs::write(dir.path().join(JOURNAL_FILE), &journal[..length]).unwrap();
             if length == journal.len() {
-                for name in left {
-                    std::fs::copy(whole.path().join(name), dir.path().join(name)).unwrap();
+                for name in state {
+                    std::fs::copy(complete_dir.path().join(name), dir.path().join(name)).unwrap();
                 }
             }
-            run(dir.path(), &ByRule::default(), &Given::default()).unwrap();
-            assert_eq!(files(dir.path()), files(whole.path()), "{length}");
+            run(dir.path(), &RuleGenerator::default(), &Setup::default()).unwrap();
+            assert_eq!(files(dir.path()), files(complete_dir.path()), "{length}");
         }
     }
 }
 
 #[test]
-fn one_stage_is_made_alone_and_a_file_that_was_edited_is_taken_as_it_is() {
+fn a_single_stage_can_run_and_an_edited_file_is_used_unchanged() {
     let dir = tempfile::tempdir().unwrap();
-    let only = |only| Given {
-        only: Some(only),
-        ..Given::default()
+    let with_stage = |with_stage| Setup {
+        only: Some(with_stage),
+        ..Setup::default()
     };
-    let generator = ByRule::default();
-    let error = run(dir.path(), &generator, &only("sum"))
+    let generator = RuleGenerator::default();
+    let error = run(dir.path(), &generator, &with_stage("sum"))
         .unwrap_err()
         .to_string();
-    assert!(error.contains("the stage double comes first"), "{error}");
-    let error = run(dir.path(), &generator, &only("some"))
+    assert!(
+        error.contains("the earlier stage double is not done"),
+        "{error}"
+    );
+    let error = run(dir.path(), &generator, &with_stage("some"))
         .unwrap_err()
         .to_string();
     assert!(error.contains("the stages are double, sum"), "{error}");
-    let report = run(dir.path(), &generator, &only("double")).unwrap();
+    let report = run(dir.path(), &generator, &with_stage("double")).unwrap();
     assert_eq!(report.stages.len(), 1);
     assert!(!dir.path().join("summed.jsonl").exists());
-    run(dir.path(), &generator, &Given::default()).unwrap();
+    run(dir.path(), &generator, &Setup::default()).unwrap();
     let n_asked = generator.asked.borrow().len();
     std::fs::write(dir.path().join("doubled.jsonl"), "2\n4\n100\n").unwrap();
-    let report = run(dir.path(), &generator, &Given::default()).unwrap();
-    assert_eq!(report.of("sum").unwrap().n_in, 3);
+    let report = run(dir.path(), &generator, &Setup::default()).unwrap();
+    assert_eq!(report.stage("sum").unwrap().n_in, 3);
     assert_eq!(files(dir.path())["summed.jsonl"], "4\n8\n200\n");
     assert_eq!(
         generator.asked.borrow().len(),
         n_asked + 1,
-        "only what is new is asked"
+        "only new items are requested"
     );
 }
 
+/// Invariant: A faulty server loses no pipeline item, and no budget is exceeded.
 #[test]
-fn a_budget_is_never_passed_and_a_larger_one_continues() {
-    let whole = tempfile::tempdir().unwrap();
-    run(whole.path(), &ByRule::default(), &Given::default()).unwrap();
+fn a_budget_is_never_exceeded_and_a_larger_one_continues() {
+    let complete_dir = tempfile::tempdir().unwrap();
+    run(
+        complete_dir.path(),
+        &RuleGenerator::default(),
+        &Setup::default(),
+    )
+    .unwrap();
     let dir = tempfile::tempdir().unwrap();
-    let generator = ByRule::default();
-    for most in [1, 5, 5, 13, 20] {
+    let generator = RuleGenerator::default();
+    for max_requests in [1, 5, 5, 13, 20] {
         let limits = Limits {
-            max_requests: Some(most),
+            max_requests: Some(max_requests),
             max_tokens: None,
             max_api_calls: None,
         };
         let error = run(
             dir.path(),
             &generator,
-            &Given {
+            &Setup {
                 limits,
-                ..Given::default()
+                ..Setup::default()
             },
         )
         .unwrap_err();
         assert!(error.to_string().contains("--max-requests"), "{error}");
-        assert_eq!(generator.asked.borrow().len(), most);
+        assert_eq!(generator.asked.borrow().len(), max_requests);
     }
     let dir = tempfile::tempdir().unwrap();
-    for most in [10, 100, 600, 900] {
+    for max_requests in [10, 100, 600, 900] {
         let limits = Limits {
             max_requests: None,
-            max_tokens: Some(most),
+            max_tokens: Some(max_requests),
             max_api_calls: None,
         };
-        let given = Given {
+        let setup = Setup {
             limits,
-            ..Given::default()
+            ..Setup::default()
         };
-        if let Err(error) = run(dir.path(), &generator, &given) {
+        if let Err(error) = run(dir.path(), &generator, &setup) {
             assert!(error.to_string().contains("--max-tokens"), "{error}");
         }
-        let journal = Journal::look(dir.path(), &journal_settings(dir.path())).unwrap();
+        let journal = Journal::open_read_only(dir.path(), &journal_settings(dir.path())).unwrap();
         let used: usize = journal
             .entries()
             .map(|(_, entry)| match entry {
@@ -333,10 +378,10 @@ fn a_budget_is_never_passed_and_a_larger_one_continues() {
                 Entry::Unanswered(_) | Entry::Output(_) => 0,
             })
             .sum();
-        assert!(used <= most, "{used}");
+        assert!(used <= max_requests, "{used}");
     }
-    run(dir.path(), &generator, &Given::default()).unwrap();
-    assert_eq!(files(dir.path()), files(whole.path()));
+    run(dir.path(), &generator, &Setup::default()).unwrap();
+    assert_eq!(files(dir.path()), files(complete_dir.path()));
 }
 
 fn journal_settings(dir: &Path) -> Map<String, Value> {
@@ -346,207 +391,76 @@ fn journal_settings(dir: &Path) -> Map<String, Value> {
 }
 
 #[test]
-fn other_prompts_and_settings_are_named_and_refused() {
+fn changed_prompts_and_settings_are_refused_by_name() {
     let dir = tempfile::tempdir().unwrap();
-    run(dir.path(), &ByRule::default(), &Given::default()).unwrap();
-    let own = tempfile::tempdir().unwrap();
-    let given = |prompts| Given {
+    run(dir.path(), &RuleGenerator::default(), &Setup::default()).unwrap();
+    let prompts_dir = tempfile::tempdir().unwrap();
+    let with_prompts = |prompts| Setup {
         prompts: Some(prompts),
         n_items: 13,
-        ..Given::default()
+        ..Setup::default()
     };
-    std::fs::write(own.path().join("again.jinja"), "{{ prompt }} {{ reason }}").unwrap();
-    let error = run(dir.path(), &ByRule::default(), &given(own.path()))
-        .unwrap_err()
-        .to_string();
-    assert!(
-        error.contains("items was 12 and is 13; prompts/again.jinja was"),
-        "{error}"
-    );
-    std::fs::write(own.path().join("agian.jinja"), "x").unwrap();
-    let error = run(dir.path(), &ByRule::default(), &given(own.path()))
-        .unwrap_err()
-        .to_string();
-    assert!(
-        error.contains("agian.jinja is no prompt of this pipeline, which has again.jinja"),
-        "{error}"
-    );
-    std::fs::remove_file(own.path().join("agian.jinja")).unwrap();
-    std::fs::write(own.path().join("again.jinja"), "{{ prompt }}").unwrap();
-    let error = run(dir.path(), &ByRule::default(), &given(own.path()))
-        .unwrap_err()
-        .to_string();
-    assert!(error.contains("never prints reason"), "{error}");
-    std::fs::remove_file(own.path().join("again.jinja")).unwrap();
-    let error = run(dir.path(), &ByRule::default(), &given(own.path()))
-        .unwrap_err()
-        .to_string();
-    assert!(
-        error.contains("there is no prompt; the pipeline has again.jinja"),
-        "{error}"
-    );
-}
-
-fn endpoint(server: &TestServer, concurrency: usize) -> EndpointGenerator {
-    let options = tooltune_endpoint::EndpointOptions {
-        timeout_secs: 5.0,
-        ..options(&server.url())
-    };
-    let endpoint = ChatEndpoint::with_environment(&options, &environment).unwrap();
-    EndpointGenerator::of(
-        endpoint,
-        Asking {
-            concurrency,
-            extra_body: Map::new(),
-            is_constrained: true,
-        },
-    )
-}
-
-#[test]
-fn a_thousand_requests_at_once_to_a_server_with_every_fault_lose_nothing() {
-    let whole = tempfile::tempdir().unwrap();
-    let given = Given {
-        n_items: 1_000,
-        ..Given::default()
-    };
-    run(whole.path(), &ByRule::default(), &given).unwrap();
-    // Of each prompt the first request meets a fault that its number chooses, the second an answer.
-    let seen: Mutex<BTreeMap<String, usize>> = Mutex::default();
-    let server = chat_server(move |request, _| {
-        let text = last_content(request).to_owned();
-        let n_before = {
-            let mut seen = seen.lock().unwrap();
-            let n = seen.entry(text.clone()).or_default();
-            *n += 1;
-            *n - 1
-        };
-        let n: usize = text.split_whitespace().nth(1).unwrap().parse().unwrap();
-        match (n_before, n % 11) {
-            (0, 1) => Answer::json(429, &json!({"error": "slow down"})),
-            (0, 2) => Answer::json(500, &json!({"error": "oops"})),
-            (0, 3) => Answer::html(503, "<html>busy</html>"),
-            (0, 4) => {
-                Answer::Raw(b"HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\n{\"choices".to_vec())
-            }
-            (0, 5) => Answer::Raw(Vec::new()),
-            // Not repeated by the client, but by the stage.
-            (0, 6) if n < 20 => Answer::html(200, "<html>a page</html>"),
-            (0, 7) if n < 20 => Answer::json(200, &json!({"choices": [{}]})),
-            _ => completion(&by_rule(&text)),
-        }
-    });
-    let dir = tempfile::tempdir().unwrap();
-    let report = run(dir.path(), &endpoint(&server, 1_000), &given).unwrap();
-    assert_eq!(report.of("double").unwrap().n_kept, 999);
-    assert_eq!(
-        report.of("double").unwrap().requests.unanswered,
-        BTreeMap::new()
-    );
-    for name in ["doubled.jsonl", "summed.jsonl", "doubled.dropped.jsonl"] {
-        assert_eq!(files(dir.path())[name], files(whole.path())[name], "{name}");
-    }
-}
-
-#[test]
-fn a_request_that_never_has_a_reply_costs_itself_alone_and_is_counted() {
-    let server = chat_server(|request, _| match last_content(request) {
-        "double 3" => Answer::html(200, "<html>a page</html>"),
-        "double 4" => Answer::json(
-            400,
-            &json!({"error": {"message": "maximum context length"}}),
-        ),
-        text => completion(&by_rule(text)),
-    });
-    let dir = tempfile::tempdir().unwrap();
-    let report = run(dir.path(), &endpoint(&server, 4), &Given::default()).unwrap();
-    let double = report.of("double").unwrap();
-    assert_eq!((double.n_in, double.n_kept), (12, 9));
-    let expected = [
-        ("no reply: context", 1),
-        ("no reply: no chat completion", 1),
-        (UNREADABLE, 1),
-    ];
-    let expected = expected.map(|(reason, n)| (reason.to_owned(), n));
-    assert_eq!(double.dropped, BTreeMap::from(expected));
-    let n_of = |text: &str| {
-        let received = server.received();
-        let is_it = |body: &&str| last_content(&serde_json::from_str(body).unwrap()) == text;
-        received
-            .iter()
-            .map(|request| request.body.as_str())
-            .filter(is_it)
-            .count()
-    };
-    assert_eq!(
-        (n_of("double 3"), n_of("double 4"), n_of("double 5")),
-        (2, 1, 1)
-    );
-    let n_sent = server.received().len();
-    run(
-        dir.path(),
-        &endpoint(&server, 4),
-        &Given {
-            only: Some("double"),
-            ..Given::default()
-        },
+    std::fs::write(
+        prompts_dir.path().join("again.jinja"),
+        "{{ prompt }} {{ reason }}",
     )
     .unwrap();
-    assert_eq!(
-        server.received().len(),
-        n_sent,
-        "what has no reply is not asked for again"
+    let error = run(
+        dir.path(),
+        &RuleGenerator::default(),
+        &with_prompts(prompts_dir.path()),
+    )
+    .unwrap_err()
+    .to_string();
+    assert!(
+        error.contains("items was 12, now 13; prompts/again.jinja was"),
+        "{error}"
+    );
+    std::fs::write(prompts_dir.path().join("agian.jinja"), "x").unwrap();
+    let error = run(
+        dir.path(),
+        &RuleGenerator::default(),
+        &with_prompts(prompts_dir.path()),
+    )
+    .unwrap_err()
+    .to_string();
+    assert!(
+        error.contains("agian.jinja is not a prompt of this pipeline; its prompts are again.jinja"),
+        "{error}"
+    );
+    std::fs::remove_file(prompts_dir.path().join("agian.jinja")).unwrap();
+    std::fs::write(prompts_dir.path().join("again.jinja"), "{{ prompt }}").unwrap();
+    let error = run(
+        dir.path(),
+        &RuleGenerator::default(),
+        &with_prompts(prompts_dir.path()),
+    )
+    .unwrap_err()
+    .to_string();
+    assert!(error.contains("never prints reason"), "{error}");
+    std::fs::remove_file(prompts_dir.path().join("again.jinja")).unwrap();
+    let error = run(
+        dir.path(),
+        &RuleGenerator::default(),
+        &with_prompts(prompts_dir.path()),
+    )
+    .unwrap_err()
+    .to_string();
+    assert!(
+        error.contains("the folder has no prompts; the pipeline's prompts are again.jinja"),
+        "{error}"
     );
 }
 
 #[test]
-fn a_server_that_is_at_fault_ends_the_work_and_what_came_is_kept() {
-    for (status, said) in [(401, "answered 401"), (500, "several requests in a row")] {
-        let server = chat_server(move |request, number| match number {
-            0..=3 => completion(&by_rule(last_content(request))),
-            _ => Answer::json(status, &json!({"error": "no"})),
-        });
-        let dir = tempfile::tempdir().unwrap();
-        let error = run(dir.path(), &endpoint(&server, 1), &Given::default())
-            .unwrap_err()
-            .to_string();
-        assert!(error.contains(said), "{error}");
-        assert!(error.contains("4 replies are kept"), "{error}");
-    }
-    let server = chat_server(|_, _| Answer::html(200, "<html>"));
+fn run_once_computes_each_request_of_an_item_once() {
     let dir = tempfile::tempdir().unwrap();
-    let given = Given {
-        n_items: 3,
-        ..Given::default()
-    };
-    let error = run(dir.path(), &endpoint(&server, 1), &given)
-        .unwrap_err()
-        .to_string();
-    assert!(error.contains("no request has a reply"), "{error}");
-}
-
-#[test]
-fn what_is_no_prompt_is_made_once_for_each_request_of_an_item() {
-    let dir = tempfile::tempdir().unwrap();
-    let generator = ByRule::default();
+    let generator = RuleGenerator::default();
     let n_made = Cell::new(0);
-    let made = |id: &str, request: Value| {
+    let make_once = |id: &str, request: Value| {
         let mut watch = |_: &Progress| true;
-        let mut run = Run::open(Opening {
-            place: Place {
-                dir: dir.path(),
-                generator: &generator,
-                files: &Staged,
-                limits: Limits::default(),
-                only: None,
-                watch: &mut watch,
-            },
-            stages: STAGES,
-            settings: Map::new(),
-            prompts: Prompts::open(&[AGAIN_PROMPT], None).unwrap(),
-        })
-        .unwrap();
-        let output = run.once("double", id, &request, || {
+        let mut run = Run::open(unlimited(dir.path(), &generator, &mut watch)).unwrap();
+        let output = run.run_once("double", id, &request, || {
             n_made.set(n_made.get() + 1);
             match request == json!("refused") {
                 true => Err(PipelineError::Usage("refused".to_owned())),
@@ -555,16 +469,22 @@ fn what_is_no_prompt_is_made_once_for_each_request_of_an_item() {
         });
         output.map_err(|error| error.to_string())
     };
-    let one = json!({"call": "GET /x"});
-    assert_eq!(made("a", one.clone()), Ok(json!({"number": 1})));
-    assert_eq!(made("a", one.clone()), Ok(json!({"number": 1})));
-    assert_eq!(made("b", one), Ok(json!({"number": 2})));
+    let first_request = json!({"call": "GET /x"});
     assert_eq!(
-        made("a", json!({"call": "GET /y"})),
+        make_once("a", first_request.clone()),
+        Ok(json!({"number": 1}))
+    );
+    assert_eq!(
+        make_once("a", first_request.clone()),
+        Ok(json!({"number": 1}))
+    );
+    assert_eq!(make_once("b", first_request), Ok(json!({"number": 2})));
+    assert_eq!(
+        make_once("a", json!({"call": "GET /y"})),
         Ok(json!({"number": 3}))
     );
     // What failed is not kept.
-    assert_eq!(made("a", json!("refused")), Err("refused".to_owned()));
-    assert_eq!(made("a", json!("refused")), Err("refused".to_owned()));
+    assert_eq!(make_once("a", json!("refused")), Err("refused".to_owned()));
+    assert_eq!(make_once("a", json!("refused")), Err("refused".to_owned()));
     assert_eq!(n_made.get(), 5);
 }

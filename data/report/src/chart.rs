@@ -1,7 +1,7 @@
-//! Computes the geometry of a drawing of one quantity's curves.
+//! Computes the geometry of a chart of one quantity over steps.
 //!
-//! Places are shares of the drawing in per cent, and lines are in units of a box that is stretched
-//! over it: so a chart fits any width while its labels keep their size.
+//! Positions are percentages of the chart. Paths use the units of a box that is stretched over the
+//! chart, so a chart fits any width while its labels keep their size.
 
 use std::fmt::Write;
 
@@ -14,54 +14,54 @@ use super::series::Points;
 /// Width of the box that paths are drawn in.
 const WIDTH: f64 = 1000.0;
 
-/// Its height.
+/// Height of that box.
 const HEIGHT: f64 = 400.0;
 
-/// Curves of at most so many points show each of them.
+/// Curves of at most this many points show a dot per point.
 const MAX_DOTS: usize = 40;
 
-/// Ticks that an axis aims at.
+/// Target number of ticks per axis.
 const N_TICKS: usize = 4;
 
-/// Values whose least is above this share of their greatest are too near to each other to be seen on
-/// an axis from zero.
+/// If the smallest value exceeds this fraction of the largest, differences would be invisible on an
+/// axis from zero.
 const NEAR_SHARE: f64 = 0.75;
 
-/// Per cent of the height that the letters at the ends of two lines are kept apart.
+/// Minimum vertical distance between the letters at the line ends, in per cent of the height.
 const LETTER_DISTANCE: f64 = 9.0;
 
 /// The curve of one run.
 #[derive(Debug, Clone)]
 pub(super) struct Curve {
-    /// Position of the run.
+    /// Index of the run.
     pub(super) run: usize,
-    /// Rising steps with their values; at least one value.
+    /// Ascending steps with their values; at least one value.
     pub(super) points: Points,
-    /// The same, smoothed; empty where it is not.
+    /// The smoothed points; empty if the curve is not smoothed.
     pub(super) smoothed: Points,
     /// Step of the selected checkpoint.
     pub(super) best_step: Option<u64>,
 }
 
-/// A drawing of the curves of all runs.
+/// A chart with the curves of all runs.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Chart {
-    /// Unique on the page.
+    /// Chart id, unique on the page.
     pub(super) id: usize,
-    /// What is drawn.
+    /// Name of the quantity.
     pub(super) title: String,
-    /// Its unit, which labels the upright axis.
+    /// Unit, which labels the vertical axis.
     pub(super) unit: String,
     x_ticks: Vec<Tick>,
     y_ticks: Vec<Tick>,
     lines: Vec<Line>,
-    bests: Vec<Best>,
+    bests: Vec<BestMark>,
     data: Data,
 }
 
 #[derive(Debug, Clone, Serialize)]
 struct Tick {
-    /// Per cent from the left, or from the top.
+    /// Distance from the left or the top, in per cent.
     at: String,
     label: String,
 }
@@ -69,13 +69,13 @@ struct Tick {
 #[derive(Debug, Clone, Serialize)]
 struct Line {
     run: usize,
-    /// The line, broken where there is no value.
+    /// The line, interrupted at missing values.
     path: String,
-    /// The smoothed line, if there is one.
+    /// The smoothed line; empty if there is none.
     smooth: String,
-    /// Points of no length, which round line ends make into dots.
+    /// Zero-length segments that round line caps turn into dots.
     dots: String,
-    /// Place of the last value, in per cent.
+    /// Horizontal position of the last value, in per cent.
     end_x: String,
     end_y: String,
     first: String,
@@ -85,14 +85,14 @@ struct Line {
     most: String,
 }
 
-/// Where a run's selected checkpoint lies.
+/// The vertical line at a run's selected checkpoint.
 #[derive(Debug, Clone, Serialize)]
-struct Best {
+struct BestMark {
     run: usize,
     at: String,
 }
 
-/// What the script reads out under the pointer.
+/// Values that the script shows under the pointer.
 #[derive(Debug, Clone, Serialize)]
 struct Data {
     x: [f64; 2],
@@ -106,50 +106,51 @@ struct DataLine {
     points: Vec<(u64, Option<f64>)>,
 }
 
-/// What a chart is called, and how far its steps go.
+/// Title, unit and extent of a chart.
 #[derive(Debug, Clone)]
 pub(super) struct Heading {
-    /// Unique on the page.
+    /// Chart id, unique on the page.
     pub(super) id: usize,
-    /// What is drawn.
+    /// Name of the quantity.
     pub(super) title: String,
-    /// Its unit.
+    /// Unit of the quantity.
     pub(super) unit: String,
-    /// Last step of all charts, so that they line up.
+    /// Last step of all charts, so that their axes line up.
     pub(super) last_step: f64,
-    /// Whether the upright axis may begin above zero where the values are far from it; it says so.
+    /// Whether the vertical axis may start above zero if all values are far from zero; the unit
+    /// then states the start.
     pub(super) may_begin_high: bool,
 }
 
 impl Chart {
-    /// Draws curves; none if no curve has a value.
+    /// Draws the curves, or returns `None` if no curve has a value.
     pub(super) fn new(heading: Heading, curves: &[Curve]) -> Option<Self> {
         let values = || curves.iter().flat_map(|curve| values(&curve.points));
         let low = values().map(|(_, value)| value).reduce(f64::min)?;
         let high = values().map(|(_, value)| value).reduce(f64::max)?;
-        let x = Axis::of_steps(heading.last_step, N_TICKS);
+        let x = Axis::for_steps(heading.last_step, N_TICKS);
         let is_near = heading.may_begin_high && low > NEAR_SHARE * high;
         let y = match is_near {
-            true => Axis::of_values(low, high, N_TICKS),
+            true => Axis::for_values(low, high, N_TICKS),
             false => Axis::with_zero(low, high, N_TICKS),
         };
         let mut unit = heading.unit;
         if is_near {
-            let begins = y.ticks.first().map_or("", |(_, label)| label.as_str());
+            let first_label = y.ticks.first().map_or("", |(_, label)| label.as_str());
             let comma = if unit.is_empty() { "" } else { ", " };
-            unit.push_str(&format!("{comma}axis from {begins}"));
+            unit.push_str(&format!("{comma}axis from {first_label}"));
         }
         let mut lines: Vec<Line> = curves
             .iter()
-            .filter_map(|curve| line(curve, &x, &y))
+            .filter_map(|curve| to_line(curve, &x, &y))
             .collect();
-        keep_ends_apart(&mut lines);
+        spread_line_ends(&mut lines);
         Some(Self {
             id: heading.id,
             title: heading.title,
             unit,
-            x_ticks: ticks(&x, |share| share),
-            y_ticks: ticks(&y, |share| 1.0 - share),
+            x_ticks: ticks(&x, |position| position),
+            y_ticks: ticks(&y, |position| 1.0 - position),
             bests: curves.iter().filter_map(|curve| best(curve, &x)).collect(),
             data: Data {
                 x: [x.low, x.high],
@@ -161,7 +162,7 @@ impl Chart {
                         points: curve
                             .points
                             .iter()
-                            .map(|&(step, value)| read_out(step, value))
+                            .map(|&(step, value)| step_value(step, value))
                             .collect(),
                     })
                     .collect(),
@@ -170,14 +171,22 @@ impl Chart {
         })
     }
 
-    /// Whether a line is drawn smoothed.
+    /// Whether every value is 0.
+    pub(super) fn is_zero(&self) -> bool {
+        let points = self.data.lines.iter().flat_map(|line| &line.points);
+        points
+            .filter_map(|(_, value)| *value)
+            .all(|value| value == 0.0)
+    }
+
+    /// Whether any line is smoothed.
     pub(super) fn has_smoothed(&self) -> bool {
         self.lines.iter().any(|line| !line.smooth.is_empty())
     }
 }
 
-/// With as many digits as anyone reads, so that the page stays small.
-fn read_out(step: f64, value: Option<f64>) -> (u64, Option<f64>) {
+/// Rounds a value to the digits that the page shows, which keeps the page small.
+fn step_value(step: f64, value: Option<f64>) -> (u64, Option<f64>) {
     let rounded = |value: f64| format!("{value:.4e}").parse().ok();
     (step as u64, value.and_then(rounded))
 }
@@ -188,65 +197,69 @@ fn values(points: &[(f64, Option<f64>)]) -> impl Iterator<Item = (f64, f64)> {
         .filter_map(|(step, value)| Some((*step, (*value)?)))
 }
 
-fn percent(share: f64) -> String {
-    format!("{:.2}", 100.0 * share)
+fn percent(fraction: f64) -> String {
+    format!("{:.2}", 100.0 * fraction)
 }
 
-fn ticks(axis: &Axis, place: fn(f64) -> f64) -> Vec<Tick> {
+fn ticks(axis: &Axis, position_of: fn(f64) -> f64) -> Vec<Tick> {
     let tick = |(value, label): &(f64, String)| Tick {
-        at: percent(place(axis.share(*value))),
+        at: percent(position_of(axis.share(*value))),
         label: label.clone(),
     };
     axis.ticks.iter().map(tick).collect()
 }
 
-fn best(curve: &Curve, x: &Axis) -> Option<Best> {
+fn best(curve: &Curve, x: &Axis) -> Option<BestMark> {
     let step = curve.best_step.filter(|step| *step as f64 <= x.high)?;
-    Some(Best {
+    Some(BestMark {
         run: curve.run,
         at: percent(x.share(step as f64)),
     })
 }
 
-/// A path through the points, broken where there is no value, and its dots: at each point of a
-/// curve of few, at lone ones of a longer one.
+/// Returns a path through the points, interrupted at missing values, and the path of its dots.
+/// Short curves have a dot per point, longer curves only at isolated points.
 fn path_and_dots(points: &[(f64, Option<f64>)], x: &Axis, y: &Axis) -> (String, String) {
-    let place = |step: f64, value: f64| {
+    let point_at = |step: f64, value: f64| {
         let (across, down) = (x.share(step), 1.0 - y.share(value));
         format!("{:.1} {:.1}", WIDTH * across, HEIGHT * down)
     };
     let shows_all = points.len() <= MAX_DOTS;
     let (mut path, mut dots) = (String::new(), String::new());
-    let has_value = |place: Option<usize>| {
-        let point = place.and_then(|place| points.get(place));
+    let has_value = |point_at: Option<usize>| {
+        let point = point_at.and_then(|point_at| points.get(point_at));
         point.is_some_and(|(_, value)| value.is_some())
     };
     for (idx, (step, value)) in points.iter().enumerate() {
         let Some(value) = value else { continue };
-        let at = place(*step, *value);
+        let position = point_at(*step, *value);
         let continues = has_value(idx.checked_sub(1));
         path.push_str(if continues { "L" } else { "M" });
-        path.push_str(&at);
+        path.push_str(&position);
         if shows_all || !continues && !has_value(Some(idx + 1)) {
             // Writing to a String cannot fail.
-            let _ = write!(dots, "M{at}h0");
+            let _ = write!(dots, "M{position}h0");
         }
     }
     (path, dots)
 }
 
-fn line(curve: &Curve, x: &Axis, y: &Axis) -> Option<Line> {
+fn to_line(curve: &Curve, x: &Axis, y: &Axis) -> Option<Line> {
     let points = &curve.points;
     let (path, dots) = path_and_dots(points, x, y);
-    let all: Vec<(f64, f64)> = values(points).collect();
-    let ((_, first), (last_step, last)) = (*all.first()?, *all.last()?);
+    let all_points: Vec<(f64, f64)> = values(points).collect();
+    let ((_, first_value), (last_step, last)) = (*all_points.first()?, *all_points.last()?);
     let extreme = |of: fn(f64, f64) -> f64| {
-        let found = all
+        let extreme_point = all_points
             .iter()
             .copied()
             .reduce(|a, b| if of(a.1, b.1) == a.1 { a } else { b });
-        found.map_or_else(String::new, |(step, value)| {
-            format!("{} at step {}", number::value(value), number::value(step))
+        extreme_point.map_or_else(String::new, |(step, value)| {
+            format!(
+                "{} at step {}",
+                number::format_number(value),
+                number::format_number(step)
+            )
         })
     };
     Some(Line {
@@ -256,26 +269,26 @@ fn line(curve: &Curve, x: &Axis, y: &Axis) -> Option<Line> {
         dots,
         end_x: percent(x.share(last_step)),
         end_y: percent(1.0 - y.share(last)),
-        first: number::value(first),
-        last: number::value(last),
-        last_step: number::value(last_step),
+        first: number::format_number(first_value),
+        last: number::format_number(last),
+        last_step: number::format_number(last_step),
         least: extreme(f64::min),
         most: extreme(f64::max),
     })
 }
 
-/// Moves the letters at the ends of lines apart where they would lie upon each other, from the top
-/// down and then back up from the bottom.
-fn keep_ends_apart(lines: &mut [Line]) {
+/// Moves overlapping letters at the line ends apart: first from the top down, then from the bottom
+/// up.
+fn spread_line_ends(lines: &mut [Line]) {
     let number = |text: &str| text.parse::<f64>().unwrap_or_default();
-    let mut ends: Vec<(usize, f64, f64)> = lines
+    let mut line_ends: Vec<(usize, f64, f64)> = lines
         .iter()
         .enumerate()
-        .map(|(place, line)| (place, number(&line.end_x), number(&line.end_y)))
+        .map(|(idx, line)| (idx, number(&line.end_x), number(&line.end_y)))
         .collect();
-    ends.sort_by(|one, other| one.2.total_cmp(&other.2).then(one.0.cmp(&other.0)));
+    line_ends.sort_by(|left, other| left.2.total_cmp(&other.2).then(left.0.cmp(&other.0)));
     let mut columns: Vec<Vec<(usize, f64, f64)>> = Vec::new();
-    for end in ends {
+    for end in line_ends {
         let is_near = |column: &&mut Vec<(usize, f64, f64)>| {
             column
                 .iter()
@@ -288,21 +301,21 @@ fn keep_ends_apart(lines: &mut [Line]) {
     }
     for column in columns {
         let distance = LETTER_DISTANCE.min(100.0 / column.len() as f64);
-        let mut least = f64::NEG_INFINITY;
-        let mut places: Vec<f64> = Vec::with_capacity(column.len());
+        let mut min_y = f64::NEG_INFINITY;
+        let mut ys: Vec<f64> = Vec::with_capacity(column.len());
         for (_, _, y) in &column {
-            let place = y.max(least);
-            places.push(place);
-            least = place + distance;
+            let idx = y.max(min_y);
+            ys.push(idx);
+            min_y = idx + distance;
         }
-        let mut most = 100.0_f64;
-        for place in places.iter_mut().rev() {
-            *place = place.min(most);
-            most = *place - distance;
+        let mut max_y = 100.0_f64;
+        for idx in ys.iter_mut().rev() {
+            *idx = idx.min(max_y);
+            max_y = *idx - distance;
         }
-        for ((line, ..), place) in column.iter().zip(places) {
+        for ((line, ..), idx) in column.iter().zip(ys) {
             if let Some(line) = lines.get_mut(*line) {
-                line.end_y = format!("{place:.2}");
+                line.end_y = format!("{idx:.2}");
             }
         }
     }

@@ -1,80 +1,85 @@
-//! Lays several runs beside each other: the settings in which they differ, and what they came to.
+//! Tabulates several runs side by side: the settings that differ, and the results.
 
 use serde::Serialize;
 
 use super::error::ReportError;
-use super::headline::{Headline, of_runs, suites};
-use super::number::{beside_ceiling, count, estimate};
+use super::headline::{Headline, comparable_headlines, suite_names};
+use super::number::{estimate, group_digits, with_ceiling};
 use super::results::{Figure, figures};
-use super::run::{MetricWords, ReportRun, SuiteResult};
-use super::shortened::cell;
+use super::run::{MetricFacts, ReportRun, SuiteResult};
+use super::truncation::shorten_cell;
 
-/// Settings that differ between any two runs and explain nothing.
+/// Settings that nearly always differ between runs and explain nothing.
 const PLACES: [&str; 2] = ["train.output_dir", "data.template_date"];
 
-/// Stands where a run has no such value.
+/// Shown if a run has no value.
 const DASH: &str = "–";
 
-/// What the same line says of every run.
+/// Runs side by side, one column per run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RunsTable {
-    /// The names of the runs, one for each column.
+    /// Run names, one per column.
     pub runs: Vec<String>,
-    /// The settings in which they differ, by path.
+    /// Settings that differ between the runs, by path.
     pub settings: Vec<SettingLine>,
-    /// What they were evaluated on and what they came to.
+    /// Number of evaluated samples and the metrics.
     pub results: Vec<ResultLine>,
 }
 
-/// A setting in all runs.
+/// One setting in all runs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SettingLine {
-    /// Its path, such as `train.learning_rate`.
+    /// Path of the setting, such as `train.learning_rate`.
     pub setting: String,
-    /// Its value in each run.
+    /// The value in each run.
     pub values: Vec<String>,
 }
 
-/// A metric of one moment in all runs.
+/// One metric at one checkpoint in all runs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ResultLine {
-    /// The metric, such as `slot.mean`, or what else is said of the evaluations.
+    /// The metric, such as `slot.mean`, or another fact about the evaluations.
     pub name: String,
-    /// What people call it.
-    pub words: Option<&'static str>,
-    /// Whether the name stands in the line above.
+    /// Plain-language name of the metric.
+    pub plain_name: Option<&'static str>,
+    /// Whether the line above has the same name.
     pub continues: bool,
-    /// `step 0`, `best`, `last`, or for the loss `least`; empty for what is of both.
+    /// `step 0`, `best`, `last`, or `least` for the loss; empty if the line applies to all
+    /// checkpoints.
     pub moment: &'static str,
-    /// Its value in each run.
+    /// The value in each run.
     pub cells: Vec<RunCell>,
 }
 
 /// The value of a metric in a run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RunCell {
-    /// As text.
+    /// The formatted value.
     pub value: String,
-    /// Its 95 % interval, where it has one.
+    /// The 95 % interval, if there is one.
     pub interval: Option<[String; 2]>,
+    /// Whether the value is better than that of every other run.
+    pub is_best: bool,
 }
 
 impl RunCell {
-    fn plain(value: String) -> Self {
+    fn plain_cell(value: String) -> Self {
         Self {
             value,
             interval: None,
+            is_best: false,
         }
     }
 
-    fn of(figure: Option<&Figure>) -> Self {
+    fn from_figure(figure: Option<&Figure>) -> Self {
         let Some(figure) = figure else {
-            return Self::plain(DASH.to_owned());
+            return Self::plain_cell(DASH.to_owned());
         };
         let interval = figure.interval;
         Self {
-            value: beside_ceiling(figure.value, figure.ceiling),
+            value: with_ceiling(figure.value, figure.ceiling),
             interval: interval.map(|(low, high)| [low, high].map(estimate)),
+            is_best: false,
         }
     }
 
@@ -86,38 +91,39 @@ impl RunCell {
     }
 }
 
-/// Lines runs up: settings that differ, then every metric at step 0, at the best and at the last
-/// checkpoint, where that is another one.
+/// Compares runs: the settings that differ, then every metric at step 0, at the best checkpoint,
+/// and at the last checkpoint if that is a different one.
 ///
 /// # Errors
 ///
-/// - the metrics of a result are no object
-pub fn compare_runs(runs: &[ReportRun], words: MetricWords) -> Result<RunsTable, ReportError> {
+/// The metrics of a result are not a JSON object.
+pub fn compare_runs(runs: &[ReportRun], facts: MetricFacts) -> Result<RunsTable, ReportError> {
     let mut results = vec![best_steps(runs)];
-    for suite in suites(runs) {
-        results.extend(of_suite(runs, suite, words)?);
+    for suite in suite_names(runs) {
+        results.extend(suite_lines(runs, suite, facts)?);
     }
     Ok(RunsTable {
-        runs: names(runs),
+        runs: run_names(runs),
         settings: settings(runs),
         results,
     })
 }
 
-fn names(runs: &[ReportRun]) -> Vec<String> {
-    runs.iter().map(|run| cell(&run.name)).collect()
+fn run_names(runs: &[ReportRun]) -> Vec<String> {
+    runs.iter().map(|run| shorten_cell(&run.name)).collect()
 }
 
 fn settings(runs: &[ReportRun]) -> Vec<SettingLine> {
-    let known = runs.iter().flat_map(|run| run.settings.keys());
-    let paths: std::collections::BTreeSet<&String> = known.collect();
+    let names = runs.iter().flat_map(|run| run.settings.keys());
+    let paths: std::collections::BTreeSet<&String> = names.collect();
     let line = |path: &&String| {
         let values: Vec<Option<&String>> = runs.iter().map(|run| run.settings.get(*path)).collect();
         let differs = values.windows(2).any(|pair| pair[0] != pair[1]);
-        let shown = |value: &Option<&String>| value.map_or_else(|| DASH.to_owned(), |v| cell(v));
+        let value_text =
+            |value: &Option<&String>| value.map_or_else(|| DASH.to_owned(), |v| shorten_cell(v));
         (differs && !PLACES.contains(&path.as_str())).then(|| SettingLine {
-            setting: cell(path),
-            values: values.iter().map(shown).collect(),
+            setting: shorten_cell(path),
+            values: values.iter().map(value_text).collect(),
         })
     };
     paths.iter().filter_map(line).collect()
@@ -126,23 +132,23 @@ fn settings(runs: &[ReportRun]) -> Vec<SettingLine> {
 fn best_steps(runs: &[ReportRun]) -> ResultLine {
     let step = |run: &ReportRun| {
         let best = run.best.as_ref();
-        RunCell::plain(best.map_or_else(|| DASH.to_owned(), |best| count(best.step)))
+        RunCell::plain_cell(best.map_or_else(|| DASH.to_owned(), |best| group_digits(best.step)))
     };
     ResultLine {
         name: "best checkpoint, step".to_owned(),
-        words: None,
+        plain_name: None,
         continues: false,
         moment: "",
         cells: runs.iter().map(step).collect(),
     }
 }
 
-fn of_suite(
+fn suite_lines(
     runs: &[ReportRun],
     suite: &str,
-    words: MetricWords,
+    facts: MetricFacts,
 ) -> Result<Vec<ResultLine>, ReportError> {
-    let headlines = of_runs(runs, suite);
+    let headlines = comparable_headlines(runs, suite);
     let both = |moment: fn(&Headline<'_>) -> Option<SuiteResult>| {
         let of_run = |(run, headline): (&ReportRun, &Option<Headline<'_>>)| {
             let result = headline.as_ref().and_then(moment);
@@ -152,15 +158,15 @@ fn of_suite(
         pairs.map(of_run).collect::<Result<Vec<_>, _>>()
     };
     let mut moments = vec![
-        ("step 0", both(|one| one.base.cloned())?),
-        ("best", both(|one| one.best.cloned())?),
+        ("step 0", both(|suite_result| suite_result.base.cloned())?),
+        ("best", both(|suite_result| suite_result.best.cloned())?),
     ];
-    let ends_elsewhere = |one: &Headline<'_>| {
+    let ends_elsewhere = |suite_result: &Headline<'_>| {
         let step = |result: Option<&SuiteResult>| result.and_then(|result| result.step);
-        one.last.is_some() && step(one.last) != step(one.best)
+        suite_result.last.is_some() && step(suite_result.last) != step(suite_result.best)
     };
     if headlines.iter().flatten().any(ends_elsewhere) {
-        moments.push(("last", both(|one| one.last.cloned())?));
+        moments.push(("last", both(|suite_result| suite_result.last.cloned())?));
     }
     let mut names: Vec<&str> = Vec::new();
     for figure in moments
@@ -172,30 +178,44 @@ fn of_suite(
         }
     }
     let n = |headline: &Option<Headline<'_>>| {
-        let n = headline.as_ref().and_then(Headline::n);
-        RunCell::plain(n.map_or_else(|| DASH.to_owned(), count))
+        let n = headline.as_ref().and_then(Headline::n_samples);
+        RunCell::plain_cell(n.map_or_else(|| DASH.to_owned(), group_digits))
     };
     let mut lines = Vec::new();
-    if headlines.iter().flatten().any(|one| one.n().is_some()) {
+    if headlines
+        .iter()
+        .flatten()
+        .any(|suite_result| suite_result.n_samples().is_some())
+    {
         lines.push(ResultLine {
             name: format!("{suite}: samples"),
-            words: None,
+            plain_name: None,
             continues: false,
             moment: "",
             cells: headlines.iter().map(n).collect(),
         });
     }
     for name in names {
-        for (place, (moment, of_runs)) in moments.iter().enumerate() {
-            let cell = |figures: &Vec<Figure>| {
-                RunCell::of(figures.iter().find(|figure| figure.name == name))
+        for (idx, (moment, of_runs)) in moments.iter().enumerate() {
+            let of_metric: Vec<Option<&Figure>> = of_runs
+                .iter()
+                .map(|figures| figures.iter().find(|figure| figure.name == name))
+                .collect();
+            let values: Vec<Option<f64>> = of_metric
+                .iter()
+                .map(|figure| Some((*figure)?.value))
+                .collect();
+            let best = facts.best(name, &values);
+            let cell = |(figure, is_best): (&Option<&Figure>, bool)| RunCell {
+                is_best,
+                ..RunCell::from_figure(*figure)
             };
             lines.push(ResultLine {
                 name: name.to_owned(),
-                words: words(name),
-                continues: place > 0,
+                plain_name: (facts.plain_name)(name),
+                continues: idx > 0,
                 moment,
-                cells: of_runs.iter().map(cell).collect(),
+                cells: of_metric.iter().zip(best).map(cell).collect(),
             });
         }
     }
@@ -205,30 +225,32 @@ fn of_suite(
     Ok(lines)
 }
 
-/// The least loss of each run, with the step that it was measured at: a checkpoint may be the best by
-/// another metric.
+/// The lowest loss of each run and its step. The best checkpoint may have been selected by another
+/// metric.
 fn least_loss(runs: &[ReportRun]) -> Result<ResultLine, ReportError> {
     let mut cells = Vec::with_capacity(runs.len());
     for run in runs {
-        let mut least: Option<(f64, Option<u64>)> = None;
+        let mut lowest: Option<(f64, Option<u64>)> = None;
         let results = run.suites.iter();
         for result in results.filter(|result| result.suite == SuiteResult::LOSS) {
             for figure in figures(run, result)? {
-                let is_less = least.is_none_or(|(value, _)| figure.value < value);
+                let is_less = lowest.is_none_or(|(value, _)| figure.value < value);
                 if figure.name == SuiteResult::LOSS && is_less {
-                    least = Some((figure.value, result.step));
+                    lowest = Some((figure.value, result.step));
                 }
             }
         }
         let text = |(value, step): (f64, Option<u64>)| match step {
-            Some(step) => format!("{} (step {})", estimate(value), count(step)),
+            Some(step) => format!("{} (step {})", estimate(value), group_digits(step)),
             None => estimate(value),
         };
-        cells.push(RunCell::plain(least.map_or_else(|| DASH.to_owned(), text)));
+        cells.push(RunCell::plain_cell(
+            lowest.map_or_else(|| DASH.to_owned(), text),
+        ));
     }
     Ok(ResultLine {
         name: SuiteResult::LOSS.to_owned(),
-        words: None,
+        plain_name: None,
         continues: true,
         moment: "least",
         cells,
@@ -236,25 +258,25 @@ fn least_loss(runs: &[ReportRun]) -> Result<ResultLine, ReportError> {
 }
 
 impl RunsTable {
-    /// As Markdown: the settings that differ, then the results.
+    /// Formats the table as Markdown: the settings that differ, then the results.
     pub fn markdown(&self) -> String {
-        let heads: Vec<String> = self.runs.iter().map(|run| escaped(run)).collect();
-        let heads = heads.join(" | ");
+        let run_names: Vec<String> = self.runs.iter().map(|run| escape_cell(run)).collect();
+        let run_names = run_names.join(" | ");
         let columns = "--:|".repeat(self.runs.len());
         let mut text = match self.settings.is_empty() {
-            true => "the runs do not differ in their settings\n".to_owned(),
-            false => format!("| setting | {heads} |\n|---|{columns}\n"),
+            true => "the runs have the same settings\n".to_owned(),
+            false => format!("| setting | {run_names} |\n|---|{columns}\n"),
         };
         for SettingLine { setting, values } in &self.settings {
-            let values: Vec<String> = values.iter().map(|value| escaped(value)).collect();
+            let values: Vec<String> = values.iter().map(|value| escape_cell(value)).collect();
             text.push_str(&format!("| {setting} | {} |\n", values.join(" | ")));
         }
         text.push_str(&format!(
-            "\n| metric | at | {heads} |\n|---|---|{columns}\n"
+            "\n| metric | at | {run_names} |\n|---|---|{columns}\n"
         ));
         for line in &self.results {
             let cells: Vec<String> = line.cells.iter().map(RunCell::text).collect();
-            let name = escaped(&line.name);
+            let name = escape_cell(&line.name);
             let cells = cells.join(" | ");
             text.push_str(&format!("| {name} | {} | {cells} |\n", line.moment));
         }
@@ -262,8 +284,8 @@ impl RunsTable {
     }
 }
 
-/// A text within the cell of a Markdown table.
-fn escaped(text: &str) -> String {
+/// Escapes a string for a Markdown table cell.
+fn escape_cell(text: &str) -> String {
     text.replace('|', "\\|").replace('\n', " ")
 }
 

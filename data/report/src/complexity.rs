@@ -1,32 +1,30 @@
-//! Data sets beside each other as one page: a table and a drawing of each measure's means.
+//! Renders the complexity of several data sets as one page: a table and a bar chart per measure.
 //!
-//! It is SLOT's Figure 2: how complex the JSON of the data sets is, in seven measures. Bars begin at
-//! zero and have one scale a measure, because the measures have nothing in common.
+//! This is SLOT's Figure 2: seven measures of how complex the JSON of a data set is. Bars start at
+//! zero. Each measure has its own scale, because the measures have different units.
 
-use minijinja::value::Serde;
-use minijinja::{Value, context};
 use serde::Serialize;
 
 use super::error::ReportError;
-use super::number::{count, value};
-use super::page::{STYLE, environment};
-use super::shortened::cell;
+use super::number::{format_number, group_digits};
+use super::page::render_without_script;
+use super::truncation::shorten_cell;
 
-/// The name ends in `.html`, which is what turns escaping on.
+/// Template name and source; escaping is on because the name ends in `.html`.
 const TEMPLATE: (&str, &str) = ("complexity.html", include_str!("page/complexity.html"));
 
-/// Units of the drawing: a bar's row, and what a bar of the largest value is wide.
+/// Height of a bar's row, in units of the drawing.
 const ROW_HEIGHT: usize = 26;
 const WIDEST: f64 = 200.0;
 
 /// A data set with the means of its measures.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MeasuredSet {
-    /// What it is called.
+    /// Name shown for the data set.
     pub name: String,
-    /// Its rows.
+    /// Number of rows.
     pub n_rows: usize,
-    /// The mean of each measure by its name; the same measures for all sets.
+    /// Mean of each measure, by name; all sets have the same measures.
     pub means: Vec<(String, f64)>,
 }
 
@@ -55,53 +53,52 @@ struct Panel {
 struct Bar {
     name: String,
     mean: String,
-    /// Where its row begins, from the top.
+    /// Top edge of the bar's row.
     y: usize,
     width: String,
-    /// Whether it is of the first set, which the page is about.
+    /// Whether the bar belongs to the first set, which is highlighted.
     is_first: bool,
 }
 
-/// Writes the page; the first set is the one that it is about.
+/// Renders the page; the bars of the first set are highlighted.
 ///
 /// # Errors
 ///
-/// The page's template does not fit what it shows.
+/// The template does not match the data that it shows.
 pub fn render_complexity(sets: &[MeasuredSet]) -> Result<String, ReportError> {
     let measures = sets.first().map_or(&[][..], |set| &set.means);
     let page = Page {
-        sets: sets.iter().map(shown).collect(),
+        sets: sets.iter().map(to_row).collect(),
         panels: (0..measures.len())
-            .map(|place| panel(sets, place))
+            .map(|measure_idx| panel(sets, measure_idx))
             .collect(),
         height: ROW_HEIGHT * sets.len(),
     };
-    let mut environment = environment()?;
-    environment.add_template(TEMPLATE.0, TEMPLATE.1)?;
-    Ok(environment.get_template(TEMPLATE.0)?.render(context! {
-        page => Value::from(Serde(page)),
-        style => STYLE,
-    })?)
+    render_without_script(TEMPLATE, page)
 }
 
-fn shown(set: &MeasuredSet) -> Set {
+fn to_row(set: &MeasuredSet) -> Set {
     Set {
-        name: cell(&set.name),
-        n_rows: count(set.n_rows as u64),
-        means: set.means.iter().map(|(_, mean)| value(*mean)).collect(),
+        name: shorten_cell(&set.name),
+        n_rows: group_digits(set.n_rows as u64),
+        means: set
+            .means
+            .iter()
+            .map(|(_, mean)| format_number(*mean))
+            .collect(),
     }
 }
 
-fn panel(sets: &[MeasuredSet], place: usize) -> Panel {
-    let of = |set: &MeasuredSet| set.means.get(place).map_or(0.0, |(_, mean)| *mean);
-    let largest = sets.iter().map(of).fold(0.0, f64::max);
-    let share = |mean: f64| if largest > 0.0 { mean / largest } else { 0.0 };
-    let measure = sets.first().and_then(|set| set.means.get(place));
+fn panel(sets: &[MeasuredSet], measure_idx: usize) -> Panel {
+    let mean_of = |set: &MeasuredSet| set.means.get(measure_idx).map_or(0.0, |(_, mean)| *mean);
+    let largest = sets.iter().map(mean_of).fold(0.0, f64::max);
+    let fraction = |mean: f64| if largest > 0.0 { mean / largest } else { 0.0 };
+    let measure = sets.first().and_then(|set| set.means.get(measure_idx));
     let bars = sets.iter().enumerate().map(|(idx, set)| Bar {
-        name: cell(&set.name),
-        mean: value(of(set)),
+        name: shorten_cell(&set.name),
+        mean: format_number(mean_of(set)),
         y: ROW_HEIGHT * idx,
-        width: format!("{:.1}", WIDEST * share(of(set))),
+        width: format!("{:.1}", WIDEST * fraction(mean_of(set))),
         is_first: idx == 0,
     });
     Panel {
@@ -114,7 +111,7 @@ fn panel(sets: &[MeasuredSet], place: usize) -> Panel {
 mod tests {
     use super::*;
 
-    fn set(name: &str, means: [f64; 2]) -> MeasuredSet {
+    fn measured_set(name: &str, means: [f64; 2]) -> MeasuredSet {
         let names = ["depth", "schema_complexity"];
         MeasuredSet {
             name: name.to_owned(),
@@ -124,8 +121,11 @@ mod tests {
     }
 
     #[test]
-    fn bars_have_one_scale_a_measure_and_names_stay_text() {
-        let page = render_complexity(&[set("ours", [2.0, 10.0]), set("<b>x</b>", [4.0, 0.0])]);
+    fn bars_have_one_scale_per_measure_and_names_are_escaped() {
+        let page = render_complexity(&[
+            measured_set("ours", [2.0, 10.0]),
+            measured_set("<b>x</b>", [4.0, 0.0]),
+        ]);
         let page = page.expect("a page");
         for part in [
             "&lt;b&gt;x&lt;",
@@ -139,8 +139,8 @@ mod tests {
         }
         assert!(!page.contains("<b>x"));
         assert_eq!(page.matches("<svg").count(), 2);
-        for outside in ["http://", "https://", "src="] {
-            assert!(!page.contains(outside), "{outside}");
+        for external in ["http://", "https://", "src="] {
+            assert!(!page.contains(external), "{external}");
         }
     }
 }

@@ -1,29 +1,34 @@
-//! Groups the curves of all runs into charts under headings: training, retriever, each suite, rates.
+//! Groups the curves of all runs into charts under headings: training, retriever, each suite,
+//! throughput.
 
 use serde::Serialize;
 
 use super::chart::{Chart, Curve, Heading};
 use super::error::ReportError;
-use super::run::{MetricWords, ReportRun};
+use super::run::{MetricFacts, ReportRun};
 use super::series::{PAIRS_PER_SEC, Series, TOKENS_PER_SEC, series};
 
-/// Charts of one kind.
+/// Charts under one heading.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct ChartGroup {
-    /// Its heading.
+    /// The heading.
     title: String,
-    /// At least one.
     charts: Vec<Chart>,
+    /// Charts whose values are all 0.
+    zeros: Vec<Chart>,
 }
 
 impl ChartGroup {
-    /// Whether any of its curves is drawn smoothed.
+    /// Whether any curve is smoothed.
     pub(super) fn has_smoothed(&self) -> bool {
-        self.charts.iter().any(Chart::has_smoothed)
+        self.charts
+            .iter()
+            .chain(&self.zeros)
+            .any(Chart::has_smoothed)
     }
 }
 
-/// Curves with titles of their own, in the order in which they are shown: key, title, unit.
+/// Curves with fixed titles, in display order: key, title, unit.
 const KNOWN: [(&str, &str, &str); 7] = [
     ("loss", "Training loss", "nats per token"),
     ("eval/loss", "Evaluation loss", "nats per token"),
@@ -34,53 +39,65 @@ const KNOWN: [(&str, &str, &str); 7] = [
     ("retriever/grad_norm", "Gradient norm", "before clipping"),
 ];
 
-/// Rates, which stand behind all other curves.
+/// Throughput curves, which follow all other curves.
 const RATES: [(&str, &str, &str); 2] = [
     (TOKENS_PER_SEC, "Training", "tokens per second"),
     (PAIRS_PER_SEC, "Retriever", "pairs per second"),
 ];
 
-/// All charts; the curves of one name of all runs share theirs.
+/// Builds all charts; curves of the same name share one chart across runs.
 ///
 /// # Errors
 ///
-/// As [`series`].
+/// As for [`series`].
 pub(super) fn chart_groups(
     runs: &[ReportRun],
-    words: MetricWords,
+    facts: MetricFacts,
 ) -> Result<Vec<ChartGroup>, ReportError> {
     let of_runs = runs.iter().map(series).collect::<Result<Vec<_>, _>>()?;
-    let all = || of_runs.iter().flatten();
-    let steps = all().flat_map(|series| series.points.iter().map(|(step, _)| *step));
+    let all_series = || of_runs.iter().flatten();
+    let steps = all_series().flat_map(|series| series.points.iter().map(|(step, _)| *step));
     let last_step = steps.fold(0.0, f64::max);
     let mut names: Vec<&str> = Vec::new();
-    for Series { name, .. } in all() {
+    for Series { name, .. } in all_series() {
         if !names.contains(&name.as_str()) {
             names.push(name);
         }
     }
-    let rank = |name: &str| KNOWN.iter().position(|(known, ..)| *known == name);
+    let rank = |name: &str| {
+        KNOWN
+            .iter()
+            .position(|(known_name, ..)| *known_name == name)
+    };
     names.sort_by_key(|name| (is_rate(name), rank(name).unwrap_or(KNOWN.len())));
     let mut groups: Vec<ChartGroup> = Vec::new();
     for (id, name) in names.into_iter().enumerate() {
-        let place = place_of(name, words);
+        let placed = curve_heading(name, facts);
         let curves: Vec<Curve> = curves(runs, &of_runs, name);
         let heading = Heading {
             id,
-            title: place.title,
-            unit: place.unit.to_owned(),
+            title: placed.title,
+            unit: placed.unit.to_owned(),
             last_step,
             may_begin_high: is_loss(name),
         };
         let Some(chart) = Chart::new(heading, &curves) else {
             continue;
         };
-        match groups.iter_mut().find(|group| group.title == place.group) {
-            Some(group) => group.charts.push(chart),
-            None => groups.push(ChartGroup {
-                title: place.group,
-                charts: vec![chart],
-            }),
+        let position = groups.iter().position(|group| group.title == placed.group);
+        let position = position.unwrap_or_else(|| {
+            groups.push(ChartGroup {
+                title: placed.group,
+                charts: Vec::new(),
+                zeros: Vec::new(),
+            });
+            groups.len() - 1
+        });
+        if let Some(group) = groups.get_mut(position) {
+            match chart.is_zero() {
+                true => group.zeros.push(chart),
+                false => group.charts.push(chart),
+            }
         }
     }
     Ok(groups)
@@ -103,7 +120,8 @@ fn curves(runs: &[ReportRun], of_runs: &[Vec<Series>], name: &str) -> Vec<Curve>
     .collect()
 }
 
-/// A loss has no end that its values are near to, so that its last steps may be looked at closely.
+/// Whether the curve is a loss. A loss has no fixed upper or lower end, so its axis may zoom in on
+/// the last steps.
 fn is_loss(name: &str) -> bool {
     name.rsplit('/').next() == Some("loss")
 }
@@ -112,35 +130,38 @@ fn is_rate(name: &str) -> bool {
     RATES.iter().any(|(rate, ..)| *rate == name)
 }
 
-/// Whether a curve is noisy from step to step; a schedule and the mean of an evaluation are not.
+/// Whether a curve is noisy from step to step. Schedules and evaluation means are not.
 fn is_smoothed(name: &str) -> bool {
     let quantity = name.strip_prefix("retriever/").unwrap_or(name);
     is_rate(name) || matches!(quantity, "loss" | "grad_norm")
 }
 
-/// Where a curve is shown, and how it is called there.
+/// The group, title and unit of a curve.
 struct CurveHeading {
     group: String,
     title: String,
     unit: &'static str,
 }
 
-fn place_of(name: &str, words: MetricWords) -> CurveHeading {
-    let mut known = KNOWN.iter().chain(&RATES);
-    let known = known.find(|(known, ..)| *known == name);
+fn curve_heading(name: &str, facts: MetricFacts) -> CurveHeading {
+    let mut known_names = KNOWN.iter().chain(&RATES);
+    let known_names = known_names.find(|(known_names, ..)| *known_names == name);
     let metric = name.strip_prefix("eval/");
     let suite = metric.and_then(|metric| Some((metric.split_once('.')?.0, metric)));
-    let (group, rest) = match suite {
+    let (group, after_suite) = match suite {
         Some((suite, metric)) => (format!("Evaluation: {suite}"), metric),
         None if is_rate(name) => ("Throughput".to_owned(), name),
         None => match name.strip_prefix("retriever/") {
-            Some(rest) => ("Retriever".to_owned(), rest),
+            Some(after_suite) => ("Retriever".to_owned(), after_suite),
             None => ("Training".to_owned(), name),
         },
     };
-    let (title, unit) = match known {
+    let (title, unit) = match known_names {
         Some((_, title, unit)) => ((*title).to_owned(), *unit),
-        None => (rest.to_owned(), words(rest).unwrap_or_default()),
+        None => (
+            after_suite.to_owned(),
+            (facts.plain_name)(after_suite).unwrap_or_default(),
+        ),
     };
     CurveHeading { group, title, unit }
 }
@@ -150,6 +171,27 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn all_zero_charts_are_separate() {
+        let run = ReportRun {
+            metrics: vec![
+                json!({"step": 0, "eval/slot.mean": 0.0, "eval/slot.exact_match": 0.0}),
+                json!({"step": 4, "eval/slot.mean": 0.5, "eval/slot.exact_match": 0.0}),
+            ],
+            ..ReportRun::default()
+        };
+        let facts = MetricFacts {
+            plain_name: |_| None,
+            greater_is_better: |_| None,
+        };
+        let groups = chart_groups(&[run], facts).expect("lines with steps");
+        let titles = |charts: &[Chart]| -> Vec<String> {
+            charts.iter().map(|chart| chart.title.clone()).collect()
+        };
+        assert_eq!(titles(&groups[0].charts), ["slot.mean"]);
+        assert_eq!(titles(&groups[0].zeros), ["slot.exact_match"]);
+    }
 
     #[test]
     fn curves_of_one_name_share_a_chart_under_its_heading() {
@@ -163,10 +205,12 @@ mod tests {
             timing: vec![json!({"step": 1, "seconds": 2.0, "tokens": 10})],
             ..ReportRun::default()
         };
-        let groups = chart_groups(&[run("a", 10), run("b", 20)], |name| {
-            (name == "goat.sa").then_some("selection accuracy")
-        })
-        .expect("lines with steps");
+        let facts = MetricFacts {
+            plain_name: |name| (name == "goat.sa").then_some("selection accuracy"),
+            greater_is_better: |_| None,
+        };
+        let runs = [run("a", 10), run("b", 20)];
+        let groups = chart_groups(&runs, facts).expect("lines with steps");
         let titles: Vec<_> = groups
             .iter()
             .map(|group| {
@@ -188,8 +232,8 @@ mod tests {
             ]
         );
         assert_eq!(groups[3].charts[0].unit, "selection accuracy");
-        let drawn = serde_json::to_value(&groups).expect("serialisable");
-        let lines = &drawn[0]["charts"][0]["lines"];
+        let groups_json = serde_json::to_value(&groups).expect("serialisable");
+        let lines = &groups_json[0]["charts"][0]["lines"];
         assert_eq!(
             (&lines[0]["end_x"], &lines[1]["end_x"]),
             (&json!("50.00"), &json!("100.00"))

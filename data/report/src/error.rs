@@ -1,43 +1,43 @@
-//! Says why there is no page.
+//! Errors of rendering a page.
 
 use super::page::MAX_RUNS;
 
-/// Why there is no page.
+/// The page could not be rendered.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
-    /// No run, or more than there are letters for.
-    #[error("{n} runs were given; a report shows from 1 to {MAX_RUNS}")]
+    /// No run, or more runs than there are letters.
+    #[error("{n} runs given; pass from 1 to {MAX_RUNS} runs to one report")]
     NumberOfRuns {
-        /// How many were given.
+        /// Number of runs given.
         n: usize,
     },
-    /// A line that belongs to no step.
+    /// A line without a step.
     #[error(
-        "{run}: line {line} of {file} is no object with a whole number `step`; remove the line, or train \
-         again into an empty folder"
+        "{run}: line {line} of {file} is not a JSON object with an integer `step`; remove the line, or \
+         train again into an empty folder"
     )]
     Line {
         /// Name of the run.
         run: String,
         /// `metrics.jsonl` or `timing.jsonl`.
         file: &'static str,
-        /// From 1.
+        /// Line number, from 1.
         line: usize,
     },
-    /// Metrics of a suite that have no names.
+    /// The metrics of a suite are not an object.
     #[error(
-        "{run}: the metrics of the suite {suite} ({label}) are no JSON object; evaluate again to \
-         write them anew"
+        "{run}: the metrics of suite {suite} ({label}) are not a JSON object; run the evaluation \
+         again to rewrite them"
     )]
     Suite {
         /// Name of the run.
         run: String,
         /// Name of the suite.
         suite: String,
-        /// Which of its results.
+        /// Label of the result.
         label: String,
     },
-    /// The page's own templates do not fit what they show.
-    #[error("the page cannot be written: {0}")]
+    /// The templates do not match the data that they show.
+    #[error("cannot render the report page: {0}; report this as a bug")]
     Template(#[from] minijinja::Error),
 }

@@ -1,46 +1,54 @@
-//! The dependencies between APIs as one page: a drawing, and a table of the edges with their reasons.
+//! Renders the dependencies between APIs as one page: a drawing, and a table of edges with their
+//! reasons.
 //!
-//! It is GOAT's Figure 5. APIs stand in columns, each behind those that it takes values from as far
-//! as cycles allow that, and a line leads from an output to each API that it fills a parameter of.
-//! The drawing is a function of the edges: nothing of it is drawn by chance or moved by a script.
+//! This is GOAT's Figure 5. APIs are drawn in layers from the top down, each below its sources. APIs
+//! that depend on each other in a cycle share a layer. A layer that is wider than the page has several rows. A line
+//! connects an API to each API whose parameter its output fills. The drawing depends only on the
+//! edges: there is no randomness and no script.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use minijinja::value::Serde;
-use minijinja::{Value, context};
 use serde::Serialize;
 
 use super::error::ReportError;
-use super::number::count;
-use super::page::{STYLE, environment};
-use super::shortened::{MAX_TEXT, cell, shortened};
+use super::number::group_digits;
+use super::page::render_without_script;
+use super::truncation::{MAX_TEXT, shorten_cell, truncate};
 
-/// The name ends in `.html`, which is what turns escaping on.
+/// Template name and source; escaping is on because the name ends in `.html`.
 const TEMPLATE: (&str, &str) = ("graph.html", include_str!("page/graph.html"));
 
-/// Units of the drawing.
-const COLUMN_WIDTH: usize = 330;
-const BOX_WIDTH: usize = 210;
-const BOX_HEIGHT: usize = 26;
-/// Characters that fit into a box.
-const BOX_CHARS: usize = 30;
-const ROW_HEIGHT: usize = 44;
+/// Width of the drawing; all lengths are in its units.
+const WIDTH: usize = 1_120;
 const MARGIN: usize = 12;
+/// Horizontal space between the boxes of a row.
+const ACROSS: usize = 24;
+/// Vertical space between rows, where lines bend.
+const DOWN: usize = 56;
+/// Width of a character in the monospaced font.
+const CHARACTER: usize = 8;
+const LINE_HEIGHT: usize = 18;
+/// Padding around a name in its box.
+const PADDING: usize = 10;
+/// Characters per line of a name; longer names are wrapped.
+const LINE_CHARS: usize = 32;
+/// Maximum number of lines per name; the table shows the full name.
+const MAX_LINES: usize = 4;
 
-/// Edges that are drawn: more are a blot. The table has all up to [`MOST_LISTED`].
+/// Maximum number of edges drawn; more would be unreadable. The table lists up to [`MOST_LISTED`].
 const MOST_DRAWN: usize = 400;
 const MOST_LISTED: usize = 5_000;
 
-/// An output that fills a parameter.
+/// An API output that fills a parameter of another API.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GraphEdge {
-    /// The API whose output it is.
+    /// The API with the output.
     pub source: String,
-    /// The API that has the parameter.
+    /// The API with the parameter.
     pub target: String,
-    /// The parameter.
+    /// Name of the parameter.
     pub parameter: String,
-    /// Why the output fills it; empty where nobody has said.
+    /// Why the output fills the parameter; empty if unknown.
     pub reason: String,
 }
 
@@ -55,15 +63,23 @@ struct Page {
     height: usize,
     nodes: Vec<Node>,
     lines: Vec<Line>,
-    edges: Vec<Shown>,
+    edges: Vec<EdgeRow>,
 }
 
 #[derive(Serialize)]
 struct Node {
     name: String,
-    /// What fits into its box.
-    shown: String,
+    lines: Vec<NameLine>,
     x: usize,
+    y: usize,
+    width: usize,
+    height: usize,
+}
+
+/// One line of a name.
+#[derive(Serialize)]
+struct NameLine {
+    text: String,
     y: usize,
 }
 
@@ -76,149 +92,279 @@ struct Line {
 }
 
 #[derive(Serialize)]
-struct Shown {
+struct EdgeRow {
     source: String,
     target: String,
     parameter: String,
     reason: String,
 }
 
-/// Writes the page of a graph that is called `title`.
+/// Renders the page of a graph under a title.
 ///
 /// # Errors
 ///
-/// The page's template does not fit what it shows.
+/// The template does not match the data that it shows.
 pub fn render_graph(title: &str, edges: &[GraphEdge]) -> Result<String, ReportError> {
-    let drawn = &edges[..edges.len().min(MOST_DRAWN)];
-    let listed = &edges[..edges.len().min(MOST_LISTED)];
-    let apis: BTreeSet<&str> = edges.iter().flat_map(ends).collect();
-    let places = places(drawn);
-    let n_columns = places.values().map(|place| place.column + 1).max();
-    let n_rows = places.values().map(|place| place.row + 1).max();
+    let drawn_edges = &edges[..edges.len().min(MOST_DRAWN)];
+    let listed_edges = &edges[..edges.len().min(MOST_LISTED)];
+    let apis: BTreeSet<&str> = edges.iter().flat_map(edge_ends).collect();
+    let boxes = layout(drawn_edges);
+    let bottom = boxes
+        .values()
+        .map(|node_box| node_box.y + node_box.height)
+        .max();
     let page = Page {
-        title: cell(title),
-        n_apis: count(apis.len() as u64),
-        n_edges: count(edges.len() as u64),
-        n_not_drawn: edges.len() - drawn.len(),
-        n_not_listed: edges.len() - listed.len(),
-        width: n_columns.map_or(0, |n| (n - 1) * COLUMN_WIDTH + BOX_WIDTH) + 2 * MARGIN,
-        height: n_rows.unwrap_or(0) * ROW_HEIGHT + 2 * MARGIN,
-        nodes: places
+        title: shorten_cell(title),
+        n_apis: group_digits(apis.len() as u64),
+        n_edges: group_digits(edges.len() as u64),
+        n_not_drawn: edges.len() - drawn_edges.len(),
+        n_not_listed: edges.len() - listed_edges.len(),
+        width: WIDTH,
+        height: bottom.unwrap_or(0) + MARGIN,
+        nodes: boxes
             .iter()
-            .map(|(name, place)| Node {
-                shown: short(name),
-                name: cell(name),
-                x: place.x(),
-                y: place.y(),
-            })
+            .map(|(name, node_box)| node(name, node_box))
             .collect(),
-        lines: lines(drawn, &places),
-        edges: listed.iter().map(shown).collect(),
+        lines: lines(drawn_edges, &boxes),
+        edges: listed_edges.iter().map(edge_row).collect(),
     };
-    let mut environment = environment()?;
-    environment.add_template(TEMPLATE.0, TEMPLATE.1)?;
-    Ok(environment.get_template(TEMPLATE.0)?.render(context! {
-        page => Value::from(Serde(page)),
-        style => STYLE,
-        box_width => BOX_WIDTH,
-        box_height => BOX_HEIGHT,
-    })?)
+    render_without_script(TEMPLATE, page)
 }
 
-fn ends(edge: &GraphEdge) -> [&str; 2] {
+fn edge_ends(edge: &GraphEdge) -> [&str; 2] {
     [edge.source.as_str(), edge.target.as_str()]
 }
 
-/// A name as long as its box.
-fn short(name: &str) -> String {
-    match shortened(name, BOX_CHARS) {
-        (shown, Some(_)) => format!("{shown}…"),
-        (shown, None) => shown.to_owned(),
+fn node(name: &str, node_box: &NodeBox) -> Node {
+    let lines = name_lines(name).into_iter().enumerate();
+    let line = |(line_idx, text)| NameLine {
+        text,
+        y: node_box.y + PADDING + (line_idx + 1) * LINE_HEIGHT - 5,
+    };
+    Node {
+        name: shorten_cell(name),
+        lines: lines.map(line).collect(),
+        x: node_box.x,
+        y: node_box.y,
+        width: node_box.width,
+        height: node_box.height,
     }
 }
 
-fn shown(edge: &GraphEdge) -> Shown {
-    Shown {
-        source: cell(&edge.source),
-        target: cell(&edge.target),
-        parameter: cell(&edge.parameter),
-        reason: shortened(&edge.reason, MAX_TEXT).0.to_owned(),
+/// Wraps a name into lines, after a separator between words if possible.
+fn name_lines(name: &str) -> Vec<String> {
+    let name = shorten_cell(name).replace(['\n', '\r', '\t'], " ");
+    let mut remaining: Vec<char> = name.chars().collect();
+    let mut lines = Vec::new();
+    while remaining.len() > LINE_CHARS && lines.len() + 1 < MAX_LINES {
+        let is_break = |sign: &char| !sign.is_alphanumeric();
+        let line = remaining.get(..LINE_CHARS).unwrap_or_default();
+        let end = line
+            .iter()
+            .rposition(is_break)
+            .map_or(LINE_CHARS, |break_at| break_at + 1);
+        lines.push(remaining.drain(..end).collect());
+    }
+    let is_cut = remaining.len() > LINE_CHARS;
+    remaining.truncate(LINE_CHARS - usize::from(is_cut));
+    let mut last: String = remaining.into_iter().collect();
+    if is_cut {
+        last.push('…');
+    }
+    lines.push(last);
+    lines
+}
+
+fn edge_row(edge: &GraphEdge) -> EdgeRow {
+    EdgeRow {
+        source: shorten_cell(&edge.source),
+        target: shorten_cell(&edge.target),
+        parameter: shorten_cell(&edge.parameter),
+        reason: truncate(&edge.reason, MAX_TEXT).0.to_owned(),
     }
 }
 
-/// Where an API stands.
+/// The box of an API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Place {
-    column: usize,
-    row: usize,
+struct NodeBox {
+    layer: usize,
+    x: usize,
+    y: usize,
+    width: usize,
+    height: usize,
 }
 
-impl Place {
-    fn x(self) -> usize {
-        MARGIN + self.column * COLUMN_WIDTH
-    }
-
-    fn y(self) -> usize {
-        MARGIN + self.row * ROW_HEIGHT
+impl NodeBox {
+    fn center_x(&self) -> usize {
+        self.x + self.width / 2
     }
 }
 
-/// Columns by the longest way that leads to an API, and rows by name within them.
-fn places(edges: &[GraphEdge]) -> BTreeMap<&str, Place> {
-    let mut columns: BTreeMap<&str, usize> = BTreeMap::new();
-    let mut open: BTreeSet<&str> = edges.iter().flat_map(ends).collect();
-    let mut column = 0;
-    while !open.is_empty() {
-        let is_free = |name: &&&str| {
-            let mut to = edges.iter().filter(|edge| edge.target == **name);
-            to.all(|edge| !open.contains(edge.source.as_str()) || edge.source == edge.target)
+/// Assigns APIs to layers by the longest path that leads to them. The APIs of a cycle are in one layer.
+fn layers(edges: &[GraphEdge]) -> Vec<Vec<&str>> {
+    let cycles = cycles(edges);
+    let cycle_of: BTreeMap<&str, usize> = (cycles.iter().enumerate())
+        .flat_map(|(cycle, names)| names.iter().map(move |name| (*name, cycle)))
+        .collect();
+    let mut targets = vec![BTreeSet::new(); cycles.len()];
+    for edge in edges {
+        let [source, target] = edge_ends(edge).map(|name| cycle_of[name]);
+        if source != target {
+            targets[source].insert(target);
+        }
+    }
+    let mut layer_of = vec![0; cycles.len()];
+    let mut layers: Vec<Vec<&str>> = Vec::new();
+    // Targets are before their sources.
+    for cycle in (0..cycles.len()).rev() {
+        let layer = layer_of[cycle];
+        for &target in &targets[cycle] {
+            layer_of[target] = layer_of[target].max(layer + 1);
+        }
+        layers.resize_with(layers.len().max(layer + 1), Vec::new);
+        layers[layer].extend(&cycles[cycle]);
+    }
+    layers
+}
+
+/// The strongly connected components of the graph, each after those that it has edges to. An API
+/// outside of cycles is a component of its own.
+///
+/// # Source
+///
+/// R. Tarjan, "Depth-First Search and Linear Graph Algorithms", SIAM Journal on Computing 1 (1972).
+/// The call stack is a vector, because a chain of edges may be long.
+fn cycles(edges: &[GraphEdge]) -> Vec<Vec<&str>> {
+    let mut targets: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for edge in edges {
+        targets.entry(&edge.source).or_default().push(&edge.target);
+        targets.entry(&edge.target).or_default();
+    }
+    let mut cycles = Vec::new();
+    // Order of discovery, and the earliest API on the stack that each API leads to.
+    let mut by_earliest: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut earliest: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut stack: Vec<&str> = Vec::new();
+    let mut on_stack: BTreeSet<&str> = BTreeSet::new();
+    for &root in targets.keys() {
+        let mut visits = vec![(root, 0)];
+        while let Some((name, next_target)) = visits.pop() {
+            if next_target == 0 {
+                if by_earliest.contains_key(name) {
+                    continue;
+                }
+                by_earliest.insert(name, by_earliest.len());
+                earliest.insert(name, by_earliest[name]);
+                stack.push(name);
+                on_stack.insert(name);
+            } else {
+                let target = targets[name][next_target - 1];
+                if on_stack.contains(target) {
+                    let lowest = earliest[name].min(earliest[target]);
+                    earliest.insert(name, lowest);
+                }
+            }
+            if let Some(&target) = targets[name].get(next_target) {
+                visits.push((name, next_target + 1));
+                visits.push((target, 0));
+            } else if earliest[name] == by_earliest[name] {
+                let start = stack.iter().rposition(|other| *other == name);
+                let cycle = stack.split_off(start.unwrap_or(0));
+                cycle.iter().for_each(|name| {
+                    on_stack.remove(name);
+                });
+                cycles.push(cycle);
+            }
+        }
+    }
+    cycles
+}
+
+/// Lays out the boxes. Within a layer each box is near its sources, and rows wrap at the page
+/// width.
+fn layout(edges: &[GraphEdge]) -> BTreeMap<&str, NodeBox> {
+    let mut boxes: BTreeMap<&str, NodeBox> = BTreeMap::new();
+    let mut top = MARGIN;
+    for (layer, mut names) in layers(edges).into_iter().enumerate() {
+        let preferred_x = |name: &&str| {
+            let sources = edges.iter().filter(|edge| edge.target == *name);
+            let middles =
+                sources.filter_map(|edge| Some(boxes.get(edge.source.as_str())?.center_x()));
+            let middles: Vec<usize> = middles.collect();
+            middles.iter().sum::<usize>() / middles.len().max(1)
         };
-        let mut free: Vec<&str> = open.iter().filter(is_free).copied().collect();
-        if free.is_empty() {
-            // A cycle is entered at the API that waits for the fewest others.
-            let n_awaited = |name: &&&str| {
-                let to = edges.iter().filter(|edge| edge.target == **name);
-                to.filter(|edge| open.contains(edge.source.as_str()))
-                    .map(|edge| edge.source.as_str())
-                    .collect::<BTreeSet<_>>()
-                    .len()
+        names.sort_by_cached_key(|name| (preferred_x(name), *name));
+        let mut row: Vec<(&str, NodeBox)> = Vec::new();
+        let mut min_x = MARGIN;
+        for name in names {
+            let lines = name_lines(name);
+            let longest = lines
+                .iter()
+                .map(|line| line.chars().count())
+                .max()
+                .unwrap_or(0);
+            let (width, height) = (
+                longest * CHARACTER + 2 * PADDING,
+                lines.len() * LINE_HEIGHT + 2 * PADDING,
+            );
+            if min_x + width + MARGIN > WIDTH && !row.is_empty() {
+                top = finish_row(&mut row, top, &mut boxes);
+                min_x = MARGIN;
+            }
+            let node_box = NodeBox {
+                layer,
+                x: min_x,
+                y: top,
+                width,
+                height,
             };
-            free.extend(open.iter().min_by_key(n_awaited).copied());
+            row.push((name, node_box));
+            min_x += width + ACROSS;
         }
-        for name in free {
-            open.remove(name);
-            columns.insert(name, column);
-        }
-        column += 1;
+        top = finish_row(&mut row, top, &mut boxes);
     }
-    let mut n_in_column: BTreeMap<usize, usize> = BTreeMap::new();
-    columns
-        .into_iter()
-        .map(|(name, column)| {
-            let n = n_in_column.entry(column).or_default();
-            let row = *n;
-            *n += 1;
-            (name, Place { column, row })
-        })
-        .collect()
+    boxes
 }
 
-fn lines(edges: &[GraphEdge], places: &BTreeMap<&str, Place>) -> Vec<Line> {
+/// Centres a finished row and returns the top of the next row.
+fn finish_row<'e>(
+    row: &mut Vec<(&'e str, NodeBox)>,
+    top: usize,
+    boxes: &mut BTreeMap<&'e str, NodeBox>,
+) -> usize {
+    let right = row
+        .iter()
+        .map(|(_, node_box)| node_box.x + node_box.width)
+        .max();
+    let shift = WIDTH.saturating_sub(right.unwrap_or(0) + MARGIN) / 2;
+    let height = row
+        .iter()
+        .map(|(_, node_box)| node_box.height)
+        .max()
+        .unwrap_or(0);
+    for (name, mut node_box) in row.drain(..) {
+        node_box.x += shift;
+        boxes.insert(name, node_box);
+    }
+    top + height + DOWN
+}
+
+fn lines(edges: &[GraphEdge], boxes: &BTreeMap<&str, NodeBox>) -> Vec<Line> {
     let mut parameters: BTreeMap<[&str; 2], Vec<&str>> = BTreeMap::new();
     for edge in edges {
-        let of_line = parameters.entry(ends(edge)).or_default();
+        let of_line = parameters.entry(edge_ends(edge)).or_default();
         of_line.push(&edge.parameter);
     }
     let line = |([source, target], parameters): ([&str; 2], Vec<&str>)| {
-        let (from, to) = (places.get(source)?, places.get(target)?);
-        let is_back = to.column <= from.column;
-        let (x1, y1) = (from.x() + BOX_WIDTH, from.y() + BOX_HEIGHT / 2);
-        let (x2, y2) = (to.x(), to.y() + BOX_HEIGHT / 2);
-        let bend = (COLUMN_WIDTH - BOX_WIDTH) * 3 / 4;
+        let (from, to) = (boxes.get(source)?, boxes.get(target)?);
+        let is_back = to.layer <= from.layer;
+        let (x1, y1) = (from.center_x(), from.y + from.height);
+        let (x2, y2) = (to.center_x(), to.y);
+        let bend = DOWN * 3 / 4;
         let path = format!(
-            "M{x1} {y1} C{} {y1} {} {y2} {x2} {y2}",
-            x1 + bend,
-            x2 as i64 - bend as i64
+            "M{x1} {y1} C{x1} {} {x2} {} {x2} {y2}",
+            y1 + bend,
+            y2 as i64 - bend as i64
         );
         let label = format!("{source} → {target}: {}", parameters.join(", "));
         Some(Line {
@@ -244,18 +390,19 @@ mod tests {
     }
 
     #[test]
-    fn apis_stand_behind_what_they_take_values_from_and_names_stay_text() {
+    fn apis_are_below_their_sources_and_names_are_escaped() {
         let edges = [
             edge("Geocode", "Weather", "the latitude"),
             edge("Geocode", "Places", ""),
             edge("Weather", "Clothes", "<b>warm</b>"),
             edge("Clothes", "Weather", "a cycle"),
         ];
-        let places = places(&edges);
-        let column = |name: &str| places[name].column;
-        assert_eq!(column("Geocode"), 0);
-        assert_eq!(column("Places"), 1);
-        assert_ne!(column("Weather"), column("Clothes"));
+        let boxes = layout(&edges);
+        let layer = |name: &str| boxes[name].layer;
+        assert_eq!(layer("Geocode"), 0);
+        assert_eq!(layer("Places"), 1);
+        assert_eq!([layer("Weather"), layer("Clothes")], [1, 1]);
+        assert!(boxes["Places"].y > boxes["Geocode"].y);
         let page = render_graph("<i>tides</i>", &edges).expect("a page");
         for part in [
             "&lt;i&gt;tides&lt;",
@@ -266,13 +413,74 @@ mod tests {
             assert!(page.contains(part), "{part}: {page}");
         }
         assert_eq!(page.matches("<rect").count(), 4);
-        for outside in ["http://", "https://", "src=", "<b>warm"] {
-            assert!(!page.contains(outside), "{outside}");
+        for external in ["http://", "https://", "src=", "<b>warm"] {
+            assert!(!page.contains(external), "{external}");
         }
     }
 
     #[test]
-    fn what_is_not_drawn_is_counted_and_no_edge_is_a_page_too() {
+    fn the_apis_of_a_cycle_share_a_layer() {
+        let api = |n: usize| format!("api{}", n % 10);
+        let mut edges: Vec<GraphEdge> = (0..10).map(|n| edge(&api(n), &api(n + 1), "")).collect();
+        edges.push(edge("login", &api(7), ""));
+        edges.push(edge(&api(3), "pay", ""));
+        edges.push(edge("login", "pay", ""));
+        edges.push(edge("pay", "pay", "itself"));
+        edges.push(edge("pay", "ship", ""));
+        let ring: Vec<String> = (0..10).map(api).collect();
+        let layers: Vec<BTreeSet<&str>> = (layers(&edges).into_iter())
+            .map(|layer| layer.into_iter().collect())
+            .collect();
+        let expected = [
+            BTreeSet::from(["login"]),
+            ring.iter().map(String::as_str).collect(),
+            BTreeSet::from(["pay"]),
+            BTreeSet::from(["ship"]),
+        ];
+        assert_eq!(layers, expected);
+        // Two cycles with an edge between them stay two layers; a long chain needs no call stack.
+        let mut edges: Vec<GraphEdge> =
+            [("a", "b"), ("b", "a"), ("b", "c"), ("c", "d"), ("d", "c")]
+                .map(|(source, target)| edge(source, target, ""))
+                .into();
+        assert_eq!(super::layers(&edges).len(), 2);
+        edges.extend((0..2_000).map(|n| edge(&format!("n{n}"), &format!("n{}", n + 1), "")));
+        assert_eq!(super::layers(&edges).len(), 2_001);
+    }
+
+    /// Boxes fit on the page, contain their names and do not overlap, for any number of APIs and
+    /// any name length.
+    #[test]
+    fn a_wide_layer_wraps_and_names_are_complete() {
+        let long = "GET /customers/{customer_id}/orders/{order_id}/shipments/latest";
+        let mut edges: Vec<GraphEdge> = (0..40)
+            .map(|n| edge("list of customers", &format!("{long}/{n}"), ""))
+            .collect();
+        edges.push(edge(&format!("{long}/3"), "track", ""));
+        let boxes = layout(&edges);
+        let of_layer: Vec<&NodeBox> = boxes
+            .values()
+            .filter(|node_box| node_box.layer == 1)
+            .collect();
+        let rows: BTreeSet<usize> = of_layer.iter().map(|node_box| node_box.y).collect();
+        assert!(rows.len() > 5, "{rows:?}");
+        for (name, node_box) in &boxes {
+            assert!(node_box.x + node_box.width <= WIDTH, "{name} {node_box:?}");
+            assert_eq!(name_lines(name).concat(), *name);
+            for other in boxes.values().filter(|other| *other != node_box) {
+                let is_apart = node_box.x + node_box.width <= other.x
+                    || other.x + other.width <= node_box.x
+                    || node_box.y + node_box.height <= other.y
+                    || other.y + other.height <= node_box.y;
+                assert!(is_apart, "{node_box:?} {other:?}");
+            }
+        }
+        assert_eq!(name_lines("x".repeat(500).as_str()).len(), MAX_LINES);
+        assert!(name_lines("x".repeat(500).as_str())[MAX_LINES - 1].ends_with('…'));
+    }
+
+    #[test]
+    fn edges_not_drawn_are_counted_and_an_empty_graph_renders() {
         let edges: Vec<GraphEdge> = (0..MOST_DRAWN + 3)
             .map(|n| edge("A", &format!("B{n}"), ""))
             .collect();
@@ -281,7 +489,7 @@ mod tests {
         assert!(
             render_graph("none", &[])
                 .expect("a page")
-                .contains("no edge")
+                .contains("has no edges")
         );
     }
 }

@@ -1,30 +1,31 @@
-//! Chooses the two results that say what a run came to: its base and its best on the same rows.
+//! Chooses the two results that summarize a run: the base model and the best checkpoint on the same
+//! rows.
 
 use super::run::{ReportRun, SuiteResult};
 
-/// The results of base and best, as far as they are there.
+/// The results of base and best, each if available.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Headline<'r> {
-    /// Of the untrained model.
+    /// Result of the untrained model.
     pub(super) base: Option<&'r SuiteResult>,
-    /// Of the selected checkpoint, or of the last where none was selected.
+    /// Result of the selected checkpoint, or of the last checkpoint if none was selected.
     pub(super) best: Option<&'r SuiteResult>,
-    /// Of the last checkpoint within the run.
+    /// Result of the last checkpoint evaluated within the run.
     pub(super) last: Option<&'r SuiteResult>,
-    /// Whether it was found outside of the run.
+    /// Whether the results are from separate evaluations, not from the run itself.
     pub(super) is_evaluation: bool,
 }
 
 impl Headline<'_> {
-    /// Samples behind it.
-    pub(super) fn n(&self) -> Option<u64> {
+    /// Number of samples.
+    pub(super) fn n_samples(&self) -> Option<u64> {
         let results = self.best.iter().chain(&self.base);
-        results.filter_map(|result| result.n()).max()
+        results.filter_map(|result| result.n_samples()).max()
     }
 }
 
-/// What the evaluations within the run say.
-pub(super) fn within<'r>(run: &'r ReportRun, suite: &str) -> Option<Headline<'r>> {
+/// Results of the evaluations within the run.
+pub(super) fn headline_in_run<'r>(run: &'r ReportRun, suite: &str) -> Option<Headline<'r>> {
     let best_step = run.best.as_ref().map(|best| best.step);
     let of_suite = || run.suites.iter().filter(|result| result.suite == suite);
     let selected = of_suite().find(|result| best_step.is_some() && result.step == best_step);
@@ -37,8 +38,8 @@ pub(super) fn within<'r>(run: &'r ReportRun, suite: &str) -> Option<Headline<'r>
     })
 }
 
-/// What those outside of it say that are of its base and its best.
-fn outside<'r>(run: &'r ReportRun, suite: &str) -> Option<Headline<'r>> {
+/// Results of separate evaluations labelled `base` and `best`.
+fn headline_of_evaluation<'r>(run: &'r ReportRun, suite: &str) -> Option<Headline<'r>> {
     let labelled = |label: &str| {
         let mut results = run.evaluations.iter();
         results.find(|result| result.suite == suite && result.label == label)
@@ -53,37 +54,54 @@ fn outside<'r>(run: &'r ReportRun, suite: &str) -> Option<Headline<'r>> {
     })
 }
 
-/// The largest that has both, else the largest; of equals that outside of the run, whose rows chose
-/// nothing.
-pub(super) fn largest<'r>(run: &'r ReportRun, suite: &str) -> Option<Headline<'r>> {
-    let found = [within(run, suite), outside(run, suite)];
-    let size = |one: &Headline<'_>| (one.base.is_some() && one.best.is_some(), one.n());
-    found.into_iter().flatten().max_by_key(size)
+/// The headline with most samples, preferring one with both base and best. On a tie the separate
+/// evaluation wins, because its rows did not select the checkpoint.
+pub(super) fn largest_headline<'r>(run: &'r ReportRun, suite: &str) -> Option<Headline<'r>> {
+    let candidates = [
+        headline_in_run(run, suite),
+        headline_of_evaluation(run, suite),
+    ];
+    let size = |headline_size: &Headline<'_>| {
+        (
+            headline_size.base.is_some() && headline_size.best.is_some(),
+            headline_size.n_samples(),
+        )
+    };
+    candidates.into_iter().flatten().max_by_key(size)
 }
 
-/// Those of one suite in several runs: the largest of each where all are of as many samples, else
-/// those within the runs where all have some, so that runs are not compared by different rows unseen.
-pub(super) fn of_runs<'r>(runs: &'r [ReportRun], suite: &str) -> Vec<Option<Headline<'r>>> {
-    let largest: Vec<Option<Headline<'r>>> = runs.iter().map(|run| largest(run, suite)).collect();
-    let mut found = largest.iter().flatten();
-    let kind = |one: &Headline<'_>| (one.is_evaluation, one.n());
-    let is_one_kind = match found.next() {
-        Some(first) => found.all(|other| kind(other) == kind(first)),
+/// Headlines of one suite in several runs. Uses the largest headline of each run if all have the
+/// same number of samples; otherwise the evaluations within the runs if every run has one. This
+/// avoids comparing runs on different rows.
+pub(super) fn comparable_headlines<'r>(
+    runs: &'r [ReportRun],
+    suite: &str,
+) -> Vec<Option<Headline<'r>>> {
+    let largest: Vec<Option<Headline<'r>>> = runs
+        .iter()
+        .map(|run| largest_headline(run, suite))
+        .collect();
+    let mut found_headlines = largest.iter().flatten();
+    let kind =
+        |headline_kind: &Headline<'_>| (headline_kind.is_evaluation, headline_kind.n_samples());
+    let is_one_kind = match found_headlines.next() {
+        Some(first_headline) => found_headlines.all(|other| kind(other) == kind(first_headline)),
         None => true,
     };
     if is_one_kind {
         return largest;
     }
-    let within: Vec<Option<Headline<'r>>> = runs.iter().map(|run| within(run, suite)).collect();
-    if within.iter().all(Option::is_some) {
-        within
+    let in_run_headlines: Vec<Option<Headline<'r>>> =
+        runs.iter().map(|run| headline_in_run(run, suite)).collect();
+    if in_run_headlines.iter().all(Option::is_some) {
+        in_run_headlines
     } else {
         largest
     }
 }
 
-/// The suites of all runs, those within them first, in the order in which they first come.
-pub(super) fn suites(runs: &[ReportRun]) -> Vec<&str> {
+/// Suites of all runs in order of first appearance, those evaluated within the runs first.
+pub(super) fn suite_names(runs: &[ReportRun]) -> Vec<&str> {
     let mut names: Vec<&str> = Vec::new();
     let results = runs
         .iter()
@@ -93,7 +111,7 @@ pub(super) fn suites(runs: &[ReportRun]) -> Vec<&str> {
             names.push(&result.suite);
         }
     }
-    // The loss is of every run, and says least.
+    // The loss comes last: every run has one, and it is the least informative.
     names.sort_by_key(|name| *name == SuiteResult::LOSS);
     names
 }

@@ -1,17 +1,16 @@
-//! Renders what runs left behind as one HTML file: settings that differ beside what they came to, base
-//! beside best, supervised tokens, curves, results and worst samples.
+//! Renders one or several runs as a single HTML file: settings that differ, base compared with
+//! best, supervised tokens, curves, results and worst samples.
 //!
-//! The page needs no network and no other file: style, script and drawings are in it. All that
-//! comes from a run goes through the templates' escaping, so that a prediction stays text wherever
-//! it stands. Curves are thinned and long texts cut, with a note of how much, so that the page of
-//! a long run opens as fast as that of a short one. Files are read elsewhere; the same runs always
-//! give the same bytes.
-//!
+//! The page is self-contained: style, script and drawings are inlined, and no network access is
+//! needed. All data of a run is escaped by the templates, so that a prediction is always shown as
+//! text. Curves are thinned and long texts cut, with a note of how much, so that the page of a long
+//! run opens quickly. This crate reads no files. The same runs always give the same bytes.
 //! ```
-//! use tooltune_report::{ReportRun, render};
+//! use tooltune_report::{MetricFacts, ReportRun, render};
 //!
+//! let facts = MetricFacts { plain_name: |_| None, greater_is_better: |_| None };
 //! let run = ReportRun { name: "my run".to_owned(), ..ReportRun::default() };
-//! let page = render(&[run], |_| None)?;
+//! let page = render(&[run], facts)?;
 //! assert!(page.contains("<title>my run"));
 //! # Ok::<(), tooltune_report::ReportError>(())
 //! ```
@@ -32,8 +31,8 @@ mod results;
 mod run;
 mod samples;
 mod series;
-mod shortened;
 mod tiles;
+mod truncation;
 mod words;
 
 pub use compared::{RunsTable, compare_runs};
@@ -41,10 +40,10 @@ pub use complexity::{MeasuredSet, render_complexity};
 pub use error::ReportError;
 pub use graph::{GraphEdge, render_graph};
 pub use page::render;
-pub use predictions::{RankedEvaluation, ranked_samples, samples_by_loss};
+pub use predictions::{LineParts, RankedEvaluation, ranked_samples, samples_by_loss};
 pub use run::{
-    BestCheckpoint, MetricWords, PreviewRow, PreviewToken, ReportRun, SampleScoreView, SampleView,
-    SuiteResult,
+    BestCheckpoint, MetricFacts, OriginLine, PreviewRow, PreviewToken, ReportRun, SampleScoreView,
+    SampleView, SuiteResult,
 };
 
 #[cfg(test)]

@@ -1,14 +1,14 @@
-//! Writes numbers, durations and sizes as people read them.
+//! Formats numbers, durations and sizes for people.
 
-/// Decimals that no number needs more of.
+/// Maximum number of decimals.
 const MAX_DECIMALS: usize = 12;
 
-/// A count with its thousands apart: `1,234,567`.
-pub(super) fn count(n: u64) -> String {
+/// A count with thousands separators: `1,234,567`.
+pub(super) fn group_digits(n: u64) -> String {
     let digits = n.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+    for (idx, digit) in digits.chars().enumerate() {
+        if idx > 0 && (digits.len() - idx).is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);
@@ -17,7 +17,7 @@ pub(super) fn count(n: u64) -> String {
 }
 
 /// A measured number with four significant digits: `0.6011`, `12.35`, `2e-4`, `123,457`.
-pub(super) fn value(number: f64) -> String {
+pub(super) fn format_number(number: f64) -> String {
     let size = number.abs();
     match size {
         0.0 => "0".to_owned(),
@@ -26,26 +26,26 @@ pub(super) fn value(number: f64) -> String {
         _ if size >= 1e15 => scientific(number, 3),
         _ if size >= 9999.5 => {
             let sign = if number < 0.0 { "-" } else { "" };
-            sign.to_owned() + &count(size.round() as u64)
+            sign.to_owned() + &group_digits(size.round() as u64)
         }
         _ => {
             let n_before = size.log10().floor() as i32;
-            trimmed(format!("{number:.*}", (3 - n_before).max(0) as usize))
+            trim_zeros(format!("{number:.*}", (3 - n_before).max(0) as usize))
         }
     }
 }
 
-/// An estimate with three decimals, so that those of a column line up; others as [`value`].
+/// A score with three decimals, so that a column lines up; larger numbers as [`format_number`].
 pub(super) fn estimate(number: f64) -> String {
     if number.abs() < 100.0 {
         format!("{number:.3}")
     } else {
-        value(number)
+        format_number(number)
     }
 }
 
 /// A difference with its sign: `+0.125`, `−0.125`.
-pub(super) fn change(number: f64) -> String {
+pub(super) fn format_change(number: f64) -> String {
     let text = estimate(number.abs());
     if text.bytes().all(|byte| matches!(byte, b'0' | b'.')) {
         return format!("±{text}");
@@ -54,11 +54,11 @@ pub(super) fn change(number: f64) -> String {
     format!("{sign}{text}")
 }
 
-/// The labels of ticks that are `step` apart, all with the same unit and decimals.
+/// Labels of ticks that are `step` apart, all with the same unit and decimals.
 pub(super) fn tick_labels(ticks: &[f64], step: f64) -> Vec<String> {
     let largest = ticks
         .iter()
-        .fold(0.0_f64, |most, tick| most.max(tick.abs()));
+        .fold(0.0_f64, |largest_tick, tick| largest_tick.max(tick.abs()));
     let label = |tick: &f64| match largest {
         _ if *tick == 0.0 => "0".to_owned(),
         _ if largest >= 1e9 => scientific(*tick, 3),
@@ -70,9 +70,9 @@ pub(super) fn tick_labels(ticks: &[f64], step: f64) -> Vec<String> {
     ticks.iter().map(label).collect()
 }
 
-/// With as many decimals as `step` has.
+/// Formats a number with as many decimals as `step` has.
 fn decimals(number: f64, step: f64) -> String {
-    // A step such as 0.2 or 0.25 is not quite so in binary.
+    // Steps such as 0.2 are not exact in binary.
     let n = (0..MAX_DECIMALS).find(|n| {
         let scaled = step * 10_f64.powi(*n as i32);
         (scaled - scaled.round()).abs() < 1e-6 * scaled
@@ -83,13 +83,13 @@ fn decimals(number: f64, step: f64) -> String {
 fn scientific(number: f64, n_decimals: usize) -> String {
     let text = format!("{number:.n_decimals$e}");
     match text.split_once('e') {
-        Some((mantissa, exponent)) => format!("{}e{exponent}", trimmed(mantissa.to_owned())),
+        Some((mantissa, exponent)) => format!("{}e{exponent}", trim_zeros(mantissa.to_owned())),
         None => text,
     }
 }
 
-/// Without the noughts that end a fraction.
-fn trimmed(text: String) -> String {
+/// Removes trailing zeros of a fraction.
+fn trim_zeros(text: String) -> String {
     if text.contains('.') {
         text.trim_end_matches('0').trim_end_matches('.').to_owned()
     } else {
@@ -100,20 +100,20 @@ fn trimmed(text: String) -> String {
 /// Seconds as `2 d 3 h`, `1 h 2 min`, `35 min`, `3 min 5 s`, `7 s` or `0.25 s`.
 pub(super) fn duration(secs: f64) -> String {
     if secs < 10.0 {
-        return format!("{} s", trimmed(format!("{secs:.2}")));
+        return format!("{} s", trim_zeros(format!("{secs:.2}")));
     }
-    let whole = secs.round() as u64;
+    let n_secs = secs.round() as u64;
     match (
-        whole / 86_400,
-        whole / 3600 % 24,
-        whole / 60 % 60,
-        whole % 60,
+        n_secs / 86_400,
+        n_secs / 3600 % 24,
+        n_secs / 60 % 60,
+        n_secs % 60,
     ) {
         (0, 0, 0, secs) => format!("{secs} s"),
         (0, 0, minutes @ 10.., _) => format!("{minutes} min"),
         (0, 0, minutes, secs) => format!("{minutes} min {secs} s"),
         (0, hours, minutes, _) => format!("{hours} h {minutes} min"),
-        (days, hours, _, _) => format!("{} d {hours} h", count(days)),
+        (days, hours, _, _) => format!("{} d {hours} h", group_digits(days)),
     }
 }
 
@@ -128,11 +128,11 @@ pub(super) fn bytes(n: u64) -> String {
     }
 }
 
-/// An estimate, and what the gold itself scores where that is not the best.
-pub(super) fn beside_ceiling(value: f64, ceiling: Option<f64>) -> String {
+/// A score, with the score of the gold answer if that is below the maximum.
+pub(super) fn with_ceiling(value: f64, ceiling: Option<f64>) -> String {
     match ceiling {
         None => estimate(value),
-        Some(ceiling) => format!("{} (the gold {})", estimate(value), estimate(ceiling)),
+        Some(ceiling) => format!("{} (gold: {})", estimate(value), estimate(ceiling)),
     }
 }
 
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_have_four_digits_and_no_idle_noughts() {
+    fn numbers_have_four_digits_and_no_trailing_zeros() {
         for (number, text) in [
             (0.0, "0"),
             (0.6011029, "0.6011"),
@@ -154,17 +154,17 @@ mod tests {
             (1e300, "1e300"),
             (f64::INFINITY, "inf"),
         ] {
-            assert_eq!(value(number), text);
+            assert_eq!(format_number(number), text);
         }
-        assert_eq!(count(1_234_567), "1,234,567");
-        assert_eq!(count(999), "999");
+        assert_eq!(group_digits(1_234_567), "1,234,567");
+        assert_eq!(group_digits(999), "999");
     }
 
     #[test]
-    fn changes_have_signs_and_none_is_neither() {
-        assert_eq!(change(0.125), "+0.125");
-        assert_eq!(change(-0.125), "−0.125");
-        assert_eq!(change(-0.0001), "±0.000");
+    fn changes_have_signs_except_zero() {
+        assert_eq!(format_change(0.125), "+0.125");
+        assert_eq!(format_change(-0.125), "−0.125");
+        assert_eq!(format_change(-0.0001), "±0.000");
         assert_eq!(estimate(1234.6), "1235");
     }
 
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_and_sizes_have_two_units_at_most() {
+    fn durations_and_sizes_have_at_most_two_units() {
         for (secs, text) in [
             (0.254, "0.25 s"),
             (7.0, "7 s"),

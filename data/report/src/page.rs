@@ -1,4 +1,4 @@
-//! Renders runs as the text of the page.
+//! Renders runs as HTML.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -11,19 +11,23 @@ use sha2::{Digest, Sha256};
 use super::compared::{RunsTable, compare_runs};
 use super::curves::{ChartGroup, chart_groups};
 use super::error::ReportError;
-use super::number::count;
+use super::number::group_digits;
 use super::preview::{Preview, previews};
-use super::results::{Opening, Suite, openings, suites};
-use super::run::{MetricWords, ReportRun};
-use super::samples::{Samples, samples, texts};
-use super::shortened::{MAX_FILE, cell, shortened};
+use super::results::{Suite, SuiteOpening, suite_openings, suites};
+use super::run::{MetricFacts, ReportRun};
+use super::samples::{Samples, sample_texts, samples};
 use super::tiles::{Tile, tiles};
+use super::truncation::{MAX_FILE, shorten_cell, truncate};
 
-/// The name ends in `.html`, which is what turns escaping on.
+/// Template name and source; escaping is on because the name ends in `.html`.
 const TEMPLATE: (&str, &str) = ("report.html", include_str!("page/report.html"));
 
-/// Later rules win over earlier ones of the same weight, so the order counts.
-pub(super) const STYLE: &str = concat!(
+/// The start of every page, up to the style sheet. It needs `title` and `style`, and `script_hash` if the page has a
+/// script.
+const HEAD: (&str, &str) = ("head.html", include_str!("page/head.html"));
+
+/// Of rules with equal specificity the later one wins, so the order matters.
+const STYLE: &str = concat!(
     include_str!("page/base.css"),
     include_str!("page/curves.css"),
     include_str!("page/tables.css"),
@@ -32,17 +36,20 @@ pub(super) const STYLE: &str = concat!(
 
 const SCRIPT: &str = include_str!("page/report.js");
 
-/// What the template shows.
+/// The template's data.
 #[derive(Serialize)]
 struct Page {
     title: String,
     runs: Vec<RunHead>,
-    /// Absent for a run alone.
+    /// `None` for a single run.
     compared: Option<RunsTable>,
-    openings: Vec<Opening>,
+    openings: Vec<SuiteOpening>,
+    origins: Vec<RunOrigin>,
+    /// Whether no run has a model that generates text.
+    is_retriever_only: bool,
     tiles: Vec<Tile>,
     bests: Vec<BestStep>,
-    /// Whether any curve is drawn smoothed.
+    /// Whether any curve is smoothed.
     has_smoothed: bool,
     chart_groups: Vec<ChartGroup>,
     suites: Vec<Suite>,
@@ -56,6 +63,14 @@ struct Page {
 struct RunHead {
     name: String,
     date: Option<String>,
+}
+
+/// A description of an evaluation's model and data.
+#[derive(Serialize)]
+struct RunOrigin {
+    run: usize,
+    label: String,
+    text: String,
 }
 
 #[derive(Serialize)]
@@ -72,45 +87,46 @@ struct RunFile {
     note: Option<String>,
 }
 
-/// Runs of a page at most: each has a letter.
+/// Maximum number of runs per page: each run has a letter.
 pub(super) const MAX_RUNS: usize = 26;
 
-/// Colours of runs by their names in the style sheet.
+/// Names of the run colours in the style sheet.
 const COLOURS: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
 
-/// Dashes of lines; with the colours, no two of as many runs as there are letters look alike.
+/// Dash patterns of lines. Combined with the colours they give each of the 26 runs a distinct look.
 const DASHES: [&str; 5] = ["none", "6 3", "2 3", "10 3 2 3", "1 4"];
 
-/// Writes the page of one run, or of several beside each other; `words` says what people call a
-/// metric.
+/// Renders the page of one run, or of several runs side by side. `facts` describes the metrics.
 ///
 /// # Errors
 ///
-/// - no run, or more than there are letters for
-/// - a line of metrics or timing without a step
-/// - metrics of a suite that are no object
-pub fn render(runs: &[ReportRun], words: MetricWords) -> Result<String, ReportError> {
+/// - no run, or more runs than letters
+/// - a line of the metrics or timing file without a step
+/// - metrics of a suite that are not a JSON object
+pub fn render(runs: &[ReportRun], facts: MetricFacts) -> Result<String, ReportError> {
     if !(1..=MAX_RUNS).contains(&runs.len()) {
         return Err(ReportError::NumberOfRuns { n: runs.len() });
     }
-    let groups = chart_groups(runs, words)?;
+    let groups = chart_groups(runs, facts)?;
     let compared = match runs {
         [_] => None,
-        _ => Some(compare_runs(runs, words)?),
+        _ => Some(compare_runs(runs, facts)?),
     };
     let page = Page {
         title: title(runs),
-        runs: runs.iter().map(head).collect(),
+        runs: runs.iter().map(run_head).collect(),
         compared,
-        openings: openings(runs, words)?,
+        openings: suite_openings(runs, facts)?,
+        origins: origins(runs),
+        is_retriever_only: runs.iter().all(|run| run.is_retriever_only),
         tiles: tiles(runs),
-        bests: bests(runs),
+        bests: best_steps(runs),
         has_smoothed: groups.iter().any(ChartGroup::has_smoothed),
         chart_groups: groups,
-        suites: suites(runs, words)?,
+        suites: suites(runs, facts)?,
         previews: previews(runs),
         samples: samples(runs),
-        texts: texts(runs),
+        texts: sample_texts(runs),
         files: files(runs),
     };
     let mut environment = environment()?;
@@ -125,8 +141,8 @@ pub fn render(runs: &[ReportRun], words: MetricWords) -> Result<String, ReportEr
     })?)
 }
 
-/// What every page is rendered in: a name that a template does not have is an error.
-pub(super) fn environment() -> Result<Environment<'static>, ReportError> {
+/// The template environment; an undefined name in a template is an error.
+fn environment() -> Result<Environment<'static>, ReportError> {
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
     let syntax = SyntaxConfig::builder()
@@ -134,10 +150,24 @@ pub(super) fn environment() -> Result<Environment<'static>, ReportError> {
         .lstrip_blocks(true)
         .build()?;
     environment.set_syntax(syntax);
+    environment.add_template(HEAD.0, HEAD.1)?;
     Ok(environment)
 }
 
-/// What tells runs apart beside their colours and dashes.
+/// Renders a page without a script from a template's name and source.
+pub(super) fn render_without_script(
+    (name, source): (&'static str, &'static str),
+    page: impl Serialize,
+) -> Result<String, ReportError> {
+    let mut environment = environment()?;
+    environment.add_template(name, source)?;
+    Ok(environment.get_template(name)?.render(context! {
+        page => Value::from(Serde(page)),
+        style => STYLE,
+    })?)
+}
+
+/// The letter of a run, which identifies it in addition to its colour and dashes.
 fn letter(run: usize) -> String {
     let letter = u32::try_from(run)
         .ok()
@@ -145,7 +175,7 @@ fn letter(run: usize) -> String {
     letter.map_or_else(String::new, String::from)
 }
 
-/// The colour and the dashes of each run.
+/// Style rules with the colour and dash pattern of each run.
 fn run_style(n_runs: usize) -> String {
     let of_run = |run: usize| {
         let colour = COLOURS[run % COLOURS.len()];
@@ -159,29 +189,42 @@ fn run_style(n_runs: usize) -> String {
 }
 
 fn title(runs: &[ReportRun]) -> String {
-    let names: Vec<String> = runs.iter().map(|run| cell(&run.name)).collect();
+    let names: Vec<String> = runs.iter().map(|run| shorten_cell(&run.name)).collect();
     match names.as_slice() {
         [most @ .., last] if !most.is_empty() => format!("{} and {last}", most.join(", ")),
         _ => names.concat(),
     }
 }
 
-fn head(run: &ReportRun) -> RunHead {
+fn run_head(run: &ReportRun) -> RunHead {
     RunHead {
-        name: cell(&run.name),
-        date: run.date.as_deref().map(cell),
+        name: shorten_cell(&run.name),
+        date: run.date.as_deref().map(shorten_cell),
     }
 }
 
-fn bests(runs: &[ReportRun]) -> Vec<BestStep> {
-    let best = |(run, of): (usize, &ReportRun)| {
-        let best = of.best.as_ref()?;
+fn best_steps(runs: &[ReportRun]) -> Vec<BestStep> {
+    let best = |(run, report_run): (usize, &ReportRun)| {
+        let best = report_run.best.as_ref()?;
         Some(BestStep {
             run,
-            step: count(best.step),
+            step: group_digits(best.step),
         })
     };
     runs.iter().enumerate().filter_map(best).collect()
+}
+
+fn origins(runs: &[ReportRun]) -> Vec<RunOrigin> {
+    let of_runs = runs.iter().enumerate();
+    let of_run = |(run, report_run): (usize, &ReportRun)| -> Vec<RunOrigin> {
+        let lines = report_run.origins.iter().map(|line| RunOrigin {
+            run,
+            label: shorten_cell(&line.label),
+            text: shorten_cell(&line.text),
+        });
+        lines.collect()
+    };
+    of_runs.flat_map(of_run).collect()
 }
 
 fn files(runs: &[ReportRun]) -> Vec<RunFile> {
@@ -191,10 +234,10 @@ fn files(runs: &[ReportRun]) -> Vec<RunFile> {
             (idx, "run.lock.json", &run.lock_json),
         ]
     });
-    let shown = files.filter(|(.., text)| !text.is_empty());
-    shown
+    let non_empty = files.filter(|(.., text)| !text.is_empty());
+    non_empty
         .map(|(run, name, text)| {
-            let (text, note) = shortened(text, MAX_FILE);
+            let (text, note) = truncate(text, MAX_FILE);
             RunFile {
                 run,
                 name,

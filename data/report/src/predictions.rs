@@ -1,43 +1,61 @@
-//! Ranks the lines of a suite's `predictions.jsonl` as samples, the least-scored first.
+//! Ranks the lines of a suite's `predictions.jsonl`, worst first.
 //!
-//! Each suite is ranked by one number that grows with how right a sample is: the mean of the scores
-//! that [`RankedEvaluation`] brings. Other fields of a line only describe the sample, such as the
-//! depth of its gold, or say that something went wrong, such as `parse_error`; their sum ranks
-//! nothing.
+//! A line's rank is the mean of the scores that [`RankedEvaluation`] selects; higher is better. The
+//! other fields of a line are not used, because they describe the sample (such as the depth of its
+//! gold answer) or report a failure (such as `parse_error`).
 
 use std::collections::HashMap;
 
 use serde_json::Value;
-use tooltune_rows::json::{Style, dumps};
-use tooltune_rows::text::{Message, Row};
+use tooltune_json::{Style, dumps};
+use tooltune_rows::text::Row;
+use tooltune_template::Message;
 
 use super::run::{SampleScoreView, SampleView, SuiteResult};
 
-/// Broken rules that are named beside a sample.
+/// Maximum number of broken rules listed per sample.
 const MAX_RULES: usize = 5;
 
 /// An evaluation whose lines are ranked.
 #[derive(Clone, Copy)]
-#[expect(missing_debug_implementations, reason = "a function has none")]
+#[expect(
+    missing_debug_implementations,
+    reason = "functions do not implement Debug"
+)]
 pub struct RankedEvaluation<'e> {
-    /// The suite.
+    /// Name of the suite.
     pub suite: &'e str,
-    /// What was evaluated.
+    /// Label of the result, such as `base` or `step 300`.
     pub result: &'e str,
-    /// Whether that is the untrained model.
+    /// Whether the result is of the untrained model.
     pub is_base: bool,
-    /// The scores whose mean ranks a line, by the names of their metrics, those that it has; none for
-    /// a suite without a text.
+    /// Returns the scores whose mean ranks a line, under their metric names; empty for suites whose
+    /// output is not text.
     pub ranking_scores: &'e dyn Fn(&Value) -> Vec<SampleScoreView>,
-    /// All scores of a line, by the names of their metrics.
+    /// Returns all scores of a line, under their metric names.
     pub scores: &'e dyn Fn(&Value) -> Vec<SampleScoreView>,
+    /// Returns the parts of a line under the field names of its suite.
+    pub parts: &'e dyn for<'l> Fn(&'l Value) -> LineParts<'l>,
 }
 
-/// Ranks the lines of an evaluation, the least-scored first.
+/// The parts of a line of predictions; `None` if the line lacks one.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct LineParts<'l> {
+    /// Sample id.
+    pub id: Option<&'l str>,
+    /// The prompt; also `None` if the data row contains it.
+    pub prompt: Option<&'l Value>,
+    /// The gold answer.
+    pub gold: Option<&'l Value>,
+    /// The completion, or the steps of an agent.
+    pub output: Option<&'l Value>,
+}
+
+/// Ranks the lines of an evaluation, worst first.
 ///
-/// `rows` are the rows of the data by id, which have prompt and gold where a line has none. Lines
-/// that nothing ranks, such as those of retrieval, are left out; lines of one rank are in the order
-/// of the file, except that exact matches come last.
+/// `rows` are the data rows by id; they supply the prompt and gold answer if a line lacks them.
+/// Lines without ranking scores, such as those of retrieval, are omitted. Lines of equal rank keep
+/// the order of the file, except that exact matches come last.
 pub fn ranked_samples(
     evaluation: RankedEvaluation<'_>,
     lines: &[Value],
@@ -50,15 +68,15 @@ pub fn ranked_samples(
             Some((mean(&(evaluation.ranking_scores)(line))?, is_exact, line))
         })
         .collect();
-    ranked.sort_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
+    ranked.sort_by(|left, other| left.0.total_cmp(&other.0).then(left.1.cmp(&other.1)));
     let ranked = ranked.into_iter();
     ranked
         .map(|(.., line)| sample(evaluation, line, rows))
         .collect()
 }
 
-/// The rows of an evaluation that measured the loss alone, from `losses.jsonl`, the one with the
-/// greatest loss first. Rows that are not known are left out: nothing could be shown of them.
+/// Ranks the rows of a loss-only evaluation (`losses.jsonl`), highest loss first. Rows missing from
+/// the data are omitted, because their text is unknown.
 pub fn samples_by_loss(
     result: &str,
     lines: &[Value],
@@ -68,18 +86,18 @@ pub fn samples_by_loss(
         let row = rows.get(line["id"].as_str()?).copied()?;
         Some((line["loss"].as_f64()?, row))
     };
-    let mut found: Vec<(f64, &Row)> = lines.iter().filter_map(row).collect();
-    found.sort_by(|one, other| other.0.total_cmp(&one.0));
+    let mut losses: Vec<(f64, &Row)> = lines.iter().filter_map(row).collect();
+    losses.sort_by(|left, other| other.0.total_cmp(&left.0));
     let sample = |(loss, row): (f64, &Row)| SampleView {
         suite: SuiteResult::LOSS.to_owned(),
         result: result.to_owned(),
         id: row.id.clone(),
-        prompt: read(row),
+        prompt: row_text(row),
         gold: gold(row),
         rank: Some(score(SuiteResult::LOSS, loss)),
         ..SampleView::default()
     };
-    found.into_iter().map(sample).collect()
+    losses.into_iter().map(sample).collect()
 }
 
 fn score(name: &str, value: f64) -> SampleScoreView {
@@ -94,13 +112,13 @@ fn mean(scores: &[SampleScoreView]) -> Option<f64> {
     (!scores.is_empty()).then(|| sum / scores.len() as f64)
 }
 
-/// What ranked a sample: `mean of slot.schema_accuracy and slot.content_similarity`, or a score that
-/// is alone.
-fn rank(scores: &[SampleScoreView]) -> Option<SampleScoreView> {
-    let names: Vec<&str> = scores.iter().map(|one| one.name.as_str()).collect();
+/// Name and value of the rank: `mean of slot.schema_accuracy and slot.content_similarity`, or a
+/// single score.
+fn rank_score(scores: &[SampleScoreView]) -> Option<SampleScoreView> {
+    let names: Vec<&str> = scores.iter().map(|score| score.name.as_str()).collect();
     let name = match names.as_slice() {
         [] => return None,
-        [one] => (*one).to_owned(),
+        [score] => (*score).to_owned(),
         [most @ .., last] => format!("mean of {} and {last}", most.join(", ")),
     };
     Some(score(&name, mean(scores)?))
@@ -111,31 +129,28 @@ fn sample(
     line: &Value,
     rows: &HashMap<&str, &Row>,
 ) -> SampleView {
-    let id = line["id"].as_str().or(line["uid"].as_str());
-    let id = id.unwrap_or_default();
+    let parts = (evaluation.parts)(line);
+    let id = parts.id.unwrap_or_default();
     let row = rows.get(id).copied();
-    // Lines whose row is no sample as it stands say themselves what was asked for.
-    let first = |keys: &[&str]| keys.iter().find_map(|key| text(&line[*key]));
+    let part_text = |part: Option<&Value>| part.and_then(text);
     let ranking = (evaluation.ranking_scores)(line);
     SampleView {
         suite: evaluation.suite.to_owned(),
         result: evaluation.result.to_owned(),
         is_base: evaluation.is_base,
         id: id.to_owned(),
-        prompt: row
-            .filter(|_| first(&["query", "question"]).is_none())
-            .map(read)
-            .or_else(|| first(&["query", "question", "prompt", "input_text"]))
+        prompt: part_text(parts.prompt)
+            .or_else(|| row.map(row_text))
             .unwrap_or_default(),
-        prediction: first(&["prediction", "model_output", "outcome", "steps"]).unwrap_or_default(),
-        gold: first(&["gold", "gold_answer"]).unwrap_or_else(|| row.map_or_else(String::new, gold)),
-        rank: rank(&ranking),
+        prediction: part_text(parts.output).unwrap_or_default(),
+        gold: part_text(parts.gold).unwrap_or_else(|| row.map_or_else(String::new, gold)),
+        rank: rank_score(&ranking),
         scores: (evaluation.scores)(line),
-        notes: notes(line),
+        notes: line_notes(line),
     }
 }
 
-/// A text as it is, anything else as indented JSON.
+/// Returns strings unchanged and formats other values as indented JSON.
 fn text(value: &Value) -> Option<String> {
     match value {
         Value::Null => None,
@@ -144,21 +159,21 @@ fn text(value: &Value) -> Option<String> {
     }
 }
 
-/// What the model reads of a row: all messages before its turn, named where there are several.
-fn read(row: &Row) -> String {
+/// The model input of a row: all messages before the reply, with their roles if there are several.
+fn row_text(row: &Row) -> String {
     let content = |message: &Message| message.content.clone().unwrap_or_default();
     match row.conversation.prompt() {
-        [only] => content(only),
+        [single_message] => content(single_message),
         messages => {
-            let named = messages
+            let named_messages = messages
                 .iter()
                 .map(|message| format!("{}:\n{}", message.role.as_str(), content(message)));
-            named.collect::<Vec<_>>().join("\n\n")
+            named_messages.collect::<Vec<_>>().join("\n\n")
         }
     }
 }
 
-/// The turn that a row asks for.
+/// The reply that a row expects.
 fn gold(row: &Row) -> String {
     let conversation = &row.conversation;
     let turn = conversation.messages.get(conversation.completion_start);
@@ -166,11 +181,12 @@ fn gold(row: &Row) -> String {
         .unwrap_or_default()
 }
 
-/// Why a text ended early, what of it was no form, what failed, and the rules that it breaks; of a
-/// text that keeps all of them and is not right, that it does.
-fn notes(line: &Value) -> Vec<String> {
+/// Notes about a line: the limit that cut it, malformed output, failures, broken rules. If none
+/// applies and the prediction is still wrong, a note states that it is valid but not equal to the
+/// gold answer.
+fn line_notes(line: &Value) -> Vec<String> {
     let reason = line["finish_reason"].as_str().unwrap_or_default();
-    let cut = (!matches!(reason, "" | "stop")).then(|| format!("cut by its limit of {reason}"));
+    let cut = (!matches!(reason, "" | "stop")).then(|| format!("cut off by the {reason} limit"));
     let malformed = line["scored"]["malformed"].as_str();
     let malformed = malformed.map(|kind| format!("malformed: {kind}"));
     let failure = line["failure"].as_str().map(str::to_owned);
@@ -180,46 +196,47 @@ fn notes(line: &Value) -> Vec<String> {
     let mut notes: Vec<String> = notes.chain(failures).chain(broken_rules(line)).collect();
     let is_other = line.pointer("/score/exact_match") == Some(&Value::Bool(false));
     if notes.is_empty() && is_other {
-        notes.push("breaks no rule of its schema; its values are not the gold's".to_owned());
+        notes.push("valid under its schema, but the values differ from the gold answer".to_owned());
     }
     notes
 }
 
-/// The rules of a schema, of a call or of an answer that a line says are broken.
+/// The rules of a schema, call or answer that a line breaks.
 fn broken_rules(line: &Value) -> Vec<String> {
     let of = |name: &str| line["score"][name].as_array().into_iter().flatten();
-    let broken: Vec<&Value> = of("violations").chain(of("faults")).collect();
-    let field = |one: &'_ Value, name: &str| one[name].as_str().unwrap_or_default().to_owned();
-    let note = |one: &&Value| {
-        let (rule, path, message) = (
-            field(one, "rule"),
-            field(one, "path"),
-            field(one, "message"),
+    let rules: Vec<&Value> = of("violations").chain(of("faults")).collect();
+    let field =
+        |violation: &'_ Value, name: &str| violation[name].as_str().unwrap_or_default().to_owned();
+    let note = |violation: &&Value| {
+        let (rule_name, path, message) = (
+            field(violation, "rule"),
+            field(violation, "path"),
+            field(violation, "message"),
         );
         match path.as_str() {
-            "" => format!("breaks {rule}: {message}"),
-            path => format!("breaks {rule} at {path}: {message}"),
+            "" => format!("breaks {rule_name}: {message}"),
+            path => format!("breaks {rule_name} at {path}: {message}"),
         }
     };
-    let mut notes: Vec<String> = broken.iter().take(MAX_RULES).map(note).collect();
-    if broken.len() > MAX_RULES {
-        let n_more = broken.len() - MAX_RULES;
-        notes.push(format!("breaks rules in {n_more} more places"));
+    let mut notes: Vec<String> = rules.iter().take(MAX_RULES).map(note).collect();
+    if rules.len() > MAX_RULES {
+        let n_more = rules.len() - MAX_RULES;
+        notes.push(format!("breaks {n_more} more rules"));
     }
-    notes.extend(unreadable(line));
+    notes.extend(unreadable_reason(line));
     notes
 }
 
-/// What an answer without a rule of its own says of itself.
-fn unreadable(line: &Value) -> Option<String> {
+/// The failure of an answer that lists no broken rules.
+fn unreadable_reason(line: &Value) -> Option<String> {
     let score = line.get("score").unwrap_or(line);
     if score["parse_error"] == Value::Bool(true) {
-        return Some("breaks the form of answers: it cannot be read".to_owned());
+        return Some("not in the answer format: cannot be parsed".to_owned());
     }
     match (&score["win"], line["status"].as_str()) {
         (Value::String(win), _) => Some(format!("not run: {}", win.replace('_', " "))),
         (_, Some(status)) if status != "answered" => {
-            Some(format!("ended as {}", status.replace('_', " ")))
+            Some(format!("ended with status {}", status.replace('_', " ")))
         }
         _ => None,
     }

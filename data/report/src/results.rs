@@ -1,17 +1,17 @@
-//! Lines the metrics of suites up, however they nest, in tables in which runs stand beside each other.
+//! Tabulates the metrics of suites, at any nesting depth, with runs side by side.
 
 use serde::Serialize;
 
 use super::error::ReportError;
-use super::run::{MetricWords, ReportRun, SuiteResult};
-use layout::{Naming, group_table, metric_table};
+use super::run::{MetricFacts, ReportRun, SuiteResult};
+use layout::{MetricNaming, group_table, metric_table};
 use tables::{Block, Entry, Measure, blocks};
 
 mod layout;
 mod opening;
 mod tables;
 
-pub(super) use opening::{Opening, openings};
+pub(super) use opening::{SuiteOpening, suite_openings};
 
 /// The results of one suite.
 #[derive(Debug, Clone, Serialize)]
@@ -23,50 +23,59 @@ pub(super) struct Suite {
 #[derive(Debug, Clone, Serialize)]
 #[serde(tag = "shape", rename_all = "lowercase")]
 enum Table {
-    /// A metric a line, with its interval.
+    /// One line per metric, with its interval.
     Metrics {
         title: String,
         has_interval: bool,
-        has_n: bool,
         has_change: bool,
+        /// The results, one column each.
+        sources: Vec<Source>,
+        /// Number of samples, if it is the same for all values.
+        n: Option<String>,
         rows: Vec<MetricRow>,
-        /// Numbers that count something beside the metrics, by result.
+        /// Metrics that are 0 in every result.
+        zeros: Vec<MetricRow>,
+        /// Counts listed next to the metrics, per result.
         counts: Vec<Counts>,
         note: Option<String>,
     },
-    /// A group a line, a metric a column.
+    /// One line per group, one column per metric.
     Groups {
         title: String,
         label: String,
         has_n: bool,
+        /// Whether every value is 0.
+        is_zero: bool,
         metrics: Vec<Name>,
         rows: Vec<GroupRow>,
         note: Option<String>,
     },
 }
 
-/// Which result a line is about.
+/// The result that a line or column shows.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct Source {
     run: usize,
     label: String,
 }
 
-/// What is measured: its name, and what people call it.
+/// A metric's identifier and plain-language name.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct Name {
     name: String,
-    words: Option<&'static str>,
+    plain_name: Option<&'static str>,
 }
 
 #[derive(Debug, Clone, Serialize)]
 struct MetricRow {
     #[serde(flatten)]
     name: Name,
+    /// Whether lower values are better.
+    less_is_better: bool,
     cells: Vec<MetricCell>,
 }
 
-/// What a result counts.
+/// The counts of one result.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct Counts {
     source: Source,
@@ -77,14 +86,16 @@ struct Counts {
 struct MetricCell {
     source: Source,
     value: String,
+    /// Whether the value is better than that of every other result.
+    is_best: bool,
     interval: Option<String>,
     n: String,
-    /// Difference to the first result.
+    /// Difference from the first result.
     change: Option<String>,
     plot: Option<Plot>,
 }
 
-/// An interval of a fraction, in per cent of the way from 0 to 1.
+/// An interval of a fraction, in per cent of the range from 0 to 1.
 #[derive(Debug, Clone, Serialize)]
 struct Plot {
     at: String,
@@ -111,14 +122,14 @@ struct GroupValue {
     interval: Option<String>,
 }
 
-/// The tables of a result, with what the result is.
-struct Read<'r> {
+/// A result with its tables.
+struct SuiteRead<'r> {
     source: Source,
     result: &'r SuiteResult,
     blocks: Vec<Block>,
 }
 
-impl Read<'_> {
+impl SuiteRead<'_> {
     /// The table over all samples.
     fn headline(&self) -> Option<&Block> {
         let suite = self.result.suite.as_str();
@@ -130,23 +141,23 @@ impl Read<'_> {
 /// A metric of a result over all of its samples.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Figure {
-    /// The one name of the metric.
+    /// Full name of the metric.
     pub(super) name: String,
     pub(super) value: f64,
-    /// Ends of its 95 % interval.
+    /// Ends of the 95 % interval.
     pub(super) interval: Option<(f64, f64)>,
-    /// What the gold itself scores, where that is not the best.
+    /// The score of the gold answer, if it is below the maximum.
     pub(super) ceiling: Option<f64>,
 }
 
-/// The metrics of a result over all of its samples; what it counts is none.
+/// The metrics of a result over all of its samples, without counts.
 ///
 /// # Errors
 ///
-/// - its metrics are no object
+/// The metrics are not a JSON object.
 pub(super) fn figures(run: &ReportRun, result: &SuiteResult) -> Result<Vec<Figure>, ReportError> {
-    let read = read((0, run), result)?;
-    let Some(Block::Metrics { measures, .. }) = read.headline() else {
+    let suite_read = read_suite((0, run), result)?;
+    let Some(Block::Metrics { measures, .. }) = suite_read.headline() else {
         return Ok(Vec::new());
     };
     let figure = |measure: &Measure| match measure.entry {
@@ -166,54 +177,54 @@ pub(super) fn figures(run: &ReportRun, result: &SuiteResult) -> Result<Vec<Figur
     Ok(measures.iter().filter_map(figure).collect())
 }
 
-/// Metrics or groups of a table that are shown.
+/// Maximum number of metrics or groups shown per table.
 const MAX_ROWS: usize = 100;
 
-/// Stands where a result has no such number.
+/// Shown if a result has no value.
 const DASH: &str = "–";
 
-/// Lines up all results of each suite, in the order in which suites first come.
+/// Tabulates all results of each suite, in order of first appearance.
 ///
 /// # Errors
 ///
-/// - the metrics of a result are no object
-pub(super) fn suites(runs: &[ReportRun], words: MetricWords) -> Result<Vec<Suite>, ReportError> {
-    let mut suites: Vec<(String, Vec<Read<'_>>)> = Vec::new();
+/// The metrics of a result are not a JSON object.
+pub(super) fn suites(runs: &[ReportRun], facts: MetricFacts) -> Result<Vec<Suite>, ReportError> {
+    let mut suites: Vec<(String, Vec<SuiteRead<'_>>)> = Vec::new();
     for (idx, run) in runs.iter().enumerate() {
-        // On other rows than the results of the run: in one table, the change to the first result
-        // would compare two sets of rows.
+        // Separate evaluations use other rows than the run itself. In one table, the change from
+        // the first result would compare two sets of rows.
         let evaluations = run.evaluations.iter().map(|result| {
             let heading = format!("{}, further evaluations", result.suite);
             (heading, result)
         });
-        let own = run.suites.iter();
-        let own = own.map(|result| (result.suite.clone(), result));
-        for (heading, result) in own.chain(evaluations) {
-            let read = read((idx, run), result)?;
+        let run_suites = run.suites.iter();
+        let run_suites = run_suites.map(|result| (result.suite.clone(), result));
+        for (heading, result) in run_suites.chain(evaluations) {
+            let suite_read = read_suite((idx, run), result)?;
             match suites.iter_mut().find(|(suite, _)| *suite == heading) {
-                Some((_, results)) => results.push(read),
-                None => suites.push((heading, vec![read])),
+                Some((_, results)) => results.push(suite_read),
+                None => suites.push((heading, vec![suite_read])),
             }
         }
     }
-    let suite = |(name, results): (String, Vec<Read<'_>>)| Suite {
-        tables: tables(&results, words),
+    let suite = |(name, results): (String, Vec<SuiteRead<'_>>)| Suite {
+        tables: tables(&results, facts),
         name,
     };
     Ok(suites.into_iter().map(suite).collect())
 }
 
-fn read<'r>(
+fn read_suite<'r>(
     (idx, run): (usize, &ReportRun),
     result: &'r SuiteResult,
-) -> Result<Read<'r>, ReportError> {
+) -> Result<SuiteRead<'r>, ReportError> {
     let metrics = result.metrics.as_object();
     let metrics = metrics.ok_or_else(|| ReportError::Suite {
         run: run.name.clone(),
         suite: result.suite.clone(),
         label: result.label.clone(),
     })?;
-    Ok(Read {
+    Ok(SuiteRead {
         source: Source {
             run: idx,
             label: result.label.clone(),
@@ -223,28 +234,28 @@ fn read<'r>(
     })
 }
 
-fn tables(results: &[Read<'_>], words: MetricWords) -> Vec<Table> {
-    let Some(suite) = results.first().map(|read| read.result) else {
+fn tables(results: &[SuiteRead<'_>], facts: MetricFacts) -> Vec<Table> {
+    let Some(suite) = results.first().map(|suite_read| suite_read.result) else {
         return Vec::new();
     };
-    let naming = Naming { suite, words };
-    let all = results.iter().flat_map(|result| &result.blocks);
+    let naming = MetricNaming { suite, facts };
+    let all_blocks = results.iter().flat_map(|result| &result.blocks);
     let mut keys: Vec<(&str, bool)> = Vec::new();
-    for block in all {
+    for block in all_blocks {
         if !keys.contains(&block.key()) {
             keys.push(block.key());
         }
     }
     let table = |key: (&str, bool)| {
-        let same = results.iter().filter_map(|result| {
+        let same_blocks = results.iter().filter_map(|result| {
             let block = result.blocks.iter().find(|block| block.key() == key)?;
             Some((&result.source, block))
         });
-        let same: Vec<(&Source, &Block)> = same.collect();
+        let same_blocks: Vec<(&Source, &Block)> = same_blocks.collect();
         if key.1 {
-            group_table(key.0, &same, naming)
+            group_table(key.0, &same_blocks, naming)
         } else {
-            metric_table(key.0, &same, naming)
+            metric_table(key.0, &same_blocks, naming)
         }
     };
     keys.into_iter().map(table).collect()

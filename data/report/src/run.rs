@@ -1,82 +1,99 @@
-//! Holds what a report shows of a run, in plain structures that whoever reads the files fills in.
+//! Plain data structures for a report's contents; the caller fills them from the run's files.
 
 use std::collections::BTreeMap;
 
+use serde::Serialize;
 use serde_json::Value;
 use tooltune_rows::text::InspectedRow;
 
-/// A run, as far as it is known; what is empty is said to be missing.
+/// A run, as far as it is known. The page reports empty fields as missing.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ReportRun {
-    /// What to call it, such as the name of its folder.
+    /// Name shown for the run, such as the name of its folder.
     pub name: String,
-    /// When it was made, as it is to be shown.
+    /// Creation date, formatted for display.
     pub date: Option<String>,
-    /// The lines of `metrics.jsonl`: objects with `step`. Every other number is a curve.
+    /// Lines of `metrics.jsonl`: objects with `step`. Every other number is a curve.
     pub metrics: Vec<Value>,
-    /// The lines of `timing.jsonl`: objects with `step`, `seconds` and `tokens` of that step, or
+    /// Lines of `timing.jsonl`: objects with `step` and that step's `seconds` and `tokens`, or
     /// `retriever_seconds` and `retriever_pairs`, and `peak_rss_bytes`.
     pub timing: Vec<Value>,
     /// The selected checkpoint.
     pub best: Option<BestCheckpoint>,
-    /// Results of suites within the run, in the order in which they are to be compared.
+    /// Results of suites within the run, in display order.
     pub suites: Vec<SuiteResult>,
-    /// Results of evaluations outside of the run, on rows of their own, the base first. Their labels are
-    /// `base` and `best` where that is what they are of.
+    /// Results of separate evaluations on other rows, the base first. The labels are `base` and
+    /// `best` for those checkpoints.
     pub evaluations: Vec<SuiteResult>,
+    /// Descriptions of the separate evaluations.
+    pub origins: Vec<OriginLine>,
+    /// Whether the run trains only a retriever, so that no model generates text.
+    pub is_retriever_only: bool,
     /// Training rows, token by token.
     pub mask_preview: Vec<PreviewRow>,
-    /// Samples with their predictions: those of one result together, the worst first.
+    /// Samples with their predictions, grouped by result, worst first.
     pub samples: Vec<SampleView>,
-    /// Texts that were generated and that nothing scores, with what the rows have in their place.
+    /// Generated texts without scores, and the corresponding text of their rows.
     pub texts: Vec<SampleView>,
-    /// Every setting by its path, such as `lora.r`, with its value as text.
+    /// All settings by path, such as `lora.r`, with their values as text.
     pub settings: BTreeMap<String, String>,
-    /// Rows that it learned from, where they could be counted.
+    /// Number of training rows, if known.
     pub n_rows: Option<u64>,
-    /// The text of `config.resolved.toml`.
+    /// Contents of `config.resolved.toml`.
     pub config_toml: String,
-    /// The text of `run.lock.json`.
+    /// Contents of `run.lock.json`.
     pub lock_json: String,
 }
 
-/// What `BEST` says.
+/// Description of an evaluation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct OriginLine {
+    /// As in [`SuiteResult::label`].
+    pub label: String,
+    /// The model, checkpoint or server, and the rows, in a few words.
+    pub text: String,
+}
+
+/// Contents of the `BEST` file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BestCheckpoint {
-    /// Optimizer steps behind the checkpoint.
+    /// Optimizer step of the checkpoint.
     pub step: u64,
     /// The metric that selected it, such as `slot.mean`.
     pub metric: String,
-    /// Its value.
+    /// Value of the metric.
     pub value: f64,
 }
 
-/// What an evaluation found for one suite, or for the loss.
+/// An evaluation's result for one suite, or for the loss.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SuiteResult {
     /// Name of the suite, such as `slot`, or [`SuiteResult::LOSS`].
     pub suite: String,
-    /// What was evaluated, such as `base` or `step 300`.
+    /// The evaluated model, such as `base` or `step 300`.
     pub label: String,
-    /// Optimizer steps behind it, where it is known; 0 is the base.
+    /// Optimizer step of the evaluated checkpoint, if known; 0 is the base.
     pub step: Option<u64>,
-    /// Its `metrics.json`: an object of numbers, of estimates (`value` with `low` and `high`), of
-    /// groups of both, and of further objects.
+    /// Contents of `metrics.json`: an object of numbers, estimates (`value` with `low` and `high`),
+    /// groups of both, and nested objects.
     pub metrics: Value,
 }
 
 impl SuiteResult {
-    /// What stands in the place of a suite where the loss alone was measured.
+    /// Suite name of results that contain only the loss.
     pub const LOSS: &'static str = "loss";
 
-    /// Samples behind it, where it says so.
-    pub fn n(&self) -> Option<u64> {
-        let of_suite = self.metrics.get(&self.suite).and_then(|own| own.get("n"));
+    /// Number of samples, if the metrics contain it.
+    pub fn n_samples(&self) -> Option<u64> {
+        let of_suite = self
+            .metrics
+            .get(&self.suite)
+            .and_then(|suite_metrics| suite_metrics.get("n"));
         let n = self.metrics.get("n").or(of_suite);
         n.or_else(|| self.metrics.get("n_loss_rows"))?.as_u64()
     }
 
-    /// The name of its metric of that key, which is the one that it has everywhere.
+    /// Full name of the metric under a key.
     pub(crate) fn metric(&self, key: &str) -> String {
         match key {
             Self::LOSS => key.to_owned(),
@@ -85,25 +102,50 @@ impl SuiteResult {
     }
 }
 
-/// Says what people call the metric of a name, such as `slot.exact_match_f`; none where the name
-/// says it.
-pub type MetricWords = fn(&str) -> Option<&'static str>;
+/// Facts about metrics, looked up by full name such as `slot.exact_match_f`.
+#[derive(Debug, Clone, Copy)]
+pub struct MetricFacts {
+    /// Returns the plain-language name, or `None` if the identifier is clear enough.
+    pub plain_name: fn(&str) -> Option<&'static str>,
+    /// Returns whether higher values are better; `None` if neither direction is.
+    pub greater_is_better: fn(&str) -> Option<bool>,
+}
+
+impl MetricFacts {
+    /// Marks the values that are better than all others. No value is marked if all are equal or if
+    /// the better direction is unknown.
+    pub(crate) fn best(&self, metric: &str, values: &[Option<f64>]) -> Vec<bool> {
+        let known_values = || values.iter().flatten().copied();
+        let (Some(lowest), Some(highest)) = (
+            known_values().reduce(f64::min),
+            known_values().reduce(f64::max),
+        ) else {
+            return vec![false; values.len()];
+        };
+        let best = match (self.greater_is_better)(metric) {
+            Some(true) if lowest < highest => highest,
+            Some(false) if lowest < highest => lowest,
+            _ => return vec![false; values.len()],
+        };
+        values.iter().map(|value| *value == Some(best)).collect()
+    }
+}
 
 /// A training row, token by token.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PreviewRow {
-    /// Names the row.
+    /// Name of the row.
     pub id: String,
-    /// Its tokens, in order.
+    /// The tokens, in order.
     pub tokens: Vec<PreviewToken>,
 }
 
 /// A token of a training row.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PreviewToken {
-    /// What it covers of the row's text.
+    /// Text of the token.
     pub text: String,
-    /// Weight as a target: 0 is masked, 1 is supervised, all else is supervised by that much.
+    /// Loss weight: 0 is masked, 1 is supervised, other values are weighted supervision.
     pub weight: f32,
 }
 
@@ -120,29 +162,29 @@ impl From<&InspectedRow> for PreviewRow {
     }
 }
 
-/// A sample with what a model made of it.
+/// A sample with a model's prediction.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SampleView {
-    /// Name of the suite that it belongs to.
+    /// Name of the suite.
     pub suite: String,
-    /// What was evaluated, such as `step 300`, as in [`SuiteResult::label`].
+    /// The evaluated model, as in [`SuiteResult::label`].
     pub result: String,
-    /// Whether that is the untrained model, whose samples are shown beside others and not for
-    /// themselves.
+    /// Whether the model is untrained. Its predictions are shown only next to those of other
+    /// models.
     pub is_base: bool,
-    /// Unique in its suite and result; all predictions of a sample are shown together.
+    /// Unique in its suite and result; all predictions for a sample are shown together.
     pub id: String,
-    /// What the model read.
+    /// The model input.
     pub prompt: String,
-    /// What the model wrote.
+    /// The model output.
     pub prediction: String,
-    /// What it should have written.
+    /// The expected output.
     pub gold: String,
-    /// What it is ranked by among those of its suite and result, if by anything.
+    /// The score that ranks the sample within its suite and result, if there is one.
     pub rank: Option<SampleScoreView>,
-    /// Its scores.
+    /// All scores of the sample.
     pub scores: Vec<SampleScoreView>,
-    /// Further remarks, such as a broken rule of the schema.
+    /// Further remarks, such as a broken schema rule.
     pub notes: Vec<String>,
 }
 
@@ -151,6 +193,6 @@ pub struct SampleView {
 pub struct SampleScoreView {
     /// Name of the metric.
     pub name: String,
-    /// Its value.
+    /// Value of the metric.
     pub value: f64,
 }

@@ -1,28 +1,28 @@
-//! Lays out samples of all runs on cards: one prompt, and each prediction beside the gold.
+//! Lays out samples of all runs as cards: one prompt, and each prediction next to the gold answer.
 //!
-//! Suites share the places evenly, and so do the results of a suite, since no score of one can be
-//! compared with a score of another.
+//! The cards are divided evenly among the suites and among the results of a suite, because scores
+//! of different suites are not comparable.
 
 use std::collections::{HashMap, HashSet};
 
 use serde::Serialize;
 
-use super::number::{count, estimate};
+use super::number::{estimate, group_digits};
 use super::run::{ReportRun, SampleScoreView, SampleView, SuiteResult};
-use super::shortened::{MAX_TEXT, cell, shortened};
-use super::words::{Piece, differences};
+use super::truncation::{MAX_TEXT, shorten_cell, truncate};
+use super::words::{Piece, mark_differences};
 
-/// Cards that are shown.
+/// Maximum number of cards.
 const MAX_SAMPLES: usize = 20;
 
-/// All cards.
+/// The cards of a section.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Samples {
     cards: Vec<Card>,
     note: Option<String>,
 }
 
-/// A sample with what was made of it.
+/// A sample with all of its predictions.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Card {
     suite: String,
@@ -32,16 +32,16 @@ pub(super) struct Card {
     answers: Vec<Answer>,
 }
 
-/// What one run made of the sample.
+/// One run's prediction for a sample.
 #[derive(Debug, Clone, Serialize)]
 struct Answer {
     run: usize,
-    /// Which of the run's results it belongs to, if it says so.
+    /// Label of the run's result, if known.
     result: String,
     rank: Option<Score>,
     scores: Vec<Score>,
     notes: Vec<String>,
-    /// Whether anything was written; where the loss alone is measured, nothing is.
+    /// Whether there is a prediction; loss-only results have none.
     has_prediction: bool,
     prediction: Vec<Piece>,
     prediction_note: Option<String>,
@@ -55,76 +55,85 @@ struct Score {
     value: String,
 }
 
-/// The worst samples of every suite, the suites in the order in which they first come. The untrained
-/// model ranks none: what it wrote stands beside the rest.
+/// Selects the worst samples of every suite, with suites in order of first appearance. Predictions
+/// of the untrained model do not affect the selection; they are shown next to the others.
 pub(super) fn samples(runs: &[ReportRun]) -> Samples {
-    let (shown, mut rankings) = by_sample(runs);
+    let (cards_by_sample, mut rankings) = group_by_sample(runs);
     if rankings.iter().any(|ranking| !ranking.is_base) {
         rankings.retain(|ranking| !ranking.is_base);
     }
-    let orders = orders(&rankings);
+    let orders = interleave(&rankings);
     let lengths: Vec<usize> = orders.iter().map(Vec::len).collect();
-    let chosen = orders.iter().zip(shares(&lengths));
-    let chosen = chosen.flat_map(|(order, n)| order.iter().take(n));
-    let cards: Vec<Card> = chosen.filter_map(|at| card(shown.get(*at)?)).collect();
+    let card_order = orders.iter().zip(divide_cards(&lengths));
+    let card_order = card_order.flat_map(|(order, n)| order.iter().take(n));
+    let cards: Vec<Card> = card_order
+        .filter_map(|idx| card(cards_by_sample.get(*idx)?))
+        .collect();
     let n_more = (lengths.iter().sum::<usize>() - cards.len()) as u64;
     Samples {
-        note: (n_more > 0).then(|| format!("{} more samples not shown", count(n_more))),
+        note: (n_more > 0).then(|| format!("{} more samples not shown", group_digits(n_more))),
         cards,
     }
 }
 
-/// Texts that nothing scores, in their order, those of one row together.
-pub(super) fn texts(runs: &[ReportRun]) -> Samples {
+/// Generated texts without scores in their order, grouped by row.
+pub(super) fn sample_texts(runs: &[ReportRun]) -> Samples {
     let of_run = |run: &ReportRun| ReportRun {
         samples: run.texts.clone(),
         ..ReportRun::default()
     };
     let runs: Vec<ReportRun> = runs.iter().map(of_run).collect();
-    let (shown, _) = by_sample(&runs);
-    let cards: Vec<Card> = shown
+    let (cards_by_sample, _) = group_by_sample(&runs);
+    let cards: Vec<Card> = cards_by_sample
         .iter()
         .take(MAX_SAMPLES)
         .filter_map(|sample| card(sample))
         .collect();
-    let n_more = (shown.len() - cards.len()) as u64;
+    let n_more = (cards_by_sample.len() - cards.len()) as u64;
     Samples {
-        note: (n_more > 0).then(|| format!("{} more texts not shown", count(n_more))),
+        note: (n_more > 0).then(|| format!("{} more texts not shown", group_digits(n_more))),
         cards,
     }
 }
 
-/// The sample that stands for all of a suite: its rank in the last result is the median. Of several
-/// such samples it is the shortest; none where no sample has a prediction in every result.
-pub(super) fn typical(runs: &[ReportRun], suite: &str, results: &[(usize, &str)]) -> Option<Card> {
-    let (shown, _) = by_sample(runs);
-    let answered = shown.iter().filter_map(|sample| {
+/// Selects a typical sample of a suite: the shortest sample whose rank in the last result is the
+/// median. Returns `None` if no sample has a prediction in every result.
+pub(super) fn typical_sample(
+    runs: &[ReportRun],
+    suite: &str,
+    results: &[(usize, &str)],
+) -> Option<Card> {
+    let (cards_by_sample, _) = group_by_sample(runs);
+    let answered_ranks = cards_by_sample.iter().filter_map(|sample| {
         let of_result = |(run, result): &(usize, &str)| {
-            let mut answers = sample.iter().copied();
-            answers.find(|(of, one)| of == run && one.suite == suite && one.result == *result)
+            let mut sample_answers = sample.iter().copied();
+            sample_answers.find(|(answer_run, answer)| {
+                answer_run == run && answer.suite == suite && answer.result == *result
+            })
         };
-        let answers: Shown<'_> = results.iter().map(of_result).collect::<Option<_>>()?;
-        let rank = answers.last()?.1.rank.as_ref()?.value;
-        Some((rank, answers))
+        let sample_answers: CardSample<'_> =
+            results.iter().map(of_result).collect::<Option<_>>()?;
+        let rank = sample_answers.last()?.1.rank.as_ref()?.value;
+        Some((rank, sample_answers))
     });
-    let mut answered: Vec<(f64, Shown<'_>)> = answered.collect();
-    answered.sort_by(|one, other| one.0.total_cmp(&other.0));
-    let median = answered.get(answered.len() / 2)?.0;
-    let length = |answers: &Shown<'_>| -> usize {
-        let texts = answers
+    let mut answered_ranks: Vec<(f64, CardSample<'_>)> = answered_ranks.collect();
+    answered_ranks.sort_by(|answer, other| answer.0.total_cmp(&other.0));
+    let median = answered_ranks.get(answered_ranks.len() / 2)?.0;
+    let length = |sample_answers: &CardSample<'_>| -> usize {
+        let texts = sample_answers
             .iter()
             .map(|(_, sample)| sample.prompt.len() + sample.gold.len());
         texts.sum()
     };
-    let same = answered.iter().filter(|(rank, _)| *rank == median);
-    let (_, shortest) = same.min_by_key(|(_, answers)| length(answers))?;
+    let at_median = answered_ranks.iter().filter(|(rank, _)| *rank == median);
+    let (_, shortest) = at_median.min_by_key(|(_, sample_answers)| length(sample_answers))?;
     card(shortest)
 }
 
-/// The predictions of one sample, each with its run.
-type Shown<'s> = Vec<(usize, &'s SampleView)>;
+/// The predictions for one sample, each with its run.
+type CardSample<'s> = Vec<(usize, &'s SampleView)>;
 
-/// One result's samples of a suite as positions among all, the worst first.
+/// One result's samples of a suite as indices into all samples, worst first.
 #[derive(Debug)]
 struct Ranking<'s> {
     suite: &'s str,
@@ -134,55 +143,59 @@ struct Ranking<'s> {
     places: Vec<usize>,
 }
 
-/// All samples in the order in which they first come, and how each result ranks those of its own that
-/// are not right.
-fn by_sample(runs: &[ReportRun]) -> (Vec<Shown<'_>>, Vec<Ranking<'_>>) {
-    let mut shown: Vec<Shown<'_>> = Vec::new();
+/// All samples in order of first appearance, and per result the ranking of its samples that are not
+/// fully right.
+fn group_by_sample(runs: &[ReportRun]) -> (Vec<CardSample<'_>>, Vec<Ranking<'_>>) {
+    let mut groups: Vec<CardSample<'_>> = Vec::new();
     let mut rankings: Vec<Ranking<'_>> = Vec::new();
-    let mut named: HashMap<(&str, &str), Vec<usize>> = HashMap::new();
+    let mut by_id: HashMap<(&str, &str), Vec<usize>> = HashMap::new();
     let samples = runs.iter().enumerate();
-    let samples = samples.flat_map(|(run, of)| of.samples.iter().map(move |sample| (run, sample)));
+    let samples = samples
+        .flat_map(|(run, report_run)| report_run.samples.iter().map(move |sample| (run, sample)));
     for (run, sample) in samples {
         let (suite, result) = (sample.suite.as_str(), sample.result.as_str());
-        // An id that comes twice in a result names two samples.
-        let has_room = |at: &usize| {
-            let mut others = shown.get(*at).into_iter().flatten();
-            others.all(|(of, other)| (*of, other.result.as_str()) != (run, result))
+        // An id that occurs twice in a result denotes two samples.
+        let has_room = |idx: &usize| {
+            let mut other_answers = groups.get(*idx).into_iter().flatten();
+            other_answers
+                .all(|(report_run, other)| (*report_run, other.result.as_str()) != (run, result))
         };
-        let same = named.entry((suite, &sample.id)).or_default();
-        let at = same.iter().copied().find(has_room).unwrap_or_else(|| {
-            same.push(shown.len());
-            shown.len()
+        let same_id = by_id.entry((suite, &sample.id)).or_default();
+        let idx = same_id.iter().copied().find(has_room).unwrap_or_else(|| {
+            same_id.push(groups.len());
+            groups.len()
         });
-        match shown.get_mut(at) {
-            Some(others) => others.push((run, sample)),
-            None => shown.push(vec![(run, sample)]),
+        match groups.get_mut(idx) {
+            Some(other_answers) => other_answers.push((run, sample)),
+            None => groups.push(vec![(run, sample)]),
         }
-        let of_this =
-            |one: &&mut Ranking<'_>| (one.suite, one.run, one.result) == (suite, run, result);
-        let place = (!is_right(sample)).then_some(at);
+        let of_this = |ranking_entry: &&mut Ranking<'_>| {
+            (ranking_entry.suite, ranking_entry.run, ranking_entry.result) == (suite, run, result)
+        };
+        let wrong_idx = (!is_right(sample)).then_some(idx);
         match rankings.iter_mut().find(of_this) {
-            Some(ranking) => ranking.places.extend(place),
+            Some(ranking) => ranking.places.extend(wrong_idx),
             None => rankings.push(Ranking {
                 suite,
                 run,
                 result,
                 is_base: sample.is_base,
-                places: place.into_iter().collect(),
+                places: wrong_idx.into_iter().collect(),
             }),
         }
     }
-    (shown, rankings)
+    (groups, rankings)
 }
 
-/// Whether a sample has the best rank that there is; of losses none is.
+/// Whether a sample has the best possible rank. Losses have no best rank.
 fn is_right(sample: &SampleView) -> bool {
     let rank = sample.rank.as_ref().map_or(0.0, |rank| rank.value);
     sample.suite != SuiteResult::LOSS && rank >= 1.0
 }
 
-/// The samples of each suite, each once: the worst of every result, then the next of every result.
-fn orders(rankings: &[Ranking<'_>]) -> Vec<Vec<usize>> {
+/// The samples of each suite without repeats: the worst of every result, then the second worst of
+/// every result, and so on.
+fn interleave(rankings: &[Ranking<'_>]) -> Vec<Vec<usize>> {
     let mut suites: Vec<(&str, Vec<&[usize]>)> = Vec::new();
     for ranking in rankings {
         match suites.iter_mut().find(|(suite, _)| *suite == ranking.suite) {
@@ -191,38 +204,38 @@ fn orders(rankings: &[Ranking<'_>]) -> Vec<Vec<usize>> {
         }
     }
     let order = |(_, results): &(&str, Vec<&[usize]>)| {
-        let longest = results.iter().map(|places| places.len()).max();
-        let mut seen = HashSet::new();
+        let longest = results.iter().map(|idxs| idxs.len()).max();
+        let mut seen_idxs = HashSet::new();
         let ranks = (0..longest.unwrap_or(0)).flat_map(|rank| {
-            let of_rank = results.iter().filter_map(move |places| places.get(rank));
+            let of_rank = results.iter().filter_map(move |idxs| idxs.get(rank));
             of_rank.copied()
         });
-        ranks.filter(|at| seen.insert(*at)).collect()
+        ranks.filter(|idx| seen_idxs.insert(*idx)).collect()
     };
     suites.iter().map(order).collect()
 }
 
-/// How many cards each suite has: suites with so many samples take turns until all places are taken.
-fn shares(lengths: &[usize]) -> Vec<usize> {
-    let mut shares = vec![0; lengths.len()];
+/// Number of cards per suite: suites with samples left take turns until all cards are assigned.
+fn divide_cards(lengths: &[usize]) -> Vec<usize> {
+    let mut n_by_suite = vec![0; lengths.len()];
     let mut n_free = MAX_SAMPLES.min(lengths.iter().sum());
     while n_free > 0 {
-        for (share, length) in shares.iter_mut().zip(lengths) {
-            if n_free > 0 && *share < *length {
-                *share += 1;
+        for (n_cards, length) in n_by_suite.iter_mut().zip(lengths) {
+            if n_free > 0 && *n_cards < *length {
+                *n_cards += 1;
                 n_free -= 1;
             }
         }
     }
-    shares
+    n_by_suite
 }
 
 fn card(of_runs: &[(usize, &SampleView)]) -> Option<Card> {
-    let (_, first) = of_runs.first()?;
-    let (prompt, prompt_note) = shortened(&first.prompt, MAX_TEXT);
+    let (_, first_sample) = of_runs.first()?;
+    let (prompt, prompt_note) = truncate(&first_sample.prompt, MAX_TEXT);
     Some(Card {
-        suite: cell(&first.suite),
-        id: cell(&first.id),
+        suite: shorten_cell(&first_sample.suite),
+        id: shorten_cell(&first_sample.id),
         prompt: prompt.to_owned(),
         prompt_note,
         answers: of_runs
@@ -233,22 +246,22 @@ fn card(of_runs: &[(usize, &SampleView)]) -> Option<Card> {
 }
 
 fn answer(run: usize, sample: &SampleView) -> Answer {
-    let (prediction, prediction_note) = shortened(&sample.prediction, MAX_TEXT);
-    let (gold, gold_note) = shortened(&sample.gold, MAX_TEXT);
+    let (prediction, prediction_note) = truncate(&sample.prediction, MAX_TEXT);
+    let (gold, gold_note) = truncate(&sample.gold, MAX_TEXT);
     let has_prediction = sample.suite != SuiteResult::LOSS;
-    // Where nothing was written, the gold lacks nothing.
-    let written = if has_prediction { prediction } else { gold };
-    let (prediction, gold) = differences(written, gold);
+    // Without a prediction, nothing in the gold answer is marked.
+    let written_text = if has_prediction { prediction } else { gold };
+    let (prediction, gold) = mark_differences(written_text, gold);
     let score = |score: &SampleScoreView| Score {
-        name: cell(&score.name),
+        name: shorten_cell(&score.name),
         value: estimate(score.value),
     };
     Answer {
         run,
-        result: cell(&sample.result),
+        result: shorten_cell(&sample.result),
         rank: sample.rank.as_ref().map(score),
         scores: sample.scores.iter().map(score).collect(),
-        notes: sample.notes.iter().map(|note| cell(note)).collect(),
+        notes: sample.notes.iter().map(|note| shorten_cell(note)).collect(),
         has_prediction,
         prediction,
         prediction_note,
@@ -275,31 +288,39 @@ mod tests {
     }
 
     #[test]
-    fn two_predictions_of_a_sample_share_a_card_and_the_rest_is_counted() {
-        let found = samples(&[run(0..15), run(10..30)]);
-        assert_eq!(found.cards.len(), MAX_SAMPLES);
-        assert_eq!(found.note.as_deref(), Some("10 more samples not shown"));
-        // The worst of both runs in turn; the first ranks 10 to 14 last, the second first.
-        let ids: Vec<&str> = found.cards.iter().map(|card| card.id.as_str()).collect();
+    fn predictions_for_a_sample_share_a_card_and_omitted_samples_are_counted() {
+        let page_samples = samples(&[run(0..15), run(10..30)]);
+        assert_eq!(page_samples.cards.len(), MAX_SAMPLES);
+        assert_eq!(
+            page_samples.note.as_deref(),
+            Some("10 more samples not shown")
+        );
+        // The worst samples of both runs alternate; the first run ranks 10 to 14 last, the second
+        // run ranks them first.
+        let ids: Vec<&str> = page_samples
+            .cards
+            .iter()
+            .map(|card| card.id.as_str())
+            .collect();
         assert_eq!(ids[..6], ["0", "10", "1", "11", "2", "12"]);
         assert_eq!(ids[18..], ["9", "19"]);
         let n_answers = |card: &Card| (card.id.clone(), card.answers.len());
         let shared = |id: &str| {
-            found
+            page_samples
                 .cards
                 .iter()
                 .map(n_answers)
-                .any(|one| one == (id.into(), 2))
+                .any(|omitted| omitted == (id.into(), 2))
         };
         assert!(["10", "11", "12", "13", "14"].into_iter().all(shared));
         assert!(!shared("0") && !shared("15"));
-        assert_eq!(found.cards[1].answers[1].run, 1);
-        let note = found.cards[0].answers[0].prediction_note.as_deref();
+        assert_eq!(page_samples.cards[1].answers[1].run, 1);
+        let note = page_samples.cards[0].answers[0].prediction_note.as_deref();
         assert_eq!(note, Some("1,000 more characters not shown"));
     }
 
     #[test]
-    fn suites_share_the_places_and_results_of_a_run_share_a_card() {
+    fn suites_divide_the_cards_and_results_of_a_run_share_a_card() {
         let mut run = run(0..30);
         for (n, suite) in [(2, "goat"), (30, "nestful")] {
             run.samples.extend((0..n).map(|id| SampleView {
@@ -314,8 +335,8 @@ mod tests {
             id: "1".to_owned(),
             ..SampleView::default()
         });
-        let found = samples(&[run]);
-        let cards: Vec<(&str, &str)> = found
+        let page_samples = samples(&[run]);
+        let cards: Vec<(&str, &str)> = page_samples
             .cards
             .iter()
             .map(|card| (card.suite.as_str(), card.id.as_str()))
@@ -330,36 +351,40 @@ mod tests {
                 ("nestful", "0")
             ]
         );
-        let results: Vec<&str> = found.cards[10]
+        let results: Vec<&str> = page_samples.cards[10]
             .answers
             .iter()
             .map(|answer| answer.result.as_str())
             .collect();
         assert_eq!(results, ["", "base"]);
-        assert_eq!(shares(&[30, 2, 30]), [9, 2, 9]);
-        assert_eq!(shares(&[1, 0]), [1, 0]);
+        assert_eq!(divide_cards(&[30, 2, 30]), [9, 2, 9]);
+        assert_eq!(divide_cards(&[1, 0]), [1, 0]);
     }
 
-    /// What a result has right is among the worst of no page.
+    /// Fully right samples are never among the worst.
     #[test]
-    fn a_sample_that_is_right_is_not_among_the_worst() {
-        let mut one = run(0..3);
-        for (sample, value) in one.samples.iter_mut().zip([0.5, 1.0, 1.0]) {
+    fn a_right_sample_is_not_among_the_worst() {
+        let mut three_samples = run(0..3);
+        for (sample, value) in three_samples.samples.iter_mut().zip([0.5, 1.0, 1.0]) {
             let name = "slot.mean".to_owned();
             sample.rank = Some(SampleScoreView { name, value });
         }
-        let found = samples(std::slice::from_ref(&one));
-        let ids: Vec<&str> = found.cards.iter().map(|card| card.id.as_str()).collect();
+        let page_samples = samples(std::slice::from_ref(&three_samples));
+        let ids: Vec<&str> = page_samples
+            .cards
+            .iter()
+            .map(|card| card.id.as_str())
+            .collect();
         assert_eq!(ids, ["0"]);
-        // A loss of 1 is not.
-        one.samples[1].suite = SuiteResult::LOSS.to_owned();
-        assert_eq!(samples(&[one]).cards.len(), 2);
+        // A loss of 1 does not mean right.
+        three_samples.samples[1].suite = SuiteResult::LOSS.to_owned();
+        assert_eq!(samples(&[three_samples]).cards.len(), 2);
     }
 
     #[test]
-    fn an_id_that_comes_twice_in_a_result_has_two_cards() {
-        let mut twice = run(0..1);
-        twice.samples.extend(run(0..1).samples);
-        assert_eq!(samples(&[twice]).cards.len(), 2);
+    fn a_repeated_id_has_two_cards() {
+        let mut repeated = run(0..1);
+        repeated.samples.extend(run(0..1).samples);
+        assert_eq!(samples(&[repeated]).cards.len(), 2);
     }
 }

@@ -1,23 +1,23 @@
-//! Reads the lines of a metrics file as curves, thinned so that their extremes stay.
+//! Reads the lines of a metrics file as curves, thinned so that extremes are kept.
 
 use serde_json::Value;
 
 use super::error::ReportError;
 use super::run::ReportRun;
 
-/// Buckets that a longer curve is thinned to; each keeps its least and its greatest value.
+/// Number of buckets that a longer curve is thinned to; each keeps its minimum and maximum.
 const N_BUCKETS: usize = 240;
 
-/// Windows that rates are averaged over.
+/// Number of windows that throughput is averaged over.
 const N_WINDOWS: usize = 240;
 
-/// Values that a curve must have to be smoothed.
+/// Minimum number of values for smoothing.
 const MIN_SMOOTHED: usize = 20;
 
-/// The moving average reaches back over this share of a curve.
+/// Fraction of a curve that the moving average reaches back over.
 const SMOOTHED_SHARE: f64 = 0.05;
 
-/// Counters, which only ever rise; the summary shows where they end.
+/// Counters, which only increase; the summary shows their final values.
 const COUNTERS: [&str; 7] = [
     "step",
     "epoch",
@@ -28,33 +28,33 @@ const COUNTERS: [&str; 7] = [
     "retriever/pairs",
 ];
 
-/// Tokens of a step over its seconds.
+/// Tokens per second of a step.
 pub(super) const TOKENS_PER_SEC: &str = "tokens_per_sec";
 
-/// Pairs of a retriever's step over its seconds.
+/// Pairs per second of a retriever step.
 pub(super) const PAIRS_PER_SEC: &str = "retriever/pairs_per_sec";
 
 /// A number over the steps of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Series {
-    /// Its key in the metrics file.
+    /// Key in the metrics file.
     pub(super) name: String,
-    /// Steps, rising, with their values; none where there was no value.
+    /// Ascending steps with their values.
     pub(super) points: Points,
-    /// The same, smoothed; empty where there are too few to smooth.
+    /// The smoothed points; empty if there are too few to smooth.
     pub(super) smoothed: Points,
 }
 
-/// Rising steps with their values; none where there was no value.
+/// Ascending steps with their values; `None` marks a missing value.
 pub(super) type Points = Vec<(f64, Option<f64>)>;
 
-/// All curves of a run: those of its metrics in the order in which they first come, then rates.
+/// All curves of a run: the metrics in order of first appearance, then throughput.
 ///
 /// # Errors
 ///
-/// - a line is no object with a whole number `step`
+/// A line is not an object with an integer `step`.
 pub(super) fn series(run: &ReportRun) -> Result<Vec<Series>, ReportError> {
-    let mut found: Vec<Series> = Vec::new();
+    let mut all_series: Vec<Series> = Vec::new();
     for (line, value) in run.metrics.iter().enumerate() {
         let step = step_of(run, "metrics.jsonl", line, value)?;
         for (name, value) in value.as_object().into_iter().flatten() {
@@ -63,9 +63,9 @@ pub(super) fn series(run: &ReportRun) -> Result<Vec<Series>, ReportError> {
                 continue;
             }
             let point = (step, value.as_f64());
-            match found.iter_mut().find(|series| series.name == *name) {
+            match all_series.iter_mut().find(|series| series.name == *name) {
                 Some(series) => series.points.push(point),
-                None => found.push(Series {
+                None => all_series.push(Series {
                     name: name.clone(),
                     points: vec![point],
                     smoothed: Vec::new(),
@@ -73,14 +73,14 @@ pub(super) fn series(run: &ReportRun) -> Result<Vec<Series>, ReportError> {
             }
         }
     }
-    found.extend(rates(run)?);
-    for series in &mut found {
-        let points = in_order(std::mem::take(&mut series.points));
-        series.smoothed = thinned(smoothed(&points));
-        series.points = thinned(points);
+    all_series.extend(rates(run)?);
+    for series in &mut all_series {
+        let points = sort_by_step(std::mem::take(&mut series.points));
+        series.smoothed = thin_out(moving_average(&points));
+        series.points = thin_out(points);
     }
-    found.retain(|series| series.points.iter().any(|(_, value)| value.is_some()));
-    Ok(found)
+    all_series.retain(|series| series.points.iter().any(|(_, value)| value.is_some()));
+    Ok(all_series)
 }
 
 fn step_of(
@@ -97,8 +97,8 @@ fn step_of(
     })
 }
 
-/// Rates of a run's steps: sums over windows of steps, so that long steps count as much as they
-/// last.
+/// Throughput of a run, as sums over windows of steps, so that each step is weighted by its
+/// duration.
 fn rates(run: &ReportRun) -> Result<Vec<Series>, ReportError> {
     let mut steps = Vec::with_capacity(run.timing.len());
     for (line, value) in run.timing.iter().enumerate() {
@@ -129,8 +129,8 @@ fn rates(run: &ReportRun) -> Result<Vec<Series>, ReportError> {
     ])
 }
 
-/// By step; of several values of a step the last one, as a resumed run writes it.
-fn in_order(mut points: Points) -> Points {
+/// Sorts by step. If a resumed run wrote a step again, the last value is kept.
+fn sort_by_step(mut points: Points) -> Points {
     points.sort_by(|a, b| a.0.total_cmp(&b.0));
     points.reverse();
     points.dedup_by_key(|point| point.0);
@@ -138,55 +138,55 @@ fn in_order(mut points: Points) -> Points {
     points
 }
 
-/// The exponential moving average, without the bias to zero at its beginning; nothing of few values.
-fn smoothed(points: &[(f64, Option<f64>)]) -> Points {
+/// The bias-corrected exponential moving average; empty for few values.
+fn moving_average(points: &[(f64, Option<f64>)]) -> Points {
     let n_values = points.iter().filter(|(_, value)| value.is_some()).count();
     if n_values < MIN_SMOOTHED {
         return Vec::new();
     }
-    let kept = 1.0 - 1.0 / (SMOOTHED_SHARE * n_values as f64).max(2.0);
+    let decay = 1.0 - 1.0 / (SMOOTHED_SHARE * n_values as f64).max(2.0);
     let (mut sum, mut weight) = (0.0, 0.0);
     let mut average = |value: f64| {
-        sum = kept * sum + (1.0 - kept) * value;
-        weight = kept * weight + (1.0 - kept);
+        sum = decay * sum + (1.0 - decay) * value;
+        weight = decay * weight + (1.0 - decay);
         sum / weight
     };
     let point = |&(step, value): &(f64, Option<f64>)| (step, value.map(&mut average));
     points.iter().map(point).collect()
 }
 
-/// Keeps the first and the last point, of each bucket the extremes, and one gap where it has any.
-fn thinned(points: Points) -> Points {
+/// Keeps the first and last point, and per bucket the extremes and one gap if there is any.
+fn thin_out(points: Points) -> Points {
     if points.len() <= 2 * N_BUCKETS {
         return points;
     }
     let bucket_len = points.len().div_ceil(N_BUCKETS);
     let last = points.len() - 1;
-    let mut kept = Vec::new();
+    let mut kept_points = Vec::new();
     for (bucket, part) in points.chunks(bucket_len).enumerate() {
         let by_value = |a: &&(usize, f64), b: &&(usize, f64)| a.1.total_cmp(&b.1);
         let values: Vec<(usize, f64)> = part
             .iter()
             .enumerate()
-            .filter_map(|(place, (_, value))| Some((place, (*value)?)))
+            .filter_map(|(idx, (_, value))| Some((idx, (*value)?)))
             .collect();
-        let mut places: Vec<usize> = [
+        let mut idxs: Vec<usize> = [
             values.iter().min_by(by_value),
             values.iter().max_by(by_value),
         ]
         .into_iter()
         .flatten()
-        .map(|(place, _)| *place)
+        .map(|(idx, _)| *idx)
         .collect();
-        places.extend(part.iter().position(|(_, value)| value.is_none()));
+        idxs.extend(part.iter().position(|(_, value)| value.is_none()));
         let start = bucket * bucket_len;
-        places.extend((start == 0).then_some(0));
-        places.extend(last.checked_sub(start).filter(|place| *place < part.len()));
-        places.sort_unstable();
-        places.dedup();
-        kept.extend(places.into_iter().filter_map(|place| part.get(place)));
+        idxs.extend((start == 0).then_some(0));
+        idxs.extend(last.checked_sub(start).filter(|idx| *idx < part.len()));
+        idxs.sort_unstable();
+        idxs.dedup();
+        kept_points.extend(idxs.into_iter().filter_map(|idx| part.get(idx)));
     }
-    kept
+    kept_points
 }
 
 #[cfg(test)]
@@ -205,8 +205,8 @@ mod tests {
     }
 
     #[test]
-    fn every_number_but_the_counters_is_a_curve() {
-        let found = series(&run(
+    fn every_number_except_counters_is_a_curve() {
+        let all_series = series(&run(
             vec![
                 json!({"step": 0, "eval/slot.mean": 0.25}),
                 json!({"step": 10, "epoch": 0.1, "loss": null, "tokens": 5}),
@@ -219,7 +219,7 @@ mod tests {
             ],
         ))
         .expect("lines with steps");
-        let by_name: Vec<_> = found
+        let by_name: Vec<_> = all_series
             .iter()
             .map(|series| (series.name.as_str(), series.points.as_slice()))
             .collect();
@@ -234,13 +234,13 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_a_step_is_an_error_with_its_place() {
+    fn a_line_without_a_step_is_an_error_with_its_line_number() {
         let lines = vec![json!({"step": 1}), json!([1])];
         let error = series(&run(lines, Vec::new())).expect_err("no step");
         assert!(
             error
                 .to_string()
-                .starts_with("r: line 2 of metrics.jsonl is no object"),
+                .starts_with("r: line 2 of metrics.jsonl is not a JSON object"),
             "{error}"
         );
         let lines = vec![json!({"step": "1"})];
@@ -252,33 +252,34 @@ mod tests {
     }
 
     #[test]
-    fn an_average_follows_a_long_curve_and_few_values_have_none() {
+    fn long_curves_are_smoothed_and_short_ones_are_not() {
         let mut points: Points = (0..100).map(|n| (f64::from(n), Some(2.0))).collect();
         points[7].1 = None;
-        assert_eq!(smoothed(&points), points, "without a bias at its beginning");
+        assert_eq!(moving_average(&points), points, "no bias at the start");
         points[50].1 = Some(12.0);
-        let found = smoothed(&points);
-        // The gap is in no average; a fifth of what is new moves it from 2 towards 12.
-        let moved = found[50].1.expect("a value");
+        let smoothed = moving_average(&points);
+        // The gap does not enter the average; the weight of a new value is a fifth, so the average
+        // moves from 2 towards 12.
+        let moved = smoothed[50].1.expect("a value");
         assert!((moved - 4.0).abs() < 0.05, "{moved}");
-        assert!(found[60].1 < Some(2.25) && found[60].1 > Some(2.0));
-        assert_eq!(smoothed(&points[..MIN_SMOOTHED]), Points::new());
+        assert!(smoothed[60].1 < Some(2.25) && smoothed[60].1 > Some(2.0));
+        assert_eq!(moving_average(&points[..MIN_SMOOTHED]), Points::new());
     }
 
     #[test]
-    fn a_long_curve_keeps_its_ends_its_extremes_and_its_gaps() {
+    fn thinning_keeps_ends_extremes_and_gaps() {
         let mut points: Vec<(f64, Option<f64>)> = (0..100_000)
             .map(|n| (f64::from(n), Some((f64::from(n) / 900.0).sin())))
             .collect();
         points[54_321].1 = Some(40.0);
         points[54_322].1 = Some(-40.0);
         points[77_777].1 = None;
-        let kept = thinned(points.clone());
-        assert!(kept.len() <= 3 * N_BUCKETS + 2, "{}", kept.len());
-        for place in [0, 54_321, 54_322, 77_777, 99_999] {
-            assert!(kept.contains(&points[place]), "{place}");
+        let thinned = thin_out(points.clone());
+        assert!(thinned.len() <= 3 * N_BUCKETS + 2, "{}", thinned.len());
+        for idx in [0, 54_321, 54_322, 77_777, 99_999] {
+            assert!(thinned.contains(&points[idx]), "{idx}");
         }
-        assert!(kept.windows(2).all(|pair| pair[0].0 < pair[1].0));
-        assert_eq!(thinned(points[..100].to_vec()), points[..100]);
+        assert!(thinned.windows(2).all(|pair| pair[0].0 < pair[1].0));
+        assert_eq!(thin_out(points[..100].to_vec()), points[..100]);
     }
 }

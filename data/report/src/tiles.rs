@@ -1,19 +1,23 @@
-//! Sums a run up in a few numbers.
+//! Summarizes a run in a few numbers.
 
 use serde::Serialize;
 use serde_json::Value;
 
-use super::headline::{largest, suites};
-use super::number::{bytes, count, duration, estimate, value};
+use super::headline::{largest_headline, suite_names};
+use super::number::{bytes, duration, estimate, format_number, group_digits};
 use super::results::figures;
 use super::run::{ReportRun, SuiteResult};
-use super::shortened::cell;
+use super::truncation::shorten_cell;
 
-/// One number of each run.
+/// One summary number, for each run.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Tile {
     label: &'static str,
-    /// One for each run that has it.
+    /// Whether the values are names, which may wrap between their parts.
+    is_name: bool,
+    /// Whether a value needs the width of two tiles.
+    is_wide: bool,
+    /// One figure per run that has a value.
     figures: Vec<Figure>,
 }
 
@@ -24,16 +28,16 @@ struct Figure {
     detail: String,
 }
 
-/// What a tile shows of a run: the number, and what there is to say of it.
-type Reading = fn(&ReportRun) -> Option<(String, String)>;
+/// Returns a run's value and its detail text, if the run has one.
+type TileReader = fn(&ReportRun) -> Option<(String, String)>;
 
-const READINGS: [(&str, Reading); 11] = [
+const READINGS: [(&str, TileReader); 11] = [
     ("Base model", model),
-    ("LoRA rank", rank),
+    ("LoRA rank", lora_rank),
     ("Training rows", rows),
     ("Base → best", base_to_best),
     ("Best step", best_step),
-    ("Selected by", selected),
+    ("Selected by", best_metric),
     ("Final training loss", final_loss),
     ("Supervised tokens", supervised_tokens),
     ("Pairs", pairs),
@@ -41,20 +45,35 @@ const READINGS: [(&str, Reading); 11] = [
     ("Peak memory", peak_memory),
 ];
 
-/// The tiles that any run has a number for.
+/// Tiles whose values are names.
+const NAMES: [&str; 2] = ["Base model", "Selected by"];
+
+/// Number of characters that fit into one tile.
+const NARROW: usize = 10;
+
+/// The tiles for which any run has a value.
 pub(super) fn tiles(runs: &[ReportRun]) -> Vec<Tile> {
-    let tile = |(label, reading): (&'static str, Reading)| {
-        let figure = |(run, of): (usize, &ReportRun)| {
-            let (value, detail) = reading(of)?;
+    let tile = |(label, reading): (&'static str, TileReader)| {
+        let figure = |(run, report_run): (usize, &ReportRun)| {
+            let (value, detail) = reading(report_run)?;
             Some(Figure { run, value, detail })
         };
         let figures: Vec<Figure> = runs.iter().enumerate().filter_map(figure).collect();
-        (!figures.is_empty()).then_some(Tile { label, figures })
+        let longest = figures
+            .iter()
+            .map(|figure| figure.value.chars().count())
+            .max()?;
+        Some(Tile {
+            label,
+            is_name: NAMES.contains(&label),
+            is_wide: longest > NARROW,
+            figures,
+        })
     };
     READINGS.into_iter().filter_map(tile).collect()
 }
 
-/// The base model's name, which is the end of its path.
+/// The base model's name: the last component of its path.
 fn model(run: &ReportRun) -> Option<(String, String)> {
     let setting = |path: &str| {
         let value = run.settings.get(path)?.trim_matches('"');
@@ -63,76 +82,107 @@ fn model(run: &ReportRun) -> Option<(String, String)> {
     let language = setting("model.model_name_or_path");
     let path = language.or_else(|| setting("retriever.model_name_or_path"))?;
     let name = path.trim_end_matches('/').rsplit('/').next()?;
-    Some((cell(name), cell(path)))
+    Some((shorten_cell(name), shorten_cell(path)))
 }
 
-fn rank(run: &ReportRun) -> Option<(String, String)> {
+fn lora_rank(run: &ReportRun) -> Option<(String, String)> {
     let setting = |path: &str| Some(run.settings.get(path)?.trim_matches('"').to_owned());
     let rank = setting("lora.r").or_else(|| setting("retriever.lora.r"))?;
     let alpha = setting("lora.lora_alpha").or_else(|| setting("retriever.lora.lora_alpha"));
     let alpha = alpha.map_or_else(String::new, |alpha| format!("lora_alpha {alpha}"));
-    Some((cell(&rank), cell(&alpha)))
+    Some((shorten_cell(&rank), shorten_cell(&alpha)))
 }
 
 fn rows(run: &ReportRun) -> Option<(String, String)> {
     let pairs = last_of(&run.metrics, "retriever/epoch").is_some();
-    let of = if pairs { "with the retriever's" } else { "" };
-    Some((count(run.n_rows?), of.to_owned()))
+    let source_rows = if pairs {
+        "including the retriever's rows"
+    } else {
+        ""
+    };
+    Some((group_digits(run.n_rows?), source_rows.to_owned()))
 }
 
-/// The metric that selected the best checkpoint, else the first, on the largest evaluation.
+/// The metric that selected the best checkpoint, otherwise the first metric, on the largest
+/// evaluation.
 fn base_to_best(run: &ReportRun) -> Option<(String, String)> {
     let selected = run.best.as_ref().map(|best| best.metric.as_str());
-    let all = suites(std::slice::from_ref(run));
+    let all_suites = suite_names(std::slice::from_ref(run));
     let of_selected = selected.and_then(|metric| metric.split('.').next());
-    let suite = all.iter().find(|suite| Some(**suite) == of_selected);
-    let headline = largest(run, suite.or(all.first())?)?;
+    let suite = all_suites.iter().find(|suite| Some(**suite) == of_selected);
+    let headline = largest_headline(run, suite.or(all_suites.first())?)?;
     let best = figures(run, headline.best?).ok()?;
-    let named = best.iter().find(|one| Some(one.name.as_str()) == selected);
-    let best = named.or(best.first())?;
+    let selected_metric = best
+        .iter()
+        .find(|measure| Some(measure.name.as_str()) == selected);
+    let best = selected_metric.or(best.first())?;
     let base = headline.base.and_then(|base| figures(run, base).ok());
-    let base = base.and_then(|base| base.into_iter().find(|one| one.name == best.name));
+    let base = base.and_then(|base| base.into_iter().find(|measure| measure.name == best.name));
     let base = base.map_or_else(|| "–".to_owned(), |base| estimate(base.value));
-    let n = headline.n().map(|n| format!(" on {} samples", count(n)));
-    let of = match headline.is_evaluation {
+    let n = headline
+        .n_samples()
+        .map(|n| format!(" on {} samples", group_digits(n)));
+    let evaluation_note = match headline.is_evaluation {
         true => headline
             .best
-            .map(|one: &SuiteResult| format!(", eval/{}", one.label)),
+            .map(|measure: &SuiteResult| format!(", eval/{}", measure.label)),
         false => None,
     };
-    let (n, of) = (n.unwrap_or_default(), of.unwrap_or_default());
-    let detail = cell(&format!("{}{n}{of}", best.name));
+    let (n, evaluation_note) = (n.unwrap_or_default(), evaluation_note.unwrap_or_default());
+    let detail = shorten_cell(&format!("{}{n}{evaluation_note}", best.name));
     Some((format!("{base} → {}", estimate(best.value)), detail))
 }
 
 fn best_step(run: &ReportRun) -> Option<(String, String)> {
-    let last = last_of(&run.metrics, "step")?;
+    let n_steps = n_steps(run)?;
     Some(match &run.best {
-        Some(best) => (count(best.step), format!("of {} steps", count(last as u64))),
+        Some(best) => (
+            group_digits(best.step),
+            format!("of {} steps", group_digits(n_steps)),
+        ),
         None => {
-            let detail = format!("none selected of {} steps", count(last as u64));
+            let detail = format!("none selected in {} steps", group_digits(n_steps));
             ("–".to_owned(), detail)
         }
     })
 }
 
-fn selected(run: &ReportRun) -> Option<(String, String)> {
+/// Number of optimizer steps. `metrics.jsonl` has a line only every `train.logging_steps` steps, so
+/// that a short run may have none after step 0.
+fn n_steps(run: &ReportRun) -> Option<u64> {
+    let lines = run.metrics.iter().chain(&run.timing);
+    let logged = lines.filter_map(|line| line["step"].as_u64());
+    let evaluated = run.suites.iter().filter_map(|result| result.step);
+    let selected = run.best.as_ref().map(|best| best.step);
+    logged.chain(evaluated).chain(selected).max()
+}
+
+fn best_metric(run: &ReportRun) -> Option<(String, String)> {
     let best = run.best.as_ref()?;
-    Some((value(best.value), best.metric.clone()))
+    let detail = format!(
+        "{} at step {}",
+        format_number(best.value),
+        group_digits(best.step)
+    );
+    Some((shorten_cell(&best.metric), detail))
 }
 
 fn final_loss(run: &ReportRun) -> Option<(String, String)> {
-    let of = |key, unit: &str| Some((value(last_of(&run.metrics, key)?), unit.to_owned()));
-    of("loss", "nats per token").or_else(|| of("retriever/loss", "nats per pair"))
+    let last_value =
+        |key, unit: &str| Some((format_number(last_of(&run.metrics, key)?), unit.to_owned()));
+    last_value("loss", "nats per token").or_else(|| last_value("retriever/loss", "nats per pair"))
 }
 
 fn supervised_tokens(run: &ReportRun) -> Option<(String, String)> {
-    let read = last_count(run, "tokens").map(|read| format!("of {read} read"));
-    let details: Vec<String> = [read, epoch(run, "epoch")].into_iter().flatten().collect();
+    let processed = last_count(run, "tokens").map(|processed| format!("of {processed} processed"));
+    let details: Vec<String> = [processed, epoch(run, "epoch")]
+        .into_iter()
+        .flatten()
+        .collect();
     Some((last_count(run, "trained_tokens")?, details.join(", ")))
 }
 
-/// What a retriever alone was trained on.
+/// Number of training pairs of a run that trains only a retriever.
 fn pairs(run: &ReportRun) -> Option<(String, String)> {
     let pairs = last_count(run, "retriever/pairs");
     let pairs = pairs.filter(|_| supervised_tokens(run).is_none());
@@ -140,11 +190,11 @@ fn pairs(run: &ReportRun) -> Option<(String, String)> {
 }
 
 fn epoch(run: &ReportRun, key: &str) -> Option<String> {
-    last_of(&run.metrics, key).map(|epoch| format!("epoch {}", value(epoch)))
+    last_of(&run.metrics, key).map(|epoch| format!("epoch {}", format_number(epoch)))
 }
 
 fn last_count(run: &ReportRun, key: &str) -> Option<String> {
-    last_of(&run.metrics, key).map(|number| count(number as u64))
+    last_of(&run.metrics, key).map(|number| group_digits(number as u64))
 }
 
 fn training_time(run: &ReportRun) -> Option<(String, String)> {
@@ -153,16 +203,16 @@ fn training_time(run: &ReportRun) -> Option<(String, String)> {
         seconds.sum()
     };
     let seconds = sum("seconds") + sum("retriever_seconds");
-    let text = || (duration(seconds), "without evaluations".to_owned());
+    let text = || (duration(seconds), "excluding evaluations".to_owned());
     (seconds > 0.0).then(text)
 }
 
 fn peak_memory(run: &ReportRun) -> Option<(String, String)> {
     let lines = run.timing.iter();
-    let most = lines
+    let max_bytes = lines
         .filter_map(|line| line["peak_rss_bytes"].as_u64())
         .max()?;
-    Some((bytes(most), "on the host".to_owned()))
+    Some((bytes(max_bytes), "host memory".to_owned()))
 }
 
 /// The number under `key` in the last line that has one.
@@ -177,7 +227,7 @@ mod tests {
     use super::super::run::BestCheckpoint;
     use super::*;
 
-    fn shown(run: ReportRun) -> Vec<String> {
+    fn tile_texts(run: ReportRun) -> Vec<String> {
         let text = |tile: &Tile| {
             let Figure { value, detail, .. } = &tile.figures[0];
             format!("{}: {value} ({detail})", tile.label)
@@ -186,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_summed_up_from_its_last_lines_and_its_timing() {
+    fn tiles_use_the_last_metrics_and_the_timing() {
         let run = ReportRun {
             metrics: vec![
                 json!({"step": 4, "epoch": 2.0, "loss": 0.6011029, "tokens": 4723,
@@ -206,20 +256,20 @@ mod tests {
             ..ReportRun::default()
         };
         assert_eq!(
-            shown(run),
+            tile_texts(run),
             [
                 "Best step: 2 (of 4 steps)",
-                "Selected by: 0.5 (slot.mean)",
+                "Selected by: slot.mean (0.5 at step 2)",
                 "Final training loss: 0.6011 (nats per token)",
-                "Supervised tokens: 683 (of 4,723 read, epoch 2)",
-                "Training time: 1 min 42 s (without evaluations)",
-                "Peak memory: 1.10 GiB (on the host)",
+                "Supervised tokens: 683 (of 4,723 processed, epoch 2)",
+                "Training time: 1 min 42 s (excluding evaluations)",
+                "Peak memory: 1.10 GiB (host memory)",
             ]
         );
     }
 
     #[test]
-    fn a_run_says_its_model_and_what_it_came_to_on_the_largest_evaluation() {
+    fn tiles_show_the_model_and_the_largest_evaluation() {
         let result = |label: &str, step: u64, n: u64, mean: f64| SuiteResult {
             suite: "slot".to_owned(),
             label: label.to_owned(),
@@ -247,20 +297,41 @@ mod tests {
             ],
             ..ReportRun::default()
         };
-        let said = [
+        let expected = [
             "Base model: smollm2 (models/smollm2/)",
             "LoRA rank: 16 (lora_alpha 32.0)",
             "Training rows: 1,200 ()",
             "Base → best: 0.125 → 0.500 (slot.mean on 40 samples)",
         ];
-        assert_eq!(shown(run.clone())[..4], said);
+        assert_eq!(tile_texts(run.clone())[..4], expected);
         run.evaluations = vec![result("base", 0, 100, 0.0), result("best", 2, 100, 0.75)];
         let last = "Base → best: 0.000 → 0.750 (slot.mean on 100 samples, eval/best)";
-        assert_eq!(shown(run)[3], last);
+        assert_eq!(tile_texts(run)[3], last);
     }
 
     #[test]
-    fn a_retriever_is_summed_up_in_pairs_and_an_empty_run_not_at_all() {
+    fn steps_are_counted_without_lines_of_metrics() {
+        let mut run = ReportRun {
+            metrics: vec![json!({"step": 0, "eval/loss": 2.5})],
+            timing: vec![
+                json!({"step": 1, "seconds": 1.0}),
+                json!({"step": 2, "seconds": 1.0}),
+            ],
+            best: Some(BestCheckpoint {
+                step: 0,
+                metric: "loss".to_owned(),
+                value: 2.5,
+            }),
+            ..ReportRun::default()
+        };
+        assert_eq!(tile_texts(run.clone())[0], "Best step: 0 (of 2 steps)");
+        run.timing.clear();
+        run.best.as_mut().expect("a best step").step = 2;
+        assert_eq!(tile_texts(run)[0], "Best step: 2 (of 2 steps)");
+    }
+
+    #[test]
+    fn a_retriever_has_pairs_and_an_empty_run_has_no_tiles() {
         let run = ReportRun {
             metrics: vec![
                 json!({"step": 6, "retriever/loss": 4.2, "retriever/epoch": 1.0,
@@ -269,9 +340,9 @@ mod tests {
             ..ReportRun::default()
         };
         assert_eq!(
-            shown(run),
+            tile_texts(run),
             [
-                "Best step: – (none selected of 6 steps)",
+                "Best step: – (none selected in 6 steps)",
                 "Final training loss: 4.2 (nats per pair)",
                 "Pairs: 384 (epoch 1)",
             ]

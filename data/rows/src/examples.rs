@@ -1,46 +1,50 @@
-//! Examples on disk: written once in their order, read in any.
+//! Stores tokenized examples on disk: written sequentially, read in any order.
 //!
-//! Two files: the examples end to end, and an index with an entry of one length for each. Memory holds
-//! one example and, of each, its length in tokens, which the order of a run needs. Token ids are
-//! variable-length integers and weights are runs, so that an example has some two bytes a token.
-//! Every example has a checksum: a page that the disk lost is an error, not another example.
+//! There are two files: the concatenated examples, and an index with one fixed-length entry per
+//! example. Memory contains one example and the token count of each, which the order of a run
+//! requires. Token ids are variable-length integers and weights are run-length encoded, about two
+//! bytes per token. Each example has a checksum, so corrupt data is an error. Both files also have
+//! one ([`Examples::checksums`]) for verification before the first step.
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
+use tooltune_disk::leb128::{put_number, take_number};
+
 use crate::text::TokenizedExample;
 
-/// Bytes of an entry: where an example begins, its bytes, tokens, learned tokens and checksum.
+/// Bytes of an index entry: offset, bytes, tokens, supervised tokens and checksum of an example.
 const ENTRY_BYTES: usize = 24;
 
-/// What is wrong with examples on disk.
+/// Errors of examples on disk.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExamplesError {
     /// A file cannot be read.
     #[error("{}: cannot read prepared examples: {error}", path.display())]
     Unreadable {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system says.
+        /// System error.
         error: io::Error,
     },
-    /// A file is not as it was written.
+    /// A file is corrupt.
     #[error(
-        "{}: prepared example {number} (from 0) is damaged; `tooltune data cache --purge` removes what \
-         is prepared, and the next run prepares it again",
+        "{}: prepared example {number} (from 0) is damaged; run the same command again \
+         to prepare the rows again",
         path.display()
     )]
     Damaged {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The example.
+        /// Number of the example.
         number: usize,
     },
 }
 
-/// Writes examples, one after the other.
+/// Writes examples sequentially.
 #[derive(Debug)]
 pub struct ExampleWriter<E: Write, I: Write> {
     examples: BufWriter<E>,
@@ -50,7 +54,7 @@ pub struct ExampleWriter<E: Write, I: Write> {
 }
 
 impl<E: Write, I: Write> ExampleWriter<E, I> {
-    /// Into two files that are empty.
+    /// Writes to two empty files.
     pub fn new(examples: E, index: I) -> Self {
         Self {
             examples: BufWriter::with_capacity(1 << 18, examples),
@@ -60,7 +64,7 @@ impl<E: Write, I: Write> ExampleWriter<E, I> {
         }
     }
 
-    /// Writes a further example.
+    /// Appends an example.
     ///
     /// # Errors
     ///
@@ -83,7 +87,7 @@ impl<E: Write, I: Write> ExampleWriter<E, I> {
         Ok(())
     }
 
-    /// Ends the files.
+    /// Flushes the files and returns their checksums.
     ///
     /// # Errors
     ///
@@ -94,17 +98,26 @@ impl<E: Write, I: Write> ExampleWriter<E, I> {
     }
 }
 
-/// An example's lengths.
+/// CRC-32C checksums of the two files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Checksums {
+    /// Checksum of the example file.
+    pub examples: u32,
+    /// Checksum of the index.
+    pub index: u32,
+}
+
+/// Lengths of an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExampleLength {
-    /// Its tokens.
+    /// Number of tokens.
     pub n_tokens: u32,
-    /// Those that are learned.
+    /// Number of supervised tokens.
     pub n_trained_tokens: u32,
 }
 
 impl ExampleLength {
-    fn of(example: &TokenizedExample) -> Option<Self> {
+    fn from_example(example: &TokenizedExample) -> Option<Self> {
         Some(Self {
             n_tokens: u32::try_from(example.input_ids.len()).ok()?,
             n_trained_tokens: u32::try_from(example.n_trained_tokens()).ok()?,
@@ -122,11 +135,11 @@ pub struct Examples {
 }
 
 impl Examples {
-    /// Opens two files of an [`ExampleWriter`]; `path` is what errors call them.
+    /// Opens the two files of an [`ExampleWriter`]; `path` names them in errors.
     ///
     /// # Errors
     ///
-    /// - a file cannot be read, or is not whole
+    /// - a file cannot be read or is incomplete
     pub fn open(path: &Path, examples: File, index: File) -> Result<Self, ExamplesError> {
         let unreadable = |error| ExamplesError::Unreadable {
             path: path.to_owned(),
@@ -141,7 +154,7 @@ impl Examples {
         let mut end = 0;
         for number in 0..n_examples {
             reader.read_exact(&mut bytes).map_err(unreadable)?;
-            let entry = Entry::of(&bytes);
+            let entry = Entry::from_bytes(&bytes);
             if entry.offset != end {
                 let path = path.to_owned();
                 return Err(ExamplesError::Damaged { path, number });
@@ -161,32 +174,50 @@ impl Examples {
         })
     }
 
-    /// How many there are.
+    /// Computes the checksums of both files; reads them completely.
+    ///
+    /// # Errors
+    ///
+    /// - a file cannot be read
+    pub fn checksums(&self) -> Result<Checksums, ExamplesError> {
+        let checksum_of = |file: &File| {
+            checksum(file).map_err(|error| ExamplesError::Unreadable {
+                path: self.path.clone(),
+                error,
+            })
+        };
+        Ok(Checksums {
+            examples: checksum_of(&self.examples)?,
+            index: checksum_of(&self.index)?,
+        })
+    }
+
+    /// Number of examples.
     pub fn len(&self) -> usize {
         self.lengths.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no examples.
     pub fn is_empty(&self) -> bool {
         self.lengths.is_empty()
     }
 
-    /// The lengths of all, in their order.
+    /// Lengths of all examples, in order.
     pub fn lengths(&self) -> &[ExampleLength] {
         &self.lengths
     }
 
-    /// The longest one's tokens; 0 without any.
+    /// Tokens of the longest example; 0 if there are none.
     pub fn longest(&self) -> usize {
         let lengths = self.lengths.iter().map(|length| length.n_tokens as usize);
         lengths.max().unwrap_or_default()
     }
 
-    /// Reads one.
+    /// Reads one example.
     ///
     /// # Errors
     ///
-    /// - it cannot be read, or is not as it was written
+    /// - it cannot be read or is corrupt
     pub fn get(&self, number: usize) -> Result<TokenizedExample, ExamplesError> {
         let unreadable = |error| ExamplesError::Unreadable {
             path: self.path.clone(),
@@ -197,13 +228,13 @@ impl Examples {
             number,
         };
         let mut bytes = [0; ENTRY_BYTES];
-        let place = number as u64 * ENTRY_BYTES as u64;
-        read_exact_at(&self.index, place, &mut bytes).map_err(unreadable)?;
-        let entry = Entry::of(&bytes);
+        let position = number as u64 * ENTRY_BYTES as u64;
+        read_exact_at(&self.index, position, &mut bytes).map_err(unreadable)?;
+        let entry = Entry::from_bytes(&bytes);
         if self.lengths.get(number) != Some(&entry.length) {
             return Err(damaged());
         }
-        // No more than the file has, whatever the entry says.
+        // Do not allocate more than the file size, even if the entry is corrupt.
         let end = entry.offset.saturating_add(u64::from(entry.n_bytes));
         if end > self.examples.metadata().map_err(unreadable)?.len() {
             return Err(damaged());
@@ -214,11 +245,11 @@ impl Examples {
             return Err(damaged());
         }
         decode(&bytes)
-            .filter(|example| ExampleLength::of(example) == Some(entry.length))
+            .filter(|example| ExampleLength::from_example(example) == Some(entry.length))
             .ok_or_else(damaged)
     }
 
-    /// The id of one, for errors that name it.
+    /// Id of an example, for errors.
     pub fn id(&self, number: usize) -> String {
         let example = self.get(number);
         example.map_or_else(
@@ -226,6 +257,20 @@ impl Examples {
             |example| example.id,
         )
     }
+}
+
+fn checksum(file: &File) -> io::Result<u32> {
+    let length = file.metadata()?.len();
+    let mut part = vec![0; 1 << 20];
+    let (mut at, mut sum) = (0, 0);
+    while at < length {
+        let n = usize::try_from(length - at).unwrap_or(usize::MAX);
+        let part = &mut part[..n.min(1 << 20)];
+        read_exact_at(file, at, part)?;
+        sum = crc32c::crc32c_append(sum, part);
+        at += part.len() as u64;
+    }
+    Ok(sum)
 }
 
 struct Entry {
@@ -236,7 +281,7 @@ struct Entry {
 }
 
 impl Entry {
-    fn of(bytes: &[u8; ENTRY_BYTES]) -> Self {
+    fn from_bytes(bytes: &[u8; ENTRY_BYTES]) -> Self {
         let number = |at: usize| {
             let mut part = [0; 4];
             part.copy_from_slice(&bytes[at..at + 4]);
@@ -274,34 +319,34 @@ fn read_exact_at(file: &File, mut offset: u64, mut buffer: &mut [u8]) -> io::Res
 }
 
 fn encode(example: &TokenizedExample, bytes: &mut Vec<u8>) {
-    put(bytes, example.id.len() as u64);
+    put_number(bytes, example.id.len() as u64);
     bytes.extend_from_slice(example.id.as_bytes());
-    put(bytes, example.input_ids.len() as u64);
+    put_number(bytes, example.input_ids.len() as u64);
     for &id in &example.input_ids {
-        put(bytes, u64::from(id));
+        put_number(bytes, u64::from(id));
     }
-    // Equal bits, so that every weight comes back as it was.
+    // Compare bits, so that every weight is restored exactly.
     for run in example
         .loss_weights
         .chunk_by(|a, b| a.to_bits() == b.to_bits())
     {
-        put(bytes, run.len() as u64);
+        put_number(bytes, run.len() as u64);
         bytes.extend_from_slice(&run[0].to_le_bytes());
     }
 }
 
 fn decode(mut bytes: &[u8]) -> Option<TokenizedExample> {
     let bytes = &mut bytes;
-    let n_id = usize::try_from(take(bytes)?).ok()?;
+    let n_id = usize::try_from(take_number(bytes)?).ok()?;
     let id = String::from_utf8(bytes.split_off(..n_id)?.to_vec()).ok()?;
-    let n_tokens = usize::try_from(take(bytes)?).ok()?;
+    let n_tokens = usize::try_from(take_number(bytes)?).ok()?;
     let mut input_ids = Vec::with_capacity(n_tokens.min(bytes.len()));
     for _ in 0..n_tokens {
-        input_ids.push(u32::try_from(take(bytes)?).ok()?);
+        input_ids.push(u32::try_from(take_number(bytes)?).ok()?);
     }
     let mut loss_weights = Vec::with_capacity(input_ids.len());
     while !bytes.is_empty() {
-        let n = usize::try_from(take(bytes)?).ok()?;
+        let n = usize::try_from(take_number(bytes)?).ok()?;
         let weight = f32::from_le_bytes(*bytes.split_off(..4)?.first_chunk()?);
         if n > n_tokens - loss_weights.len() {
             return None;
@@ -313,27 +358,6 @@ fn decode(mut bytes: &[u8]) -> Option<TokenizedExample> {
         input_ids,
         loss_weights,
     })
-}
-
-/// Seven bits a byte, the lowest first; the eighth says that more follow.
-fn put(bytes: &mut Vec<u8>, mut number: u64) {
-    while number >= 0x80 {
-        bytes.push((number as u8) | 0x80);
-        number >>= 7;
-    }
-    bytes.push(number as u8);
-}
-
-fn take(bytes: &mut &[u8]) -> Option<u64> {
-    let mut number = 0;
-    for shift in (0..64).step_by(7) {
-        let byte = *bytes.split_off_first()?;
-        number |= u64::from(byte & 0x7f) << shift;
-        if byte < 0x80 {
-            return Some(number);
-        }
-    }
-    None
 }
 
 #[cfg(test)]
@@ -352,7 +376,7 @@ mod tests {
         }
     }
 
-    fn written(dir: &Path, examples: &[TokenizedExample]) {
+    fn write_examples(dir: &Path, examples: &[TokenizedExample]) {
         let file = |name: &str| File::create(dir.join(name)).expect("a file");
         let mut writer = ExampleWriter::new(file("examples"), file("index"));
         for example in examples {
@@ -370,7 +394,7 @@ mod tests {
     fn examples_come_back_as_they_were_in_any_order() {
         let dir = tempfile::tempdir().expect("a folder");
         let all: Vec<_> = (1..40).map(example).collect();
-        written(dir.path(), &all);
+        write_examples(dir.path(), &all);
         let examples = open(dir.path()).expect("opens");
         assert_eq!((examples.len(), examples.longest()), (39, 117));
         for number in (0..39).rev() {
@@ -383,46 +407,53 @@ mod tests {
         assert_eq!(examples.id(2), "rows.jsonl:3");
     }
 
+    /// Invariant: A cached example set is complete and serves only the rows, settings and program
+    /// that made it.
     #[test]
-    fn no_damage_gives_another_example() {
+    fn damaged_example_files_never_give_a_different_example() {
         let dir = tempfile::tempdir().expect("a folder");
         let all: Vec<_> = (1..4).map(example).collect();
-        written(dir.path(), &all);
+        write_examples(dir.path(), &all);
+        let sums = open(dir.path()).expect("opens").checksums().expect("reads");
         for name in ["examples", "index"] {
             let path = dir.path().join(name);
-            let whole = fs::read(&path).expect("read");
-            for at in 0..whole.len() {
-                let mut damaged = whole.clone();
+            let intact = fs::read(&path).expect("read");
+            for at in 0..intact.len() {
+                let mut damaged = intact.clone();
                 damaged[at] ^= 0x41;
                 fs::write(&path, &damaged).expect("written");
                 let Ok(examples) = open(dir.path()) else {
                     continue;
                 };
-                let read = (0..3).map(|number| examples.get(number));
-                let read: Vec<_> = read.collect();
-                let is_told = read.iter().any(Result::is_err);
-                assert!(is_told, "{name}, byte {at}: {read:?}");
-                let good = read.iter().zip(&all);
-                assert!(
-                    good.into_iter()
-                        .all(|(read, right)| { read.as_ref().map_or(true, |read| read == right) })
+                assert_ne!(
+                    examples.checksums().expect("reads"),
+                    sums,
+                    "{name}, byte {at}"
                 );
+                let results = (0..3).map(|number| examples.get(number));
+                let results: Vec<_> = results.collect();
+                let is_told = results.iter().any(Result::is_err);
+                assert!(is_told, "{name}, byte {at}: {results:?}");
+                let good = results.iter().zip(&all);
+                assert!(good.into_iter().all(|(result, right)| {
+                    result.as_ref().map_or(true, |result| result == right)
+                }));
             }
-            for length in 0..whole.len() {
-                fs::write(&path, &whole[..length]).expect("written");
+            for length in 0..intact.len() {
+                fs::write(&path, &intact[..length]).expect("written");
                 let error = open(dir.path()).expect_err("cut").to_string();
                 assert!(
-                    error.contains("is damaged; `tooltune data cache"),
+                    error.contains("is damaged; run the same command again"),
                     "{error}"
                 );
             }
-            fs::write(&path, &whole).expect("written");
+            fs::write(&path, &intact).expect("written");
         }
     }
 
     proptest! {
         #[test]
-        fn any_example_comes_back(
+        fn every_example_is_read_back_unchanged(
             id in ".*",
             tokens in prop::collection::vec((any::<u32>(), any::<u32>()), 0..50),
         ) {
@@ -440,7 +471,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_make_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
+        fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
             let _ = decode(&bytes);
         }
     }

@@ -1,6 +1,6 @@
-//! Work on many items in several threads, with its results in the order of the items.
+//! Processes items in several threads and returns the results in item order.
 //!
-//! What is under way has a bound, so that memory does not grow with the number of items.
+//! The number of items in flight is bounded, so memory use does not depend on the number of items.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -10,20 +10,20 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-/// Items of each thread that are begun before results are waited for.
+/// Items per thread that are started before waiting for results.
 const AHEAD: usize = 4;
 
-/// Gives every item to a worker of one of `n_threads` threads, each with a worker of its own, and
-/// every result to `take`, in the order of the items. Items are asked for on the calling thread.
+/// Processes every item in one of `n_threads` threads, each with its own worker, and passes each
+/// result to `take` in item order. Items are produced on the calling thread.
 ///
 /// # Errors
 ///
-/// - what `take` says; what is under way then is finished and forgotten
+/// - the error of `take`; items in flight are then finished and discarded
 ///
 /// # Panics
 ///
-/// - a worker does, with what it says
-pub fn in_order<T: Send, U: Send, W: FnMut(T) -> U, E>(
+/// - if a worker panics, with the worker's message
+pub fn process_in_order<T: Send, U: Send, W: FnMut(T) -> U, E>(
     items: impl Iterator<Item = T>,
     n_threads: NonZeroUsize,
     worker: impl Fn() -> W + Sync,
@@ -33,17 +33,17 @@ pub fn in_order<T: Send, U: Send, W: FnMut(T) -> U, E>(
         let mut work = worker();
         return items.map(&mut work).try_for_each(take);
     }
-    let (to_workers, given) = channel::<(usize, T)>();
-    let given = Mutex::new(given);
-    let (given, worker) = (&given, &worker);
+    let (to_workers, items_receiver) = channel::<(usize, T)>();
+    let items_receiver = Mutex::new(items_receiver);
+    let (items_receiver, worker) = (&items_receiver, &worker);
     thread::scope(move |scope| {
         let (done, from_workers) = channel();
         for _ in 0..n_threads.get() {
             let done = done.clone();
             scope.spawn(move || {
                 let mut work = worker();
-                while let Some((number, item)) = next(given) {
-                    // A panic would leave a result out that is waited for.
+                while let Some((number, item)) = next(items_receiver) {
+                    // Catch panics: the caller would wait forever for the result.
                     let result = catch_unwind(AssertUnwindSafe(|| work(item)));
                     let is_panic = result.is_err();
                     if done.send((number, result)).is_err() || is_panic {
@@ -64,7 +64,8 @@ pub fn in_order<T: Send, U: Send, W: FnMut(T) -> U, E>(
             while n_given - results.next >= most {
                 take(results.wait())?;
             }
-            // Workers end before their channel only by a panic, which the wait for a result tells.
+            // A worker's channel closes early only on a panic, which is reported when its result is
+            // read.
             let _ = to_workers.send((n_given, item));
             n_given += 1;
         }
@@ -76,23 +77,23 @@ pub fn in_order<T: Send, U: Send, W: FnMut(T) -> U, E>(
     })
 }
 
-fn next<T>(given: &Mutex<Receiver<T>>) -> Option<T> {
-    let given = given.lock().unwrap_or_else(PoisonError::into_inner);
-    given.recv().ok()
+fn next<T>(receiver: &Mutex<Receiver<T>>) -> Option<T> {
+    let receiver = receiver.lock().unwrap_or_else(PoisonError::into_inner);
+    receiver.recv().ok()
 }
 
-/// What a worker made of an item, or with what it panicked.
+/// The result of a worker, or its panic payload.
 type Outcome<U> = Result<U, Box<dyn Any + Send>>;
 
 struct Results<U> {
     from_workers: Receiver<(usize, Outcome<U>)>,
-    /// Results that came before their turn.
+    /// Results received out of order.
     waiting: BTreeMap<usize, Outcome<U>>,
     next: usize,
 }
 
 impl<U> Results<U> {
-    /// The next result in order.
+    /// The next result in item order.
     fn wait(&mut self) -> U {
         loop {
             if let Some(result) = self.waiting.remove(&self.next) {
@@ -120,14 +121,14 @@ mod tests {
     }
 
     #[test]
-    fn results_come_in_the_order_of_their_items_and_few_are_under_way() {
+    fn results_keep_the_order_of_their_items_and_few_are_in_flight() {
         for n in [1, 2, 5] {
             let under_way = AtomicUsize::new(0);
             let items = (0..500_usize).inspect(|_| {
-                let before = under_way.fetch_add(1, Ordering::Relaxed);
-                assert!(before <= n * AHEAD, "{before} items are under way");
+                let n_before = under_way.fetch_add(1, Ordering::Relaxed);
+                assert!(n_before <= n * AHEAD, "{n_before} items are under way");
             });
-            let mut found = Vec::new();
+            let mut results = Vec::new();
             let work = |item: usize| {
                 if item.is_multiple_of(97) {
                     thread::sleep(Duration::from_millis(5));
@@ -136,20 +137,23 @@ mod tests {
             };
             let take = |result| {
                 under_way.fetch_sub(1, Ordering::Relaxed);
-                found.push(result);
+                results.push(result);
                 Ok::<(), Infallible>(())
             };
-            let Ok(()) = in_order(items, threads(n), || work, take);
-            assert_eq!(found, (0..500).map(|item| item * 2).collect::<Vec<_>>());
+            let Ok(()) = process_in_order(items, threads(n), || work, take);
+            assert_eq!(results, (0..500).map(|item| item * 2).collect::<Vec<_>>());
         }
     }
 
     #[test]
-    fn an_error_of_the_taker_ends_the_work() {
+    fn an_error_of_the_consumer_stops_the_workers() {
         let take = |result: u64| if result == 40 { Err(result) } else { Ok(()) };
         for n in [1, 3] {
             let items = 0_u64..;
-            assert_eq!(in_order(items, threads(n), || |item| item, take), Err(40));
+            assert_eq!(
+                process_in_order(items, threads(n), || |item| item, take),
+                Err(40)
+            );
         }
     }
 
@@ -157,10 +161,10 @@ mod tests {
     fn a_panic_of_a_worker_reaches_the_caller() {
         for n in [1, 3] {
             let work = |item: usize| assert_ne!(item, 30, "no thirty");
-            let run = || in_order(0..100, threads(n), || work, Ok::<(), Infallible>);
+            let run = || process_in_order(0..100, threads(n), || work, Ok::<(), Infallible>);
             let panic = catch_unwind(AssertUnwindSafe(run)).expect_err("a panic");
-            let said = panic.downcast_ref::<String>().expect("a text");
-            assert!(said.contains("no thirty"), "{said}");
+            let message = panic.downcast_ref::<String>().expect("a text");
+            assert!(message.contains("no thirty"), "{message}");
         }
     }
 }

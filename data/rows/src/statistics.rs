@@ -1,19 +1,19 @@
-//! Values of measures in, their distributions out: what is said of the rows of a file.
+//! Computes the distributions of measures over the rows of a file.
 
 use serde::Serialize;
 
-/// The distribution of one measure over all rows.
+/// Distribution of one measure over all rows.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct MeasureStatistics {
-    /// Such as `depth`, `size` (bytes), `completion_tokens`.
+    /// Name of the measure, such as `depth`, `size` (bytes) or `completion_tokens`.
     pub name: &'static str,
     /// Arithmetic mean.
     pub mean: f64,
-    /// Standard deviation of a sample, with one degree of freedom less; 0 for a single value.
+    /// Sample standard deviation (n - 1 degrees of freedom); 0 for a single value.
     pub stdev: f64,
     /// Smallest value.
     pub min: f64,
-    /// Median; percentiles lie linearly between the two nearest values, as NumPy's default.
+    /// Median; percentiles are interpolated linearly, as is NumPy's default.
     pub p50: f64,
     /// 90th percentile.
     pub p90: f64,
@@ -25,39 +25,39 @@ pub struct MeasureStatistics {
     pub max: f64,
 }
 
-/// What a file of rows holds.
+/// Statistics of a file of rows.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct FileStatistics {
-    /// What there is how often, the rows first.
+    /// Counts, starting with the number of rows.
     pub counts: Vec<Count>,
-    /// Parts of the rows, each with its counts and a measure of its own.
+    /// Groups of rows, each with its counts and one measure.
     pub groups: Vec<GroupStatistics>,
-    /// Measures over all rows.
+    /// Distributions over all rows.
     pub measures: Vec<MeasureStatistics>,
 }
 
-/// How many there are of something.
+/// A named count.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Count {
-    /// Of what.
+    /// Name of the counted thing.
     pub name: String,
-    /// How many.
+    /// Number.
     pub n: usize,
 }
 
-/// A part of the rows.
+/// A group of rows.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct GroupStatistics {
-    /// What its rows have in common.
+    /// Name of the group.
     pub name: String,
-    /// What there is how often in it, the rows first; the same names in each group.
+    /// Counts of the group, starting with the number of rows; each group has the same names.
     pub counts: Vec<Count>,
-    /// A measure over its rows.
+    /// Distribution of a measure over the group.
     pub measure: MeasureStatistics,
 }
 
 impl Count {
-    /// So many of that name.
+    /// Creates a count.
     pub fn new(name: impl Into<String>, n: usize) -> Self {
         Self {
             name: name.into(),
@@ -66,26 +66,26 @@ impl Count {
     }
 }
 
-/// Counts the tokens of texts, where there is a tokenizer.
+/// Counts the tokens of strings, if there is a tokenizer.
 pub type TokenCount<'a> = Option<&'a dyn Fn(&str) -> usize>;
 
-/// Values of measures, in the order in which the measures first came.
+/// Values of measures, in the order of first use.
 #[derive(Debug, Default)]
 pub struct Measures {
     columns: Vec<(&'static str, Vec<f64>)>,
 }
 
 impl Measures {
-    /// Adds a value of the measure of that name.
+    /// Adds a value of the named measure.
     pub fn add(&mut self, name: &'static str, value: usize) {
-        let known = self.columns.iter_mut().find(|(known, _)| *known == name);
-        match known {
+        let column = self.columns.iter_mut().find(|(column, _)| *column == name);
+        match column {
             Some((_, values)) => values.push(value as f64),
             None => self.columns.push((name, vec![value as f64])),
         }
     }
 
-    /// Adds the characters of a text, and its tokens, under these two names.
+    /// Adds the character count and the token count of a string under these two names.
     pub fn add_text(&mut self, names: [&'static str; 2], text: &str, count_tokens: TokenCount<'_>) {
         let [characters, tokens] = names;
         self.add(characters, text.chars().count());
@@ -94,7 +94,7 @@ impl Measures {
         }
     }
 
-    /// The distributions of all measures.
+    /// Distributions of all measures.
     pub fn statistics(self) -> Vec<MeasureStatistics> {
         let columns = self.columns.into_iter();
         columns
@@ -103,17 +103,17 @@ impl Measures {
     }
 }
 
-/// The distribution of values; none if there is none.
+/// Distribution of the values; `None` if there are none.
 pub fn summarise(name: &'static str, mut values: Vec<f64>) -> Option<MeasureStatistics> {
     values.sort_by(f64::total_cmp);
     let (min, max) = (*values.first()?, *values.last()?);
     let percentile = |percent: f64| {
-        let place = percent / 100.0 * (values.len() - 1) as f64;
+        let position = percent / 100.0 * (values.len() - 1) as f64;
         let (below, above) = (
-            values[place.floor() as usize],
-            values[place.ceil() as usize],
+            values[position.floor() as usize],
+            values[position.ceil() as usize],
         );
-        below + (above - below) * place.fract()
+        below + (above - below) * position.fract()
     };
     let mean = values.iter().sum::<f64>() / values.len() as f64;
     let squares = values.iter().map(|value| (value - mean).powi(2));

@@ -1,4 +1,4 @@
-//! Why code of a model is not run.
+//! Reasons why model code is not run.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,29 +7,29 @@ use thiserror::Error;
 
 use super::isolation::{MissingPart, Part};
 
-/// A reason why nothing was run; what the code itself does wrong is a [`super::Failure`].
+/// A reason why nothing was run. Errors of the code itself are a [`super::Failure`].
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum SandboxError {
-    /// The machine refuses what isolation needs.
+    /// The machine does not allow the required isolation.
     #[error(
-        "code of a model is not run here, because it cannot be isolated; that needs seccomp, and namespaces or Landlock, and there is no {}",
-        listed(.missing)
+        "model code is not run because it cannot be isolated: this needs seccomp, and namespaces or Landlock, and there is no {}",
+        missing_list(.missing)
     )]
     NotIsolated {
-        /// What is missing.
+        /// The unavailable parts.
         missing: Vec<MissingPart>,
     },
 
-    /// There is no isolation for this system.
+    /// This system has no supported isolation.
     #[error(
-        "code of a model is run on Linux only, because this program can isolate it nowhere else; use Linux, or a virtual machine or container with it"
+        "model code runs only on Linux, because tooltune cannot isolate it on other systems; use Linux, or a Linux virtual machine or container"
     )]
     OtherSystem,
 
-    /// The program that prepares the process of the code does not do so.
+    /// The launcher failed to prepare the process of the code.
     #[error(
-        "{} cannot be started as a stage of the sandbox: {reason}; it must hand its arguments to sandbox::enter before it starts a thread", .program.display()
+        "{} cannot be started as a stage of the sandbox: {reason}; it must pass its arguments to sandbox::enter before starting a thread", .program.display()
     )]
     Launcher {
         /// The program.
@@ -38,33 +38,33 @@ pub enum SandboxError {
         reason: String,
     },
 
-    /// A step before the code failed.
-    #[error("the sandbox could not be made ready{}: {reason}", within(*.part))]
+    /// A step before the code started failed.
+    #[error("the sandbox could not be prepared{}: {reason}", part_suffix(*.part))]
     Stage {
-        /// The part that it belongs to, if to one.
+        /// The isolation part it belongs to, if any.
         part: Option<Part>,
-        /// Which step, and what the system said.
+        /// The step, and the system's error.
         reason: String,
     },
 
-    /// A file of the sandbox cannot be made or read.
-    #[error("{}: {error}; check space and permissions there", .path.display())]
+    /// A file of the sandbox cannot be created or read.
+    #[error("{}: {error}; check the free space and the permissions of its folder", .path.display())]
     File {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
 
-    /// A run cannot be watched.
-    #[error("a run in the sandbox cannot be watched: {0}")]
+    /// A run cannot be monitored.
+    #[error("a run in the sandbox cannot be monitored: {0}")]
     Watch(io::Error),
 
-    /// The caller ended the work while the code ran; nothing of it is left.
-    #[error("a run in the sandbox was stopped with the work that it belongs to")]
+    /// The caller stopped the work while the code was running; the run was cleaned up.
+    #[error("a run in the sandbox was stopped because its caller stopped")]
     Stopped,
 
-    /// A folder that the code shall read cannot be given to it.
+    /// A read-only folder cannot be made available to the code.
     #[error("read-only folder {}: {reason}", .path.display())]
     BadFolder {
         /// The folder.
@@ -73,7 +73,7 @@ pub enum SandboxError {
         reason: String,
     },
 
-    /// A limit cannot be used.
+    /// A limit is invalid.
     #[error("limit {field} {reason}")]
     BadLimit {
         /// The limit.
@@ -82,28 +82,28 @@ pub enum SandboxError {
         reason: String,
     },
 
-    /// What the code shall get is no JSON.
-    #[error("the argument for the code is no JSON: {reason}")]
+    /// The argument for the code is not JSON.
+    #[error("the argument for the code is not JSON: {reason}")]
     BadArgument {
-        /// Where it is not.
+        /// The parser's message.
         reason: String,
     },
 
-    /// There is no usable Python.
-    #[error("{program} {reason}; install Python 3.8 or newer, or give the path of its program")]
+    /// No usable Python was found.
+    #[error("{program} {reason}; install Python 3.8 or newer, or give the path of its executable")]
     NoPython {
-        /// The program that was asked.
+        /// The Python program.
         program: String,
         /// What happened.
         reason: String,
     },
 }
 
-fn listed(missing: &[MissingPart]) -> String {
+fn missing_list(missing: &[MissingPart]) -> String {
     let missing: Vec<String> = missing.iter().map(ToString::to_string).collect();
     missing.join(", no ")
 }
 
-fn within(part: Option<Part>) -> String {
+fn part_suffix(part: Option<Part>) -> String {
     part.map_or_else(String::new, |part| format!(" ({part})"))
 }

@@ -1,8 +1,8 @@
-//! What is left of a run.
+//! The result of a run.
 
 use std::time::Duration;
 
-/// How a run ended that began.
+/// How a run ended.
 #[derive(Debug)]
 pub(super) enum Ended {
     Exited(i32),
@@ -12,13 +12,13 @@ pub(super) enum Ended {
     OutputTooLarge,
 }
 
-/// A run that is over; nothing of it is left.
+/// A finished run, after cleanup.
 #[derive(Debug)]
 pub(super) struct Finished {
     pub(super) ended: Ended,
     pub(super) stdout: Vec<u8>,
     pub(super) stderr: Vec<u8>,
-    /// One byte more than the limit tells that there was more.
+    /// One byte more than the limit if the result was longer.
     pub(super) result: Vec<u8>,
     pub(super) wall: Duration,
     pub(super) cpu_secs: f64,

@@ -1,24 +1,24 @@
-//! The parts that isolate, which of them are in force, and which must be.
+//! The parts of the isolation, which of them are in force, and which are required.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A part of the isolation that a machine may refuse.
+/// A part of the isolation that may be unavailable on a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
-    /// Users, mounts, processes, network, IPC and host name of its own.
+    /// Separate user, mount, process, network, IPC and host name namespaces.
     Namespaces,
-    /// Files that are not listed cannot be opened.
+    /// Files outside the list cannot be opened.
     Landlock,
-    /// System calls that are not listed fail.
+    /// System calls outside the list fail.
     Seccomp,
 }
 
 impl Part {
-    /// What a user can do for a machine without it.
-    fn fix(self) -> &'static str {
+    /// How to enable this part.
+    fn remedy(self) -> &'static str {
         match self {
             Self::Namespaces => {
                 "allow unprivileged user namespaces (sysctl user.max_user_namespaces above 0, on Ubuntu kernel.apparmor_restrict_unprivileged_userns=0, in Docker --security-opt seccomp=unconfined)"
@@ -43,23 +43,23 @@ impl fmt::Display for Part {
     }
 }
 
-/// A part that this machine refuses.
+/// A part that is unavailable on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MissingPart {
     /// The part.
     pub part: Part,
-    /// What the machine said.
+    /// The system's error.
     pub reason: String,
 }
 
 impl fmt::Display for MissingPart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { part, reason } = self;
-        write!(f, "{part} ({reason}; to have it, {})", part.fix())
+        write!(f, "{part} ({reason}; to enable it, {})", part.remedy())
     }
 }
 
-/// The parts of a run.
+/// The isolation parts of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Parts {
     pub(super) namespaces: bool,
@@ -74,7 +74,7 @@ impl Parts {
         seccomp: true,
     };
 
-    fn place(&mut self, part: Part) -> &mut bool {
+    fn flag(&mut self, part: Part) -> &mut bool {
         match part {
             Part::Namespaces => &mut self.namespaces,
             Part::Landlock => &mut self.landlock,
@@ -83,32 +83,32 @@ impl Parts {
     }
 
     pub(super) fn has(mut self, part: Part) -> bool {
-        *self.place(part)
+        *self.flag(part)
     }
 
     pub(super) fn without(mut self, part: Part) -> Self {
-        *self.place(part) = false;
+        *self.flag(part) = false;
         self
     }
 
-    /// Whether files, network and other processes are out of reach: seccomp takes network and
-    /// processes away, and either namespaces or Landlock the files.
+    /// Whether files, network and other processes are inaccessible: seccomp blocks network and
+    /// processes, and namespaces or Landlock restrict the files.
     pub(super) fn isolate(self) -> bool {
         self.seccomp && (self.namespaces || self.landlock)
     }
 }
 
-/// What a caller asks of a machine.
+/// The isolation that a caller requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Requirement {
     /// Code runs isolated or not at all.
     Isolated,
-    /// Code runs with whatever parts the machine has, even none: only for code that is trusted,
-    /// or on a machine that is thrown away. Limits hold all the same.
+    /// Code runs with the available parts, even if there are none. Use this only for trusted code,
+    /// or on a disposable machine. Limits still apply.
     AllowUnisolated,
 }
 
-/// What isolates the runs of a [`super::Sandbox`] on this machine.
+/// The isolation of a [`super::Sandbox`] on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Isolation {
     pub(super) parts: Parts,
@@ -121,12 +121,12 @@ impl Isolation {
         self.parts.has(part)
     }
 
-    /// The parts that this machine refuses, and why.
+    /// The unavailable parts, with reasons.
     pub fn missing(&self) -> &[MissingPart] {
         &self.missing
     }
 
-    /// Whether what is in force suffices: seccomp, and namespaces or Landlock.
+    /// Whether the parts in force suffice: seccomp, and namespaces or Landlock.
     pub fn is_isolated(&self) -> bool {
         self.parts.isolate()
     }
@@ -136,14 +136,15 @@ impl Isolation {
 mod tests {
     use super::*;
 
+    /// Invariant: Model-written code runs only where system calls and files are isolated.
     #[test]
-    fn system_calls_and_one_guard_of_files_isolate() {
-        let all = Parts::ALL;
-        assert!(all.isolate());
-        assert!(all.without(Part::Namespaces).isolate());
-        assert!(all.without(Part::Landlock).isolate());
-        assert!(!all.without(Part::Seccomp).isolate());
-        let neither = all.without(Part::Landlock).without(Part::Namespaces);
+    fn isolation_needs_seccomp_and_one_file_restriction() {
+        let all_parts = Parts::ALL;
+        assert!(all_parts.isolate());
+        assert!(all_parts.without(Part::Namespaces).isolate());
+        assert!(all_parts.without(Part::Landlock).isolate());
+        assert!(!all_parts.without(Part::Seccomp).isolate());
+        let neither = all_parts.without(Part::Landlock).without(Part::Namespaces);
         assert!(!neither.isolate() && neither.has(Part::Seccomp));
     }
 }

@@ -1,4 +1,4 @@
-//! A program and its limits become the bytes that it printed and returned, and how it ended.
+//! Runs a program with limits and returns its output, its result, and how it ended.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -11,34 +11,34 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
-use tooltune_rows::regular_file;
+use tooltune_disk::regular_file;
 
 use super::SandboxError;
 use super::finished::{Ended, Finished};
 use super::isolation::{Isolation, MissingPart, Parts, Requirement};
 use super::launcher::Launcher;
 use super::limits::Limits;
-use super::protocol::{self, End, Order, Program, StageFailure};
+use super::protocol::{self, ExitEnd, Program, RunOrder, StageFailure};
 use super::stage::GUARD;
-use super::watch::{Stop, Watched, wait_for_guard, watch};
+use super::watch::{StopReason, WatchedRun, wait_for_guard, watch};
 
-/// Runs programs isolated; made once, used from any number of threads.
+/// Runs programs in isolation. Create it once; it can be used from any number of threads.
 #[derive(Debug, Clone)]
 pub struct Sandbox {
     launcher: Launcher,
     isolation: Isolation,
-    /// Whether the caller has ended the work.
+    /// Set when the caller stops the work.
     stop: Arc<AtomicBool>,
 }
 
 impl Sandbox {
-    /// Finds out which parts of isolation this machine has, by entering them.
+    /// Detects the available isolation by entering it.
     ///
     /// # Errors
     ///
-    /// - what there is does not isolate, unless `requirement` allows it; the error names each
-    ///   missing part, why it is missing, and what to do
-    /// - the launcher does not become a stage
+    /// - The available parts do not isolate and `requirement` does not allow this. The error lists
+    ///   each missing part, the reason, and how to enable it.
+    /// - The launcher does not become a stage.
     pub fn new(launcher: Launcher, requirement: Requirement) -> Result<Self, SandboxError> {
         let mut parts = Parts::ALL;
         let mut missing = Vec::new();
@@ -69,13 +69,13 @@ impl Sandbox {
         }
     }
 
-    /// The same, whose runs end at once when `stop` is set.
+    /// The same sandbox; its runs end at once when `stop` is set.
     #[must_use]
-    pub fn stopped_by(self, stop: Arc<AtomicBool>) -> Self {
+    pub fn with_stop_flag(self, stop: Arc<AtomicBool>) -> Self {
         Self { stop, ..self }
     }
 
-    /// What isolates the runs.
+    /// The isolation of the runs.
     pub fn isolation(&self) -> &Isolation {
         &self.isolation
     }
@@ -99,7 +99,7 @@ impl Sandbox {
         limits: &Limits,
     ) -> Result<Finished, SandboxError> {
         let wall = limits.checked_wall()?;
-        let order = Order {
+        let order = RunOrder {
             parts: self.isolation.parts,
             launcher_arguments: self.launcher.arguments.clone(),
             program,
@@ -109,11 +109,11 @@ impl Sandbox {
         let folder = control_folder(&order, request)?;
         let start = Instant::now();
         let mut guard = self.start(folder.path())?;
-        let watched = attend(&mut guard, start + wall, limits.output_bytes, &self.stop)?;
-        if watched.stop == Some(Stop::Caller) {
+        let watched_run = watch_guard(&mut guard, start + wall, limits.output_bytes, &self.stop)?;
+        if watched_run.stop == Some(StopReason::Caller) {
             return Err(SandboxError::Stopped);
         }
-        let finished = finish(self, folder.path(), watched, start.elapsed(), limits)?;
+        let finished = finish(self, folder.path(), watched_run, start.elapsed(), limits)?;
         let path = folder.path().to_owned();
         folder
             .close()
@@ -139,25 +139,26 @@ impl Sandbox {
     }
 }
 
-/// Absolute paths of what exists; the root would make everything readable.
+/// Absolute paths of existing folders. The root is refused because it would make every file
+/// readable.
 fn checked_folders(folders: &[PathBuf]) -> Result<Vec<PathBuf>, SandboxError> {
     let checked = |path: &PathBuf| {
-        let bad = |reason: String| SandboxError::BadFolder {
+        let bad_folder = |reason: String| SandboxError::BadFolder {
             path: path.clone(),
             reason,
         };
-        let real = fs::canonicalize(path).map_err(|error| bad(error.to_string()))?;
+        let real = fs::canonicalize(path).map_err(|error| bad_folder(error.to_string()))?;
         if real.parent().is_none() {
-            return Err(bad(
-                "is the root of all files; name what is needed".to_owned()
+            return Err(bad_folder(
+                "is the root directory; give only the required folders".to_owned(),
             ));
         }
-        std::path::absolute(path).map_err(|error| bad(error.to_string()))
+        std::path::absolute(path).map_err(|error| bad_folder(error.to_string()))
     };
     folders.iter().map(checked).collect()
 }
 
-fn control_folder(order: &Order, request: &[u8]) -> Result<TempDir, SandboxError> {
+fn control_folder(order: &RunOrder, request: &[u8]) -> Result<TempDir, SandboxError> {
     let failed = |path: &Path| {
         let path = path.to_owned();
         move |error| SandboxError::File { path, error }
@@ -168,50 +169,50 @@ fn control_folder(order: &Order, request: &[u8]) -> Result<TempDir, SandboxError
         .map_err(failed(&std::env::temp_dir()))?;
     let path = folder.path();
     for name in [protocol::ROOT, protocol::WORK] {
-        let made = path.join(name);
-        fs::create_dir(&made).map_err(failed(&made))?;
+        let file_path = path.join(name);
+        fs::create_dir(&file_path).map_err(failed(&file_path))?;
     }
     for (name, bytes) in [
         (protocol::REQUEST, request),
         (protocol::RESULT, &[]),
         (protocol::FAILURE, &[]),
     ] {
-        let made = path.join(name);
-        fs::write(&made, bytes).map_err(failed(&made))?;
+        let file_path = path.join(name);
+        fs::write(&file_path, bytes).map_err(failed(&file_path))?;
     }
     protocol::write(&path.join(protocol::ORDER), order)?;
     Ok(folder)
 }
 
-/// Watches until the guard is gone; then the program is gone, too.
-fn attend(
+/// Monitors the guard until it ends; the program has ended by then.
+fn watch_guard(
     guard: &mut Child,
     deadline: Instant,
     limit: u64,
     is_stopped: &AtomicBool,
-) -> Result<Watched, SandboxError> {
+) -> Result<WatchedRun, SandboxError> {
     let leash = guard.stdin.take();
     let streams = guard.stdout.take().zip(guard.stderr.take());
-    let watched = match streams {
+    let watched_run = match streams {
         Some((out, err)) => watch(
             [OwnedFd::from(out), OwnedFd::from(err)].map(File::from),
             deadline,
             limit,
             is_stopped,
         ),
-        None => Err(std::io::Error::other("a process without its pipes")),
+        None => Err(std::io::Error::other("the process has no pipes")),
     };
     drop(leash);
-    let gone = wait_for_guard(guard);
-    watched
-        .and_then(|watched| gone.map(|()| watched))
+    let guard_result = wait_for_guard(guard);
+    watched_run
+        .and_then(|watched_run| guard_result.map(|()| watched_run))
         .map_err(SandboxError::Watch)
 }
 
 fn finish(
     sandbox: &Sandbox,
     folder: &Path,
-    watched: Watched,
+    watched_run: WatchedRun,
     wall: Duration,
     limits: &Limits,
 ) -> Result<Finished, SandboxError> {
@@ -220,14 +221,14 @@ fn finish(
         let StageFailure { part, reason } = protocol::read(&failure)?;
         return Err(SandboxError::Stage { part, reason });
     }
-    let end: Option<End> = match protocol::read(&folder.join(protocol::END)) {
+    let end: Option<ExitEnd> = match protocol::read(&folder.join(protocol::END)) {
         Ok(end) => Some(end),
-        // A guard that was killed with its group says nothing.
-        Err(_) if watched.stop.is_some() => None,
+        // A guard that was killed with its process group reports nothing.
+        Err(_) if watched_run.stop.is_some() => None,
         Err(error) => {
             return Err(SandboxError::Launcher {
                 program: sandbox.launcher.program.clone(),
-                reason: format!("{error}; it said {:?}", excerpt(&watched)),
+                reason: format!("{error}; it printed {:?}", stderr_excerpt(&watched_run)),
             });
         }
     };
@@ -241,26 +242,27 @@ fn finish(
         .map_err(|error| SandboxError::File { path, error })?;
     let cpu_secs = end.map_or(0.0, |end| end.cpu_secs);
     Ok(Finished {
-        ended: ended(watched.stop, end, limits),
-        stdout: watched.stdout,
-        stderr: watched.stderr,
+        ended: to_ended(watched_run.stop, end, limits),
+        stdout: watched_run.stdout,
+        stderr: watched_run.stderr,
         result,
         wall,
         cpu_secs,
     })
 }
 
-fn excerpt(watched: &Watched) -> String {
-    let [out, err] = [&watched.stdout, &watched.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+fn stderr_excerpt(watched_run: &WatchedRun) -> String {
+    let [out, err] =
+        [&watched_run.stdout, &watched_run.stderr].map(|bytes| String::from_utf8_lossy(bytes));
     format!("{err}{out}").chars().take(400).collect()
 }
 
-fn ended(stop: Option<Stop>, end: Option<End>, limits: &Limits) -> Ended {
+fn to_ended(stop: Option<StopReason>, end: Option<ExitEnd>, limits: &Limits) -> Ended {
     const SIGKILL: i32 = 9;
     const SIGXCPU: i32 = 24;
     match (stop, end) {
-        (Some(Stop::WallTime | Stop::Caller), _) => Ended::WallTime,
-        (Some(Stop::Output), _) => Ended::OutputTooLarge,
+        (Some(StopReason::WallTime | StopReason::Caller), _) => Ended::WallTime,
+        (Some(StopReason::Output), _) => Ended::OutputTooLarge,
         (None, Some(end)) => match end.signal {
             Some(SIGXCPU) => Ended::CpuTime,
             Some(SIGKILL) if end.cpu_secs >= limits.cpu_secs as f64 => Ended::CpuTime,

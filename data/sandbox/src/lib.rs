@@ -1,26 +1,28 @@
-//! Code that a model wrote becomes what it returns, in a process that can touch nothing else.
+//! Runs model-written code in an isolated process and returns its result.
 //!
-//! [`Sandbox`] finds out what the machine has to isolate with, [`PythonRunner`] runs functions and
-//! scripts within it. Each run is a process of its own, with nothing of this one but its request:
+//! [`Sandbox`] detects the isolation that the machine supports. [`PythonRunner`] runs functions and
+//! scripts in it. Each run is a separate process that receives nothing from this one except its
+//! request:
 //!
-//! - **Network**: no socket can be made, and with namespaces there is no network.
-//! - **Files**: the system's programs and libraries, the interpreter and the given folders can be
-//!   read; one working directory can be written, and is gone with the run. Modes, owners, times and
-//!   attributes of files cannot be changed.
-//! - **Processes**: the code is one process and cannot make another, so that none stays behind; it
-//!   can signal none but itself, and cannot see others.
+//! - **Network**: the code cannot create sockets; with namespaces there is no network at all.
+//! - **Files**: the system's programs and libraries, the interpreter and the given folders are
+//!   readable. One working directory is writable and is removed after the run. Modes, owners, times
+//!   and attributes of files cannot be changed.
+//! - **Processes**: the code is one process and cannot create another, so none is left running. It
+//!   can signal only itself and cannot see other processes.
 //! - **Limits**: see [`Limits`]; memory, processor time, wall-clock time, files and output.
-//! - **This program**: no environment, no open file, no argument of it reaches the code.
+//! - **This program**: its environment, open files and arguments are not passed to the code.
 //!
-//! Seccomp is always required, and namespaces or Landlock for the files; both where both are there.
-//! Without namespaces the code can ask whether a file exists and how long it is, can see which
-//! user it is, and its threads and the sum of its files are bounded by memory and time alone.
+//! Seccomp is always required, and namespaces or Landlock for the files; if both are available,
+//! both are used. Without namespaces the code can test whether a file exists, read its length and
+//! its own user ID, and only memory and time limit its number of threads and the total size of its
+//! files.
 //!
-//! Not guaranteed: a fault of the kernel opens it; the code shares processor, memory bandwidth and
-//! caches with others and may measure them; what it returns is its own word, for it can write the
-//! result as its interpreter can.
+//! Not guaranteed: a kernel vulnerability can break the isolation. The code shares processors,
+//! memory bandwidth and caches with other processes and may measure them. Its result is untrusted,
+//! because the code can forge it.
 //!
-//! The decision to question: the code may not start processes at all, even harmless ones.
+//! The code cannot start processes at all, even harmless ones.
 //!
 //! ```
 //! use tooltune_sandbox::Limits;
@@ -31,7 +33,7 @@
 
 #![cfg_attr(
     not(target_os = "linux"),
-    expect(dead_code, reason = "nothing is ever run there")
+    expect(dead_code, reason = "code is never run on these systems")
 )]
 
 mod error;

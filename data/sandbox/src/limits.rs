@@ -1,4 +1,4 @@
-//! What a run of a model's code may use.
+//! Resource limits of a run.
 
 use std::time::Duration;
 
@@ -6,27 +6,27 @@ use serde::{Deserialize, Serialize};
 
 use super::SandboxError;
 
-/// The limits of one run; each is enforced from outside the code.
+/// The limits of one run, each enforced from outside the code.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// Seconds from the start of the process to its end, those of starting Python included.
+    /// Wall-clock seconds of the process, including the start of Python.
     pub wall_secs: f64,
-    /// Seconds of processor time, over all threads.
+    /// Seconds of processor time, summed over all threads.
     pub cpu_secs: u64,
-    /// Bytes of address space. Below about 64 MiB Python does not start.
+    /// Bytes of address space. Python does not start with less than about 64 MiB.
     pub memory_bytes: u64,
-    /// Bytes of any one file.
+    /// Maximum size of each file, in bytes.
     pub file_bytes: u64,
-    /// Bytes of all files together; only namespaces can hold this limit.
+    /// Total size of all files, in bytes; enforced only with namespaces.
     pub disk_bytes: u64,
-    /// Open files at once, standard streams included.
+    /// Files open at the same time, including standard streams.
     pub n_open_files: u64,
-    /// Threads beside the first. Only namespaces can count them, and not for root: else it is the
-    /// address space that bounds them.
+    /// Threads in addition to the first. Enforced only with namespaces and not for root; otherwise
+    /// the address space is the only bound.
     pub n_threads: u64,
-    /// Bytes that may be printed, for standard output and standard error each, and bytes that a
-    /// result may have as text.
+    /// Maximum bytes printed to standard output and to standard error each, and maximum bytes of
+    /// the result as text.
     pub output_bytes: u64,
 }
 
@@ -46,17 +46,20 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The wall-clock limit, once all limits are found usable.
+    /// Checks all limits and returns the wall-clock limit.
     ///
     /// # Errors
     ///
-    /// - a limit is 0, or the wall-clock limit is no number above 0 and at most a day
+    /// A limit is 0, or the wall-clock limit is not above 0 and at most a day.
     pub(super) fn checked_wall(&self) -> Result<Duration, SandboxError> {
         const DAY: f64 = 86_400.0;
-        let bad = |field, reason| Err(SandboxError::BadLimit { field, reason });
+        let bad_limit = |field, reason| Err(SandboxError::BadLimit { field, reason });
         if !(self.wall_secs > 0.0 && self.wall_secs <= DAY) {
-            let reason = format!("is {}; give seconds above 0, at most {DAY}", self.wall_secs);
-            return bad("wall_secs", reason);
+            let reason = format!(
+                "is {}; give a number of seconds above 0 and at most {DAY}",
+                self.wall_secs
+            );
+            return bad_limit("wall_secs", reason);
         }
         let counts = [
             ("cpu_secs", self.cpu_secs),
@@ -67,7 +70,7 @@ impl Limits {
             ("output_bytes", self.output_bytes),
         ];
         match counts.iter().find(|(_, limit)| *limit == 0) {
-            Some((field, _)) => bad(field, "is 0; give at least 1".to_owned()),
+            Some((field, _)) => bad_limit(field, "is 0; give at least 1".to_owned()),
             None => Ok(Duration::from_secs_f64(self.wall_secs)),
         }
     }

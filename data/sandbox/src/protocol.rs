@@ -1,61 +1,62 @@
-//! What the stages of a run are told, and what they tell: files in the control folder of the run,
-//! which the code itself cannot reach.
+//! The files by which this process and the stages of a run communicate. They are in the run's
+//! control folder, which the code cannot access.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use tooltune_rows::budgets::{DOCUMENT_BYTES, Limit};
-use tooltune_rows::regular_file;
+use tooltune_disk::budgets::Limit;
+use tooltune_disk::regular_file;
+use tooltune_json::budgets::DOCUMENT_BYTES;
 
 use super::SandboxError;
 use super::isolation::{Part, Parts};
 use super::limits::Limits;
 
-/// The order, as JSON.
+/// The order for the stages, as JSON.
 pub(super) const ORDER: &str = "order.json";
 /// Standard input of the program.
 pub(super) const REQUEST: &str = "request";
-/// What the program writes to the descriptor that its last argument names.
+/// The program's result, written to the descriptor given as its last argument.
 pub(super) const RESULT: &str = "result";
 /// Why a stage failed: a [`StageFailure`] as JSON, empty if none did.
 pub(super) const FAILURE: &str = "failure.json";
-/// How the program ended: an [`End`] as JSON.
+/// How the program ended: an [`ExitEnd`] as JSON.
 pub(super) const END: &str = "end.json";
-/// Where the root of the program's files is mounted.
+/// Mount point of the program's root.
 pub(super) const ROOT: &str = "root";
 /// The working directory of a run without namespaces.
 pub(super) const WORK: &str = "work";
 
-/// What the stages shall do.
+/// The order for the stages.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Order {
-    /// The parts of isolation that must be in force.
+pub(super) struct RunOrder {
+    /// The isolation parts that must be in force.
     pub(super) parts: Parts,
     /// Arguments of the launcher before those of a stage.
     pub(super) launcher_arguments: Vec<String>,
-    /// What is run; nothing, to see whether the parts are there.
+    /// The program to run; `None` only tests whether the parts are available.
     pub(super) program: Option<Program>,
-    /// Files and folders that the program may read beside those of the system.
+    /// Files and folders that the program can read in addition to system files.
     pub(super) read_only: Vec<PathBuf>,
     pub(super) limits: Limits,
 }
 
-/// A program with its arguments; the stages add the number of the result's descriptor, and those
-/// of inherited ones, which the program shall close.
+/// A program with its arguments. The stages append the number of the result's descriptor, and the
+/// numbers of inherited descriptors, which the program must close.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Program {
     pub(super) path: PathBuf,
     pub(super) arguments: Vec<String>,
-    /// All of its environment beside what every run has.
+    /// Environment variables in addition to those that every run has.
     pub(super) environment: Vec<(String, String)>,
 }
 
-/// Why a stage gave up.
+/// Why a stage failed.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct StageFailure {
-    /// The part of isolation that is not to be had, if it is one.
+    /// The unavailable isolation part, if that is the reason.
     pub(super) part: Option<Part>,
     pub(super) reason: String,
 }
@@ -69,12 +70,12 @@ impl StageFailure {
     }
 }
 
-/// How the program ended, as its parent saw it.
+/// How the program ended, as its parent observed.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(super) struct End {
+pub(super) struct ExitEnd {
     pub(super) code: Option<i32>,
     pub(super) signal: Option<i32>,
-    /// Processor time of the program, in user and kernel mode.
+    /// The program's processor time, in user and kernel mode.
     pub(super) cpu_secs: f64,
 }
 

@@ -1,4 +1,4 @@
-//! Systems without the isolation of Linux: nothing is ever run.
+//! Systems without Linux isolation: nothing is ever run.
 
 use std::convert::Infallible;
 use std::ffi::OsString;
@@ -14,7 +14,7 @@ use super::launcher::Launcher;
 use super::limits::Limits;
 use super::protocol::Program;
 
-/// Runs programs isolated; there is none on this system.
+/// Runs programs in isolation, which this system does not support.
 #[derive(Debug, Clone)]
 pub struct Sandbox {
     never: Infallible,
@@ -25,18 +25,18 @@ impl Sandbox {
     ///
     /// # Errors
     ///
-    /// - always, whatever is required
+    /// Always, for any requirement.
     pub fn new(_: Launcher, _: Requirement) -> Result<Self, SandboxError> {
         Err(SandboxError::OtherSystem)
     }
 
-    /// The same.
+    /// Returns the sandbox unchanged.
     #[must_use]
-    pub fn stopped_by(self, _: Arc<AtomicBool>) -> Self {
+    pub fn with_stop_flag(self, _: Arc<AtomicBool>) -> Self {
         self
     }
 
-    /// What isolates the runs.
+    /// The isolation of the runs.
     pub fn isolation(&self) -> &Isolation {
         match self.never {}
     }

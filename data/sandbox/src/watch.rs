@@ -1,4 +1,4 @@
-//! Reads what a run printed from two pipes until a deadline, and says why it had to be stopped.
+//! Reads a run's output from two pipes until a deadline, and reports why it had to be stopped.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -10,27 +10,27 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
-/// Longer than killing a process and collecting it takes.
+/// Longer than killing and reaping a process takes.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// How often a run that is silent is looked after.
+/// How often a silent run is checked.
 const TICK: Duration = Duration::from_millis(50);
 
-/// What a run printed while it was watched.
+/// The output of a monitored run.
 #[derive(Debug)]
-pub(super) struct Watched {
+pub(super) struct WatchedRun {
     pub(super) stdout: Vec<u8>,
     pub(super) stderr: Vec<u8>,
-    /// Why the run shall end, if it did not by itself.
-    pub(super) stop: Option<Stop>,
+    /// Why the run must be stopped; `None` if it ended by itself.
+    pub(super) stop: Option<StopReason>,
 }
 
 /// Why a run was stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stop {
+pub(super) enum StopReason {
     WallTime,
     Output,
-    /// The caller ended the work.
+    /// The caller stopped the work.
     Caller,
 }
 
@@ -40,38 +40,38 @@ struct Stream {
     is_open: bool,
 }
 
-/// Reads both pipes until they end, the deadline comes, one brings more than `limit` bytes, or the
-/// caller sets `is_stopped`.
+/// Reads both pipes until they end, the deadline passes, one exceeds `limit` bytes, or the caller
+/// sets `is_stopped`.
 ///
-/// The guard holds both pipes as long as it lives, so they do not end before the run does.
+/// The guard keeps both pipes open while it lives, so they do not end before the run does.
 pub(super) fn watch(
     pipes: [File; 2],
     deadline: Instant,
     limit: u64,
     is_stopped: &AtomicBool,
-) -> io::Result<Watched> {
+) -> io::Result<WatchedRun> {
     let mut streams = pipes.map(|pipe| Stream {
         pipe,
         bytes: Vec::new(),
         is_open: true,
     });
     let stop = loop {
-        let left = deadline.saturating_duration_since(Instant::now());
+        let remaining_time = deadline.saturating_duration_since(Instant::now());
         if streams.iter().all(|stream| !stream.is_open) {
             break None;
         }
-        if left.is_zero() {
-            break Some(Stop::WallTime);
+        if remaining_time.is_zero() {
+            break Some(StopReason::WallTime);
         }
         if is_stopped.load(Ordering::Relaxed) {
-            break Some(Stop::Caller);
+            break Some(StopReason::Caller);
         }
-        read_ready(&mut streams, left.min(TICK))?;
+        read_ready(&mut streams, remaining_time.min(TICK))?;
         if streams
             .iter()
             .any(|stream| stream.bytes.len() as u64 > limit)
         {
-            break Some(Stop::Output);
+            break Some(StopReason::Output);
         }
     };
     let [stdout, stderr] = streams.map(|mut stream| {
@@ -79,18 +79,18 @@ pub(super) fn watch(
         stream.bytes.truncate(limit);
         stream.bytes
     });
-    Ok(Watched {
+    Ok(WatchedRun {
         stdout,
         stderr,
         stop,
     })
 }
 
-/// Reads once from each stream that has something within `time`.
+/// Reads once from each stream that becomes readable within `time`.
 fn read_ready(streams: &mut [Stream; 2], time: Duration) -> io::Result<()> {
-    // A pipe that has ended would be reported as hung up for ever.
-    let open = streams.iter().filter(|stream| stream.is_open);
-    let mut events: Vec<PollFd<'_>> = open
+    // A closed pipe would be reported as hung up forever.
+    let open_streams = streams.iter().filter(|stream| stream.is_open);
+    let mut events: Vec<PollFd<'_>> = open_streams
         .map(|stream| PollFd::new(&stream.pipe, PollFlags::IN))
         .collect();
     wait(&mut events, time)?;
@@ -98,14 +98,14 @@ fn read_ready(streams: &mut [Stream; 2], time: Duration) -> io::Result<()> {
         .iter()
         .map(|event| !event.revents().is_empty())
         .collect();
-    let open = streams.iter_mut().filter(|stream| stream.is_open);
-    for (stream, _) in open.zip(ready).filter(|(_, ready)| *ready) {
+    let open_streams = streams.iter_mut().filter(|stream| stream.is_open);
+    for (stream, _) in open_streams.zip(ready).filter(|(_, ready)| *ready) {
         stream.is_open = read_some(&stream.pipe, &mut stream.bytes)?;
     }
     Ok(())
 }
 
-/// Whether an event came within `time`.
+/// Whether an event occurred within `time`.
 fn wait(events: &mut [PollFd<'_>], time: Duration) -> io::Result<bool> {
     let time = Timespec::try_from(time).map_err(io::Error::other)?;
     match poll(events, Some(&time)) {
@@ -128,20 +128,22 @@ fn read_some(mut pipe: &File, bytes: &mut Vec<u8>) -> io::Result<bool> {
     }
 }
 
-/// Collects the guard, whose leash has been let go; one that does not end is killed with the
-/// whole group, in which the program is.
+/// Reaps the guard, whose leash has been released. If it does not end, its whole process group is
+/// killed, which includes the program.
 pub(super) fn wait_for_guard(guard: &mut Child) -> io::Result<()> {
     let pid = i32::try_from(guard.id()).ok().and_then(Pid::from_raw);
-    let pid = pid.ok_or_else(|| io::Error::other("a process without a number"))?;
-    let ended = pidfd_open(pid, PidfdFlags::empty())?;
+    let pid = pid.ok_or_else(|| io::Error::other("the process has no ID"))?;
+    let pid_fd = pidfd_open(pid, PidfdFlags::empty())?;
     let deadline = Instant::now() + GRACE;
     loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() || wait(&mut [PollFd::new(&ended, PollFlags::IN)], left)? {
+        let remaining_time = deadline.saturating_duration_since(Instant::now());
+        if remaining_time.is_zero()
+            || wait(&mut [PollFd::new(&pid_fd, PollFlags::IN)], remaining_time)?
+        {
             break;
         }
     }
-    // The guard is not collected yet, so that its number is still the group's.
+    // The guard is not reaped yet, so its ID still identifies the group.
     match kill_process_group(pid, Signal::KILL) {
         Ok(()) | Err(Errno::SRCH) => {}
         Err(error) => return Err(error.into()),

@@ -1,4 +1,4 @@
-//! Spans of training targets as operations of the interface.
+//! Score operations on spans of training targets.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use tooltune_agents::{CallPart, CallSpan, render_calls, tokens_within};
 
 use tooltune_suites::operations::{InputField, LineError, Operation, Request};
 
-/// Every operation on targets.
+/// All operations on targets.
 pub(super) static TABLE: &[Operation] = &[Operation {
     name: "data.call_spans",
     fields: &[
@@ -21,10 +21,10 @@ pub(super) static TABLE: &[Operation] = &[Operation {
         },
         InputField {
             name: "kinds",
-            holds: "array of name, label, key, value, reference: what the mask selects",
+            holds: "array of name, label, key, value, reference: the parts that the mask selects",
         },
     ],
-    definition: "the calls as text, the spans of their parts, and which tokens touch such a span",
+    definition: "the calls as text, the spans of their parts, and the tokens that overlap such a span",
     run: call_spans,
 }];
 
@@ -34,15 +34,15 @@ fn call_spans(request: &Request<'_>) -> Result<Value, LineError> {
     let calls = calls.ok_or_else(|| input.wrong_type("calls", "an array of calls"))?;
     let kinds = kinds(&input.texts("kinds")?)
         .ok_or_else(|| input.wrong_type("kinds", "an array of kinds of spans"))?;
-    let tokens = tokens(input.value("tokens")?)
+    let tokens = token_ranges(input.value("tokens")?)
         .ok_or_else(|| input.wrong_type("tokens", "an array of [start, end]"))?;
     let rendered = render_calls(calls).map_err(|error| LineError::NoValue {
         kind: "too_large",
         message: error.to_string(),
     })?;
     let spans: Vec<Value> = rendered.spans.iter().map(span).collect();
-    let within = tokens_within(&rendered.spans, &tokens, &kinds);
-    let mask: Vec<u8> = within.into_iter().map(u8::from).collect();
+    let is_in_span = tokens_within(&rendered.spans, &tokens, &kinds);
+    let mask: Vec<u8> = is_in_span.into_iter().map(u8::from).collect();
     Ok(json!({"text": rendered.text, "spans": spans, "mask": mask}))
 }
 
@@ -51,11 +51,11 @@ fn kinds(names: &[&str]) -> Option<Vec<CallPart>> {
     names.iter().map(kind).collect()
 }
 
-fn tokens(value: &Value) -> Option<Vec<Range<usize>>> {
+fn token_ranges(value: &Value) -> Option<Vec<Range<usize>>> {
     let token = |token: &Value| match token.as_array()?.as_slice() {
         [start, end] => {
-            let place = |value: &Value| usize::try_from(value.as_u64()?).ok();
-            Some(place(start)?..place(end)?)
+            let to_position = |value: &Value| usize::try_from(value.as_u64()?).ok();
+            Some(to_position(start)?..to_position(end)?)
         }
         _ => None,
     };

@@ -1,17 +1,28 @@
-//! Says what can be wrong with a stream as a whole.
+//! Errors that end a whole stream.
 
 use std::io;
 
-/// Why a stream could not be scored to its end.
+/// Why a stream could not be scored completely.
 #[derive(Debug, thiserror::Error)]
 pub enum StreamError {
-    /// The input broke off.
+    /// The input cannot be read.
     #[error("line {line_no}: the input cannot be read: {source}")]
     Read {
-        /// The line that was being read, from 1.
+        /// The line being read, from 1.
         line_no: usize,
         /// The cause.
         source: io::Error,
+    },
+    /// A line is too long to be skipped.
+    #[error(
+        "line {line_no} has more than {limit} bytes, the limit for a line that is skipped \
+         (SKIPPED_LINE_BYTES in docs/limits.md); write one JSON object per line"
+    )]
+    LineWithoutEnd {
+        /// The line, from 1.
+        line_no: usize,
+        /// Maximum bytes.
+        limit: u64,
     },
     /// The output is closed or full.
     #[error("line {line_no}: the score cannot be written: {source}")]

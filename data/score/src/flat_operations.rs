@@ -1,6 +1,6 @@
-//! Flat schemas and truncated outputs as operations of the interface.
+//! Score operations on flat schemas and truncated outputs.
 //!
-//! Each function takes the fields of one line and calls the module; no rule lives here.
+//! Each function reads the fields of one line and calls the module; this file contains no rules.
 
 use serde_json::{Map, Value, json};
 use tooltune_agents::flat::{
@@ -18,7 +18,7 @@ const SCHEMA: InputField = InputField {
 };
 const NESTED: InputField = InputField {
     name: "args",
-    holds: "the arguments in their nested form",
+    holds: "the nested arguments",
 };
 const FLAT: InputField = InputField {
     name: "args",
@@ -30,30 +30,30 @@ const VALUE: InputField = InputField {
 };
 const MAX_ITEMS: InputField = InputField {
     name: "options.max_items",
-    holds: "items of a list that stay (10)",
+    holds: "number of list items to keep (10)",
 };
 const MAX_DEPTH: InputField = InputField {
     name: "options.max_depth",
-    holds: "depth from which parts are summarised (4)",
+    holds: "depth from which values are summarised (4)",
 };
 const STRINGIFY: InputField = InputField {
     name: "options.stringify",
-    holds: "whether scalars at that depth become texts (false)",
+    holds: "whether scalars at that depth become strings (false)",
 };
 const SLOTS: InputField = InputField {
     name: "options.slots",
-    holds: "copies of the items of a list of objects (1)",
+    holds: "numbered copies of the items of a list of objects (1)",
 };
 const SEPARATOR: InputField = InputField {
     name: "options.sep",
-    holds: "what joins the steps of a path (\"_\")",
+    holds: "separator between the steps of a path (\"_\")",
 };
 const ON_COLLISION: InputField = InputField {
     name: "options.on_collision",
     holds: "\"number\" (default) or \"error\"",
 };
 
-/// Every operation on schemas and outputs.
+/// All operations on schemas and outputs.
 pub(super) static TABLE: &[Operation] = &[
     Operation {
         name: "flat.flatten",
@@ -64,32 +64,32 @@ pub(super) static TABLE: &[Operation] = &[
     Operation {
         name: "flat.minimal",
         fields: &[SCHEMA],
-        definition: "the schema as the flattener of the post leaves it",
+        definition: "the schema as the flattener of the cited post returns it",
         run: minimal,
     },
     Operation {
         name: "flat.unflatten",
         fields: &[SCHEMA, FLAT, SLOTS, SEPARATOR, ON_COLLISION],
-        definition: "flat arguments in their nested form",
+        definition: "the flat arguments converted to nested ones",
         run: unflatten,
     },
     Operation {
         name: "flat.flatten_args",
         fields: &[SCHEMA, NESTED, SLOTS, SEPARATOR, ON_COLLISION],
-        definition: "nested arguments in their flat form",
+        definition: "the nested arguments converted to flat ones",
         run: flatten_args,
     },
     Operation {
         name: "flat.roundtrip",
         fields: &[SCHEMA, NESTED, SLOTS, SEPARATOR, ON_COLLISION],
-        definition: "whether nested arguments come back unchanged from their flat form",
+        definition: "whether converting nested arguments to flat ones and back changes nothing",
         run: roundtrip,
     },
     Operation {
         name: "flat.missing",
         fields: &[SCHEMA, NESTED],
-        definition: "paths of required parts that nested arguments lack",
-        run: missing,
+        definition: "paths of required values that are missing from the nested arguments",
+        run: missing_required,
     },
     Operation {
         name: "flat.advise",
@@ -97,17 +97,17 @@ pub(super) static TABLE: &[Operation] = &[
             SCHEMA,
             InputField {
                 name: "options.user_facing",
-                holds: "whether people see the schema (false)",
+                holds: "whether the schema is shown to people (false)",
             },
         ],
-        definition: "whether to flatten a schema, and why",
+        definition: "whether to flatten a schema, with the reason",
         run: advice,
     },
     Operation {
         name: "flat.prune",
         fields: &[VALUE, MAX_ITEMS, MAX_DEPTH, STRINGIFY],
         definition: "the value with long lists sliced and deep objects summarised",
-        run: pruned,
+        run: prune_output,
     },
     Operation {
         name: "flat.truncate_text",
@@ -115,14 +115,14 @@ pub(super) static TABLE: &[Operation] = &[
             VALUE,
             InputField {
                 name: "options.max_chars",
-                holds: "code points before the cut (50,000)",
+                holds: "maximum code points (50,000)",
             },
             MAX_ITEMS,
             MAX_DEPTH,
             STRINGIFY,
         ],
-        definition: "the value as JSON with two blanks a level, pruned if flat.prune's options are \
-                     given, and cut if it is too long",
+        definition: "the value as JSON indented by two spaces, pruned if flat.prune's options are \
+                     given, and truncated if it is too long",
         run: truncated_text,
     },
     Operation {
@@ -137,7 +137,7 @@ pub(super) static TABLE: &[Operation] = &[
                 holds: "any JSON value",
             },
         ],
-        definition: "the part of the data that the expression names",
+        definition: "the part of the data that the expression selects",
         run: jmespath,
     },
 ];
@@ -193,10 +193,10 @@ fn flatten_args(request: &Request<'_>) -> Result<Value, LineError> {
 
 fn roundtrip(request: &Request<'_>) -> Result<Value, LineError> {
     let nested = arguments(request)?;
-    Ok(flat_schema(request)?.survives(nested)?.into())
+    Ok(flat_schema(request)?.round_trips(nested)?.into())
 }
 
-fn missing(request: &Request<'_>) -> Result<Value, LineError> {
+fn missing_required(request: &Request<'_>) -> Result<Value, LineError> {
     let nested = arguments(request)?;
     Ok(json!(flat_schema(request)?.missing_required(nested)?))
 }
@@ -209,7 +209,7 @@ fn advice(request: &Request<'_>) -> Result<Value, LineError> {
     Ok(json!(advise(request.input.value("schema")?, audience)?))
 }
 
-/// How a line has values pruned; none if it has no word on that.
+/// The pruning options of a line; `None` if it sets none.
 fn prune_options(request: &Request<'_>) -> Result<Option<PruneOptions>, LineError> {
     let (items, depth) = (
         request.option_count("max_items")?,
@@ -230,7 +230,7 @@ fn prune_options(request: &Request<'_>) -> Result<Option<PruneOptions>, LineErro
     }))
 }
 
-fn pruned(request: &Request<'_>) -> Result<Value, LineError> {
+fn prune_output(request: &Request<'_>) -> Result<Value, LineError> {
     let options = prune_options(request)?.unwrap_or_default();
     Ok(prune(request.input.value("value")?, &options))
 }

@@ -1,11 +1,11 @@
-//! Any metric from any language: one JSON object a line in, one out, in order.
+//! Computes metrics over JSON Lines: each input line gives one output line, in order.
 //!
-//! `{"id", "op", "input", "options"?}` becomes `{"id", "value"}` or `{"id", "error"}`, so that
-//! predictions of any system can be scored and worked examples can be fed as they are.
-//! A line that cannot be read never stops the stream: it gets an error with its number, the
-//! later lines are scored, and [`Summary::n_malformed`] tells the caller to exit with status 3.
+//! `{"id", "op", "input", "options"?}` becomes `{"id", "value"}` or `{"id", "error"}`, so any
+//! system can score its predictions, and worked examples can be used as they are. An invalid line
+//! never stops the stream: its output is an error with the line number, the following lines are
+//! scored, and [`Summary::n_malformed`] tells the caller to exit with status 3.
 //!
-//! Every operation is one entry of a table, one table for each suite.
+//! Every operation is an entry in the table of its suite.
 //!
 //! ```
 //! use serde_json::json;
@@ -29,13 +29,13 @@ use tooltune_suites::operations::Operation;
 pub use error::StreamError;
 pub use stream::{ScoreLine, Summary, score_line, score_stream};
 
-/// Lists every operation, those of the suites first.
+/// All operations, with those of the suites first.
 pub fn operations() -> impl Iterator<Item = &'static Operation> {
-    let others = [
+    let other_operations = [
         pipeline_operations::TABLE,
         flat_operations::TABLE,
         data_operations::TABLE,
     ];
-    let suites = SUITES.into_iter().map(|suite| suite.operations);
-    suites.chain(others).flatten()
+    let suites = SUITES.iter().map(|suite| suite.operations);
+    suites.chain(other_operations).flatten()
 }

@@ -1,6 +1,6 @@
-//! The steps of GOAT's data pipeline as operations of the interface.
+//! Score operations for the steps of GOAT's data pipeline.
 //!
-//! They are here so that a pipeline in another language can be checked against ours, step by step.
+//! They let you check a pipeline in another language against this one, step by step.
 
 use std::collections::HashMap;
 
@@ -22,7 +22,7 @@ const EDGES: InputField = InputField {
     holds: "array of [source, target], both names of nodes",
 };
 
-/// Every operation of the pipeline.
+/// All operations of the pipeline.
 pub(super) static TABLE: &[Operation] = &[
     Operation {
         name: "goat.mask",
@@ -33,10 +33,10 @@ pub(super) static TABLE: &[Operation] = &[
             },
             InputField {
                 name: "prefix",
-                holds: "what the completion says before the call; may be left out",
+                holds: "text of the completion before the call; optional",
             },
         ],
-        definition: "the completion, and where its argument values stand that are not learned",
+        definition: "the completion, and the positions of its argument values, which are not supervised",
         run: mask,
     },
     Operation {
@@ -53,13 +53,13 @@ pub(super) static TABLE: &[Operation] = &[
                 holds: "smallest number of nodes",
             },
         ],
-        definition: "every weakly connected set of lo to L nodes, sorted",
+        definition: "all weakly connected sets of lo to L nodes, sorted",
         run: subgraphs,
     },
     Operation {
         name: "goat.topo",
         fields: &[NODES, EDGES],
-        definition: "the nodes in topological order, of several the smallest name first",
+        definition: "the nodes in topological order; ties are ordered by name",
         run: topo,
     },
     Operation {
@@ -68,12 +68,12 @@ pub(super) static TABLE: &[Operation] = &[
             name: "params_per_api",
             holds: "number of parameters of each API",
         }],
-        definition: "number of edges that the graph begins with",
+        definition: "initial number of edges of the graph",
         run: init,
     },
 ];
 
-/// Why a line about a graph has no value.
+/// Why a graph operation has no value.
 fn no_graph(error: &GraphError) -> LineError {
     let kind = match error {
         GraphError::DuplicateName { .. } => "duplicate_node",
@@ -93,29 +93,32 @@ fn no_graph(error: &GraphError) -> LineError {
     }
 }
 
-/// A graph as a line gives it; an edge from a node to itself is kept.
+/// A graph as given in a line; self-loops are kept.
 struct NamedGraph<'l> {
     nodes: Vec<&'l str>,
-    /// Source and target as positions among the nodes.
+    /// Source and target as indices of nodes.
     edges: Vec<(usize, usize)>,
 }
 
 fn named_graph<'l>(request: &Request<'l>) -> Result<NamedGraph<'l>, LineError> {
     let nodes = request.input.texts("nodes")?;
-    // Of two nodes of one name, the first.
-    let mut places = HashMap::new();
-    for (place, node) in nodes.iter().enumerate() {
-        places.entry(*node).or_insert(place);
+    // If two nodes have the same name, the first is used.
+    let mut positions = HashMap::new();
+    for (idx, node) in nodes.iter().enumerate() {
+        positions.entry(*node).or_insert(idx);
     }
-    let place = |edge_idx: usize, name: &str| {
-        places.get(name).copied().ok_or_else(|| LineError::NoValue {
-            kind: "unknown_node",
-            message: format!("edge {edge_idx} names `{name}`, which is not among the nodes"),
-        })
+    let idx = |edge_idx: usize, name: &str| {
+        positions
+            .get(name)
+            .copied()
+            .ok_or_else(|| LineError::NoValue {
+                kind: "unknown_node",
+                message: format!("edge {edge_idx} refers to `{name}`, which is not a node"),
+            })
     };
     let edges = request.input.text_lists("edges")?;
     let pair = |(edge_idx, edge): (usize, &Vec<&str>)| match edge.as_slice() {
-        [source, target] => Ok((place(edge_idx, source)?, place(edge_idx, target)?)),
+        [source, target] => Ok((idx(edge_idx, source)?, idx(edge_idx, target)?)),
         _ => Err(request.input.wrong_type("edges", EDGES.holds)),
     };
     let edges = edges
@@ -153,12 +156,12 @@ fn subgraphs(request: &Request<'_>) -> Result<Value, LineError> {
         })
         .collect();
     let graph = DependencyGraph::new(&apis, &edges).map_err(|error| no_graph(&error))?;
-    let found = connected_subgraphs(&graph, &sizes).map_err(|error| no_graph(&error))?;
-    let named: Vec<Vec<&str>> = found
+    let subgraphs = connected_subgraphs(&graph, &sizes).map_err(|error| no_graph(&error))?;
+    let named_subgraphs: Vec<Vec<&str>> = subgraphs
         .iter()
         .map(|set| set.iter().map(|node| nodes[*node]).collect())
         .collect();
-    Ok(json!(named))
+    Ok(json!(named_subgraphs))
 }
 
 fn topo(request: &Request<'_>) -> Result<Value, LineError> {

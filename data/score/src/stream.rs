@@ -1,25 +1,25 @@
-//! Scores lines of text, one line of scores for each, in order.
+//! Scores lines of text and writes one line of scores for each, in order.
 //!
-//! Lines are read as bytes: one line that is not UTF-8 must not end the stream.
-//! A blank line is malformed like any other, so that output line n always answers input line n.
+//! Lines are read as bytes, so a line that is not UTF-8 does not end the stream. A blank line is
+//! malformed like any other, so output line n always belongs to input line n.
 
 use std::fmt;
-use std::io::{BufRead, Write};
+use std::io::{self, BufRead, Read as _, Write};
 
 use serde_json::{Value, json};
-use tooltune_rows::budgets::LINE_BYTES;
-use tooltune_rows::json;
-use tooltune_rows::lines::{Found, TooLong, read_line};
+use tooltune_json as json;
+use tooltune_json::budgets::{LINE_BYTES, SKIPPED_LINE_BYTES};
+use tooltune_json::lines::{BoundedRead, TooLong, read_line};
 
 use tooltune_suites::operations::{LineError, Outside, Request};
 
 use super::error::StreamError;
 use super::operations;
 
-/// The answer to one line.
+/// The score of one line.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScoreLine {
-    /// The line's `id`, whatever it was; null if it had none or could not be read.
+    /// The line's `id` of any type; null if it is absent or unreadable.
     pub id: Value,
     /// Number of the line, from 1.
     pub line_no: usize,
@@ -34,7 +34,7 @@ impl ScoreLine {
     }
 }
 
-/// Writes the line of the interface: `{"id", "value"}` or `{"id", "error": {kind, message, line}}`.
+/// Writes the output line: `{"id", "value"}` or `{"id", "error": {kind, message, line}}`.
 impl fmt::Display for ScoreLine {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let line = match &self.outcome {
@@ -49,25 +49,24 @@ impl fmt::Display for ScoreLine {
     }
 }
 
-/// What a stream held.
+/// Line counts of a stream.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Lines read, and answered.
+    /// Number of lines read and scored.
     pub n_lines: usize,
-    /// Lines that must be fixed: unreadable, of an unknown operation, or with a bad field.
+    /// Lines that must be fixed: unreadable, with an unknown operation, or with an invalid field.
     pub n_malformed: usize,
     /// Well-formed lines for which the operation has no value.
     pub n_without_value: usize,
 }
 
-/// Scores one line; `line_no` counts from 1 and appears in its error.
+/// Scores one line. Errors contain `line_no`, which counts from 1.
 pub fn score_line(line: &str, line_no: usize, outside: &Outside) -> ScoreLine {
     let malformed = |reason: String| malformed(reason, line_no);
-    // Of two values of one key one was written by mistake; in the texts of completions the last
-    // counts, as for Python.
+    // A duplicate key in the line is an error. In completions the last value wins, as in Python.
     let fields = match json::parse_unique(line) {
         Ok(Value::Object(fields)) => fields,
-        Ok(_) => return malformed("the line is JSON but no object".to_owned()),
+        Ok(_) => return malformed("the line is JSON but not an object".to_owned()),
         Err(error) => return malformed(format!("the line is not JSON: {}", in_line(&error))),
     };
     let outcome = Request::parse(&fields, line, outside, operations())
@@ -87,7 +86,7 @@ fn malformed(reason: String, line_no: usize) -> ScoreLine {
     }
 }
 
-/// The reason without the line number within the text, which is always 1 here.
+/// The reason without the parser's line number, which is always 1 here.
 fn in_line(error: &json::JsonError) -> String {
     match error {
         json::JsonError::Refused { column, reason, .. } => format!("column {column}: {reason}"),
@@ -95,20 +94,21 @@ fn in_line(error: &json::JsonError) -> String {
     }
 }
 
-/// Scores every line of `reader` onto `writer`.
+/// Scores every line of `reader` and writes to `writer`.
 ///
-/// Each answer is written before the next line is read, and the writer is flushed at the end. A line
-/// of more than 256 MiB is malformed, and passed over without being held in memory.
+/// Each score is written before the next line is read, and the writer is flushed at the end. A line
+/// longer than 256 MiB is malformed and is skipped without being buffered.
 ///
 /// # Errors
 ///
-/// - the input cannot be read or the output cannot be written; lines in error are no error here
+/// - The input cannot be read or the output cannot be written.
+/// - A line has more than [`SKIPPED_LINE_BYTES`]. Other malformed lines are not an error here.
 pub fn score_stream(
     reader: impl BufRead,
     writer: impl Write,
     outside: &Outside,
 ) -> Result<Summary, StreamError> {
-    score_lines(reader, writer, outside, LINE_BYTES)
+    score_lines(reader, writer, outside, LINE_BYTES, SKIPPED_LINE_BYTES)
 }
 
 fn score_lines(
@@ -116,6 +116,7 @@ fn score_lines(
     mut writer: impl Write,
     outside: &Outside,
     max_line_bytes: usize,
+    max_skipped_bytes: u64,
 ) -> Result<Summary, StreamError> {
     let mut summary = Summary::default();
     let mut bytes = Vec::new();
@@ -124,14 +125,18 @@ fn score_lines(
         let unreadable = |source| StreamError::Read { line_no, source };
         let scored = match read_line(&mut reader, &mut bytes, max_line_bytes) {
             Err(source) => return Err(unreadable(source)),
-            Ok(Found::End) => break,
-            Ok(Found::Whole) => {
+            Ok(BoundedRead::End) => break,
+            Ok(BoundedRead::Whole) => {
                 let line = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
                 score_bytes(line, line_no, outside)
             }
-            Ok(Found::TooLong) => {
-                if !bytes.ends_with(b"\n") {
-                    reader.skip_until(b'\n').map_err(unreadable)?;
+            Ok(BoundedRead::TooLong) => {
+                let rest = max_skipped_bytes.saturating_sub(bytes.len() as u64);
+                let is_over =
+                    bytes.ends_with(b"\n") || skip_line(&mut reader, rest).map_err(unreadable)?;
+                if !is_over {
+                    let limit = max_skipped_bytes;
+                    return Err(StreamError::LineWithoutEnd { line_no, limit });
                 }
                 malformed(TooLong::line(max_line_bytes).to_string(), line_no)
             }
@@ -148,13 +153,21 @@ fn score_lines(
     Ok(summary)
 }
 
+/// Skips the rest of a line; returns false if it has more than `limit` bytes.
+fn skip_line(reader: &mut impl BufRead, limit: u64) -> io::Result<bool> {
+    // One byte more than the longest rest with its line feed.
+    let mut rest = reader.take(limit.saturating_add(2));
+    rest.skip_until(b'\n')?;
+    Ok(rest.limit() > 0)
+}
+
 fn score_bytes(bytes: &[u8], line_no: usize, outside: &Outside) -> ScoreLine {
     match std::str::from_utf8(bytes) {
         Ok(line) => score_line(line, line_no, outside),
         Err(error) => {
             let byte = error.valid_up_to() + 1;
             malformed(
-                format!("the line is not UTF-8 from byte {byte} on"),
+                format!("the line is not valid UTF-8 at byte {byte}"),
                 line_no,
             )
         }

@@ -1,48 +1,94 @@
-//! Computes the mean of a sample and a percentile-bootstrap interval, reproducibly.
+//! Computes the mean of a sample and its 95 % interval, reproducibly.
 //!
-//! Rows are drawn with replacement [`N_RESAMPLES`] times from a fixed seed, so the same scores
-//! always print the same interval. All metrics of a data set are resampled together, row by row.
+//! From [`MANY`] rows on the interval is a percentile bootstrap: [`N_RESAMPLES`] resamples with
+//! replacement, drawn with a fixed seed, so that the same scores always give the same interval. All
+//! metrics of a data set are resampled together, row by row. Intervals of fewer rows, or of rows
+//! that are all equal, are computed in closed form ([`intervals`](super::intervals)).
 
 use serde::{Deserialize, Serialize};
 
-/// Resamples behind an interval.
+#[cfg(doc)]
+use super::intervals::MANY;
+use super::intervals::{Scale, Summands};
+
+/// Number of resamples per interval.
 const N_RESAMPLES: usize = 1000;
 
-/// Seed of the draws; any other number would serve as well.
+/// Seed of the draws; the value is arbitrary.
 const SEED: u64 = 17;
 
-/// Share of the resamples cut off at either end: together 5 %.
+/// Fraction of the resamples cut off at each end: 5 % in total.
 const TAIL: f64 = 0.025;
 
-/// A mean and its bootstrap 95 % interval.
+/// A mean and its 95 % interval.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
     /// Mean over the rows.
     pub value: f64,
-    /// Lower end of the interval.
+    /// Lower end of the interval; NaN, and omitted in files, if the rows do not determine it.
+    #[serde(default = "nan", skip_serializing_if = "is_absent")]
     pub low: f64,
-    /// Upper end of the interval.
+    /// Upper end of the interval; NaN, and omitted in files, if the rows do not determine it.
+    #[serde(default = "nan", skip_serializing_if = "is_absent")]
     pub high: f64,
 }
 
-/// Estimates the mean of each of `N` columns; `rows` must not be empty.
+fn nan() -> f64 {
+    f64::NAN
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn is_absent(end: &f64) -> bool {
+    end.is_nan()
+}
+
+impl Estimate {
+    /// A mean whose rows do not determine an interval.
+    pub(super) fn without_interval(value: f64) -> Self {
+        Self {
+            value,
+            low: nan(),
+            high: nan(),
+        }
+    }
+
+    /// The ends of the interval, if there is one.
+    pub fn interval(&self) -> Option<[f64; 2]> {
+        let ends = [self.low, self.high];
+        ends.iter().all(|end| !end.is_nan()).then_some(ends)
+    }
+}
+
+/// Estimates the means of `N` columns of values in 0..=1; `rows` must not be empty.
 ///
 /// # Source
 ///
 /// Efron and Tibshirani, An Introduction to the Bootstrap, section 13.3 (percentile interval).
 pub(super) fn estimates<const N: usize>(rows: &[[f64; N]]) -> [Estimate; N] {
     let means = column_means(rows.iter());
-    if are_equal(rows) {
-        return means.map(|mean| percentile_interval(mean, Vec::new()));
-    }
-    let resampled = resampled_means(rows, N_RESAMPLES, SEED);
+    let summands: [Summands; N] = std::array::from_fn(|column| {
+        let rows: Vec<(f64, f64)> = rows.iter().map(|row| (row[column], 1.0)).collect();
+        Summands::new(&rows, means[column])
+    });
+    let resampled = match summands.iter().any(Summands::can_be_resampled) {
+        true => resampled_means(rows, N_RESAMPLES, SEED),
+        false => Vec::new(),
+    };
     std::array::from_fn(|column| {
-        let resampled = resampled.iter().map(|means| means[column]).collect();
-        percentile_interval(means[column], resampled)
+        if summands[column].can_be_resampled() {
+            let resampled = resampled.iter().map(|means| means[column]).collect();
+            percentile_interval(means[column], resampled)
+        } else {
+            summands[column].estimate(Scale::Share)
+        }
     })
 }
 
-/// Column means of `n_resamples` draws of as many rows as there are, with replacement.
+/// Column means of `n_resamples` resamples of the rows, each drawn with replacement and of the same
+/// size.
 pub(super) fn resampled_means<const N: usize>(
     rows: &[[f64; N]],
     n_resamples: usize,
@@ -50,11 +96,12 @@ pub(super) fn resampled_means<const N: usize>(
 ) -> Vec<[f64; N]> {
     let mut draws = SplitMix64 { state: seed };
     (0..n_resamples)
-        .map(|_| column_means((0..rows.len()).map(|_| &rows[draws.below(rows.len())])))
+        .map(|_| column_means((0..rows.len()).map(|_| &rows[draws.next_below(rows.len())])))
         .collect()
 }
 
-/// A value with the percentile interval of its resamples; without any, an interval of no width.
+/// A value with the percentile interval of its resamples; an interval of zero width if there are
+/// none.
 pub(super) fn percentile_interval(value: f64, mut resampled: Vec<f64>) -> Estimate {
     resampled.sort_unstable_by(f64::total_cmp);
     let n_cut = (TAIL * resampled.len() as f64) as usize;
@@ -65,48 +112,56 @@ pub(super) fn percentile_interval(value: f64, mut resampled: Vec<f64>) -> Estima
     Estimate { value, low, high }
 }
 
-/// Estimates the ratio of two sums, from rows of (numerator, denominator).
+/// Estimates the ratio of two sums from rows of (numerator, denominator), where no numerator
+/// exceeds its denominator.
 ///
-/// Such is a mean over some of the rows: each row that counts gives (value, 1), each other (0, 0).
-/// Resamples whose denominators are all zero have no ratio and are left out; where no row has a
-/// denominator there is no estimate.
+/// A mean over a subset of rows has this form: each included row gives (value, 1), each other row
+/// (0, 0). Resamples without a positive denominator are dropped. Returns `None` if no row has a
+/// positive denominator.
 pub(super) fn ratio_estimate(rows: &[(f64, f64)]) -> Option<Estimate> {
+    ratio_on(Scale::Share, rows)
+}
+
+fn ratio_on(scale: Scale, rows: &[(f64, f64)]) -> Option<Estimate> {
     let value = ratio_of_sums(rows.iter())?;
-    if are_equal(rows) {
-        return Some(percentile_interval(value, Vec::new()));
+    let summands = Summands::new(rows, value);
+    if !summands.can_be_resampled() {
+        return Some(summands.estimate(scale));
     }
     let mut draws = SplitMix64 { state: SEED };
     let resampled = (0..N_RESAMPLES)
-        .filter_map(|_| ratio_of_sums((0..rows.len()).map(|_| &rows[draws.below(rows.len())])))
+        .filter_map(|_| ratio_of_sums((0..rows.len()).map(|_| &rows[draws.next_below(rows.len())])))
         .collect();
     Some(percentile_interval(value, resampled))
 }
 
-/// Whether every resample is the sample itself, as in the many groups of one row.
-fn are_equal<R: PartialEq>(rows: &[R]) -> bool {
-    rows.windows(2).all(|pair| pair[0] == pair[1])
-}
-
-/// The mean of the values that there are; none without any.
+/// The mean of the present values, all in 0..=1; `None` if there are none.
 pub(super) fn mean(values: impl Iterator<Item = Option<f64>>) -> Option<Estimate> {
-    let rows: Vec<(f64, f64)> = values
-        .map(|value| value.map_or((0.0, 0.0), |value| (value, 1.0)))
-        .collect();
-    ratio_estimate(&rows)
+    ratio_on(Scale::Share, &weighted_rows(values))
 }
 
-pub(super) fn indicator(holds: bool) -> f64 {
-    if holds { 1.0 } else { 0.0 }
+/// The mean of the present values, of any size; `None` if there are none.
+pub(super) fn unbounded_mean(values: impl Iterator<Item = Option<f64>>) -> Option<Estimate> {
+    ratio_on(Scale::Open, &weighted_rows(values))
+}
+
+fn weighted_rows(values: impl Iterator<Item = Option<f64>>) -> Vec<(f64, f64)> {
+    let rows = values.map(|value| value.map_or((0.0, 0.0), |value| (value, 1.0)));
+    rows.collect()
+}
+
+pub(super) fn indicator(condition: bool) -> f64 {
+    if condition { 1.0 } else { 0.0 }
 }
 
 fn ratio_of_sums<'r>(rows: impl Iterator<Item = &'r (f64, f64)>) -> Option<f64> {
-    let (above, below) = rows.fold((0.0, 0.0), |(above, below), row| {
-        (above + row.0, below + row.1)
+    let (numerator, denominator) = rows.fold((0.0, 0.0), |(numerator, denominator), row| {
+        (numerator + row.0, denominator + row.1)
     });
-    (below != 0.0).then(|| above / below)
+    (denominator != 0.0).then(|| numerator / denominator)
 }
 
-/// Means of the columns of at least one row.
+/// Column means of at least one row.
 pub(super) fn column_means<'r, const N: usize>(
     rows: impl ExactSizeIterator<Item = &'r [f64; N]>,
 ) -> [f64; N] {
@@ -117,33 +172,37 @@ pub(super) fn column_means<'r, const N: usize>(
     sums.map(|sum| sum / n_rows)
 }
 
-/// `value [low, high]` times a factor, or a dash; with a `plus`, signed and with two digits.
+/// Formats `value [low, high]` times a factor, or a dash. If `plus` is not empty, numbers are
+/// signed and have two decimals.
 pub(super) fn cell(estimate: Option<Estimate>, factor: f64, plus: &str) -> String {
-    let Some(Estimate { value, low, high }) = estimate else {
+    let Some(estimate) = estimate else {
         return "-".to_owned();
     };
     let show = |number: f64| match plus {
         "" => format!("{:.1}", factor * number),
         _ => format!("{:+.2}", factor * number),
     };
-    format!("{} [{}, {}]", show(value), show(low), show(high))
+    match estimate.interval() {
+        Some([low, high]) => format!("{} [{}, {}]", show(estimate.value), show(low), show(high)),
+        None => show(estimate.value),
+    }
 }
 
 /// The generator of Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators".
-struct SplitMix64 {
-    state: u64,
+pub(super) struct SplitMix64 {
+    pub(super) state: u64,
 }
 
 impl SplitMix64 {
-    fn next(&mut self) -> u64 {
+    pub(super) fn next(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.state ^ self.state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
         mixed ^ mixed >> 31
     }
 
-    /// A position in `0..n`; the bias of the multiplication is below n / 2^64.
-    fn below(&mut self, n: usize) -> usize {
+    /// An index in `0..n`; the bias of the multiplication is below n / 2^64.
+    fn next_below(&mut self, n: usize) -> usize {
         ((u128::from(self.next()) * n as u128) >> 64) as usize
     }
 }
@@ -153,14 +212,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_generator_gives_the_published_sequence() {
+    fn splitmix64_yields_the_published_sequence() {
         let mut draws = SplitMix64 { state: 1_234_567 };
         assert_eq!(draws.next(), 6_457_827_717_110_365_317);
         assert_eq!(draws.next(), 3_203_168_211_198_807_973);
     }
 
     #[test]
-    fn an_interval_holds_the_mean_and_is_as_wide_as_the_normal_one() {
+    fn an_interval_contains_the_mean_and_has_the_width_of_the_normal_interval() {
         let rows: Vec<[f64; 1]> = (0..400)
             .map(|n| [f64::from(u8::from(n % 4 == 0))])
             .collect();
@@ -179,29 +238,35 @@ mod tests {
     }
 
     #[test]
-    fn a_constant_column_has_an_interval_of_no_width() {
-        let [first, second] = estimates(&[[1.0, 0.5]; 9]);
-        assert_eq!(
-            first,
-            Estimate {
-                value: 1.0,
-                low: 1.0,
-                high: 1.0
-            }
-        );
-        assert_eq!(
-            second,
-            Estimate {
-                value: 0.5,
-                low: 0.5,
-                high: 0.5
-            }
-        );
+    fn a_constant_column_has_the_interval_of_its_number_of_rows() {
+        // Lower ends of Wilson's interval for 9 of 9 and 400 of 400.
+        for (n, low) in [(9, 0.700_854_9), (400, 0.990_487_9)] {
+            let varying = |row: usize| if row.is_multiple_of(2) { 0.5 } else { 0.25 };
+            let rows: Vec<[f64; 2]> = (0..n).map(|row| [1.0, varying(row)]).collect();
+            let [constant, varying] = estimates(&rows);
+            assert_eq!((constant.value, constant.high), (1.0, 1.0));
+            assert!((constant.low - low).abs() < 1e-6, "{constant:?}");
+            assert!(varying.low < varying.value && varying.value < varying.high);
+            let counted = rows.iter().map(|[one, _]| Some(*one)).chain([None]);
+            let of_some = mean(counted).expect("rows");
+            assert!((of_some.low - low).abs() < 1e-6, "{of_some:?}");
+        }
     }
 
     #[test]
-    fn a_ratio_over_all_rows_is_the_mean_and_without_any_row_there_is_none() {
-        let values = [0.0, 1.0, 1.0, 3.0, -2.0];
+    fn an_estimate_without_an_interval_is_written_as_a_bare_value() {
+        let estimate = unbounded_mean([Some(3.0), None].into_iter()).expect("a value");
+        let file = serde_json::to_value(estimate).expect("serialisable");
+        assert_eq!(file, serde_json::json!({"value": 3.0}));
+        let read_back: Estimate = serde_json::from_value(file).expect("what was written");
+        assert_eq!((read_back.value, read_back.interval()), (3.0, None));
+        assert_eq!(cell(Some(read_back), 1.0, "+"), "+3.00");
+        assert_eq!(unbounded_mean([None].into_iter()), None);
+    }
+
+    #[test]
+    fn a_ratio_over_all_rows_is_the_mean_and_absent_without_rows() {
+        let values = [0.0, 1.0, 1.0, 0.5, 0.25];
         let [mean] = estimates(&values.map(|value| [value]));
         assert_eq!(
             ratio_estimate(&values.map(|value| (value, 1.0))),
@@ -212,29 +277,18 @@ mod tests {
     }
 
     #[test]
-    fn rows_without_a_denominator_move_neither_ratio_nor_interval_by_much() {
-        let counted: Vec<(f64, f64)> = (0..60).map(|n| (f64::from(n % 3), 1.0)).collect();
+    fn rows_without_a_denominator_barely_change_ratio_and_interval() {
+        let counted: Vec<(f64, f64)> = (0..150).map(|n| (f64::from(n % 3), 1.0)).collect();
         let mut diluted = counted.clone();
-        diluted.extend([(0.0, 0.0); 60]);
-        let (full, some) = (ratio_estimate(&counted), ratio_estimate(&diluted));
+        diluted.extend([(0.0, 0.0); 150]);
+        let (full, some) = (
+            ratio_on(Scale::Open, &counted),
+            ratio_on(Scale::Open, &diluted),
+        );
         let (full, some) = (full.expect("counted"), some.expect("counted"));
         assert_eq!((full.value, some.value), (1.0, 1.0));
         let ends = [full.low - some.low, full.high - some.high];
         assert!(ends.iter().all(|end| end.abs() < 0.05), "{full:?} {some:?}");
-        assert!(some.low < 0.9 && some.high > 1.1, "{some:?}");
-    }
-
-    #[test]
-    fn equal_rows_have_the_interval_of_their_resamples() {
-        for n in [1, 3, 7, 100] {
-            let rows = vec![[1.0 / 3.0, 0.1]; n];
-            let mean = column_means(rows.iter());
-            for resampled in resampled_means(&rows, 20, SEED) {
-                assert_eq!(resampled, mean);
-            }
-            for (estimate, mean) in estimates(&rows).into_iter().zip(mean) {
-                assert_eq!([estimate.low, estimate.high], [mean, mean]);
-            }
-        }
+        assert!(some.low < 0.95 && some.high > 1.05, "{some:?}");
     }
 }

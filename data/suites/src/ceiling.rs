@@ -1,26 +1,27 @@
-//! What the gold itself scores, where that is not the best that a metric has.
+//! Scores of the gold answers, for metrics where they are not the best possible value.
 
 use serde::Serialize;
 
 use super::bootstrap::Estimate;
 use super::registry::SuiteInfo;
 
-/// A mean of ones may miss 1 by rounding, and the F of ROUGE by the 1e-8 below its fraction line.
+/// Tolerance: a mean of ones may miss 1 by rounding, and the F of ROUGE by the 1e-8 in its
+/// denominator.
 const ROUNDING: f64 = 1e-7;
 
-/// The value of a metric for the gold of the same rows; no answer that is right has a better one.
+/// A metric's score for the gold answers, which no correct answer can exceed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Ceiling {
     /// Name of the metric.
     pub metric: &'static str,
-    /// Its value for the gold.
+    /// Score of the gold answers.
     pub value: f64,
 }
 
-/// The metrics whose value for the gold is not the best: 1, or 0 where less is better.
+/// The metrics for which the gold answers do not score the best value: 1, or 0 if lower is better.
 ///
-/// `gold` has the value of each metric when the gold is scored as any answer is. A metric that no
-/// row counts for has no ceiling.
+/// `gold` returns the value of each metric when the gold answers are scored like predictions. A
+/// metric without samples has no ceiling.
 pub fn ceilings(
     metrics: &[&'static str],
     lower_is_better: &[&str],
@@ -39,7 +40,7 @@ pub fn ceilings(
 }
 
 impl SuiteInfo {
-    /// As [`ceilings`], of the suite's metrics.
+    /// As [`ceilings`], for the suite's metrics.
     pub fn ceilings(&self, gold: impl Fn(&str) -> Option<Estimate>) -> Vec<Ceiling> {
         ceilings(self.metrics, self.lower_is_better, gold)
     }
@@ -53,7 +54,7 @@ mod tests {
     use crate::encoder::HashEncoder;
     use crate::slot::{SUITE, SlotRow, score_dataset};
 
-    /// The ceilings of golds under a schema with an optional key.
+    /// The ceilings of gold answers under a schema with an optional key.
     fn of_golds(golds: &[serde_json::Value]) -> Vec<Ceiling> {
         let schema = json!({"type": "object", "required": ["a"],
             "properties": {"a": {"type": "integer"}, "b": {"type": "string"}}});
@@ -67,8 +68,11 @@ mod tests {
         let (score, _) = score_dataset(&rows, &HashEncoder).expect("rows");
         let columns = score.overall.columns();
         SUITE.ceilings(|name| {
-            let place = SUITE.metrics.iter().position(|known| *known == name);
-            place.map(|place| columns[place])
+            let position = SUITE
+                .metrics
+                .iter()
+                .position(|known_metric| *known_metric == name);
+            position.map(|position| columns[position])
         })
     }
 

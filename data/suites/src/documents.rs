@@ -1,4 +1,4 @@
-//! JSON documents for property tests, of few keys, so that keys repeat.
+//! Generates JSON documents for property tests, with few distinct keys so that keys repeat.
 
 use proptest::prelude::*;
 use serde_json::{Map, Value};

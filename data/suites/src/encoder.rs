@@ -1,51 +1,53 @@
 //! Encodes texts as sentence vectors, each distinct text once.
 //!
-//! On a CPU the encoder is the whole cost of the metric, so a data set's texts are gathered
-//! first and encoded in chunks of similar length: little padding, no repeats.
-//! [`HashEncoder`] stands in for a real model where weights are absent; its numbers are
-//! reproducible to the last bit in any language and mean nothing about language.
+//! On a CPU the encoder dominates the cost of the metric, so a data set's texts are collected first
+//! and encoded in chunks of similar length, without repeats and with little padding.
+//! [`HashEncoder`] replaces a real model if there are no weights. Its numbers are reproducible bit
+//! by bit in any language, but have no linguistic meaning.
 
 use std::collections::{BTreeSet, HashMap};
 
-/// Texts that one call of the encoder receives at most.
+/// Maximum number of texts per call of the encoder.
 const CHUNK_TEXTS: usize = 64;
 
 /// Length of a [`HashEncoder`] vector.
 const HASH_DIMENSIONS: u64 = 64;
 
-/// Why there are no vectors.
+/// Encoding failed.
 #[derive(Debug, thiserror::Error)]
 pub enum EncoderError {
     /// The sentence encoder failed.
     #[error("the sentence encoder failed: {0}")]
     Failed(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The sentence encoder did not answer with one vector for each text, all of one length.
-    #[error("the sentence encoder gave vectors of the wrong number or length for {n_texts} texts")]
+    /// The encoder did not return one vector per text, all of the same length.
+    #[error(
+        "the sentence encoder returned a wrong number of vectors, or vectors of different lengths, for {n_texts} texts"
+    )]
     Shape {
-        /// Number of texts that were given to it.
+        /// Number of texts passed to the encoder.
         n_texts: usize,
     },
 }
 
-/// Something that turns texts into vectors whose cosine says how alike they are.
+/// Encodes texts as vectors whose cosine measures similarity.
 pub trait SentenceEncoder {
-    /// Encodes each text to one vector; all vectors have the same length.
+    /// Encodes each text as one vector; all vectors have the same length.
     ///
     /// # Errors
     ///
-    /// - the model behind it fails; use [`EncoderError::Failed`]
+    /// The model fails; use [`EncoderError::Failed`].
     fn encode(&self, texts: &[&str]) -> Result<Vec<Vec<f32>>, EncoderError>;
 }
 
-/// The deterministic stand-in encoder: signed counts of hashed three-byte windows.
+/// A deterministic substitute encoder: signed counts of hashed three-byte windows.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct HashEncoder;
 
 impl HashEncoder {
-    /// Returns the 64 counts of a text, not normalised; they are integers, exact in f32.
+    /// Returns the 64 counts of a text, not normalised. They are integers and exact in f32.
     ///
-    /// The bytes are 0x02, the UTF-8 text, 0x03. Each window of three is hashed with 64-bit
-    /// FNV-1a `h`, and adds 1 at `h % 64` if bit 32 of `h` is 0, else subtracts 1.
+    /// The bytes are 0x02, the UTF-8 text, 0x03. Each three-byte window is hashed with 64-bit
+    /// FNV-1a to `h`, and adds 1 at index `h % 64` if bit 32 of `h` is 0, otherwise subtracts 1.
     pub fn vector(text: &str) -> Vec<f32> {
         let framed: Vec<u8> = [2].into_iter().chain(text.bytes()).chain([3]).collect();
         let mut counts = vec![0.0; HASH_DIMENSIONS as usize];
@@ -77,12 +79,12 @@ pub struct Embeddings {
 }
 
 impl Embeddings {
-    /// Encodes each distinct text once, shortest first, `CHUNK_TEXTS` a call.
+    /// Encodes each distinct text once, shortest first, `CHUNK_TEXTS` per call.
     ///
     /// # Errors
     ///
-    /// - the encoder fails, or gives vectors of the wrong number or of differing lengths
-    pub fn of<'t>(
+    /// The encoder fails, or returns a wrong number of vectors or vectors of different lengths.
+    pub fn encode<'t>(
         texts: impl Iterator<Item = &'t str>,
         encoder: &dyn SentenceEncoder,
     ) -> Result<Self, EncoderError> {
@@ -109,7 +111,7 @@ impl Embeddings {
         self.vectors.get(text).map(Vec::as_slice)
     }
 
-    /// Cosine of the two texts' vectors, clamped to 0..=1; 0 for a text that was not encoded.
+    /// Cosine similarity of two texts, clamped to 0..=1; 0 if a text was not encoded.
     pub(crate) fn similarity(&self, left: &str, right: &str) -> f64 {
         match (self.vectors.get(left), self.vectors.get(right)) {
             (Some(left), Some(right)) => cosine(left, right).clamp(0.0, 1.0),
@@ -140,7 +142,7 @@ mod tests {
     use std::cell::RefCell;
 
     #[test]
-    fn a_hash_vector_holds_one_signed_count_for_each_window() {
+    fn a_hash_vector_has_one_signed_count_per_window() {
         let vector = HashEncoder::vector("tea");
         assert_eq!(vector.len(), 64);
         assert_eq!(vector.iter().map(|count| count.abs()).sum::<f32>(), 3.0);
@@ -155,11 +157,11 @@ mod tests {
     }
 
     #[test]
-    fn opposite_vectors_are_clamped_to_zero_and_zero_vectors_are_unlike_all() {
+    fn opposite_and_zero_vectors_have_similarity_zero() {
         assert_eq!(cosine(&[1.0, 0.0], &[-2.0, 0.0]), -1.0);
         assert_eq!(cosine(&[0.0, 0.0], &[1.0, 0.0]), 0.0);
-        struct Opposed;
-        impl SentenceEncoder for Opposed {
+        struct OppositeEncoder;
+        impl SentenceEncoder for OppositeEncoder {
             fn encode(&self, texts: &[&str]) -> Result<Vec<Vec<f32>>, EncoderError> {
                 Ok(texts
                     .iter()
@@ -167,7 +169,8 @@ mod tests {
                     .collect())
             }
         }
-        let embeddings = Embeddings::of(["up", "down"].into_iter(), &Opposed).expect("encoded");
+        let embeddings =
+            Embeddings::encode(["up", "down"].into_iter(), &OppositeEncoder).expect("encoded");
         assert_eq!(embeddings.similarity("up", "down"), 0.0);
         assert_eq!(embeddings.similarity("up", "up"), 1.0);
     }
@@ -175,8 +178,8 @@ mod tests {
     #[test]
     fn each_distinct_text_is_encoded_once_and_by_length() {
         #[derive(Default)]
-        struct Recorder(RefCell<Vec<Vec<String>>>);
-        impl SentenceEncoder for Recorder {
+        struct RecordingEncoder(RefCell<Vec<Vec<String>>>);
+        impl SentenceEncoder for RecordingEncoder {
             fn encode(&self, texts: &[&str]) -> Result<Vec<Vec<f32>>, EncoderError> {
                 self.0
                     .borrow_mut()
@@ -185,8 +188,8 @@ mod tests {
             }
         }
         let texts: Vec<String> = (0..200).map(|n| "x".repeat(1 + (n * 37) % 100)).collect();
-        let recorder = Recorder::default();
-        Embeddings::of(texts.iter().map(String::as_str), &recorder).expect("encoded");
+        let recorder = RecordingEncoder::default();
+        Embeddings::encode(texts.iter().map(String::as_str), &recorder).expect("encoded");
         let calls = recorder.0.into_inner();
         assert_eq!(calls.iter().map(Vec::len).collect::<Vec<_>>(), [64, 36]);
         let lengths: Vec<usize> = calls.iter().flatten().map(String::len).collect();
@@ -194,14 +197,15 @@ mod tests {
     }
 
     #[test]
-    fn an_encoder_that_answers_short_is_an_error() {
-        struct Short;
-        impl SentenceEncoder for Short {
+    fn an_encoder_that_returns_too_few_vectors_is_an_error() {
+        struct TooFewEncoder;
+        impl SentenceEncoder for TooFewEncoder {
             fn encode(&self, _texts: &[&str]) -> Result<Vec<Vec<f32>>, EncoderError> {
                 Ok(vec![vec![1.0]])
             }
         }
-        let error = Embeddings::of(["a", "b"].into_iter(), &Short).expect_err("one vector for two");
+        let error = Embeddings::encode(["a", "b"].into_iter(), &TooFewEncoder)
+            .expect_err("one vector for two");
         assert!(matches!(error, EncoderError::Shape { n_texts: 2 }));
     }
 }

@@ -1,25 +1,26 @@
-//! docs/prompts.md prints every built-in prompt: each block there is made here, from the code that
-//! asks with it.
+//! Generates the prompt blocks of docs/prompts.md from the code that builds the prompts, so that
+//! the page shows every built-in prompt.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use serde_json::json;
 use tooltune_agents::{AgentLimits, Expansion, GoatOptions, Method, Ranking, dialogue_prompt};
-use tooltune_rows::python::loads;
-use tooltune_rows::text::{ChatTemplate, Conversation, SlotPrompt};
-use tooltune_rows::tools::{
+use tooltune_apis::{
     ApiCatalogue, ApiDocument, DialogueGold, DialogueStep, DialogueTurn, GoldCall, Trajectory,
 };
+use tooltune_json::python::loads;
+use tooltune_rows::text::SlotPrompt;
+use tooltune_template::{ChatTemplate, Conversation};
 
 use crate::goat::judge_messages;
-use crate::nestful::{NestfulRow, ReactLimits, ReactLoop, ReactRequest, own_templates};
-use crate::toolqa::{CLASSIFIER, JUDGE, Setting, own_text};
+use crate::nestful::{NestfulRow, ReactLimits, ReactLoop, ReactRequest, built_in_templates};
+use crate::toolqa::{CLASSIFIER, JUDGE, Setting, built_in_text};
 
 const WRITE: &str = "TOOLTUNE_WRITE_GUIDE";
 const BEGIN: &str = "<!-- prompt ";
 const END: &str = "<!-- end of prompt -->";
-/// Some prompts hold a fence of three.
+/// A fence of four, because some prompts contain a fence of three.
 const FENCE: &str = "````";
 
 /// Every built-in prompt by its name in the guide.
@@ -29,23 +30,19 @@ fn prompts() -> BTreeMap<String, String> {
         let prompt = SlotPrompt::built_in(name).expect("a prompt");
         prompts.insert(format!("slot {name}"), prompt.source().to_owned());
     }
-    for name in ChatTemplate::NAMES {
-        let source = ChatTemplate::built_in(name).expect("a template");
-        prompts.insert(name.to_owned(), source.to_owned());
-    }
-    prompts.extend(of_goat());
-    prompts.extend(of_dialogues());
+    prompts.extend(goat_prompts());
+    prompts.extend(dialogue_prompts());
     let mut families: Vec<(String, String)> = Vec::new();
-    for (family, template) in own_templates() {
+    for (family, template) in built_in_templates() {
         match families.iter_mut().find(|(_, known)| *known == template) {
             Some((names, _)) => names.push_str(&format!(", {family}")),
             None => families.push((format!("nestful {family}"), template)),
         }
     }
     prompts.extend(families);
-    prompts.insert("nestful react".to_owned(), of_react());
+    prompts.insert("nestful react".to_owned(), react_prompt());
     for setting in Setting::ALL {
-        prompts.insert(format!("toolqa {}", setting.name()), own_text(setting));
+        prompts.insert(format!("toolqa {}", setting.name()), built_in_text(setting));
     }
     prompts.insert("toolqa judge".to_owned(), JUDGE.to_owned());
     prompts.insert("toolqa classifier".to_owned(), CLASSIFIER.to_owned());
@@ -75,8 +72,8 @@ fn only_message(conversation: &Conversation) -> String {
     message.content.clone().expect("a text")
 }
 
-/// The last prompt of each kind, over a trajectory of two calls.
-fn of_goat() -> Vec<(String, String)> {
+/// The last prompt of each kind, for a trajectory of two calls.
+fn goat_prompts() -> Vec<(String, String)> {
     let trajectory = json!({
         "query": "How windy is it in the home town of ship 138?",
         "calls": [
@@ -123,7 +120,7 @@ fn of_goat() -> Vec<(String, String)> {
     prompts.into_iter().collect()
 }
 
-fn of_dialogues() -> Vec<(String, String)> {
+fn dialogue_prompts() -> Vec<(String, String)> {
     let call = GoldCall {
         name: "Harbour/Ship".to_owned(),
         arguments: json!({"ship_id": "138"}).as_object().cloned(),
@@ -154,7 +151,7 @@ fn of_dialogues() -> Vec<(String, String)> {
     ]
 }
 
-fn of_react() -> String {
+fn react_prompt() -> String {
     let row = json!({
         "sample_id": "1", "input": "What is 2 plus 3?", "gold_answer": 5,
         "output": [{"name": "add", "label": "$var_1", "arguments": {"arg_0": 2, "arg_1": 3}}],
@@ -170,43 +167,65 @@ fn of_react() -> String {
     }
 }
 
-/// The guide with the prompts as they are made now.
+/// The guide with the current prompts.
 fn with_prompts(guide: &str) -> String {
     let prompts = prompts();
-    let (mut made, mut told, mut rest) = (String::new(), BTreeSet::new(), guide);
-    while let Some((before, after)) = rest.split_once(BEGIN) {
+    let (mut updated, mut told, mut remaining) = (String::new(), BTreeSet::new(), guide);
+    while let Some((before, after)) = remaining.split_once(BEGIN) {
         let (name, after) = after.split_once(" -->").expect("an open marker");
         let (_, after) = after.split_once(END).expect("a prompt without its end");
         let prompt = prompts.get(name);
-        let prompt = prompt.unwrap_or_else(|| panic!("{name} is no built-in prompt"));
+        let prompt = prompt.unwrap_or_else(|| panic!("{name} is not a built-in prompt"));
         let text = prompt.strip_suffix('\n').unwrap_or(prompt);
         let language = if text.contains("{{") { "jinja" } else { "text" };
-        made.push_str(before);
-        made.push_str(&format!(
+        updated.push_str(before);
+        updated.push_str(&format!(
             "{BEGIN}{name} -->\n{FENCE}{language}\n{text}\n{FENCE}\n{END}"
         ));
         told.insert(name.to_owned());
-        rest = after;
+        remaining = after;
     }
     for name in prompts.keys() {
-        assert!(told.contains(name), "docs/prompts.md has no prompt {name}");
+        assert!(
+            told.contains(name),
+            "docs/prompts.md has no block for the prompt {name}"
+        );
     }
-    made + rest
+    updated + remaining
 }
 
+/// Invariant: docs/prompts.md prints every built-in prompt as the code sends it.
 #[test]
 fn the_guide_prints_every_built_in_prompt() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/prompts.md");
     let guide = std::fs::read_to_string(&path).expect("the guide");
-    let made = with_prompts(&guide);
+    let updated = with_prompts(&guide);
     if std::env::var_os(WRITE).is_some() {
-        std::fs::write(&path, &made).expect("the guide is written");
+        std::fs::write(&path, &updated).expect("the guide is written");
         return;
     }
-    let lines = guide.lines().zip(made.lines());
-    let differs = lines.clone().find(|(ours, made)| ours != made);
+    let lines = guide.lines().zip(updated.lines());
+    let differs = lines.clone().find(|(printed, updated)| printed != updated);
     assert!(
-        guide == made,
-        "docs/prompts.md: run scripts/docs: {differs:?}"
+        guide == updated,
+        "docs/prompts.md is out of date; run scripts/docs: {differs:?}"
     );
+}
+
+/// The built-in chat templates are files, which the page links.
+#[test]
+fn the_guide_links_every_built_in_chat_template() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let guide = std::fs::read_to_string(docs.join("prompts.md")).expect("the guide");
+    for name in ChatTemplate::NAMES {
+        let rest = guide
+            .split_once(&format!("| [{name}]("))
+            .map(|(_, rest)| rest);
+        let rest = rest.unwrap_or_else(|| panic!("docs/prompts.md does not link {name}"));
+        let link = rest.split(')').next().expect("the end of a link");
+        let file = std::fs::read_to_string(docs.join(link));
+        let file = file.unwrap_or_else(|error| panic!("docs/prompts.md: {link}: {error}"));
+        let template = ChatTemplate::built_in(name).expect("a template");
+        assert_eq!(file.trim_end(), template.trim_end(), "{link}");
+    }
 }

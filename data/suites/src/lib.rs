@@ -1,7 +1,7 @@
-//! One folder for each benchmark: its rules of scoring, from texts to numbers.
+//! Scoring rules of the benchmarks, one folder per benchmark.
 //!
-//! Nothing here reads a model of ours or generates its text: the same functions score our own
-//! generations, those of a server and those in a file. Judges are asked over HTTP.
+//! No function here loads a model or generates text: the same functions score completions of our
+//! models, of a server, or from a file. LLM judges are called over HTTP.
 //!
 //! ```
 //! use tooltune_suites::{SuiteInfo, lower_is_better};
@@ -12,14 +12,17 @@
 //! ```
 
 mod bootstrap;
+pub mod budgets;
 pub mod calls;
 mod ceiling;
 #[cfg(test)]
 mod documents;
 mod encoder;
+mod finish;
 pub mod goat;
 #[cfg(test)]
 mod guide;
+mod intervals;
 mod llm_judge;
 pub mod nestful;
 pub mod operations;
@@ -33,16 +36,18 @@ pub mod slot;
 pub mod toolqa;
 
 pub use bootstrap::Estimate;
+pub(crate) use calls::without_reasoning;
 pub use ceiling::{Ceiling, ceilings};
 pub use encoder::{Embeddings, EncoderError, HashEncoder, SentenceEncoder};
+pub use finish::is_cut;
+pub use intervals::few_samples;
 pub use llm_judge::{
-    JudgeError, JudgeOptions, JudgeVerdict, Judged, judge_samples, n_unanswered, n_unparsed,
+    JudgeError, JudgeOptions, JudgeVerdict, JudgedItem, judge_samples, n_unanswered, n_unparsed,
 };
-pub use paired::{
-    Flip, PairedComparison, PairedError, PairedOptions, SampleScore, paired_bootstrap,
-};
+pub use paired::{Flip, PairedComparison, PairedError, PairedOptions, SampleScore, compare_pairs};
 pub use registry::{
-    Needs, OwnFile, OwnFileInput, RowsOf, SUITES, SampleMeasure, SampleScores, SuiteInfo,
-    lower_is_better, metric_words,
+    LineFields, RowSource, SUITE_FIELD, SUITES, SampleMeasure, SampleScores, SuiteFile,
+    SuiteFileInput, SuiteInfo, SuiteNeeds, TYPE_FIELD, greater_is_better, lower_is_better,
+    plain_metric_name,
 };
 pub use shortening::{Reduction, Shortening, reduce};

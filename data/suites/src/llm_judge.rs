@@ -1,44 +1,43 @@
 //! Asks a model behind an endpoint for verdicts on samples.
 //!
-//! A reply without a verdict is asked for again, and after the last attempt the verdict counts as
-//! unread and the sample as not approved. The decision to question: attempts after the first are
-//! sampled, because a judge at temperature 0 would only repeat itself.
+//! If a reply has no verdict, the judge is asked again. If no attempt gives a verdict, the sample
+//! counts as unparsed and not solved. Attempts after the first are sampled, because a judge at
+//! temperature 0 would repeat itself.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::{Deserialize, Serialize};
 use tooltune_endpoint::{
-    ChatEndpoint, ChatOptions, Concern, EndpointError, EndpointProgress, Tolerance, in_parallel,
+    ChatEndpoint, ChatOptions, EndpointError, EndpointProgress, FaultScope, Tolerance, in_parallel,
 };
-use tooltune_rows::text::Message;
+use tooltune_template::Message;
 
-/// Attempts at a verdict that any configuration may ask for.
+/// Maximum configurable number of attempts.
 const MOST_ATTEMPTS: usize = 20;
 
-/// Something that a judge says yes or no to.
-pub trait Judged: Sync {
-    /// Its id, for messages and files.
+/// A sample for a judge to accept or reject.
+pub trait JudgedItem: Sync {
+    /// Sample id, for messages and files.
     fn id(&self) -> &str;
 
-    /// What the judge is asked.
+    /// The messages sent to the judge.
     fn messages(&self) -> Vec<Message>;
 
-    /// The verdict of a reply, or nothing that can be read.
-    fn verdict(&self, reply: &str) -> Option<bool>;
+    /// Parses the verdict from a reply; `None` if there is none.
+    fn parse_verdict(&self, reply: &str) -> Option<bool>;
 }
 
-/// How the judge is asked.
+/// How the judge is called.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct JudgeOptions {
-    /// Attempts at a verdict that can be read, 1 to 20.
+    /// Attempts to get a parsable verdict, 1 to 20.
     pub attempts: usize,
-    /// Samples that are judged at once, 1 to 64.
+    /// Number of samples judged concurrently, 1 to 64.
     pub concurrency: usize,
-    /// Of the attempts after the first.
+    /// Temperature of the attempts after the first.
     pub retry_temperature: f64,
-    /// What every request says beside its messages; its temperature is that of the first
-    /// attempt.
+    /// Options of every request; their temperature applies to the first attempt.
     pub chat: ChatOptions,
 }
 
@@ -57,22 +56,22 @@ impl Default for JudgeOptions {
     }
 }
 
-/// What the judge said of one sample.
+/// The judge's verdict on one sample.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JudgeVerdict {
-    /// The sample's id.
+    /// Sample id.
     pub id: String,
-    /// What the judge said; null where no reply had a verdict.
+    /// The verdict; null if no reply contained one.
     pub verdict: Option<bool>,
-    /// The judge's replies as they came, the one with the verdict last.
+    /// The judge's raw replies; the last one contains the verdict.
     pub replies: Vec<String>,
-    /// Why the judge did not answer, where it did not.
+    /// Why the judge did not reply, if it did not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
 impl JudgeVerdict {
-    fn unanswered(id: &str, error: &EndpointError) -> Self {
+    fn without_reply(id: &str, error: &EndpointError) -> Self {
         Self {
             id: id.to_owned(),
             verdict: None,
@@ -81,68 +80,68 @@ impl JudgeVerdict {
         }
     }
 
-    /// Whether the sample counts as solved: not where no verdict could be read.
+    /// Whether the sample counts as solved. Without a verdict it does not.
     pub fn is_solved(&self) -> bool {
         self.verdict == Some(true)
     }
 }
 
-/// How many of the verdicts could not be read.
+/// Number of verdicts that could not be parsed.
 pub fn n_unparsed(verdicts: &[JudgeVerdict]) -> usize {
-    let unread = verdicts.iter().filter(|judged| judged.verdict.is_none());
+    let unread = verdicts.iter().filter(|verdict| verdict.verdict.is_none());
     unread.count()
 }
 
-/// How many samples the judge did not answer, though it answered others.
+/// Number of samples for which the judge did not reply, although it replied for others.
 pub fn n_unanswered(verdicts: &[JudgeVerdict]) -> usize {
-    let unanswered = verdicts.iter().filter(|judged| judged.error.is_some());
+    let unanswered = verdicts.iter().filter(|verdict| verdict.error.is_some());
     unanswered.count()
 }
 
-/// Why not all samples have a verdict; what was judged until then can be kept.
+/// Judging ended early; the verdicts up to then are kept.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum JudgeError {
-    /// The options cannot be used.
-    #[error("judge: attempts is {attempts}; give 1 to {MOST_ATTEMPTS}, 3 as usual")]
+    /// An option is out of range.
+    #[error("judge: attempts is {attempts}; set it to 1 to {MOST_ATTEMPTS} (default 3)")]
     Attempts {
-        /// What was given.
+        /// The configured value.
         attempts: usize,
     },
 
     /// The endpoint failed.
-    #[error("sample {sample:?} cannot be judged, after {} others were: {error}", judged.len())]
+    #[error("cannot judge sample {sample:?} ({} other samples were judged): {error}", judged.len())]
     Endpoint {
-        /// The sample's id.
+        /// Sample id.
         sample: String,
-        /// The verdicts until then, in the order of the samples.
+        /// The verdicts so far, in sample order.
         judged: Vec<JudgeVerdict>,
-        /// What is wrong, with the URL.
+        /// The error, with the URL.
         error: Box<EndpointError>,
     },
 
-    /// The caller ended the work.
-    #[error("the judging was stopped after {} samples", judged.len())]
+    /// The caller stopped the work.
+    #[error("judging stopped after {} samples", judged.len())]
     Stopped {
-        /// The verdicts until then, in the order of the samples.
+        /// The verdicts so far, in sample order.
         judged: Vec<JudgeVerdict>,
     },
 }
 
-/// Has every sample judged; the verdicts are in the order of the samples. A sample that the judge
-/// refuses or does not answer, though it answers others, has no verdict, as one whose replies cannot
-/// be read.
+/// Has every sample judged and returns the verdicts in sample order. A sample that the judge
+/// refuses or does not reply to has no verdict, like a sample whose replies cannot be parsed, as
+/// long as other samples are judged.
 ///
-/// `watch` is called in the caller's thread after each verdict and at least ten times a second,
-/// and may end the work by returning `false`.
+/// `watch` is called in the caller's thread after each verdict and at least ten times per second.
+/// It stops the work by returning `false`.
 ///
 /// # Errors
 ///
-/// - the options allow no attempt, or more than 20
-/// - the endpoint fails for every sample, or as it would for every one ([`Tolerance`]), which ends
-///   the work at once
-/// - `watch` ended the work
-pub fn judge_samples<S: Judged>(
+/// - the number of attempts is 0 or above 20
+/// - the endpoint fails for every sample, or with an error that affects every sample
+///   ([`Tolerance`]), which stops the work at once
+/// - `watch` stopped the work
+pub fn judge_samples<S: JudgedItem>(
     endpoint: &ChatEndpoint,
     samples: &[S],
     options: &JudgeOptions,
@@ -157,17 +156,17 @@ pub fn judge_samples<S: Judged>(
     let results = in_parallel(
         samples,
         options.concurrency,
-        &mut |watched| {
-            match watched.latest {
-                Some(Ok(_)) => tolerance.answered(),
+        &mut |event| {
+            match event.latest {
+                Some(Ok(_)) => tolerance.record_answer(),
                 Some(Err(error)) => {
                     n_failed += 1;
-                    is_broken |= !tolerance.goes_on_after(error);
+                    is_broken |= !tolerance.can_continue_after(error);
                 }
                 None => {}
             }
             is_ended |= !watch(EndpointProgress {
-                n_done: watched.n_done,
+                n_done: event.n_done,
                 n_failed,
                 n_all: samples.len(),
             });
@@ -175,16 +174,17 @@ pub fn judge_samples<S: Judged>(
         },
         |sample, is_stopped| {
             let verdict = judge(endpoint, sample, options, is_stopped);
-            if matches!(&verdict, Err(error) if error.concern() == Concern::All) {
-                // Before the thread takes another sample, not when `watch` is next called.
+            if matches!(&verdict, Err(error) if error.scope() == FaultScope::All) {
+                // Set the flag here, not at the next call of `watch`, so that the thread takes no
+                // other sample.
                 is_stopped.store(true, Ordering::Relaxed);
             }
             verdict
         },
     );
-    // Faults of their own keep their samples from a verdict, and no others.
+    // Errors specific to a sample leave only that sample without a verdict.
     let is_tolerated = |error: &EndpointError| {
-        tolerance.has_answers() && (!is_broken || error.concern() == Concern::Request)
+        tolerance.has_answers() && (!is_broken || error.scope() == FaultScope::Request)
     };
     let mut judged = Vec::new();
     let mut failed = None;
@@ -193,10 +193,11 @@ pub fn judge_samples<S: Judged>(
             Some(Ok(verdict)) => judged.push(verdict),
             Some(Err(EndpointError::Stopped { .. })) | None => {}
             Some(Err(error)) if is_tolerated(&error) => {
-                judged.push(JudgeVerdict::unanswered(sample.id(), &error));
+                judged.push(JudgeVerdict::without_reply(sample.id(), &error));
             }
-            // What concerns all samples is what to fix.
-            Some(Err(error)) if failed.is_none() || error.concern() == Concern::All => {
+            // Report an error that affects all samples rather than one that affects a single
+            // sample.
+            Some(Err(error)) if failed.is_none() || error.scope() == FaultScope::All => {
                 failed = Some((sample.id().to_owned(), Box::new(error)));
             }
             Some(Err(_)) => {}
@@ -215,7 +216,7 @@ pub fn judge_samples<S: Judged>(
 
 fn judge(
     endpoint: &ChatEndpoint,
-    sample: &impl Judged,
+    sample: &impl JudgedItem,
     options: &JudgeOptions,
     is_stopped: &AtomicBool,
 ) -> Result<JudgeVerdict, EndpointError> {
@@ -225,8 +226,8 @@ fn judge(
     let mut verdict = None;
     while verdict.is_none() && replies.len() < options.attempts {
         let reply = endpoint.complete_unless(&messages, &chat, is_stopped)?;
-        // A reply without a text is an attempt without a verdict.
-        verdict = sample.verdict(&reply.text);
+        // A reply without text counts as an attempt without a verdict.
+        verdict = sample.parse_verdict(&reply.text);
         replies.push(reply.text);
         chat.temperature = Some(options.retry_temperature);
     }

@@ -1,13 +1,15 @@
-//! Lists every suite once: its name, its metrics with their direction, what it needs, the marks of its
-//! files, and the scores of its samples.
+//! Lists all suites: name, metrics with their direction, requirements, and scores of samples.
 //!
-//! A suite is a value in its own folder and a line here; configs, evaluations, selections,
-//! comparisons and reports ask this list.
+//! Each suite defines a [`SuiteInfo`] in its own folder and has one line here. Configs,
+//! evaluations, checkpoint selection, comparisons and reports use this list.
 
 use std::error::Error;
 use std::path::Path;
 
 use serde_json::{Map, Value};
+use tooltune_apis::JsonLines;
+use tooltune_json::ReadError;
+use tooltune_json::lines::Records;
 use tooltune_rows::statistics::{FileStatistics, TokenCount};
 
 use super::bootstrap::indicator;
@@ -15,68 +17,71 @@ use super::operations::Operation;
 use super::paired::SampleScore;
 use super::{calls, goat, nestful, retrieval, slot, toolqa};
 
-/// What everything but the suite itself has to know of a suite.
+/// The field with the suite name in `metrics.json` and in lines of predictions.
+pub const SUITE_FIELD: &str = "suite";
+
+/// The field with the line type in lines of predictions.
+pub const TYPE_FIELD: &str = "type";
+
+/// Everything that other code needs to know about a suite.
 #[derive(Debug)]
 pub struct SuiteInfo {
-    /// Its word in configs and on the command line, which its metrics begin with.
+    /// Name in configs and on the command line, and prefix of its metrics.
     pub name: &'static str,
-    /// What it asks for, in a sentence.
+    /// Its task, in a sentence.
     pub about: &'static str,
-    /// The metrics that a checkpoint can be selected by. The name of one is its key behind the name of
-    /// the suite, such as `slot.mean`, wherever it stands.
+    /// Keys of the metrics that can select a checkpoint. The full name is always the suite name and
+    /// the key, such as `slot.mean`.
     pub metrics: &'static [&'static str],
-    /// What people call them, by key, where the key does not say it.
-    pub words: &'static [(&'static str, &'static str)],
-    /// Those that only a config which flattens schemas has.
+    /// Plain-language names of metrics by key, if the key is not clear enough.
+    pub plain_names: &'static [(&'static str, &'static str)],
+    /// Metrics that exist only with flattened schemas.
     pub flat_metrics: &'static [&'static str],
-    /// All that fall as a model gets better.
+    /// All metrics for which lower is better.
     pub lower_is_better: &'static [&'static str],
-    /// The metric that a checkpoint is selected by unless the config says otherwise.
+    /// The metric that selects checkpoints by default.
     pub default_metric: &'static str,
-    /// What it needs of a config.
-    pub needs: Needs,
-    /// The operations of `tooltune score` that compute its numbers.
+    /// Its requirements on the config.
+    pub needs: SuiteNeeds,
+    /// The operations of `tooltune score` that compute its metrics.
     pub operations: &'static [Operation],
-    /// The field that its `metrics.json` has and those of no other suites.
-    pub metrics_mark: &'static str,
-    /// The scores of the lines of its `predictions.jsonl`, in the order in which lines are tried.
+    /// The scores of lines of its `predictions.jsonl`, by line type.
     pub samples: &'static [SampleScores],
-    /// The scores whose mean says how right a sample is, as a report ranks samples; none for lines
-    /// without a text.
+    /// The scores whose mean ranks samples in a report; empty for lines without text.
     pub ranked_by: &'static [SampleMeasure],
-    /// Files of its own kinds, as `data stats` measures them.
-    pub own_files: &'static [OwnFile],
+    /// File formats of this suite, for `data stats`.
+    pub own_files: &'static [SuiteFile],
 }
 
-/// What a suite needs of a config.
+/// Requirements of a suite on the config.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Needs {
-    /// A language model that writes.
+pub struct SuiteNeeds {
+    /// A language model that generates text.
     pub generator: bool,
     /// Rows of `data.eval`.
-    pub rows: Option<RowsOf>,
-    /// The encoder that compares texts.
+    pub rows: Option<RowSource>,
+    /// The sentence encoder.
     pub encoder: bool,
     /// A retriever that ranks documents.
     pub retriever: bool,
-    /// The table `[goat]`, which says how agents are prompted.
+    /// The `[goat]` table with the agents' prompts.
     pub agents: bool,
 }
 
-/// The rows of `data.eval` that a suite reads.
+/// The rows of `data.eval` that a suite uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RowsOf {
-    /// The formats that it reads, by their words in `data.format`.
+pub struct RowSource {
+    /// The accepted values of `data.format`.
     pub formats: &'static [&'static str],
-    /// Whether each row is a sample as it stands, so that the rows of a run serve its evaluations,
-    /// and a line of predictions has its prompt and gold in its row.
+    /// Whether each row is a complete sample. If so, the evaluation rows of a run serve the suite,
+    /// and the row of a prediction contains its prompt and gold answer.
     pub are_samples: bool,
-    /// Whether a run with such rows has the suite where its config names none.
+    /// Whether a run with such rows evaluates the suite by default.
     pub by_default: bool,
 }
 
-impl Needs {
-    /// A language model and nothing else.
+impl SuiteNeeds {
+    /// Only a language model.
     pub(crate) const GENERATOR: Self = Self {
         generator: true,
         rows: None,
@@ -84,27 +89,26 @@ impl Needs {
         retriever: false,
         agents: false,
     };
-    /// What agents need.
+    /// The requirements of the agent suites.
     pub(crate) const AGENTS: Self = Self {
         retriever: true,
         agents: true,
         ..Self::GENERATOR
     };
 
-    /// Whether it ranks documents and writes nothing.
-    pub fn ranks_alone(&self) -> bool {
+    /// Whether the suite ranks documents without generating text.
+    pub fn is_ranking_only(&self) -> bool {
         self.retriever && !self.generator
     }
 
-    /// Whether the rows of `data.eval` are its samples as they stand.
+    /// Whether the rows of `data.eval` are complete samples.
     pub fn rows_are_samples(&self) -> bool {
         self.rows.is_some_and(|rows| rows.are_samples)
     }
 }
 
-/// Every suite, in the order of configs and lists; lines of predictions are tried in it, too. The
-/// first is that of an evaluation whose command names none.
-pub static SUITES: [&SuiteInfo; 8] = [
+/// All suites, in display order. The first one is the default of an evaluation.
+pub static SUITES: &[&SuiteInfo] = &[
     &slot::SUITE,
     &calls::SUITE,
     &goat::SUITE,
@@ -116,27 +120,41 @@ pub static SUITES: [&SuiteInfo; 8] = [
 ];
 
 impl SuiteInfo {
-    /// The suite of that name.
+    /// Looks a suite up by name.
     pub fn named(name: &str) -> Option<&'static Self> {
-        SUITES.into_iter().find(|suite| suite.name == name)
+        SUITES.iter().copied().find(|suite| suite.name == name)
     }
 
-    /// The suite whose `metrics.json` this is.
-    pub fn of_metrics(metrics: &Value) -> Option<&'static Self> {
-        let mut suites = SUITES.into_iter();
-        suites.find(|suite| metrics.get(suite.metrics_mark).is_some())
+    /// The suite named in a `metrics.json`.
+    pub fn for_metrics(metrics: &Value) -> Option<&'static Self> {
+        Self::named(metrics.get(SUITE_FIELD)?.as_str()?)
     }
 
-    /// The scores by which a line of its predictions is ranked, those that it has, by their names.
+    /// The available scores that rank a line of predictions, under their metric names.
     pub fn ranking_scores(&self, line: &Value) -> Vec<(String, f64)> {
         self.scores(self.ranked_by, line)
     }
 
-    /// All scores of a line of its predictions by their names, in the order of a table.
+    /// All scores of a line of predictions under their metric names, in table order.
     pub fn sample_scores(&self, line: &Value) -> Vec<(String, f64)> {
-        let mut forms = self.samples.iter();
-        let form = forms.find(|form| field(line, form.mark).is_some());
-        form.map_or_else(Vec::new, |form| self.scores(form.measures, line))
+        let sample_form = self.form_of(line);
+        sample_form.map_or_else(Vec::new, |sample_form| {
+            self.scores(sample_form.measures, line)
+        })
+    }
+
+    /// The format of a line of predictions. The type may be missing if the suite has only one.
+    pub fn form_of(&self, line: &Value) -> Option<&'static SampleScores> {
+        match (line.get(TYPE_FIELD).and_then(Value::as_str), self.samples) {
+            (Some(kind), _) => self.form(kind),
+            (None, [only]) => Some(only),
+            (None, _) => None,
+        }
+    }
+
+    /// The scores of lines of a type.
+    pub fn form(&self, kind: &str) -> Option<&'static SampleScores> {
+        self.samples.iter().find(|form| form.kinds.contains(&kind))
     }
 
     fn scores(&self, measures: &[SampleMeasure], line: &Value) -> Vec<(String, f64)> {
@@ -145,68 +163,84 @@ impl SuiteInfo {
         measures.iter().filter_map(score).collect()
     }
 
-    /// The name of its metric of that key.
+    /// The full name of the metric under a key.
     pub fn metric(&self, key: &str) -> String {
         format!("{}.{key}", self.name)
     }
 }
 
-/// What people call the metric of that name, such as "content similarity" of
-/// `slot.content_similarity`; none where its name says it.
-pub fn metric_words(metric: &str) -> Option<&'static str> {
+/// Plain-language name of a metric, such as "content similarity" for `slot.content_similarity`;
+/// `None` if the name is clear enough.
+pub fn plain_metric_name(metric: &str) -> Option<&'static str> {
     let (suite, key) = metric.split_once('.')?;
-    let words = SuiteInfo::named(suite)?.words;
+    let words = SuiteInfo::named(suite)?.plain_names;
     let (_, words) = words.iter().find(|(known, _)| *known == key)?;
     Some(words)
 }
 
-/// A kind of file that only one suite reads.
+/// A file format that only one suite uses.
 #[derive(Debug)]
-pub struct OwnFile {
-    /// What its rows are, in the plural.
+pub struct SuiteFile {
+    /// Description of its rows, in the plural.
     pub rows: &'static str,
-    /// Fields that all of its rows have, and rows of no other kind.
+    /// Fields that all of its rows have and rows of other formats lack.
     pub fields: &'static [&'static str],
-    /// What its rows are and why they need another file that they refer to, where they do, with how
-    /// to name it.
+    /// If the rows refer to another file: what the rows are, why the other file is needed, and how
+    /// to pass it.
     pub refers: Option<&'static str>,
     /// Measures a file.
-    pub statistics: fn(OwnFileInput<'_>) -> Result<FileStatistics, Box<dyn Error + Send + Sync>>,
+    pub statistics: fn(SuiteFileInput<'_>) -> Result<FileStatistics, Box<dyn Error + Send + Sync>>,
 }
 
-/// What is measured.
+/// Input of [`SuiteFile::statistics`].
 #[derive(Clone, Copy)]
-#[expect(missing_debug_implementations, reason = "a function has none")]
-pub struct OwnFileInput<'i> {
+#[expect(
+    missing_debug_implementations,
+    reason = "functions do not implement Debug"
+)]
+pub struct SuiteFileInput<'i> {
     /// The file.
     pub file: &'i Path,
-    /// The file that its rows refer to.
+    /// The file that the rows refer to.
     pub referred: Option<&'i Path>,
-    /// Counts tokens, where there is a tokenizer.
+    /// Counts tokens, if there is a tokenizer.
     pub count_tokens: TokenCount<'i>,
+    /// Opens a file of rows in any supported format.
+    pub open: fn(&Path) -> Result<Box<dyn Records>, ReadError>,
 }
 
-impl OwnFile {
-    /// Those of all suites.
+impl SuiteFileInput<'_> {
+    /// The rows of a file.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be opened.
+    pub(crate) fn lines(&self, file: &Path) -> Result<JsonLines, ReadError> {
+        (self.open)(file).map(JsonLines::from_records)
+    }
+}
+
+impl SuiteFile {
+    /// The file formats of all suites.
     pub fn all() -> impl Iterator<Item = &'static Self> {
-        SUITES.into_iter().flat_map(|suite| suite.own_files)
+        SUITES.iter().copied().flat_map(|suite| suite.own_files)
     }
 
-    /// The kind of file that a row with these fields is of.
-    pub fn of_row(row: &Map<String, Value>) -> Option<&'static Self> {
+    /// The file format of a row with these fields.
+    pub fn for_row(row: &Map<String, Value>) -> Option<&'static Self> {
         Self::all().find(|file| file.fields.iter().all(|field| row.contains_key(*field)))
     }
 }
 
-impl PartialEq for OwnFile {
+impl PartialEq for SuiteFile {
     fn eq(&self, other: &Self) -> bool {
         self.fields == other.fields
     }
 }
 
-impl Eq for OwnFile {}
+impl Eq for SuiteFile {}
 
-/// Whether a metric such as `goat.delta_len` or `loss` falls as a model gets better.
+/// Whether lower values of a metric are better, such as `goat.delta_len` or `loss`.
 pub fn lower_is_better(metric: &str) -> bool {
     match metric.split_once('.') {
         None => metric == "loss",
@@ -216,46 +250,131 @@ pub fn lower_is_better(metric: &str) -> bool {
     }
 }
 
-/// A score of samples.
+/// Whether higher values of a metric are better, such as `goat.sa`; `None` if neither direction is
+/// better, such as for the length of a text.
+pub fn greater_is_better(metric: &str) -> Option<bool> {
+    let Some((suite, key)) = metric.split_once('.') else {
+        return (metric == "loss").then_some(false);
+    };
+    let suite = SuiteInfo::named(suite)?;
+    if suite.lower_is_better.contains(&key) {
+        return Some(false);
+    }
+    let mut measures = suite.samples.iter().flat_map(|form| form.measures);
+    let measure = measures.find(|measure| measure.key == key);
+    let is_metric = suite.metrics.contains(&key) || suite.flat_metrics.contains(&key);
+    match measure {
+        Some(measure) => Some(measure.greater_is_better),
+        None => is_metric.then_some(true),
+    }
+}
+
+/// A score of a sample.
 #[derive(Debug, Clone, Copy)]
 pub struct SampleMeasure {
-    /// The key of the metric that sums it up, such as `exact_match_f`.
+    /// Key of the metric that aggregates the score, such as `exact_match_f`.
     pub key: &'static str,
-    /// False for what less of is better, such as errors.
+    /// Whether higher values are better.
     pub greater_is_better: bool,
-    /// Where a line has it.
+    /// Source of the score in a line.
     source: ScoreSource,
-    /// How much the line counts in the metric; all the same without it.
+    /// Weight of the line in the metric; all lines have weight 1 if `None`.
     weight: Option<fn(&Value) -> Option<f64>>,
 }
 
-/// Where a line has a score.
+/// Source of a score in a line.
 #[derive(Debug, Clone, Copy)]
 enum ScoreSource {
-    /// In a field of its score, by names joined with dots.
+    /// A field of the line's `score`, as names joined by dots.
     Field(&'static str),
-    /// It follows from the line.
+    /// A function of the line.
     Computed(fn(&Value) -> Option<f64>),
 }
 
-/// The scores of a suite's lines, by which two systems are compared.
+/// The scores of a suite's lines that are used to compare two systems.
 ///
-/// Only what says how good an answer is stands here: the depth of a gold and the number of calls
-/// are numbers of a sample too, and neither more nor less of them is better.
+/// Only scores with a better direction are listed. The depth of a gold value and the number of
+/// calls also describe a sample, but neither higher nor lower values are better.
 #[derive(Debug)]
 pub struct SampleScores {
-    /// What the lines are of: the suite, and its mode where it has several.
+    /// The suite of the lines, with its mode if there are several.
     pub of: &'static str,
-    /// The field that names the sample.
-    pub(crate) id: &'static str,
-    /// A field that tells its lines from those that are tried after it.
-    pub(crate) mark: &'static str,
-    /// The scores, in the order of a table.
+    /// Fields of a line.
+    pub fields: LineFields,
+    /// Values of the line's `type` field.
+    pub kinds: &'static [&'static str],
+    /// The scores, in table order.
     pub measures: &'static [SampleMeasure],
 }
 
-/// A score of which more is better, in the field of this name.
-pub(crate) const fn more(key: &'static str) -> SampleMeasure {
+/// The fields of a line of `predictions.jsonl`, as names joined by dots.
+///
+/// If a part has several names, a line has one of them, depending on its type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LineFields {
+    /// Sample id.
+    pub id: &'static str,
+    /// The prompt.
+    pub prompt: &'static [&'static str],
+    /// The gold answer.
+    pub gold: &'static [&'static str],
+    /// The completion, or the record of an agent's steps.
+    pub output: &'static [&'static str],
+    /// Finish reasons of the texts; a name after a list applies to each of its objects.
+    pub finish_reason: &'static [&'static str],
+}
+
+impl LineFields {
+    /// Fields of a line with one completion, named as in servers and TRL.
+    pub(crate) const COMPLETION: Self = Self {
+        id: "id",
+        prompt: &["prompt"],
+        gold: &["gold"],
+        output: &["prediction"],
+        finish_reason: &["finish_reason"],
+    };
+
+    /// The first of these fields that the line has and that is not null.
+    pub fn first_value<'l>(names: &[&str], line: &'l Value) -> Option<&'l Value> {
+        let found_value = names.iter().find_map(|name| value_at(line, name));
+        found_value.filter(|value| !value.is_null())
+    }
+
+    /// The finish reasons of the line's texts.
+    pub fn finish_reasons<'l>(&self, line: &'l Value) -> Vec<&'l str> {
+        let mut reasons = Vec::new();
+        for name in self.finish_reason {
+            collect_texts(line, name, &mut reasons);
+        }
+        reasons
+    }
+}
+
+fn value_at<'l>(line: &'l Value, name: &str) -> Option<&'l Value> {
+    name.split('.')
+        .try_fold(line, |value, name| value.get(name))
+}
+
+/// The strings at a path, in each object of lists on the way.
+fn collect_texts<'l>(value: &'l Value, path: &str, texts: &mut Vec<&'l str>) {
+    match value {
+        Value::Array(items) => {
+            for item in items {
+                collect_texts(item, path, texts);
+            }
+        }
+        Value::String(text) if path.is_empty() => texts.push(text),
+        value => {
+            let (name, rest) = path.split_once('.').unwrap_or((path, ""));
+            if let Some(value) = value.get(name).filter(|_| !name.is_empty()) {
+                collect_texts(value, rest, texts);
+            }
+        }
+    }
+}
+
+/// A score for which higher is better, in the field of this name.
+pub(crate) const fn higher_better(key: &'static str) -> SampleMeasure {
     SampleMeasure {
         key,
         greater_is_better: true,
@@ -264,8 +383,8 @@ pub(crate) const fn more(key: &'static str) -> SampleMeasure {
     }
 }
 
-/// A score of which less is better, in the field of this name.
-pub(crate) const fn less(key: &'static str) -> SampleMeasure {
+/// A score for which lower is better, in the field of this name.
+pub(crate) const fn lower_better(key: &'static str) -> SampleMeasure {
     SampleMeasure {
         key,
         greater_is_better: false,
@@ -275,30 +394,30 @@ pub(crate) const fn less(key: &'static str) -> SampleMeasure {
 }
 
 impl SampleMeasure {
-    /// In a field that is called otherwise than the metric.
-    pub(crate) const fn from(mut self, field: &'static str) -> Self {
+    /// Uses a field with another name than the metric.
+    pub(crate) const fn in_field(mut self, field: &'static str) -> Self {
         self.source = ScoreSource::Field(field);
         self
     }
 
-    /// Computed from a line.
-    pub(crate) const fn by(mut self, computed: fn(&Value) -> Option<f64>) -> Self {
+    /// Computes the score from the line.
+    pub(crate) const fn computed_by(mut self, computed: fn(&Value) -> Option<f64>) -> Self {
         self.source = ScoreSource::Computed(computed);
         self
     }
 
-    /// Counts by this number of the line, as a turn does by its calls.
-    pub(crate) const fn weighed(mut self, weight: fn(&Value) -> Option<f64>) -> Self {
+    /// Weights lines by a number in the line, such as the number of calls of a turn.
+    pub(crate) const fn weighted_by(mut self, weight: fn(&Value) -> Option<f64>) -> Self {
         self.weight = Some(weight);
         self
     }
 
-    /// What a sample adds to the metric; none where it does not count.
+    /// The sample's contribution to the metric; `None` if it is excluded.
     pub fn score(&self, id: &str, line: &Value) -> Option<SampleScore> {
         let Some(weight) = self.weight else {
             return Some(SampleScore::new(id, self.value(line)?));
         };
-        // It may count in the other system.
+        // It may be included in the other system.
         let score = self.value(line);
         Some(SampleScore {
             id: id.to_owned(),
@@ -307,12 +426,12 @@ impl SampleMeasure {
         })
     }
 
-    /// The score of a line; none where its sample has none, as without a judge.
+    /// The score of a line; `None` if it has none, for example without a judge.
     pub fn value(&self, line: &Value) -> Option<f64> {
         match self.source {
             ScoreSource::Computed(computed) => computed(line),
             ScoreSource::Field(name) => match field(line, name)? {
-                Value::Bool(holds) => Some(indicator(*holds)),
+                Value::Bool(boolean) => Some(indicator(*boolean)),
                 found => found.as_f64(),
             },
         }
@@ -320,29 +439,31 @@ impl SampleMeasure {
 }
 
 impl SampleScores {
-    /// Everything that lines may be of.
+    /// The score lists of all suites.
     pub fn all() -> impl Iterator<Item = &'static Self> {
-        SUITES.into_iter().flat_map(|suite| suite.samples)
+        SUITES.iter().copied().flat_map(|suite| suite.samples)
     }
 
-    /// The scores of a line; none if no suite writes such lines.
-    pub fn of_line(line: &Value) -> Option<&'static Self> {
-        Self::all().find(|scores| field(line, scores.mark).is_some())
+    /// The scores of a line, by the suite and type that it names; `None` if it names none.
+    pub fn for_line(line: &Value) -> Option<&'static Self> {
+        let suite = SuiteInfo::named(line.get(SUITE_FIELD)?.as_str()?)?;
+        suite.form(line.get(TYPE_FIELD)?.as_str()?)
     }
 
     /// The suite that writes such lines.
     pub fn suite(&self) -> Option<&'static SuiteInfo> {
         let writes = |suite: &&SuiteInfo| suite.samples.iter().any(|form| form.of == self.of);
-        SUITES.into_iter().find(writes)
+        SUITES.iter().copied().find(writes)
     }
 
-    /// The sample of a line.
+    /// The sample id of a line.
     pub fn id<'l>(&self, line: &'l Value) -> Option<&'l str> {
-        line.get(self.id)?.as_str()
+        line.get(self.fields.id)?.as_str()
     }
 }
 
-/// A field of the line's score, by names joined with dots; some suites have no object `score`.
+/// A field of the line's `score`, as names joined by dots, or of the line itself for suites without
+/// an object `score`.
 pub(crate) fn field<'l>(line: &'l Value, name: &str) -> Option<&'l Value> {
     let score = line.get("score").unwrap_or(line);
     name.split('.').try_fold(score, |value, key| value.get(key))

@@ -1,8 +1,9 @@
-//! Shortens a response, its keys kept, for prompts that the whole response would fill.
+//! Shortens a tool response for prompts that the whole response would overflow; object keys are
+//! kept.
 //!
-//! The published reduction marks the names of all keys of a list item before it descends into that
-//! item, so lists inside of it, and lists of scalars anywhere, come out empty; the paper says that
-//! one element is kept. [`Reduction::Paths`] keeps one.
+//! The published reduction marks all key names of a list item before it descends into that item.
+//! Lists inside the item, and lists of scalars anywhere, therefore become empty, although the paper
+//! describes keeping one element. [`Reduction::Paths`] keeps one.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,14 +11,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tooltune_agents::truncation::TruncationOptions;
 
-/// Which items of a list stay.
+/// Which items of a list are kept.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reduction {
-    /// Those with a key name that no kept item of any list has had, as published.
+    /// Items with a key name that no kept item of any list has had, as published.
     #[default]
     Official,
-    /// The first, and those with a key path that no earlier item of the same list has.
+    /// The first item, and items with a key path that no earlier item of the same list has.
     Paths,
 }
 
@@ -25,9 +26,10 @@ pub enum Reduction {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Shortening {
-    /// Items of its lists go that bring no new key.
+    /// List items without new keys are dropped.
     Reduce(Reduction),
-    /// It is filtered, its lists are sliced, deep objects summarised, and the text is cut.
+    /// The response is filtered, its lists are sliced, deep objects are summarised, and the text is
+    /// cut.
     Truncate(TruncationOptions),
 }
 
@@ -37,44 +39,44 @@ impl Default for Shortening {
     }
 }
 
-/// Cuts the lists of a response; objects keep all their keys, in their order.
+/// Cuts the lists of a response; objects keep all their keys, in order.
 ///
-/// Reducing by paths what was reduced by paths changes nothing. The published reduction may cut
-/// again, since an item may have been kept for keys of lists that it then emptied.
+/// Reducing by paths is idempotent. The published reduction is not, because an item may have been
+/// kept for keys inside lists that were then emptied.
 ///
 /// # Source
 ///
 /// "How Good Are LLMs at Processing Tool Outputs?", appendix C.1, and the published code.
 pub fn reduce(response: &Value, reduction: Reduction) -> Value {
     match reduction {
-        Reduction::Official => by_names(response, &mut HashSet::new()),
-        Reduction::Paths => by_paths(response),
+        Reduction::Official => reduce_by_names(response, &mut HashSet::new()),
+        Reduction::Paths => reduce_by_paths(response),
     }
 }
 
-fn by_names<'v>(value: &'v Value, known: &mut HashSet<&'v str>) -> Value {
+fn reduce_by_names<'v>(value: &'v Value, known: &mut HashSet<&'v str>) -> Value {
     match value {
         Value::Object(fields) => {
-            let reduced = fields
+            let reduced_fields = fields
                 .iter()
-                .map(|(key, field)| (key.clone(), by_names(field, known)));
-            Value::Object(reduced.collect())
+                .map(|(key, field)| (key.clone(), reduce_by_names(field, known)));
+            Value::Object(reduced_fields.collect())
         }
         Value::Array(items) => {
-            let mut kept = Vec::new();
+            let mut kept_items = Vec::new();
             for item in items {
                 if mark_names(item, known) {
-                    kept.push(by_names(item, known));
+                    kept_items.push(reduce_by_names(item, known));
                 }
             }
-            Value::Array(kept)
+            Value::Array(kept_items)
         }
         scalar => scalar.clone(),
     }
 }
 
-/// Marks the names of all keys within a value, not only up to the first new one; whether any was
-/// new.
+/// Marks the names of all keys in a value, not only up to the first new one, and returns whether
+/// any was new.
 fn mark_names<'v>(value: &'v Value, known: &mut HashSet<&'v str>) -> bool {
     match value {
         Value::Object(fields) => fields.iter().fold(false, |is_new, (key, field)| {
@@ -86,47 +88,47 @@ fn mark_names<'v>(value: &'v Value, known: &mut HashSet<&'v str>) -> bool {
     }
 }
 
-fn by_paths(value: &Value) -> Value {
+fn reduce_by_paths(value: &Value) -> Value {
     match value {
         Value::Object(fields) => {
-            let reduced = fields
+            let reduced_fields = fields
                 .iter()
-                .map(|(key, field)| (key.clone(), by_paths(field)));
-            Value::Object(reduced.collect::<Map<_, _>>())
+                .map(|(key, field)| (key.clone(), reduce_by_paths(field)));
+            Value::Object(reduced_fields.collect::<Map<_, _>>())
         }
         Value::Array(items) => {
-            let mut seen = KeyPaths::default();
-            let mut kept = Vec::new();
+            let mut seen_paths = SeenKeyPaths::default();
+            let mut kept_items = Vec::new();
             for item in items {
-                if seen.add(item) || kept.is_empty() {
-                    kept.push(by_paths(item));
+                if seen_paths.add(item) || kept_items.is_empty() {
+                    kept_items.push(reduce_by_paths(item));
                 }
             }
-            Value::Array(kept)
+            Value::Array(kept_items)
         }
         scalar => scalar.clone(),
     }
 }
 
-/// The key paths of some values; the items of a list are one step of a path, whatever their place.
+/// The key paths of values; all items of a list share one path step.
 #[derive(Debug, Default)]
-struct KeyPaths<'v> {
-    keys: HashMap<&'v str, KeyPaths<'v>>,
-    items: Option<Box<KeyPaths<'v>>>,
+struct SeenKeyPaths<'v> {
+    keys: HashMap<&'v str, SeenKeyPaths<'v>>,
+    items: Option<Box<SeenKeyPaths<'v>>>,
 }
 
-impl<'v> KeyPaths<'v> {
-    /// Adds all paths of a value; whether any was new.
+impl<'v> SeenKeyPaths<'v> {
+    /// Adds all paths of a value and returns whether any was new.
     fn add(&mut self, value: &'v Value) -> bool {
         match value {
             Value::Object(fields) => fields.iter().fold(false, |is_new, (key, field)| {
                 let is_own_new = !self.keys.contains_key(key.as_str());
-                let below = self.keys.entry(key).or_default();
-                below.add(field) || is_own_new || is_new
+                let child = self.keys.entry(key).or_default();
+                child.add(field) || is_own_new || is_new
             }),
             Value::Array(items) => {
-                let below = self.items.get_or_insert_default();
-                items.iter().filter(|item| below.add(item)).count() > 0
+                let child = self.items.get_or_insert_default();
+                items.iter().filter(|item| child.add(item)).count() > 0
             }
             _ => false,
         }
@@ -140,61 +142,64 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
-    fn both(response: &Value) -> [Value; 2] {
+    fn reduce_both_ways(response: &Value) -> [Value; 2] {
         [Reduction::Official, Reduction::Paths].map(|reduction| reduce(response, reduction))
     }
 
     #[test]
-    fn an_item_stays_for_a_key_that_is_new() {
+    fn a_list_item_with_a_new_key_is_kept() {
         let response = json!({"buoys": [{"id": 1}, {"id": 2}, {"id": 3, "lit": true}]});
-        let kept = json!({"buoys": [{"id": 1}, {"id": 3, "lit": true}]});
-        assert_eq!(both(&response), [kept.clone(), kept]);
+        let expected = json!({"buoys": [{"id": 1}, {"id": 3, "lit": true}]});
+        assert_eq!(reduce_both_ways(&response), [expected.clone(), expected]);
     }
 
     #[test]
     fn lists_of_scalars_and_lists_inside_items_are_emptied_by_the_published_rule_only() {
         let response =
             json!({"depths": [3, 4], "buoys": [{"tops": [{"shape": "cone"}, {"shape": "can"}]}]});
-        let [official, paths] = both(&response);
+        let [official, paths] = reduce_both_ways(&response);
         assert_eq!(official, json!({"depths": [], "buoys": [{"tops": []}]}));
-        let one = json!({"depths": [3], "buoys": [{"tops": [{"shape": "cone"}]}]});
-        assert_eq!(paths, one);
+        let nested_response = json!({"depths": [3], "buoys": [{"tops": [{"shape": "cone"}]}]});
+        assert_eq!(paths, nested_response);
     }
 
     #[test]
-    fn names_count_in_all_lists_together_and_paths_in_each_alone() {
+    fn key_names_are_shared_by_all_lists_and_key_paths_are_per_list() {
         let response = json!({"north": [{"id": 1}], "south": [{"id": 2}], "id": 3});
-        let [official, paths] = both(&response);
+        let [official, paths] = reduce_both_ways(&response);
         let emptied = json!({"north": [{"id": 1}], "south": [], "id": 3});
         assert_eq!(official, emptied);
         assert_eq!(paths, response);
     }
 
     #[test]
-    fn keys_outside_of_lists_are_not_marked() {
+    fn keys_outside_lists_do_not_count_as_seen() {
         let response =
             json!({"id": 1, "port": {"name": "Emden"}, "quays": [{"id": 2, "name": "a"}]});
-        assert_eq!(both(&response), [response.clone(), response]);
+        assert_eq!(reduce_both_ways(&response), [response.clone(), response]);
     }
 
     #[test]
     fn the_same_key_below_another_one_is_another_path() {
         let response =
             json!([{"a": {"k": 1}}, {"a": {"b": {"k": 2}}}, {"a": [{"k": 3}]}, {"a": 4}]);
-        let kept = json!([{"a": {"k": 1}}, {"a": {"b": {"k": 2}}}, {"a": [{"k": 3}]}]);
-        assert_eq!(reduce(&response, Reduction::Paths), kept);
+        let expected = json!([{"a": {"k": 1}}, {"a": {"b": {"k": 2}}}, {"a": [{"k": 3}]}]);
+        assert_eq!(reduce(&response, Reduction::Paths), expected);
     }
 
     #[test]
-    fn the_published_rule_may_cut_again_what_it_cut() {
+    fn the_published_reduction_is_not_idempotent() {
         let response = json!([{"a": 1}, {"a": [{"b": 2}]}]);
-        let once = reduce(&response, Reduction::Official);
-        assert_eq!(once, json!([{"a": 1}, {"a": []}]));
-        assert_eq!(reduce(&once, Reduction::Official), json!([{"a": 1}]));
+        let reduced_once = reduce(&response, Reduction::Official);
+        assert_eq!(reduced_once, json!([{"a": 1}, {"a": []}]));
+        assert_eq!(
+            reduce(&reduced_once, Reduction::Official),
+            json!([{"a": 1}])
+        );
     }
 
     #[test]
-    fn scalars_and_empty_values_stay() {
+    fn scalars_and_empty_values_are_unchanged() {
         for response in [
             json!(3),
             json!(null),
@@ -202,34 +207,34 @@ mod tests {
             json!([]),
             json!({"a": {"b": []}}),
         ] {
-            assert_eq!(both(&response), [response.clone(), response]);
+            assert_eq!(reduce_both_ways(&response), [response.clone(), response]);
         }
     }
 
     proptest! {
         #[test]
-        fn what_is_reduced_by_paths_is_reduced(response in any_document()) {
-            let once = reduce(&response, Reduction::Paths);
-            prop_assert_eq!(&reduce(&once, Reduction::Paths), &once);
+        fn reduction_by_paths_is_idempotent(response in any_document()) {
+            let reduced_once = reduce(&response, Reduction::Paths);
+            prop_assert_eq!(&reduce(&reduced_once, Reduction::Paths), &reduced_once);
         }
 
         #[test]
-        fn no_key_path_is_lost_by_paths(response in any_document()) {
-            let reduced = reduce(&response, Reduction::Paths);
-            let mut paths = KeyPaths::default();
-            paths.add(&reduced);
+        fn reduction_by_paths_keeps_every_key_path(response in any_document()) {
+            let reduced_response = reduce(&response, Reduction::Paths);
+            let mut paths = SeenKeyPaths::default();
+            paths.add(&reduced_response);
             prop_assert!(!paths.add(&response));
         }
 
         #[test]
-        fn no_key_name_is_lost_and_no_list_grows(response in any_document()) {
-            for reduced in both(&response) {
+        fn reduction_keeps_every_key_name_and_no_list_grows(response in any_document()) {
+            for reduced in reduce_both_ways(&response) {
                 prop_assert!(reduced.to_string().len() <= response.to_string().len());
-                let mut outside = HashSet::new();
-                mark_names_outside_lists(&response, &mut outside);
-                let mut kept = HashSet::new();
-                mark_names_outside_lists(&reduced, &mut kept);
-                prop_assert_eq!(outside, kept);
+                let mut names_outside = HashSet::new();
+                mark_names_outside_lists(&response, &mut names_outside);
+                let mut names_kept = HashSet::new();
+                mark_names_outside_lists(&reduced, &mut names_kept);
+                prop_assert_eq!(names_outside, names_kept);
             }
         }
     }

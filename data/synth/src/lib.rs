@@ -1,8 +1,8 @@
-//! Data sets of the project's own making, for trying a training run without any download, and rows
-//! of public ones.
+//! Generates invented data sets for trying a training run without downloads, and imports public
+//! ones.
 //!
-//! Every sentence and every name of our own comes from the tables here, TOML files beside the code.
-//! A data set is a function of its options: the same rows, seed and split give the same bytes.
+//! All invented sentences and names come from TOML tables in this crate. A data set depends only on
+//! its options: the same rows, seed and split give the same bytes.
 //!
 //! ```
 //! use tooltune_synth::slot::{SlotSynthOptions, Split, generate};
@@ -12,6 +12,7 @@
 //! assert_eq!(rows, generate(&options).collect::<Vec<_>>());
 //! ```
 
+pub mod budgets;
 pub mod goat;
 pub mod graph;
 pub mod import;

@@ -1,30 +1,30 @@
-//! A table file in, its values out.
+//! Parses table files.
 //!
-//! Tables are TOML files beside the module that reads them. They are part of the program and are
-//! parsed once, when first asked for. A mistake in one is a mistake of the program: it panics with
-//! file, line and rule, and tests parse every file.
+//! Tables are TOML files next to the module that uses them. They are embedded in the program and
+//! parsed once, on first use. An error in a table is a bug in the program: it panics with file,
+//! line and rule, and tests parse every file.
 
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
-/// One file of a table.
+/// A table file.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TableFile {
-    /// From the folder of this module on.
+    /// Path relative to the folder of this module.
     pub(super) path: &'static str,
     pub(super) text: &'static str,
 }
 
-/// What is wrong in a file.
+/// An error in a table file.
 #[derive(Debug, Error)]
 #[error("data/synth/src/{path}: {problem}")]
 pub(super) struct TableError {
     path: &'static str,
-    /// Says line and column and shows the line.
+    /// The error with line and column, and the line itself.
     problem: toml::de::Error,
 }
 
-/// A file and its text, which `include_str!` gives.
+/// A file and its text from `include_str!`.
 pub(super) const fn file(path: &'static str, text: &'static str) -> TableFile {
     TableFile { path, text }
 }
@@ -34,7 +34,7 @@ impl TableFile {
     ///
     /// # Errors
     ///
-    /// - the text is no TOML, or a key is absent, unknown or of another type
+    /// The text is not TOML, or a key is missing, unknown or has the wrong type.
     pub(super) fn parse<T: DeserializeOwned>(&self) -> Result<T, TableError> {
         toml::from_str(self.text).map_err(|problem| TableError {
             path: self.path,
@@ -42,30 +42,32 @@ impl TableFile {
         })
     }
 
-    /// Parses the file, which tests have parsed before.
+    /// Parses the file; tests check that this succeeds.
     pub(super) fn read<T: DeserializeOwned>(&self) -> T {
         self.parse().unwrap_or_else(|problem| panic!("{problem}"))
     }
 }
 
-/// What is wrong with the table files of `folder`: those that do not parse as `T`, and those that
-/// lie there and are not in `files`.
+/// Errors in the table files of `folder`: files that do not parse as `T`, and files missing from
+/// `files`.
 #[cfg(test)]
-pub(super) fn mistakes<T: DeserializeOwned>(folder: &str, files: &[TableFile]) -> Vec<String> {
+pub(super) fn table_errors<T: DeserializeOwned>(folder: &str, files: &[TableFile]) -> Vec<String> {
     let unparsed = files.iter().filter_map(|file| file.parse::<T>().err());
     let sources = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let found = std::fs::read_dir(sources.join(folder)).unwrap();
-    let found = found.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let paths = found.map(|name| format!("{folder}/{name}"));
+    let file_names = std::fs::read_dir(sources.join(folder)).unwrap();
+    let file_names = file_names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let paths = file_names.map(|name| format!("{folder}/{name}"));
     let unread =
         paths.filter(|path| path.ends_with(".toml") && !files.iter().any(|file| file.path == path));
     unparsed
         .map(|problem| problem.to_string())
-        .chain(unread.map(|path| format!("data/synth/src/{path} is in no list of files")))
+        .chain(
+            unread.map(|path| format!("data/synth/src/{path} is missing from the list of files")),
+        )
         .collect()
 }
 
-/// The example in the head of a module that says how to write its tables.
+/// The example in a module's header that documents the table format.
 #[cfg(test)]
 pub(super) fn example(module: &str) -> String {
     let lines = module.lines().skip_while(|line| *line != "//! ```toml");

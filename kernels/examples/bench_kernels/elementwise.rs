@@ -1,6 +1,6 @@
-//! Operations that cost memory traffic: norms, rotation, the gate, the optimizer.
+//! Memory-bound operations: norms, rotary embedding, gates, optimizer.
 //!
-//! `_both` is the operation and the gradients of its inputs.
+//! `_both` is the operation plus the gradients of its inputs.
 
 use std::hint::black_box;
 
@@ -16,25 +16,28 @@ use crate::{Prepare, Run};
 
 pub(crate) const OPERATIONS: &[(&str, Prepare)] = &[
     ("rms_norm", |p, n| norm(p, n, forward)),
-    ("rms_norm_both", |p, n| norm(p, n, both)),
+    ("rms_norm_both", |p, n| norm(p, n, forward_and_backward)),
     ("rope", |p, n| rotation(p, n, forward)),
-    ("rope_both", |p, n| rotation(p, n, both)),
+    ("rope_both", |p, n| rotation(p, n, forward_and_backward)),
     ("swiglu", |p, n| gate(p, n, forward)),
-    ("swiglu_both", |p, n| gate(p, n, both)),
+    ("swiglu_both", |p, n| gate(p, n, forward_and_backward)),
     ("adamw", adamw),
 ];
 
-/// Applies a function to an input, with or without the gradient for that of its result.
+/// Applies a function to `x` and, in `forward_and_backward`, computes the gradient of `x` from `dy`.
 type Apply<const D: usize> = fn([&Tensor<D>; 2], &dyn Fn(Tensor<D>) -> Tensor<D>);
 
 fn forward<const D: usize>([x, _]: [&Tensor<D>; 2], work: &dyn Fn(Tensor<D>) -> Tensor<D>) {
     black_box(work(x.clone()));
 }
 
-fn both<const D: usize>([x, dy]: [&Tensor<D>; 2], work: &dyn Fn(Tensor<D>) -> Tensor<D>) {
+fn forward_and_backward<const D: usize>(
+    [x, dy]: [&Tensor<D>; 2],
+    work: &dyn Fn(Tensor<D>) -> Tensor<D>,
+) {
     let x = leaf(x);
-    let found = backward_with_gradient(work(x.clone()), dy.clone());
-    black_box(x.grad(&found));
+    let grads = backward_with_gradient(work(x.clone()), dy.clone());
+    black_box(x.grad(&grads));
 }
 
 /// Shape `tokens hidden`.
@@ -49,7 +52,7 @@ fn norm(precision: Precision, numbers: &[usize], apply: Apply<2>) -> Result<Run,
     }))
 }
 
-/// Shape `tokens heads head_size`; all heads are turned.
+/// Shape `tokens heads head_size`; all heads are rotated.
 fn rotation(precision: Precision, numbers: &[usize], apply: Apply<3>) -> Result<Run, String> {
     let [n, h, c] = shape(numbers)?;
     let [x, dy] = [(); 2].map(|()| random([n, h, c]).cast(precision.dtype()));
@@ -80,7 +83,7 @@ fn adamw(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
         weight_decay: 0.01,
     };
     Ok(Run::new(move || {
-        let before = parameters.take().expect("put back below");
-        parameters = Some(optimizer.update(before, gradient.clone(), &mut state, 1e-6));
+        let current = parameters.take().expect("put back below");
+        parameters = Some(optimizer.update(current, gradient.clone(), &mut state, 1e-6));
     }))
 }

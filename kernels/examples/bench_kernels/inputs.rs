@@ -1,9 +1,9 @@
-//! Random inputs, and what the words of a request mean.
+//! Random inputs and the parsing of requests.
 
 use burn::tensor::{DType, Device, Distribution, Tensor};
 use tooltune_kernels::ComputeDtype;
 
-/// What the numbers of an operation are.
+/// Element type of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Precision {
     F32,
@@ -15,7 +15,7 @@ impl Precision {
         match word {
             "f32" => Ok(Self::F32),
             "bf16" => Ok(Self::Bf16),
-            _ => Err(format!("no dtype {word}")),
+            _ => Err(format!("unknown dtype {word}")),
         }
     }
 
@@ -30,39 +30,39 @@ impl Precision {
         self.compute_dtype().dtype()
     }
 
-    /// An error unless f32: for operations that have nothing else.
+    /// Returns an error unless this is f32: for operations without another dtype.
     pub(crate) fn f32_only(self) -> Result<(), String> {
         match self {
             Self::F32 => Ok(()),
-            Self::Bf16 => Err("not computed in bf16".to_owned()),
+            Self::Bf16 => Err("not supported in bf16".to_owned()),
         }
     }
 }
 
-/// The numbers of a shape, as many as the operation has.
+/// Checks that a request has the number of dimensions that the operation needs.
 pub(crate) fn shape<const N: usize>(numbers: &[usize]) -> Result<[usize; N], String> {
     numbers
         .try_into()
-        .map_err(|_| format!("{} numbers in place of {N}", numbers.len()))
+        .map_err(|_| format!("expected {N} numbers, found {}", numbers.len()))
 }
 
 pub(crate) fn random<const D: usize>(shape: [usize; D]) -> Tensor<D> {
     Tensor::random(shape, Distribution::Normal(0.0, 1.0), &Device::flex())
 }
 
-/// So many arrays of this size together are more than any cache holds: taken in turns, each comes
-/// from memory.
+/// Number of arrays of this size that together exceed every cache: if they are used in rotation,
+/// each one is read from memory.
 pub(crate) fn cold_copies(bytes: usize) -> usize {
     const COLD_BYTES: usize = 128 << 20;
     COLD_BYTES.div_ceil(bytes).max(2)
 }
 
-/// A tensor that gradients are wanted for.
+/// A tensor that requires gradients.
 pub(crate) fn leaf<const D: usize>(x: &Tensor<D>) -> Tensor<D> {
     Tensor::from_inner(x.clone()).require_grad()
 }
 
-/// Numbers of about unit size, for operations on slices.
+/// Values in -1..1, for operations on slices.
 pub(crate) fn floats(n: usize) -> Vec<f32> {
     let mut state = 0x9e37_79b9_u32;
     (0..n)

@@ -1,9 +1,9 @@
-//! Times one operation after another, as asked on standard input: our side of `scripts/bench/kernels`.
+//! Times operations requested on standard input: our side of `scripts/bench/kernels`.
 //!
-//! A line `KIND DTYPE NUMBER...` is answered by one JSON line with the seconds of a call, by wall
-//! time and by CPU time of the process, once for each sample. The same line again measures the
-//! same inputs again, so that the sides of a comparison can take turns. What is not computed in
-//! DTYPE is answered by `{"missing": REASON}`.
+//! For each line `KIND DTYPE NUMBER...` it prints one JSON line with the seconds per call of each
+//! sample, as wall time and as CPU time of the process. Repeating a line measures the same inputs
+//! again, so that the two sides of a comparison can alternate. An operation without DTYPE support
+//! prints `{"missing": REASON}`.
 
 mod elementwise;
 mod inputs;
@@ -18,19 +18,19 @@ use std::process::ExitCode;
 use inputs::Precision;
 
 const USAGE: &str = "\
-Times tooltune's operations; started by scripts/bench/kernels, which has the shapes.
+Times tooltune's operations. scripts/bench/kernels starts it and passes the shapes.
 
-    bench_kernels SECONDS    measures for SECONDS a line; reads lines `KIND DTYPE NUMBER...`, such as
-                             `linear f32 1024 576 1536`, and answers each with a JSON line";
+    bench_kernels SECONDS    measures each line for SECONDS; reads lines `KIND DTYPE NUMBER...`, such as
+                             `linear f32 1024 576 1536`, and prints a JSON line for each";
 
 /// One operation with its inputs.
 struct Run {
     call: Box<dyn FnMut()>,
-    /// Makes what so many calls use up, before they are timed.
-    before: Option<Box<dyn FnMut(usize)>>,
-    /// Operations or bytes of a call, where the asker cannot know.
+    /// Prepares the inputs that the given number of calls consume, before timing starts.
+    prepare: Option<Box<dyn FnMut(usize)>>,
+    /// Operations or bytes per call, if the caller cannot compute them.
     work: Option<f64>,
-    /// Whether threads wait for the next call without falling asleep, as they do for a token's.
+    /// Whether worker threads spin between calls instead of sleeping, as they do while decoding.
     is_awake: bool,
 }
 
@@ -38,7 +38,7 @@ impl Run {
     fn new(call: impl FnMut() + 'static) -> Self {
         Self {
             call: Box::new(call),
-            before: None,
+            prepare: None,
             work: None,
             is_awake: false,
         }
@@ -59,7 +59,7 @@ impl Run {
     }
 }
 
-/// Makes the inputs of an operation from the numbers of its shape; an error says what is missing.
+/// Prepares an operation's inputs from its dimensions; an error gives the reason why it is missing.
 type Prepare = fn(Precision, &[usize]) -> Result<Run, String>;
 
 fn main() -> ExitCode {
@@ -72,7 +72,7 @@ fn main() -> ExitCode {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
     };
-    // As in training, the thread that asks for an operation computes, too.
+    // As in training, the thread that starts an operation also takes part in it.
     let pool = rayon::ThreadPoolBuilder::new().use_current_thread();
     if let Err(error) = pool.build_global() {
         eprintln!("bench_kernels: {error}");
@@ -88,12 +88,13 @@ fn main() -> ExitCode {
             }
         };
         if prepared.as_ref().is_none_or(|(asked, _)| *asked != line) {
-            // The inputs of the last operation go first: two heads would not fit beside each other.
+            // Drop the inputs of the previous operation first: two LM heads would not fit in memory
+            // together.
             drop(prepared.take());
             prepared = Some((line.clone(), prepare(&line)));
         }
         let answer = match prepared.as_mut().map(|(_, run)| run) {
-            Some(Ok(run)) => timing::measured(run, seconds),
+            Some(Ok(run)) => timing::measure(run, seconds),
             Some(Err(reason)) => format!("{{\"missing\": {reason:?}}}"),
             None => unreachable!("prepared above"),
         };
@@ -110,7 +111,7 @@ fn prepare(line: &str) -> Result<Run, String> {
     let kind = words.next().unwrap_or_default();
     let precision = Precision::parse(words.next().unwrap_or_default())?;
     let numbers: Vec<usize> = words
-        .map(|word| word.parse().map_err(|_| format!("{word} is no number")))
+        .map(|word| word.parse().map_err(|_| format!("{word} is not a number")))
         .collect::<Result<_, _>>()?;
     let tables = [
         peaks::OPERATIONS,
@@ -118,12 +119,12 @@ fn prepare(line: &str) -> Result<Run, String> {
         elementwise::OPERATIONS,
         sequence::OPERATIONS,
     ];
-    let found = tables
+    let operation = tables
         .iter()
         .flat_map(|table| table.iter())
         .find(|(name, _)| *name == kind);
-    match found {
+    match operation {
         Some((_, prepare)) => prepare(precision, &numbers),
-        None => Err(format!("no operation {kind}")),
+        None => Err(format!("unknown operation {kind}")),
     }
 }

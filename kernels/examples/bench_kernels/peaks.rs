@@ -1,6 +1,6 @@
-//! What the processor can do at most: multiply-adds from registers, bytes from memory.
+//! Peak rates of the processor: multiply-adds on registers, and memory bandwidth.
 //!
-//! Each thread of rayon's pool runs the same loop, and the work of all is counted.
+//! Each thread of rayon's pool runs the same loop; the result is the total over all threads.
 
 use std::hint::black_box;
 
@@ -12,13 +12,14 @@ use crate::{Prepare, Run};
 pub(crate) const OPERATIONS: &[(&str, Prepare)] =
     &[("peak", multiply_adds), ("copy", copy), ("read", read)];
 
-/// Rounds of a call: a few hundred microseconds.
+/// Iterations per call: a few hundred microseconds.
 const ROUNDS: usize = 1 << 16;
-/// Independent sums: more than a multiply-add takes cycles, times the two that start in each.
+/// Independent accumulators: more than the latency of a multiply-add in cycles times the two issued
+/// per cycle.
 #[cfg(target_arch = "x86_64")]
 const SUMS: usize = 24;
 
-/// `peak DTYPE`: as many multiply-adds as registers and ports allow.
+/// `peak DTYPE`: the maximum rate of multiply-adds on registers.
 fn multiply_adds(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
     let [] = shape(numbers)?;
     let (flops, kernel): (usize, fn()) = match precision {
@@ -34,11 +35,11 @@ fn multiply_adds(precision: Precision, numbers: &[usize]) -> Result<Run, String>
 #[cfg(target_arch = "x86_64")]
 fn fused_multiply_add() -> (usize, fn()) {
     if is_x86_feature_detected!("avx512f") {
-        // SAFETY: detected.
+        // SAFETY: the CPU feature was detected.
         return (ROUNDS * SUMS * 16 * 2, || unsafe { x86::fma_avx512() });
     }
     if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-        // SAFETY: detected.
+        // SAFETY: the CPU feature was detected.
         return (ROUNDS * x86::SUMS_AVX2 * 8 * 2, || unsafe {
             x86::fma_avx2()
         });
@@ -54,18 +55,18 @@ fn fused_multiply_add() -> (usize, fn()) {
 #[cfg(target_arch = "x86_64")]
 fn bf16_dot_product() -> Result<(usize, fn()), String> {
     if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bf16") {
-        // SAFETY: detected.
+        // SAFETY: the CPU feature was detected.
         return Ok((ROUNDS * SUMS * 32 * 2, || unsafe { x86::dot_avx512() }));
     }
-    Err("this processor does not multiply bf16".to_owned())
+    Err("this processor has no bf16 multiply instructions".to_owned())
 }
 
 #[cfg(not(target_arch = "x86_64"))]
 fn bf16_dot_product() -> Result<(usize, fn()), String> {
-    Err("no bf16 instruction is known for this processor".to_owned())
+    Err("bf16 is not implemented for this processor architecture".to_owned())
 }
 
-/// What the compiler makes of a loop over the vectors that the target always has.
+/// Loop that the compiler vectorises for the target's baseline features.
 fn portable_multiply_add() -> (usize, fn()) {
     const LANES: usize = 64;
     fn kernel() {
@@ -91,7 +92,7 @@ mod x86 {
 
     use super::{ROUNDS, SUMS};
 
-    /// Of 16 registers, two hold the factors.
+    /// Two of the 16 registers hold the factors.
     pub(super) const SUMS_AVX2: usize = 12;
 
     #[target_feature(enable = "avx512f")]
@@ -100,7 +101,7 @@ mod x86 {
             _mm512_set1_ps(black_box(0.5)),
             _mm512_set1_ps(black_box(1.0)),
         );
-        // Sums that the compiler cannot know to be equal.
+        // Different start values, so that the compiler cannot merge the accumulators.
         let mut sums = [_mm512_set1_ps(0.0); SUMS];
         for (i, sum) in sums.iter_mut().enumerate() {
             *sum = _mm512_set1_ps(black_box(i as f32));
@@ -133,7 +134,7 @@ mod x86 {
 
     #[target_feature(enable = "avx512f,avx512bf16")]
     pub(super) fn dot_avx512() {
-        // Pairs of 1.0 and pairs of 0.5.
+        // Pairs of 1.0 and of 0.5.
         let (a, b) = (pairs(black_box(0x3f80_3f80)), pairs(black_box(0x3f00_3f00)));
         let mut sums = [_mm512_set1_ps(0.0); SUMS];
         for (i, sum) in sums.iter_mut().enumerate() {
@@ -149,12 +150,12 @@ mod x86 {
 
     #[target_feature(enable = "avx512f")]
     fn pairs(bits: i32) -> __m512bh {
-        // SAFETY: both are 64 bytes, and any bits are bf16 numbers.
+        // SAFETY: both types are 64 bytes, and every bit pattern is a valid bf16.
         unsafe { std::mem::transmute::<__m512i, __m512bh>(_mm512_set1_epi32(bits)) }
     }
 }
 
-/// `copy f32 BYTES`: an array of that size to another; both count.
+/// `copy f32 BYTES`: copies an array of that size; reads and writes both count.
 fn copy(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
     precision.f32_only()?;
     let [bytes] = shape(numbers)?;
@@ -169,7 +170,7 @@ fn copy(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
     }))
 }
 
-/// `read f32 BYTES`: an array of that size.
+/// `read f32 BYTES`: reads an array of that size.
 fn read(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
     precision.f32_only()?;
     let [bytes] = shape(numbers)?;
@@ -181,7 +182,7 @@ fn read(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
     }))
 }
 
-/// Integers, because their sums may be taken in any order.
+/// Integers, because integer sums may be reordered.
 fn sum_of_lines(lines: &[[u64; 32]]) -> u64 {
     let mut sums = [0u64; 32];
     for line in lines {

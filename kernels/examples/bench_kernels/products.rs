@@ -1,4 +1,5 @@
-//! Matrix products: frozen layers in both directions, trained ones, and adapters beside frozen ones.
+//! Matrix products: frozen layers (forward and backward), trained layers, and frozen layers with
+//! adapters.
 //!
 //! Shapes are `tokens in out`.
 
@@ -21,13 +22,13 @@ pub(crate) const OPERATIONS: &[(&str, Prepare)] = &[
     ("linear", linear),
     ("linear_cold", linear_cold),
     ("linear_dx", linear_dx),
-    ("trained", trained),
+    ("trained", trained_forward),
     ("trained_dx", trained_dx),
     ("trained_dw", trained_dw),
-    ("adapted_both", adapted_both),
+    ("adapted_both", lora_both),
 ];
 
-/// A frozen map `[outputs, inputs]` as the model holds it.
+/// A frozen weight `[outputs, inputs]`, as the model stores it.
 fn frozen(precision: Precision, inputs: usize, outputs: usize) -> StackedLinear {
     let values = floats(outputs * inputs);
     let shape = [outputs, inputs];
@@ -49,7 +50,7 @@ fn linear(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
     }))
 }
 
-/// `x Wᵀ` with another W each time, as in decoding: a layer is read once a token.
+/// `x Wᵀ` with a different W for each call: in decoding, each layer is read once per token.
 fn linear_cold(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
     let [n, inputs, outputs] = shape(numbers)?;
     let x = random([n, inputs]).cast(precision.dtype());
@@ -68,10 +69,11 @@ fn linear_cold(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
     }))
 }
 
-/// Outputs from which a map is a head, whose panels for `dy W` are made once.
+/// A weight with at least this many outputs is an LM head, whose `dy W` panels are built once.
 const HEAD: usize = 1 << 14;
 
-/// `dy W` as the backward pass computes it: with panels made of those for `x Wᵀ`, but for a head.
+/// `dy W` as the backward pass computes it: from panels derived from those of `x Wᵀ`, except for an
+/// LM head.
 fn linear_dx(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
     let [n, inputs, outputs] = shape(numbers)?;
     if outputs >= HEAD {
@@ -81,28 +83,28 @@ fn linear_dx(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
     let dy = random([n, outputs]).cast(precision.dtype());
     let linear = frozen(precision, inputs, outputs);
     let graphs = Rc::new(RefCell::new(Vec::new()));
-    let made = graphs.clone();
-    let before = move |calls: usize| {
+    let new_graphs = graphs.clone();
+    let prepare = move |calls: usize| {
         let graph = || {
             let x = leaf(&x);
             let y = lora_linear(x.clone(), &linear, LinearExtras::default());
             (x, y, dy.clone())
         };
-        made.borrow_mut().extend((0..calls).map(|_| graph()));
+        new_graphs.borrow_mut().extend((0..calls).map(|_| graph()));
     };
     let call = move || {
         let (x, y, dy): (Tensor<2>, Tensor<2>, Tensor<2>) =
-            graphs.borrow_mut().pop().expect("one for each call");
+            graphs.borrow_mut().pop().expect("one graph per call");
         black_box(x.grad(&backward_with_gradient(y, dy)));
     };
     Ok(Run {
-        before: Some(Box::new(before)),
+        prepare: Some(Box::new(prepare)),
         ..Run::new(call)
     })
 }
 
-/// `x Wᵀ` with a W of which nothing is kept.
-fn trained(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
+/// `x Wᵀ` without cached panels of W.
+fn trained_forward(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
     precision.f32_only()?;
     let [n, inputs, outputs] = shape(numbers)?;
     let (x, weight) = (floats(n * inputs), floats(outputs * inputs));
@@ -135,7 +137,7 @@ fn trained_dw(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
 }
 
 /// `x Wᵀ + s (x Aᵀ) Bᵀ` and the gradients of x, A and B; shape `tokens in out rank`.
-fn adapted_both(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
+fn lora_both(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
     let [n, inputs, outputs, rank] = shape(numbers)?;
     let x = random([n, inputs]).cast(precision.dtype());
     let dy = random([n, outputs]).cast(precision.dtype());
@@ -147,7 +149,7 @@ fn adapted_both(precision: Precision, numbers: &[usize]) -> Result<Run, String> 
         let (x, factors) = (leaf(&x), leaf(&factors));
         linear.adapter = Some(StackedAdapter::new(factors.clone(), layout.clone()));
         let y = lora_linear(x.clone(), &linear, LinearExtras::default());
-        let found = backward_with_gradient(y, dy.clone());
-        black_box((x.grad(&found), factors.grad(&found)));
+        let grads = backward_with_gradient(y, dy.clone());
+        black_box((x.grad(&grads), factors.grad(&grads)));
     }))
 }

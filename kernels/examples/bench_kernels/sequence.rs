@@ -1,4 +1,4 @@
-//! Attention over packed documents and over a cache, and the head with its loss.
+//! Attention over packed documents and over a KV cache, and the LM head with its loss.
 
 use std::hint::black_box;
 
@@ -12,18 +12,18 @@ use crate::inputs::{Precision, cold_copies, floats, leaf, random, shape};
 use crate::{Prepare, Run};
 
 pub(crate) const OPERATIONS: &[(&str, Prepare)] = &[
-    ("attention", attended),
-    ("attention_both", attended_both),
-    ("attention_decode_cold", decoded_cold),
+    ("attention", attention_forward),
+    ("attention_both", attention_both),
+    ("attention_decode_cold", decode_cold),
     ("cross_entropy_both", loss),
 ];
 
-/// Logits alive at a time: 128 rows of SmolLM2's vocabulary.
+/// Elements of logits in memory at a time: 128 rows of SmolLM2's vocabulary.
 const CHUNK_ROWS: usize = 128;
 
-/// Queries, keys and values, the number of query heads and the borders of equal documents; shape
-/// `documents length heads key_value_heads head_size`.
-fn packed(
+/// Queries, keys and values, the number of query heads, and the borders of documents of equal
+/// length; shape `documents length heads key_value_heads head_size`.
+fn packed_inputs(
     precision: Precision,
     numbers: &[usize],
 ) -> Result<(Tensor<3>, usize, Documents), String> {
@@ -34,37 +34,37 @@ fn packed(
     Ok((qkv, h, Documents::new(&borders, n)))
 }
 
-fn attended(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
-    let (qkv, h, documents) = packed(precision, numbers)?;
+fn attention_forward(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
+    let (qkv, h, documents) = packed_inputs(precision, numbers)?;
     Ok(Run::new(move || {
         black_box(attention(qkv.clone(), h, &documents, Causality::Causal));
     }))
 }
 
-fn attended_both(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
-    let (qkv, h, documents) = packed(precision, numbers)?;
+fn attention_both(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
+    let (qkv, h, documents) = packed_inputs(precision, numbers)?;
     let dy = qkv.clone().narrow(1, 0, h).mul_scalar(1.0);
     Ok(Run::new(move || {
         let qkv = leaf(&qkv);
         let y = attention(qkv.clone(), h, &documents, Causality::Causal);
-        let found = backward_with_gradient(y, dy.clone());
-        black_box(qkv.grad(&found));
+        let grads = backward_with_gradient(y, dy.clone());
+        black_box(qkv.grad(&grads));
     }))
 }
 
-/// One query a row to another cache each time, as in decoding: all layers' weights and caches are
-/// read between two uses of one. Shape `rows columns heads key_value_heads head_size`.
-fn decoded_cold(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
+/// One query per row to a different cache for each call: in decoding, all weights and caches are
+/// read before a cache is used again. Shape `rows columns heads key_value_heads head_size`.
+fn decode_cold(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
     let [rows, columns, h, g, c] = shape(numbers)?;
     let qkv = random([rows, h + 2 * g, c]).cast(precision.dtype());
     let dims = [rows, g, columns, c];
-    let of_cache = || {
+    let random_cache = || {
         let empty = empty_cache(dims, precision.dtype(), &Device::flex());
         empty.slice_assign(dims.map(|n| 0..n), random(dims).cast(precision.dtype()))
     };
     let cache_bytes = 2 * rows * g * columns * c * precision.dtype().size();
     let caches: Vec<[Tensor<4>; 2]> = (0..cold_copies(cache_bytes))
-        .map(|_| [of_cache(), of_cache()])
+        .map(|_| [random_cache(), random_cache()])
         .collect();
     let starts = vec![0; rows];
     let mut next = 0;
@@ -79,7 +79,7 @@ fn decoded_cold(precision: Precision, numbers: &[usize]) -> Result<Run, String> 
     }))
 }
 
-/// The loss of supervised rows and the gradient of their hidden states; shape `rows hidden vocabulary`.
+/// Loss of supervised rows and gradient of their hidden states; shape `rows hidden vocabulary`.
 fn loss(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
     let [rows, d, vocabulary] = shape(numbers)?;
     let hidden = random([rows, d]).cast(precision.dtype());
@@ -90,7 +90,7 @@ fn loss(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
     let supervision = Supervision::new(&targets, &vec![1.0; rows]);
     let scale = 1.0 / rows as f64;
     Ok(Run::new(move || {
-        let found = linear_cross_entropy(hidden.clone(), &head, &supervision, scale, CHUNK_ROWS);
-        black_box(found.d_hidden);
+        let losses = linear_cross_entropy(hidden.clone(), &head, &supervision, scale, CHUNK_ROWS);
+        black_box(losses.d_hidden);
     }))
 }

@@ -1,19 +1,19 @@
-//! A prepared operation to its seconds a call.
+//! Measures the seconds per call of a prepared operation.
 
 use std::time::Instant;
 
 use burn::tensor::Device;
-use tooltune_kernels::cpu::spin_scope::wide_awake;
+use tooltune_kernels::cpu::spin_scope::with_spinning_threads;
 
 use crate::Run;
 
-/// A sample takes at least this long, so that reading clocks costs nothing beside it.
+/// Minimum duration of a sample, long enough that reading the clocks is negligible.
 const SAMPLE_SECONDS: f64 = 2e-3;
 const MIN_SAMPLES: usize = 3;
 
-/// Runs for about `seconds` and answers with wall and CPU seconds of a call, once a sample.
-pub(crate) fn measured(run: &mut Run, seconds: f64) -> String {
-    // The first call meets cold caches and untouched memory, the second tells how many make a sample.
+/// Runs for about `seconds` and returns the wall and CPU seconds per call of each sample.
+pub(crate) fn measure(run: &mut Run, seconds: f64) -> String {
+    // The first call warms caches and memory; the second determines the number of calls per sample.
     sample(run, 1);
     let (one, _) = sample(run, 1);
     let calls = (SAMPLE_SECONDS / one).ceil().clamp(1.0, 1e6) as usize;
@@ -30,15 +30,15 @@ pub(crate) fn measured(run: &mut Run, seconds: f64) -> String {
     format!("{{\"wall\": {wall:?}, \"cpu\": {cpu:?}, \"work\": {work}}}")
 }
 
-/// Wall and CPU seconds of a call, as the mean over `calls`.
+/// Mean wall and CPU seconds per call over `calls`.
 fn sample(run: &mut Run, calls: usize) -> (f64, f64) {
-    if let Some(before) = &mut run.before {
-        before(calls);
+    if let Some(prepare) = &mut run.prepare {
+        prepare(calls);
     }
     let (wall, cpu) = (Instant::now(), cpu_seconds());
     let mut all = || (0..calls).for_each(|_| (run.call)());
     if run.is_awake {
-        wide_awake(&Device::flex(), all)
+        with_spinning_threads(&Device::flex(), all)
     } else {
         all()
     }
@@ -47,13 +47,13 @@ fn sample(run: &mut Run, calls: usize) -> (f64, f64) {
     (wall, cpu)
 }
 
-/// CPU time of all threads so far.
+/// CPU time used by all threads so far.
 fn cpu_seconds() -> f64 {
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: the call writes one `timespec`, which lives on this stack.
+    // SAFETY: the call writes one `timespec`, which is a local variable.
     unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
     time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }

@@ -1,14 +1,15 @@
-//! AdamW on slices: one pass over parameters, gradient and both moments, where they lie.
+//! AdamW on slices: one in-place pass over parameters, gradient and both moments.
 //!
-//! Moments belong to the optimizer and are changed in place. Parameters usually have readers, the
-//! factors that were cut out of them; then the new ones get memory of their own, in the same pass.
+//! The optimizer owns the moments, so they are updated in place. Parameters usually have other
+//! readers (the LoRA factors are views of them); the same pass then writes the new parameters to
+//! fresh memory.
 
 use std::mem::MaybeUninit;
 
 use burn::backend::flex::FlexTensor;
 
 use super::Numbers;
-use crate::cpu::buffer::{floats, is_own, owned, with_layout_of};
+use crate::cpu::buffer::{floats, into_owned, is_own, with_layout_of};
 use crate::cpu::isa::for_each_isa;
 use crate::cpu::number::Number;
 use crate::cpu::pool::Buffer;
@@ -16,20 +17,20 @@ use crate::cpu::rows::{for_tasks, map_tasks};
 use crate::cpu::shared::Shared;
 use crate::cpu::sum::sum_of_pairs;
 
-/// Elements of one task.
+/// Elements per task.
 const TASK: usize = 1 << 15;
 
-/// Elements that stay in the nearest cache between their copy and their update.
+/// Elements that fit in the L1 cache between copy and update.
 const NEAR: usize = 1 << 11;
 
-/// Parameters, gradient and moments, `[p]`, to new parameters and moments; `scales` multiply the
-/// learning rate of each parameter.
+/// Returns the new parameters and moments from parameters, gradient and moments, `[p]`; `scales`
+/// multiply the learning rate per parameter.
 pub(super) fn update(
     numbers: Numbers,
     [mut parameters, gradient, first, second]: [FlexTensor; 4],
     scales: Option<&FlexTensor>,
 ) -> [FlexTensor; 3] {
-    let [mut first, mut second] = [first, second].map(owned::<f32>);
+    let [mut first, mut second] = [first, second].map(into_owned::<f32>);
     let pass = Pass {
         numbers,
         gradient: floats(&gradient),
@@ -38,19 +39,19 @@ pub(super) fn update(
     };
     if is_own(&parameters) {
         let to = f32::storage_mut(&mut parameters);
-        // SAFETY: initialised floats, and none of those that are written is not.
+        // SAFETY: the floats are initialised, and only initialised values are written.
         let to = unsafe { &mut *(std::ptr::from_mut(to) as *mut [MaybeUninit<f32>]) };
         pass.run(None, to);
     } else {
         let from = floats(&parameters);
-        // SAFETY: all are copied.
+        // SAFETY: the pass copies every element.
         let to = unsafe { Buffer::filled(from.len(), |to| pass.run(Some(from), to)) };
         parameters = with_layout_of(to, &parameters);
     }
     [parameters, first, second]
 }
 
-/// What a pass over the parameters reads and changes besides them.
+/// Inputs of a pass other than the parameters.
 struct Pass<'a> {
     numbers: Numbers,
     gradient: &'a [f32],
@@ -58,8 +59,18 @@ struct Pass<'a> {
     moments: [Shared<'a>; 2],
 }
 
+impl Numbers {
+    /// Updates both moments of a parameter and returns the direction of its step.
+    #[inline(always)]
+    fn direction(&self, gradient: f32, first: &mut f32, second: &mut f32) -> f32 {
+        *first = *first * self.decay[0] + gradient * self.gain[0];
+        *second = *second * self.decay[1] + gradient * gradient * self.gain[1];
+        *first / (second.sqrt() * self.root_correction + self.eps)
+    }
+}
+
 impl Pass<'_> {
-    /// Moves `parameters` on; without `from`, they hold their old values.
+    /// Updates `parameters` from `from`, or in place if there is no `from`.
     fn run(&self, from: Option<&[f32]>, parameters: &mut [MaybeUninit<f32>]) {
         let n = parameters.len();
         let parameters = Shared::new(parameters);
@@ -67,8 +78,8 @@ impl Pass<'_> {
         for_tasks(&tasks, |&task| {
             for start in (task..(task + TASK).min(n)).step_by(NEAR) {
                 let len = NEAR.min(n - start);
-                // SAFETY: the parts of all tasks are disjoint; parameters are initialised, by
-                // the copy at the latest.
+                // SAFETY: tasks work on disjoint ranges; the parameters are initialised before the
+                // pass or by the copy.
                 unsafe {
                     let to = parameters.slice(start, len);
                     if let Some(from) = from {
@@ -91,15 +102,16 @@ impl Pass<'_> {
     }
 }
 
-/// `Σ xᵢ²`, in f32 within a task and in f64 over tasks, in an order that no thread changes.
+/// `Σ xᵢ²`, in f32 within a task and in f64 over tasks; the summation order does not depend on
+/// threads.
 pub(super) fn sum_of_squares(x: &[f32]) -> f64 {
     let tasks: Vec<&[f32]> = x.chunks(TASK).collect();
     let partial = map_tasks(&tasks, |x| f64::from(squares(x)));
     partial.into_iter().sum()
 }
 
-/// All parts, one behind the other.
-pub(super) fn joined(parts: &[&[f32]]) -> Buffer<f32> {
+/// Concatenates all parts.
+pub(super) fn concatenate(parts: &[&[f32]]) -> Buffer<f32> {
     let mut start = 0;
     let mut tasks = Vec::new();
     for part in parts {
@@ -126,38 +138,28 @@ for_each_isa! {
 }
 
 for_each_isa! {
-    /// Parameters and both moments, in their place.
+    /// Updates parameters and both moments in place.
     fn update_part(numbers: Numbers, gradient: &[f32], changed: [&mut [f32]; 3]) {
         let n = gradient.len();
         let [parameters, first, second] = changed.map(|x| &mut x[..n]);
         for i in 0..n {
-            let g = gradient[i];
-            let m = first[i] * numbers.decay[0] + g * numbers.gain[0];
-            let v = second[i] * numbers.decay[1] + g * g * numbers.gain[1];
-            first[i] = m;
-            second[i] = v;
-            let denominator = v.sqrt() * numbers.root_correction + numbers.eps;
-            parameters[i] = parameters[i] * numbers.shrink - m / denominator * numbers.step_size;
+            let direction = numbers.direction(gradient[i], &mut first[i], &mut second[i]);
+            parameters[i] = parameters[i] * numbers.shrink - direction * numbers.step_size;
         }
     }
 }
 
 for_each_isa! {
-    /// The same with a rate for each parameter.
+    /// Like `update_part`, with a learning-rate scale per parameter.
     fn update_scaled_part(numbers: Numbers, read: [&[f32]; 2], changed: [&mut [f32]; 3]) {
         let n = read[0].len();
         let [gradient, scales] = read.map(|x| &x[..n]);
         let [parameters, first, second] = changed.map(|x| &mut x[..n]);
         for i in 0..n {
-            let g = gradient[i];
-            let m = first[i] * numbers.decay[0] + g * numbers.gain[0];
-            let v = second[i] * numbers.decay[1] + g * g * numbers.gain[1];
-            first[i] = m;
-            second[i] = v;
-            let denominator = v.sqrt() * numbers.root_correction + numbers.eps;
+            let direction = numbers.direction(gradient[i], &mut first[i], &mut second[i]);
             let shrink = 1.0 - numbers.decayed * scales[i];
             let size = numbers.step_size * scales[i];
-            parameters[i] = parameters[i] * shrink - m / denominator * size;
+            parameters[i] = parameters[i] * shrink - direction * size;
         }
     }
 }

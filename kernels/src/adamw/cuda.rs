@@ -1,7 +1,6 @@
 //! AdamW on a GPU: one pass over parameters, gradient and moments, in place.
 //!
-//! The norm of the gradient is summed in two passes of a fixed order, so that a run repeats bit
-//! by bit.
+//! The gradient norm is summed in two passes of fixed order, so a run is bitwise reproducible.
 
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, DType, Dispatch, backend_extension};
@@ -15,10 +14,10 @@ use super::{AdamW, AdamWState, Numbers};
 use crate::cube::launch::{UNITS, argument, contiguous, output, units, vector_size};
 use crate::cube::reduce::group_sum;
 
-/// Cubes of the first pass of the norm: a few for each multiprocessor of a large GPU.
+/// Cubes of the norm's first pass: a few for each multiprocessor of a large GPU.
 const SUMMANDS: usize = 512;
 
-/// The factor of the gradient and what [`Numbers`] says of one update.
+/// Gradient clipping factor and the [`Numbers`] of one update.
 #[derive(CubeLaunch, CubeType, Clone, Copy)]
 struct Step {
     clip_factor: f32,
@@ -33,12 +32,12 @@ struct Step {
 }
 
 #[cube(launch, create_dummy_kernel)]
-fn move_on<N: Size>(
+fn adamw_step<N: Size>(
     parameters: &mut [Vector<f32, N>],
     gradient: &[Vector<f32, N>],
     first_moment: &mut [Vector<f32, N>],
     second_moment: &mut [Vector<f32, N>],
-    // Vectors.
+    // Length in vectors.
     length: u32,
     numbers: Step,
 ) {
@@ -60,12 +59,13 @@ fn move_on<N: Size>(
     }
 }
 
-/// Sum of the squares of every `CUBE_COUNT`-th block of units' values, one sum a cube.
+/// Sums of squares: each cube adds every `CUBE_COUNT`-th block of `units` vectors and writes one
+/// sum.
 #[cube(launch, create_dummy_kernel)]
 fn sum_squares<N: Size>(
     x: &[Vector<f32, N>],
     sums: &mut [f32],
-    // Vectors.
+    // Length in vectors.
     length: u32,
     #[comptime] units: u32,
 ) {
@@ -82,7 +82,7 @@ fn sum_squares<N: Size>(
     }
 }
 
-/// Root of the sum of `x`, by one cube.
+/// Square root of the sum of `x`, computed by one cube.
 #[cube(launch, create_dummy_kernel)]
 fn root_of_sum(x: &[f32], root: &mut [f32], length: u32, #[comptime] units: u32) {
     let mut scratch = Shared::new_slice(units as usize);
@@ -101,20 +101,20 @@ fn root_of_sum(x: &[f32], root: &mut [f32], length: u32, #[comptime] units: u32)
 /// Parameters, gradient and moments, `[p]`, f32.
 #[derive(Debug, Clone)]
 pub struct Flat {
-    /// Changed in place.
+    /// Updated in place.
     pub parameters: CubeTensor,
-    /// Read.
+    /// Read only.
     pub gradient: CubeTensor,
-    /// Changed in place.
+    /// Updated in place.
     pub first_moment: CubeTensor,
-    /// Changed in place.
+    /// Updated in place.
     pub second_moment: CubeTensor,
 }
 
-/// Moves parameters and moments on by update number `step`, counted from 1, of the gradient times
+/// Applies update number `step` (from 1) to parameters and moments, with the gradient multiplied by
 /// `clip_factor`.
 ///
-/// The buffers must be without holes; they are changed in place, whoever else holds them.
+/// The buffers must be contiguous. They are changed in place, even if other tensors share them.
 pub fn update_flat(adamw: &AdamW, flat: &Flat, [learning_rate, clip_factor]: [f64; 2], step: u64) {
     let length = flat.parameters.meta.num_elements();
     if length == 0 {
@@ -134,7 +134,7 @@ pub fn update_flat(adamw: &AdamW, flat: &Flat, [learning_rate, clip_factor]: [f6
         numbers.step_size,
         numbers.root_correction,
     );
-    move_on::launch(
+    adamw_step::launch(
         &flat.parameters.client,
         count,
         dim,
@@ -148,15 +148,12 @@ pub fn update_flat(adamw: &AdamW, flat: &Flat, [learning_rate, clip_factor]: [f6
     );
 }
 
-/// What GPUs implement themselves of an update; nothing is differentiated.
-#[backend_extension(Cube, Fusion: cfg(feature = "fusion"))]
+/// AdamW operations that a GPU implements itself; not differentiable.
+#[backend_extension(Cube)]
 pub(crate) trait AdamWOps: Backend {
-    /// Parameters and both moments after update number `step`, in new memory: the decoder still
-    /// holds views of the parameters.
-    #[fusion(meta = |parameters, _gradient, first_moment, second_moment, _adamw, _rate, _step| {
-        (parameters.clone(), first_moment.clone(), second_moment.clone())
-    })]
-    fn moved_on(
+    /// Parameters and both moments after update number `step`, in new memory, because the decoder
+    /// still holds views of the parameters.
+    fn adamw_update(
         parameters: FloatTensor<Self>,
         gradient: FloatTensor<Self>,
         first_moment: FloatTensor<Self>,
@@ -166,13 +163,12 @@ pub(crate) trait AdamWOps: Backend {
         step: u64,
     ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>);
 
-    /// The contract is [`norm`]'s.
-    #[fusion(dtype = x, shape = burn::tensor::Shape::new([1]))]
-    fn norm_of_all(x: FloatTensor<Self>) -> FloatTensor<Self>;
+    /// Same contract as [`norm`].
+    fn gradient_norm(x: FloatTensor<Self>) -> FloatTensor<Self>;
 }
 
 impl AdamWOps for CubeBackend {
-    fn moved_on(
+    fn adamw_update(
         parameters: CubeTensor,
         gradient: CubeTensor,
         first_moment: CubeTensor,
@@ -192,12 +188,12 @@ impl AdamWOps for CubeBackend {
         (flat.parameters, flat.first_moment, flat.second_moment)
     }
 
-    fn norm_of_all(x: CubeTensor) -> CubeTensor {
+    fn gradient_norm(x: CubeTensor) -> CubeTensor {
         norm(x)
     }
 }
 
-/// [`AdamW::update`] for tensors on a GPU and without a graph.
+/// [`AdamW::update`] for tensors on a GPU that are not part of an autodiff graph.
 pub(super) fn update(
     adamw: &AdamW,
     [parameters, gradient]: [Tensor<1>; 2],
@@ -206,7 +202,7 @@ pub(super) fn update(
 ) -> Tensor<1> {
     state.step += 1;
     let [first, second] = [&state.first_moment, &state.second_moment].map(Tensor::clone);
-    let (parameters, first, second) = Dispatch::moved_on(
+    let (parameters, first, second) = Dispatch::adamw_update(
         parameters.into_dispatch(),
         gradient.into_dispatch(),
         first.into_dispatch(),
@@ -220,16 +216,16 @@ pub(super) fn update(
     parameters
 }
 
-/// [`super::global_norm`] for a tensor on a GPU and without a graph.
-pub(super) fn norm_of(gradient: &Tensor<1>) -> f64 {
+/// [`super::global_norm`] for a tensor on a GPU that is not part of an autodiff graph.
+pub(super) fn global_norm(gradient: &Tensor<1>) -> f64 {
     if gradient.dims() == [0] {
         return 0.0;
     }
-    let norm = Dispatch::norm_of_all(gradient.clone().into_dispatch());
+    let norm = Dispatch::gradient_norm(gradient.clone().into_dispatch());
     f64::from(Tensor::<1>::from_dispatch(norm).into_scalar::<f32>())
 }
 
-/// Euclidean norm of `[p]`, f32, as `[1]`.
+/// Euclidean norm of an f32 tensor `[p]`, as `[1]`.
 pub fn norm(x: CubeTensor) -> CubeTensor {
     let (x, [length]) = contiguous(x);
     let vector = vector_size(4, &[length]);
@@ -261,21 +257,21 @@ pub fn norm(x: CubeTensor) -> CubeTensor {
 }
 
 #[cfg(feature = "cuda-source")]
-pub(crate) fn sources(texts: &mut crate::cube::source::Texts) {
+pub(crate) fn sources(sources: &mut crate::cube::source::Sources) {
     let dim = CubeDim::new_1d(UNITS);
-    let [parameters, gradient, m, v] = [0; 4].map(|_| texts.buffer());
-    let (device, target, count) = texts.device();
+    let [parameters, gradient, m, v] = [0; 4].map(|_| sources.buffer());
+    let (device, target, count) = sources.device();
     let numbers = StepLaunch::new(1.0, 0.9, 0.999, 0.1, 0.001, 1e-8, 1.0, 1e-3, 1.0);
-    let kernel = move_on::create_dummy_kernel(
+    let kernel = adamw_step::create_dummy_kernel(
         device, target, count, dim, 4, parameters, gradient, m, v, 1, numbers,
     );
-    texts.add("", dim, kernel);
-    let [x, sums] = [0; 2].map(|_| texts.buffer());
-    let (device, target, count) = texts.device();
+    sources.add("", dim, kernel);
+    let [x, sums] = [0; 2].map(|_| sources.buffer());
+    let (device, target, count) = sources.device();
     let kernel = sum_squares::create_dummy_kernel(device, target, count, dim, 4, x, sums, 1, UNITS);
-    texts.add("", dim, kernel);
-    let [x, root] = [0; 2].map(|_| texts.buffer());
-    let (device, target, count) = texts.device();
+    sources.add("", dim, kernel);
+    let [x, root] = [0; 2].map(|_| sources.buffer());
+    let (device, target, count) = sources.device();
     let kernel = root_of_sum::create_dummy_kernel(device, target, count, dim, x, root, 1, UNITS);
-    texts.add("", dim, kernel);
+    sources.add("", dim, kernel);
 }

@@ -1,7 +1,7 @@
 //! AdamW over one flat buffer that holds every adapter tensor.
 //!
-//! One buffer means one global norm, one update and one pair of moments to save, whatever the
-//! number of adapted projections.
+//! With one buffer there is one global norm, one update and one pair of moments to save, however
+//! many projections are adapted.
 
 mod cpu;
 #[cfg(feature = "cube")]
@@ -16,32 +16,33 @@ use crate::route::is_served_by_cpu;
 #[cfg(feature = "cube")]
 use crate::route::is_served_by_gpu;
 
-/// Hyper-parameters, with PyTorch's meaning.
+/// Hyper-parameters, defined as in PyTorch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AdamW {
     /// Decay of the first moment.
     pub beta1: f64,
     /// Decay of the second moment.
     pub beta2: f64,
-    /// Added to the root of the second moment, after its bias correction.
+    /// Added to the square root of the bias-corrected second moment.
     pub eps: f64,
-    /// Decoupled: the parameter shrinks by `learning_rate * weight_decay`.
+    /// Decoupled weight decay: each update multiplies the parameters by `1 - learning_rate *
+    /// weight_decay`.
     pub weight_decay: f64,
 }
 
-/// Moments of every parameter, and how many updates made them.
+/// Moments of all parameters, and the number of updates.
 #[derive(Debug, Clone)]
 pub struct AdamWState {
     /// `[p]`, f32.
     pub first_moment: Tensor<1>,
     /// `[p]`, f32.
     pub second_moment: Tensor<1>,
-    /// Updates so far; an update that was skipped does not count.
+    /// Number of updates so far; skipped updates are not counted.
     pub step: u64,
 }
 
 impl AdamWState {
-    /// Zero moments for the parameters `[p]`.
+    /// Zero moments for `p` parameters.
     pub fn new(parameters: &Tensor<1>) -> Self {
         Self {
             first_moment: parameters.zeros_like(),
@@ -51,12 +52,13 @@ impl AdamWState {
     }
 }
 
-/// What an update computes with, in f64 until rounded once.
+/// Coefficients of an update, in f64 until rounded once.
 #[derive(Debug, Clone, Copy)]
 struct Numbers {
     /// `[beta1, beta2]`.
     decay: [f32; 2],
-    /// `[1 - beta1, 1 - beta2]`: a difference in f32 would be off in its fourth digit.
+    /// `[1 - beta1, 1 - beta2]`; computed in f32, the difference would be wrong in its fourth
+    /// digit.
     gain: [f32; 2],
     eps: f32,
     /// `learning_rate * weight_decay`.
@@ -70,7 +72,7 @@ struct Numbers {
 }
 
 impl Numbers {
-    /// For update number `step`, from 1.
+    /// Coefficients of update number `step`, from 1.
     fn new(adamw: &AdamW, step: u64, learning_rate: f64) -> Self {
         let correction = |beta: f64| 1.0 - beta.powf(step as f64);
         Self {
@@ -86,11 +88,11 @@ impl Numbers {
 }
 
 impl AdamW {
-    /// Returns the parameters after one update and moves the moments on.
+    /// Returns the updated parameters, and updates the moments and the step count.
     ///
-    /// Numbers are not looked at: a gradient of NaN or infinity makes its own parameter and moments
-    /// not finite for good, and no others, and the step counts. Callers ask [`global_norm`] first
-    /// and leave out an update whose norm is not finite.
+    /// Values are not checked: a NaN or infinite gradient element permanently corrupts its own
+    /// parameter and moments (no others), and the step is still counted. Call [`global_norm`] first
+    /// and skip the update if the norm is not finite.
     ///
     /// # Shapes
     ///
@@ -109,10 +111,11 @@ impl AdamW {
         self.update_scaled(parameters, gradient, state, learning_rate, None)
     }
 
-    /// [`update`](Self::update) with a learning rate for each parameter: `learning_rate` times its
-    /// number in `scales`, or times 1 without any. Decay goes by that rate, too.
+    /// [`update`](Self::update) with a learning rate per parameter: `learning_rate` times its
+    /// element of `scales`, or `learning_rate` itself without scales. Weight decay uses the same
+    /// rate.
     ///
-    /// With scales it is made of plain tensor operations on a GPU.
+    /// With scales, a GPU computes the update from plain tensor operations.
     ///
     /// # Shapes
     ///
@@ -136,40 +139,41 @@ impl AdamW {
         if scales.is_none() && inputs.into_iter().all(are_floats_on_gpu) {
             return cuda::update(self, [parameters, gradient], state, learning_rate);
         }
-        let served =
+        let is_on_cpu =
             |x: &Tensor<1>| is_served_by_cpu(x) && x.dtype() == DType::F32 && !x.is_autodiff();
-        if !inputs.into_iter().chain(scales).all(served) {
+        if !inputs.into_iter().chain(scales).all(is_on_cpu) {
             return reference::update(self, parameters, gradient, state, learning_rate, scales);
         }
         state.step += 1;
         let numbers = Numbers::new(self, state.step, learning_rate);
-        // The state lets go of its moments, so that they can be changed where they lie.
+        // Take the moments out of the state, so that they have a single owner and can be updated in
+        // place.
         let moments = [&mut state.first_moment, &mut state.second_moment]
             .map(|moment| std::mem::replace(moment, gradient.clone()));
         let [first, second] = moments;
         let primitive =
-            |x: Tensor<1>| contiguous(x.try_into_primitive::<Flex>().expect("served by the CPU"));
-        let taken = [parameters, gradient, first, second].map(primitive);
+            |x: Tensor<1>| contiguous(x.try_into_primitive::<Flex>().expect("a tensor on the CPU"));
+        let tensors = [parameters, gradient, first, second].map(primitive);
         let scales = scales.map(|scales| primitive(scales.clone()));
-        let updated = cpu::update(numbers, taken, scales.as_ref());
+        let updated = cpu::update(numbers, tensors, scales.as_ref());
         let [parameters, first, second] = updated.map(Tensor::from_primitive::<Flex>);
         (state.first_moment, state.second_moment) = (first, second);
         parameters
     }
 }
 
-/// Whether the kernels of a GPU take the tensor.
+/// Whether the GPU kernels support the tensor.
 #[cfg(feature = "cube")]
 fn are_floats_on_gpu(x: &Tensor<1>) -> bool {
     is_served_by_gpu(x) && x.dtype() == DType::F32
 }
 
-/// Euclidean norm of all gradients together.
+/// Euclidean norm of the concatenated gradients.
 pub fn global_norm(gradient: &Tensor<1>) -> f64 {
     crate::operation!("global_norm");
     #[cfg(feature = "cube")]
     if are_floats_on_gpu(gradient) {
-        return cuda::norm_of(gradient);
+        return cuda::global_norm(gradient);
     }
     match plain(gradient, DType::F32) {
         Some(gradient) => cpu::sum_of_squares(gradient.numbers()).sqrt(),
@@ -177,18 +181,18 @@ pub fn global_norm(gradient: &Tensor<1>) -> f64 {
     }
 }
 
-/// Tensors one behind the other: the gradient of a buffer from those of its parts.
+/// Concatenates tensors: the gradient of the flat buffer from the gradients of its parts.
 ///
 /// # Shapes
 ///
 /// - `parts`: f32, any shapes
 /// - returns: `[p]`, the sum of their sizes
-pub fn joined(parts: Vec<Tensor<2>>) -> Tensor<1> {
+pub fn concatenate(parts: Vec<Tensor<2>>) -> Tensor<1> {
     let plain: Option<Vec<_>> = parts.iter().map(|part| plain(part, DType::F32)).collect();
     match plain {
         Some(plain) => {
             let numbers: Vec<&[f32]> = plain.iter().map(|part| part.numbers()).collect();
-            let joined = cpu::joined(&numbers);
+            let joined = cpu::concatenate(&numbers);
             let n = joined.len();
             Tensor::from_primitive::<Flex>(tensor(joined, [n]))
         }
@@ -199,7 +203,7 @@ pub fn joined(parts: Vec<Tensor<2>>) -> Tensor<1> {
     }
 }
 
-/// Factor that brings a gradient of `norm` down to `max_norm`, 1 when it is below.
+/// Factor that scales a gradient of `norm` down to `max_norm`; 1 if the norm is smaller.
 ///
 /// # Source
 ///

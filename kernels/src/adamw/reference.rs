@@ -4,7 +4,7 @@ use burn::tensor::Tensor;
 
 use super::{AdamW, AdamWState};
 
-/// The contract is [`AdamW::update_scaled`]'s.
+/// Same contract as [`AdamW::update_scaled`].
 pub fn update(
     adamw: &AdamW,
     parameters: Tensor<1>,

@@ -1,4 +1,4 @@
-//! Attention for tensors in the memory of the CPU, and its backward pass for any backend.
+//! Attention for tensors in CPU memory, and its backward pass for any backend.
 
 use burn::backend::Flex;
 use burn::backend::autodiff::Autodiff;
@@ -12,10 +12,10 @@ use super::cpu::{Heads, Inputs};
 use super::cpu_backward::{Results, attention_gradient};
 use super::cpu_forward::attention;
 use super::{
-    AppendOps, Attention, AttentionGradients, AttentionOps, Causality, DecodeOps, Documents,
-    HeldColumns, Queries, cpu_decode,
+    AppendOps, Attention, AttentionGradients, AttentionOps, Causality, DecodeOps, DeviceColumns,
+    Documents, Queries, cpu_decode,
 };
-use crate::cpu::buffer::{changed, contiguous, dims, floats, numbers, tensor};
+use crate::cpu::buffer::{contiguous, dims, floats, modify, numbers, tensor};
 use crate::cpu::number::with_number;
 
 impl AttentionOps for Flex {
@@ -80,10 +80,10 @@ impl DecodeOps for Flex {
         keys: FlexTensor,
         values: FlexTensor,
         queries: Queries,
-        columns: HeldColumns,
+        columns: DeviceColumns,
         appends: bool,
     ) -> FlexTensor {
-        assert!(!appends, "the CPU appends on its own");
+        assert!(!appends, "the CPU appends in a separate operation");
         let (starts, end) = (columns.starts(), columns.end());
         let [qkv, keys, values] = [qkv, keys, values].map(contiguous);
         let heads = heads(&qkv, queries);
@@ -111,7 +111,7 @@ impl AppendOps for Flex {
         let qkv = contiguous(qkv);
         let ([_, g, capacity, c], [_, heads, _]) = (dims(&cache), dims::<3>(&qkv));
         with_number!(qkv.dtype(), T => with_number!(cache.dtype(), U => {
-            changed::<U>(cache, |cache| {
+            modify::<U>(cache, |cache| {
                 let qkv = numbers::<T>(&qkv);
                 cpu_decode::append(cache, [g, capacity, c], qkv, first_head, heads, column);
             })

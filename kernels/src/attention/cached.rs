@@ -1,19 +1,19 @@
-//! Attention of new tokens to keys and values that are kept.
+//! Attention of new tokens to cached keys and values.
 
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Dispatch, backend_extension};
 use burn::tensor::{DType, Device, Tensor, TensorData};
 
 use super::{Queries, check_heads, reference};
-use crate::HeldNumbers;
+use crate::DeviceIntegers;
 use crate::cpu::number::{Number, with_number};
 use crate::cpu::pool::Buffer;
 use crate::route::{is_cpu, is_served, is_served_by_cpu};
 
-/// Attention of one new token a row to the cached keys of its row.
+/// Attention of one new token per row to the cached keys of that row.
 ///
-/// The cache already holds the token's own key and value: the last of its columns. Row `i` sees
-/// the columns from `starts[i]` up to `n_columns`, at least one. Nothing is differentiated.
+/// The last cache column already holds the token's own key and value. Row `i` attends to columns
+/// `starts[i]..n_columns`, at least one. Not differentiable.
 ///
 /// # Shapes
 ///
@@ -23,11 +23,11 @@ use crate::route::{is_cpu, is_served, is_served_by_cpu};
 ///
 /// # Panics
 ///
-/// If the shapes do not fit each other or a row sees no column.
+/// If the shapes do not match or a row attends to no column.
 ///
 /// # Source
 ///
-/// As [`attention`](super::attention), for the last token of each row.
+/// See [`attention`](super::attention); this computes its result for the last token of each row.
 pub fn decode(
     qkv: Tensor<3>,
     queries: impl Into<Queries>,
@@ -40,14 +40,15 @@ pub fn decode(
     let [b, heads, c] = qkv.dims();
     let n_kv_heads = check_heads(heads, queries.heads);
     let capacity = check_caches("decode", [b, heads, c], n_kv_heads, [keys, values]);
-    columns.held().check(b, capacity);
+    columns.to_device().check(b, capacity);
     if !has_cache_kernel(&qkv, queries, [keys, values]) {
         return reference::decode(qkv, queries, keys, values, columns);
     }
-    attend_to_cache(qkv, queries, [keys, values], &columns.held(), false)
+    attend_to_cache(qkv, queries, [keys, values], &columns.to_device(), false)
 }
 
-/// Columns of caches that fit `[b, heads, c]` of new tokens and `g` key/value heads.
+/// Checks that caches match `[b, heads, c]` of new tokens with `g` key/value heads; returns their
+/// capacity.
 fn check_caches(
     caller: &str,
     [b, heads, c]: [usize; 3],
@@ -57,7 +58,7 @@ fn check_caches(
     let capacity = keys.dims()[2];
     assert!(
         keys.dims() == [b, g, capacity, c] && values.dims() == keys.dims(),
-        "{caller}: caches of {:?} and {:?} do not fit [{b}, {heads}, {c}]",
+        "{caller}: caches of shapes {:?} and {:?} do not match new tokens of shape [{b}, {heads}, {c}]",
         keys.dims(),
         values.dims()
     );
@@ -68,7 +69,7 @@ fn attend_to_cache(
     qkv: Tensor<3>,
     queries: Queries,
     [keys, values]: [&Tensor<4>; 2],
-    columns: &HeldColumns,
+    columns: &DeviceColumns,
     appends: bool,
 ) -> Tensor<3> {
     Tensor::from_dispatch(Dispatch::attend_to_cache(
@@ -81,30 +82,31 @@ fn attend_to_cache(
     ))
 }
 
-/// Attention of one new token a row to a cache, whose last column, `columns.end() - 1`, first takes the
-/// token's own key and value. Nothing is differentiated.
+/// Appends the key and value of one new token per row to the cache, in its last column
+/// `columns.end() - 1`, then computes the attention of these tokens. Not differentiable.
 ///
-/// A GPU writes them where the cache lies, whoever shares its memory, and makes the same launches with
-/// the same arguments for each token: only the numbers in `columns` change.
+/// A GPU writes to the cache in place, even if other tensors share its memory. It launches the same
+/// kernels with the same arguments for each token: only the values in `columns` change.
 ///
 /// # Shapes
 ///
 /// - `qkv`: `[b, h + 2 g, c]`, f32 or bf16
-/// - `cache`: keys and values, `[b, g, capacity, c]` each, f32 or bf16, `h` (`queries`) a multiple of `g`
+/// - `cache`: keys and values, `[b, g, capacity, c]` each, f32 or bf16, `h` (`queries`) a multiple
+///   of `g`
 /// - returns: `[b, h, c]`, the dtype of `qkv`
 ///
 /// # Panics
 ///
-/// If the shapes do not fit each other or a row sees no column.
+/// If the shapes do not match or a row attends to no column.
 ///
 /// # Source
 ///
-/// As [`attention`](super::attention), for the last token of each row.
+/// See [`attention`](super::attention); this computes its result for the last token of each row.
 pub fn decode_step(
     qkv: Tensor<3>,
     queries: impl Into<Queries>,
     cache: &mut [Tensor<4>; 2],
-    columns: &HeldColumns,
+    columns: &DeviceColumns,
 ) -> Tensor<3> {
     let queries = queries.into();
     let [b, heads, c] = qkv.dims();
@@ -124,17 +126,18 @@ pub fn decode_step(
         cache.inplace(|cache| append(cache, &qkv, first, column));
     }
     let starts = columns.starts();
-    let seen = Columns {
+    let visible = Columns {
         starts: &starts,
         end: columns.end(),
     };
     let [keys, values] = &*cache;
-    decode(qkv, queries, keys, values, seen)
+    decode(qkv, queries, keys, values, visible)
 }
 
-/// Copies a cache whose rows have holes between them, as small ones may have on a GPU: its kernels know none.
+/// Copies a cache that is not contiguous, as small ones on a GPU may be: the GPU kernels require
+/// contiguous memory.
 fn without_holes(cache: &mut Tensor<4>) {
-    #[cfg(all(feature = "cube", not(feature = "fusion")))]
+    #[cfg(feature = "cube")]
     {
         let there = cache
             .clone()
@@ -145,18 +148,19 @@ fn without_holes(cache: &mut Tensor<4>) {
             cache.inplace(|cache| cache.reshape([n]).reshape(shape));
         }
     }
-    #[cfg(not(all(feature = "cube", not(feature = "fusion"))))]
+    #[cfg(not(feature = "cube"))]
     let _ = cache;
 }
 
-/// Whether the device has a kernel for attention of such queries to such a cache.
+/// Whether the device has an attention kernel for these queries and this cache.
 fn has_cache_kernel(qkv: &Tensor<3>, queries: Queries, [keys, values]: [&Tensor<4>; 2]) -> bool {
     let [_, n_kv_heads, _, c] = keys.dims();
     let plain = !(qkv.is_autodiff() || keys.is_autodiff() || values.is_autodiff());
     let alike = keys.dtype() == values.dtype();
     let has_kernel = match is_served_by_cpu(qkv) {
         true => is_served_by_cpu(keys) && is_served_by_cpu(values),
-        // Kernels of a GPU read one type, and what they share of a key head fits any GPU's memory.
+        // GPU kernels need equal dtypes; with these limits, the shared memory per key head fits
+        // every GPU.
         false => {
             has_decode_kernels(qkv)
                 && keys.dtype() == qkv.dtype()
@@ -167,19 +171,19 @@ fn has_cache_kernel(qkv: &Tensor<3>, queries: Queries, [keys, values]: [&Tensor<
     has_kernel && plain && alike
 }
 
-/// Whether the tensor's GPU has kernels for a cache.
+/// Whether the tensor's GPU has KV-cache kernels.
 fn has_decode_kernels<const D: usize>(x: &Tensor<D>) -> bool {
-    cfg!(not(feature = "fusion")) && is_served(x) && !is_cpu(&x.device())
+    is_served(x) && !is_cpu(&x.device())
 }
 
-/// Zeros in which the keys or the values of a cache will lie.
+/// A zeroed buffer for the keys or values of a cache.
 ///
-/// On the CPU they lie in huge pages where the system has them: each token reads all of them.
+/// On the CPU it uses huge pages if the system has them, because each token reads the whole cache.
 ///
 /// # Shapes
 ///
 /// - `shape`: `[b, g, capacity, c]`
-/// - returns: as many zeros of `dtype`, f32 or bf16 where it is to be fast
+/// - returns: zeros of `dtype`; f32 and bf16 are fast
 pub fn empty_cache(shape: [usize; 4], dtype: DType, device: &Device) -> Tensor<4> {
     if !(is_cpu(device) && matches!(dtype, DType::F32 | DType::BF16)) {
         return Tensor::zeros(shape, (device, dtype));
@@ -190,50 +194,50 @@ pub fn empty_cache(shape: [usize; 4], dtype: DType, device: &Device) -> Tensor<4
     Tensor::from_data(zeros, (device, dtype))
 }
 
-/// The columns of a cache that its rows see.
+/// The cache columns that the rows attend to.
 #[derive(Debug, Clone, Copy)]
 pub struct Columns<'a> {
     /// First column of each row.
     pub starts: &'a [usize],
-    /// Column after the last, for all rows.
+    /// End of the columns (exclusive), the same for all rows.
     pub end: usize,
 }
 
 impl Columns<'_> {
-    fn held(&self) -> HeldColumns {
-        HeldColumns::new(self.starts, self.end)
+    fn to_device(self) -> DeviceColumns {
+        DeviceColumns::new(self.starts, self.end)
     }
 }
 
-/// The columns of a cache that its rows see, where a GPU's kernels find those of each token in the same
-/// place.
+/// Like [`Columns`], in device memory of a fixed address, so that GPU kernels can be replayed for
+/// each token.
 #[derive(Debug, Clone)]
-pub struct HeldColumns(HeldNumbers);
+pub struct DeviceColumns(DeviceIntegers);
 
-impl HeldColumns {
-    /// As [`Columns`] have them.
+impl DeviceColumns {
+    /// Copies [`Columns`] to the device.
     ///
     /// # Panics
     ///
     /// If a column is 2^32 or more.
     pub fn new(starts: &[usize], end: usize) -> Self {
-        Self(HeldNumbers::new(Self::list(starts, end)))
+        Self(DeviceIntegers::new(Self::list(starts, end)))
     }
 
-    /// Others of as many rows, in their place.
+    /// Overwrites the columns in place, for the same number of rows.
     ///
     /// # Panics
     ///
-    /// If there are more or fewer rows, or a column is 2^32 or more.
+    /// If the number of rows differs, or a column is 2^32 or more.
     pub fn replace(&mut self, starts: &[usize], end: usize) {
         self.0.replace(Self::list(starts, end));
     }
 
     fn list(starts: &[usize], end: usize) -> Vec<u32> {
-        let number = |column: usize| u32::try_from(column).expect("fewer columns than 2^32");
-        let seen = std::iter::once(end).chain(starts.iter().copied());
+        let number = |column: usize| u32::try_from(column).expect("columns below 2^32");
+        let bounds = std::iter::once(end).chain(starts.iter().copied());
         let places = (0..starts.len()).flat_map(|row| [row, end.saturating_sub(1)]);
-        seen.chain(places).map(number).collect()
+        bounds.chain(places).map(number).collect()
     }
 
     fn n_rows(&self) -> usize {
@@ -246,14 +250,14 @@ impl HeldColumns {
         starts.iter().map(|&start| start as usize).collect()
     }
 
-    /// Column after the last, for all rows.
+    /// End of the columns (exclusive), the same for all rows.
     pub fn end(&self) -> usize {
         self.0.numbers()[0] as usize
     }
 
-    /// The end, then the starts, then row and column that the new token of each row goes to.
-    #[cfg(all(feature = "cube", not(feature = "fusion")))]
-    pub(crate) fn numbers(&self) -> &HeldNumbers {
+    /// The end, then the starts, then the row and column of each row's new token.
+    #[cfg(feature = "cube")]
+    pub(crate) fn numbers(&self) -> &DeviceIntegers {
         &self.0
     }
 
@@ -263,46 +267,49 @@ impl HeldColumns {
             self.n_rows() == rows
                 && end <= capacity
                 && self.starts().iter().all(|&start| start < end),
-            "decode: each of {rows} rows needs a first column before {end} of {capacity}"
+            "decode: each of {rows} rows needs a first column before the end {end}, at most the capacity {capacity}"
         );
     }
 }
 
-/// Where the tokens of prompts, which lie end to end, go in a cache: each prompt into a row of its own.
+/// Cache positions of the tokens of packed prompts; each prompt has its own row.
 #[derive(Debug, Clone)]
-pub struct PromptPlaces {
+pub struct PromptPositions {
     borders: Vec<usize>,
     first_row: usize,
     end: usize,
     /// Row and column of each token.
-    #[cfg(all(feature = "cube", not(feature = "fusion")))]
-    numbers: HeldNumbers,
+    #[cfg(feature = "cube")]
+    numbers: DeviceIntegers,
 }
 
-impl PromptPlaces {
-    /// Prompt `i` is the tokens `borders[i]..borders[i + 1]`, and goes into row `first_row + i`, before
-    /// column `end`.
+impl PromptPositions {
+    /// Prompt `i` has the tokens `borders[i]..borders[i + 1]`; it fills row `first_row + i` up to
+    /// column `end` (exclusive).
     ///
     /// # Panics
     ///
-    /// If borders fall, a prompt is longer than `end`, or a number is 2^32 or more.
+    /// If the borders decrease, a prompt is longer than `end`, or an index is 2^32 or more.
     pub fn new(borders: &[usize], first_row: usize, end: usize) -> Self {
         let fits = borders
             .windows(2)
             .all(|border| border[0] <= border[1] && border[1] - border[0] <= end);
-        assert!(fits, "prompts of {borders:?} end before column {end}");
+        assert!(
+            fits,
+            "prompts with borders {borders:?} do not fit before column {end}"
+        );
         Self {
             borders: borders.to_vec(),
             first_row,
             end,
-            #[cfg(all(feature = "cube", not(feature = "fusion")))]
-            numbers: HeldNumbers::new(Self::numbers(borders, first_row, end)),
+            #[cfg(feature = "cube")]
+            numbers: DeviceIntegers::new(Self::numbers(borders, first_row, end)),
         }
     }
 
-    #[cfg(all(feature = "cube", not(feature = "fusion")))]
+    #[cfg(feature = "cube")]
     fn numbers(borders: &[usize], first_row: usize, end: usize) -> Vec<u32> {
-        let number = |place: usize| u32::try_from(place).expect("fewer rows and columns than 2^32");
+        let number = |index: usize| u32::try_from(index).expect("rows and columns below 2^32");
         let rows = (first_row..).zip(borders.windows(2));
         let places = rows.flat_map(|(row, border)| {
             let first = end - (border[1] - border[0]);
@@ -312,19 +319,19 @@ impl PromptPlaces {
     }
 }
 
-/// Puts the keys and values of prompts, the last `2 g` heads of `qkv`, into a cache.
+/// Writes the keys and values of prompts, the last `2 g` heads of `qkv`, to a cache.
 ///
-/// A GPU writes them where the cache lies, whoever shares its memory.
+/// A GPU writes to the cache in place, even if other tensors share its memory.
 ///
 /// # Shapes
 ///
-/// - `qkv`: `[n, heads, c]`, f32 or bf16, of the tokens that `places` speaks of
+/// - `qkv`: `[n, heads, c]`, f32 or bf16, one row per token of `places`
 /// - `cache`: keys and values, `[b, g, capacity, c]` each
 ///
 /// # Panics
 ///
-/// If the shapes do not fit each other.
-pub fn append_prompts(qkv: &Tensor<3>, cache: &mut [Tensor<4>; 2], places: &PromptPlaces) {
+/// If the shapes do not match.
+pub fn append_prompts(qkv: &Tensor<3>, cache: &mut [Tensor<4>; 2], places: &PromptPositions) {
     crate::operation!("attention append");
     let ([b, g, capacity, c], [n, heads, size]) = (cache[0].dims(), qkv.dims());
     let n_rows = places.borders.len().saturating_sub(1);
@@ -335,12 +342,12 @@ pub fn append_prompts(qkv: &Tensor<3>, cache: &mut [Tensor<4>; 2], places: &Prom
             && places.borders.last().is_none_or(|&last| last == n)
             && places.first_row + n_rows <= b
             && places.end <= capacity,
-        "append_prompts: [{n}, {heads}, {size}] in {n_rows} rows do not fit rows {}.. before column {} of \
+        "append_prompts: [{n}, {heads}, {size}] in {n_rows} rows does not fit into rows {}.. before column {} of a cache of shape \
          [{b}, {g}, {capacity}, {c}]",
         places.first_row,
         places.end
     );
-    #[cfg(all(feature = "cube", not(feature = "fusion")))]
+    #[cfg(feature = "cube")]
     if has_decode_kernels(qkv) && cache.iter().all(|cache| cache.dtype() == qkv.dtype()) {
         cache.iter_mut().for_each(without_holes);
         let qkv = qkv.clone().try_into_primitive::<burn_cubecl::CubeBackend>();
@@ -365,24 +372,24 @@ pub fn append_prompts(qkv: &Tensor<3>, cache: &mut [Tensor<4>; 2], places: &Prom
     }
 }
 
-/// Puts one token a row, `heads` of `qkv`, into column `column` of a cache, where it lies if no
-/// other tensor shares its memory. A GPU has a kernel for it in [`decode_step`]: here it goes to the
-/// reference.
+/// Writes one token per row, `heads` of `qkv`, to cache column `column`: in place, unless other
+/// tensors share the cache's memory. On a GPU this uses the reference; [`decode_step`] has a kernel
+/// that appends.
 ///
 /// # Shapes
 ///
 /// - `cache`: `[b, g, capacity, c]`, f32 or bf16
-/// - `qkv`: `[b, heads, c]`, f32 or bf16; `g` heads from `first_head` on are read
+/// - `qkv`: `[b, heads, c]`, f32 or bf16; `g` heads starting at `first_head` are read
 /// - returns: the cache
 ///
 /// # Panics
 ///
-/// If the shapes do not fit each other.
+/// If the shapes do not match.
 pub fn append(cache: Tensor<4>, qkv: &Tensor<3>, first_head: usize, column: usize) -> Tensor<4> {
     let ([b, g, capacity, c], [rows, heads, size]) = (cache.dims(), qkv.dims());
     assert!(
         [rows, size] == [b, c] && first_head + g <= heads && column < capacity,
-        "append: heads {first_head}.. of [{rows}, {heads}, {size}] do not fit column {column} of \
+        "append: heads {first_head}.. of [{rows}, {heads}, {size}] do not fit into column {column} of a cache of shape \
          [{b}, {g}, {capacity}, {c}]"
     );
     let plain = !(cache.is_autodiff() || qkv.is_autodiff());
@@ -398,25 +405,25 @@ pub fn append(cache: Tensor<4>, qkv: &Tensor<3>, first_head: usize, column: usiz
     ))
 }
 
-/// What backends implement themselves of attention to a cache; nothing is differentiated.
-#[backend_extension(Flex, Cube: cfg(all(feature = "cube", not(feature = "fusion"))))]
+/// Cache attention that a backend implements itself; not differentiable.
+#[backend_extension(Flex, Cube: cfg(feature = "cube"))]
 pub(super) trait DecodeOps: Backend {
-    /// Attention of one token a row to columns `starts[row]..end`. A GPU puts the token's own key and
-    /// value into the last of them, where it `appends`.
+    /// Attention of one token per row to columns `starts[row]..end`. If `appends`, a GPU first
+    /// writes the token's own key and value to the last column.
     fn attend_to_cache(
         qkv: FloatTensor<Self>,
         keys: FloatTensor<Self>,
         values: FloatTensor<Self>,
         queries: Queries,
-        columns: HeldColumns,
+        columns: DeviceColumns,
         appends: bool,
     ) -> FloatTensor<Self>;
 }
 
-/// What the CPU implements itself beside it.
+/// Cache operation that only the CPU implements.
 #[backend_extension(Flex)]
 pub(super) trait AppendOps: Backend {
-    /// One token a row into a column of the cache.
+    /// Writes one token per row to a cache column.
     fn append_column(
         cache: FloatTensor<Self>,
         qkv: FloatTensor<Self>,

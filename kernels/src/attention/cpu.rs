@@ -1,17 +1,17 @@
-//! How attention on slices is cut into tasks: a key/value head of a document, or a run of the
-//! queries of a long one.
+//! How attention on slices is split into tasks: one key/value head of a document, or a range of
+//! queries of a long document.
 //!
 //! A task packs its keys and values once for all query heads that share them. Tasks depend on
-//! shapes alone and never on threads, and so does every sum.
+//! shapes only, never on the number of threads, so the summation order is fixed.
 
 use super::cpu_operands::Rows;
 use super::{Causality, Documents};
 
-/// Queries of a task: long documents become several.
+/// Maximum queries per task; long documents are split into several tasks.
 const TASK_QUERIES: usize = 512;
 
-/// Evaluates an expression with a name for the arithmetic of this CPU for numbers of type `$t`
-/// in heads of `$c`.
+/// Evaluates an expression with `$name` bound to this CPU's arithmetic for elements of type `$t`
+/// and heads of size `$c`.
 macro_rules! with_arithmetic {
     ($t:ty, $c:expr, $a:ident => $work:expr) => {
         match $crate::cpu::isa::Isa::detect() {
@@ -45,21 +45,21 @@ macro_rules! with_arithmetic {
 
 pub(super) use with_arithmetic;
 
-/// Sizes of heads.
+/// Head counts and sizes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Heads {
-    /// Query heads.
+    /// Number of query heads.
     pub(super) h: usize,
-    /// Key/value heads.
+    /// Number of key/value heads.
     pub(super) g: usize,
-    /// Size of a head.
+    /// Head size.
     pub(super) c: usize,
-    /// What scores are multiplied with.
+    /// Multiplier of the scores.
     pub(super) scale: f32,
 }
 
 impl Heads {
-    /// Heads of a token: queries, keys and values.
+    /// Heads per token: queries, keys and values.
     pub(super) fn all(&self) -> usize {
         self.h + 2 * self.g
     }
@@ -85,15 +85,15 @@ pub(super) struct Task {
     /// First token of the document.
     pub(super) start: usize,
     pub(super) kv_head: usize,
-    /// First query, counted from the document's start.
+    /// First query, relative to the start of the document.
     pub(super) first: usize,
     pub(super) queries: usize,
-    /// Keys that at least one of them sees.
+    /// Number of leading keys that at least one of these queries attends to.
     pub(super) keys: usize,
 }
 
 impl<'a, T> Inputs<'a, T> {
-    /// Cuts the work; runs of one document and head follow each other.
+    /// Splits the work into tasks; tasks of the same document and head are consecutive.
     pub(super) fn tasks(&self, documents: &Documents) -> Vec<Task> {
         let mut tasks = Vec::new();
         for (start, length) in documents.spans() {
@@ -113,7 +113,7 @@ impl<'a, T> Inputs<'a, T> {
         tasks
     }
 
-    /// Keys that queries before `end` see of `keys`.
+    /// How many of the first `keys` keys are visible to the queries before `end`.
     pub(super) fn keys_seen(&self, end: usize, keys: usize) -> usize {
         match self.causality {
             Causality::Causal | Causality::Sliding(_) => end.min(keys),
@@ -121,7 +121,7 @@ impl<'a, T> Inputs<'a, T> {
         }
     }
 
-    /// The first key that `query` sees.
+    /// The first key visible to `query`.
     pub(super) fn first_seen(&self, query: usize) -> usize {
         match self.causality {
             Causality::Sliding(window) => (query + 1).saturating_sub(window),
@@ -129,7 +129,7 @@ impl<'a, T> Inputs<'a, T> {
         }
     }
 
-    /// `rows` rows of one of all heads, from token `first` on.
+    /// Rows of one head (of query, key and value heads) for `rows` tokens starting at `first`.
     pub(super) fn head(&self, head: usize, first: usize, rows: usize) -> Rows<'a, T> {
         let Heads { c, .. } = self.heads;
         let stride = self.heads.all() * c;
@@ -152,12 +152,12 @@ impl<'a, T> Inputs<'a, T> {
         self.head(head, task.start, task.keys)
     }
 
-    /// Hides scores of keys that do not exist, or lie behind their query or before its window: makes
-    /// them `-∞`.
+    /// Masks the scores of keys that do not exist, come after their query or precede its window:
+    /// sets them to `-∞`.
     ///
-    /// Rows of `scores`, `stride` apart, are queries from `first` on; columns are keys
-    /// from `keys.start` on, of which `columns` are filled.
-    pub(super) fn hide(
+    /// Rows of `scores`, `stride` apart, are queries starting at `first`; columns are keys starting
+    /// at `keys.start`. The first `columns` columns are filled.
+    pub(super) fn mask_scores(
         &self,
         scores: &mut [f32],
         stride: usize,
@@ -172,8 +172,8 @@ impl<'a, T> Inputs<'a, T> {
         }
         let column = |key: usize| key.saturating_sub(keys.start).min(columns);
         for (i, row) in scores.chunks_exact_mut(stride).enumerate() {
-            let seen = self.keys_seen(first + i + 1, keys.end);
-            row[column(seen)..columns].fill(f32::NEG_INFINITY);
+            let end = self.keys_seen(first + i + 1, keys.end);
+            row[column(end)..columns].fill(f32::NEG_INFINITY);
             row[..column(self.first_seen(first + i))].fill(f32::NEG_INFINITY);
         }
     }

@@ -1,8 +1,8 @@
-//! Gradients of attention on slices: probabilities are computed again from the logarithms of
-//! their sums, a block of queries and of keys at a time.
+//! Gradients of attention on slices. Probabilities are recomputed from the log-sum-exp of each
+//! query, for one block of queries and keys at a time.
 //!
-//! Gradients of keys and values are summed in f32 over all queries of a task. Where a document is
-//! cut into several tasks, their sums are added afterwards in the order of the queries.
+//! Gradients of keys and values are summed in f32 over all queries of a task. If a document is
+//! split into several tasks, their sums are then added in query order.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -23,10 +23,10 @@ use crate::cpu::scratch::with_parts;
 use crate::cpu::shared::Shared;
 use crate::cpu::sum::sum_of_pairs;
 
-/// Queries of a block, a multiple of the rows of a tile.
+/// Queries per block, a multiple of the tile rows.
 const QUERIES: usize = 48;
 
-/// What the forward pass left, and the gradient of its output.
+/// Results of the forward pass, and the gradient of its output.
 #[derive(Debug)]
 pub(super) struct Results<'a, T> {
     /// `[n, h, c]`.
@@ -44,8 +44,8 @@ pub(super) fn attention_gradient<T: Number>(
     documents: &Documents,
 ) -> Buffer<T> {
     let width = inputs.heads.all() * inputs.heads.c;
-    // SAFETY: queries are written by their tasks, keys and values once for each document and
-    // head, and the padding here.
+    // SAFETY: tasks write the query gradients, each document and head writes its key and value
+    // gradients once, and the padding is written here.
     unsafe {
         Buffer::filled(documents.n_tokens() * width, |gradient| {
             gradient[documents.end() * width..].fill(MaybeUninit::new(T::narrow(0.0)));
@@ -69,7 +69,7 @@ pub(super) fn attention_gradient<T: Number>(
     }
 }
 
-/// `[n, h + 2 g, c]`, of which tasks write parts.
+/// The gradient `[n, h + 2 g, c]`; each task writes a part of it.
 struct Gradient<'a, T> {
     numbers: Shared<'a, MaybeUninit<T>>,
     heads: Heads,
@@ -78,22 +78,23 @@ struct Gradient<'a, T> {
 impl<T: Number> Gradient<'_, T> {
     /// # Safety
     ///
-    /// No one else touches this token's head.
+    /// No other thread accesses this token's head.
     unsafe fn write(&self, token: usize, head: usize, values: &[f32]) {
         let c = self.heads.c;
-        // SAFETY: as the caller promises.
+        // SAFETY: guaranteed by the caller.
         let to = unsafe { self.numbers.slice((token * self.heads.all() + head) * c, c) };
         write_row(values, 1.0, to);
     }
 
-    /// Adds what the tasks of one document and head found, keys first then values.
+    /// Sums the key and value gradients of the tasks of one document and head (keys first, then
+    /// values) and writes them.
     ///
     /// # Safety
     ///
-    /// No one else touches keys and values of this document and head.
+    /// No other thread accesses the keys and values of this document and head.
     unsafe fn write_keys_and_values(&self, run: &[Task], partial: Vec<Buffer<f32>>) {
         let Heads { h, g, c, .. } = self.heads;
-        // The last task sees the most keys.
+        // The last task has the most keys.
         let (task, mut partial) = (run[run.len() - 1], partial);
         let Some(mut sums) = partial.pop() else {
             return;
@@ -109,19 +110,19 @@ impl<T: Number> Gradient<'_, T> {
         }
         for (first, sums) in [(h, d_keys), (h + g, d_values)] {
             for (i, row) in sums.chunks_exact(c).enumerate() {
-                // SAFETY: as the caller promises.
+                // SAFETY: guaranteed by the caller.
                 unsafe { self.write(task.start + i, first + task.kv_head, row) };
             }
         }
     }
 }
 
-/// Writes the gradients of the task's queries; returns what they add to those of the keys and
-/// the values, `[2, keys, c]`.
+/// Writes the gradients of the task's queries; returns its contributions to the gradients of keys
+/// and values, `[2, keys, c]`.
 ///
 /// # Safety
 ///
-/// The CPU has the instruction set of `A`; no one else touches the gradients of the queries.
+/// The CPU has the instruction set of `A`; no other thread accesses the gradients of these queries.
 unsafe fn one_task<A: Arithmetic, T: Number>(
     inputs: &Inputs<'_, T>,
     results: &Results<'_, T>,
@@ -149,7 +150,7 @@ unsafe fn one_task<A: Arithmetic, T: Number>(
                     task,
                     operands: &operands,
                 };
-                // SAFETY: as the caller promises; operands are packed for all keys of the task.
+                // SAFETY: guaranteed by the caller; operands are packed for all keys of the task.
                 unsafe {
                     block.run::<A, T>(inputs, results, [&mut *d_keys, &mut *d_values], gradient);
                 };
@@ -159,7 +160,7 @@ unsafe fn one_task<A: Arithmetic, T: Number>(
     sums
 }
 
-/// Keys and values of a task, packed.
+/// Packed keys and values of a task.
 struct Operands {
     key_columns: Panels,
     value_columns: Panels,
@@ -169,7 +170,7 @@ struct Operands {
 /// A block of queries of one head.
 struct Block<'a> {
     head: usize,
-    /// First query, counted from the document's start.
+    /// First query, relative to the start of the document.
     first: usize,
     queries: usize,
     task: &'a Task,
@@ -177,14 +178,14 @@ struct Block<'a> {
 }
 
 impl Block<'_> {
-    /// Where the first keys lie that a query of the block sees.
+    /// The first keys that a query of the block attends to.
     fn first_keys<T>(&self, inputs: &Inputs<'_, T>) -> usize {
         inputs.first_seen(self.first) / KEYS * KEYS
     }
 
     /// # Safety
     ///
-    /// As for [`one_task`].
+    /// Same as [`one_task`].
     unsafe fn run<A: Arithmetic, T: Number>(
         &self,
         inputs: &Inputs<'_, T>,
@@ -204,7 +205,7 @@ impl Block<'_> {
         });
         let mut row_sums = [RowSums {
             log_sum: 0.0,
-            along: 0.0,
+            dot: 0.0,
         }; QUERIES];
         for (i, sums) in row_sums[..m].iter_mut().enumerate() {
             sums.log_sum = results.log_sums[(first_token + i) * h + self.head];
@@ -245,10 +246,10 @@ impl Block<'_> {
                         sums: &row_sums[rows.clone()],
                         dq: &mut dq[row * c..],
                     };
-                    // Whole tiles: units may reach beyond the last query.
+                    // Whole tiles, because units may extend past the last query.
                     let memory = row * KEYS..(row + A::ROWS) * KEYS;
                     let places = [&mut *p, &mut *ds].map(|x| &mut x[memory.clone()]);
-                    // SAFETY: as the caller promises; the tile has rows of the block.
+                    // SAFETY: guaranteed by the caller; the tile's rows belong to the block.
                     unsafe {
                         self.score_gradients::<A, T>(inputs, tile, keys.clone(), places, narrow)
                     };
@@ -257,7 +258,7 @@ impl Block<'_> {
                     (&*ds, lines[0], &mut *d_keys),
                     (&*p, lines[1], &mut *d_values),
                 ] {
-                    // SAFETY: as the caller promises; the lines are those of the block's queries.
+                    // SAFETY: guaranteed by the caller; the lines belong to the block's queries.
                     unsafe { self.key_sums::<A, T>(inputs, values, lines, keys.clone(), sums) };
                 }
             }
@@ -268,13 +269,13 @@ impl Block<'_> {
         });
     }
 
-    /// Probabilities and gradients of the scores of a tile, for `keys`, in `p` and `ds`: as lines
-    /// of units along the queries, zeros where a key is not seen; what no query of the tile sees
-    /// is left out but for a few zeros. Adds to the gradients of the queries.
+    /// Writes the probabilities and score gradients of a tile for `keys` to `p` and `ds`, as lines
+    /// of units along the queries, with zeros for masked keys. Keys that no query of the tile
+    /// attends to are skipped, except for a few zeros. Adds to the query gradients.
     ///
     /// # Safety
     ///
-    /// As for [`one_task`]; the tile has at most `A::ROWS` queries, which lie in the block.
+    /// Same as [`one_task`]; the tile has at most `A::ROWS` queries, all in the block.
     unsafe fn score_gradients<A: Arithmetic, T: Number>(
         &self,
         inputs: &Inputs<'_, T>,
@@ -284,11 +285,11 @@ impl Block<'_> {
         narrow: &mut [f32],
     ) {
         let (heads, m) = (inputs.heads, tile.sums.len());
-        let seen = keys.start..inputs.keys_seen(tile.first + m, keys.end);
-        if seen.is_empty() {
+        let visible = keys.start..inputs.keys_seen(tile.first + m, keys.end);
+        if visible.is_empty() {
             return;
         }
-        let columns = seen.len().next_multiple_of(LANES);
+        let columns = visible.len().next_multiple_of(LANES);
         let shape = [m, columns, heads.c.div_ceil(A::PER_UNIT)];
         let panels = [self.operands.key_columns, self.operands.value_columns];
         let scores = [&mut *p, &mut *ds];
@@ -303,11 +304,17 @@ impl Block<'_> {
             // panels are whole.
             unsafe { multiply::<A>(rows(to, KEYS, Onto::Nothing), left, panels, shape) };
         }
-        inputs.hide(&mut p[..m * KEYS], KEYS, tile.first, seen.clone(), columns);
-        let by_query = numbers_of::<A>(&mut *narrow);
+        inputs.mask_scores(
+            &mut p[..m * KEYS],
+            KEYS,
+            tile.first,
+            visible.clone(),
+            columns,
+        );
+        let query_rows = numbers_of::<A>(&mut *narrow);
         // SAFETY: the CPU has the instruction set.
-        unsafe { A::score_gradients(p, ds, columns, heads.scale, tile.sums, by_query) };
-        // Rows of the products with these end in the middle of what the tile left out.
+        unsafe { A::score_gradients(p, ds, columns, heads.scale, tile.sums, query_rows) };
+        // The products with these rows read a little into the skipped columns.
         let zeros = columns..KEYS.min(columns + A::ROWS);
         for row in p.chunks_exact_mut(KEYS).chain(ds.chunks_exact_mut(KEYS)) {
             row[zeros.clone()].fill(0.0);
@@ -322,19 +329,20 @@ impl Block<'_> {
             first: lines.first.wrapping_add(keys.start / A::PER_UNIT * PANEL),
             ..lines
         };
-        let before = keys.start - self.first_keys(inputs);
-        let target = rows(tile.dq, heads.c, Onto::after(before));
-        let shape = [m, heads.c, seen.len().div_ceil(A::PER_UNIT)];
-        // SAFETY: gradients have `KEYS` columns, keys a line for each that is seen.
+        let first_column = keys.start - self.first_keys(inputs);
+        let target = rows(tile.dq, heads.c, Onto::after(first_column));
+        let shape = [m, heads.c, visible.len().div_ceil(A::PER_UNIT)];
+        // SAFETY: the gradients have `KEYS` columns, and `key_lines` has a line for each visible
+        // key.
         unsafe { multiply::<A>(target, left, lines, shape) };
     }
 
-    /// Adds the products of `values`, lines of units along the block's queries, with `lines` of
-    /// these queries to the sums of `keys`.
+    /// Adds the products of `values` (lines of units along the block's queries) and `lines` (one
+    /// per query) to the sums of `keys`.
     ///
     /// # Safety
     ///
-    /// The CPU has the instruction set of `A`; `lines` are those of the block's queries.
+    /// The CPU has the instruction set of `A`; `lines` belong to the block's queries.
     unsafe fn key_sums<A: Arithmetic, T: Number>(
         &self,
         inputs: &Inputs<'_, T>,
@@ -345,7 +353,7 @@ impl Block<'_> {
     ) {
         let c = inputs.heads.c;
         for first in keys.clone().step_by(A::ROWS) {
-            // Queries before this one do not see the keys.
+            // Earlier queries do not attend to these keys.
             let unseen = match inputs.causality {
                 Causality::Causal | Causality::Sliding(_) => {
                     first.saturating_sub(self.first) / A::ROWS * A::ROWS
@@ -364,7 +372,7 @@ impl Block<'_> {
             let target = rows(&mut sums[first * c..], c, Onto::Sums);
             let depth = (self.queries - unseen).div_ceil(A::PER_UNIT);
             let shape = [A::ROWS.min(keys.end - first), c, depth];
-            // SAFETY: as the caller promises; tiles before `unseen` are whole units.
+            // SAFETY: guaranteed by the caller; tiles before `unseen` are whole units.
             unsafe { multiply::<A>(target, left, lines, shape) };
         }
     }
@@ -372,24 +380,24 @@ impl Block<'_> {
 
 /// A few queries of a block.
 struct Tile<'a> {
-    /// First query, counted from the document's start.
+    /// First query, relative to the start of the document.
     first: usize,
-    /// Queries and gradients of their results.
+    /// Queries, and gradients of their outputs.
     left: [Left; 2],
-    /// One for each query.
+    /// One per query.
     sums: &'a [RowSums],
-    /// Gradients of the queries so far, of these first.
+    /// Accumulated query gradients, starting at this tile's first query.
     dq: &'a mut [f32],
 }
 
-/// Products of rows of the same number.
+/// Dot products of corresponding rows.
 fn products_of_rows<T: Number>(a: Rows<'_, T>, b: Rows<'_, T>, to: &mut [RowSums]) {
     match Isa::detect() {
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 => {
             for (i, to) in to.iter_mut().enumerate() {
-                // SAFETY: detected; both rows have as many numbers.
-                to.along = unsafe { dot(a.row(i), b.row(i)) };
+                // SAFETY: the CPU feature was detected; both rows have the same length.
+                to.dot = unsafe { dot(a.row(i), b.row(i)) };
             }
         }
         _ => products_in_loops(a, b, to),
@@ -399,7 +407,7 @@ fn products_of_rows<T: Number>(a: Rows<'_, T>, b: Rows<'_, T>, to: &mut [RowSums
 for_each_isa! {
     fn products_in_loops[T: Number](a: Rows<'_, T>, b: Rows<'_, T>, to: &mut [RowSums]) {
         for (i, to) in to.iter_mut().enumerate() {
-            to.along = sum_of_pairs(a.row(i), b.row(i), |a, b| a.widen() * b.widen());
+            to.dot = sum_of_pairs(a.row(i), b.row(i), |a, b| a.widen() * b.widen());
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Attention of one query a row on slices, to keys that are read in the cache where they lie.
+//! Attention of one query per row on slices, reading the keys directly from the cache.
 //!
-//! The columns of a row are cut into pieces of a fixed size, which several threads can take, or
-//! whole groups of heads where there are many; softmax of the whole is put together from the pieces'
-//! maxima and sums, in the order of the columns, whoever computed them.
+//! The columns of a row are split into pieces of a fixed size, which several threads can share;
+//! with many head groups, each thread takes whole groups. The softmax is combined from the maxima
+//! and sums of the pieces, in column order, independent of the threads.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -18,23 +18,23 @@ use crate::cpu::exp::exp;
 use crate::cpu::isa::{Isa, for_each_isa};
 use crate::cpu::number::Number;
 use crate::cpu::pool::Buffer;
-use crate::cpu::rows::is_alone;
+use crate::cpu::rows::is_single_threaded;
 use crate::cpu::scratch::{halves, with_parts};
 use crate::cpu::sum::sum_of_pairs;
 
-/// Columns of a piece, and numbers from one row of scores or weights to the next.
+/// Columns per piece; also the row stride of scores and weights.
 pub(super) const PIECE: usize = KEYS;
 
-/// Bytes of the cache below which waking a second thread costs more than it brings.
+/// Cache bytes below which waking a second thread costs more than it saves.
 const ONE_THREAD: usize = 1 << 16;
 
-/// Groups a thread from which on threads share groups, not pieces.
+/// Groups per thread from which threads share groups instead of pieces.
 const MANY_GROUPS: usize = 4;
 
-/// What a head of a piece leaves besides its `c` sums: its maximum and its sum of exponentials.
+/// Values per head of a piece in addition to its `c` sums: the maximum and the sum of exponentials.
 const STATISTICS: usize = 2;
 
-/// Keys and values of the rows, `[b, g, capacity, c]`.
+/// Cached keys and values of the rows, `[b, g, capacity, c]`.
 #[derive(Debug)]
 pub(super) struct Cache<'a, U> {
     pub(super) keys: &'a [U],
@@ -48,32 +48,32 @@ pub(super) struct Cache<'a, U> {
 pub(super) struct CachePart<'a, U> {
     /// `[n, c]`.
     pub(super) numbers: &'a [U],
-    /// Where as many numbers lie that will be read soon.
+    /// Start of the data to prefetch, of the same length.
     pub(super) next: *const U,
 }
 
-/// Rows of queries, those of the groups of heads that share keys in turn, and what they see.
+/// Query rows, and the range of columns that each attends to.
 struct Rows<'a, T> {
     /// `[b, h + 2 g, c]`.
     qkv: &'a [T],
     /// First column of each row.
     starts: &'a [usize],
-    /// The column behind the last one of all.
+    /// End of the columns (exclusive), for all rows.
     end: usize,
 }
 
-/// Columns that a group of query heads sees in its key/value head.
+/// Columns that a group of query heads attends to in its key/value head.
 struct Piece {
     /// Row and key/value head: `row * g + kv_head`.
     group: usize,
     columns: Range<usize>,
-    /// First column of what the same thread probably reads next, as if of the same group.
+    /// First column that the same thread probably reads next, relative to this group.
     next: usize,
-    /// Who computes it: threads share the columns evenly, each some that follow each other.
+    /// Index of the thread's share: columns are split evenly into consecutive runs.
     run: usize,
 }
 
-/// `[b, h + 2 g, c]` to `[b, h, c]`: row `i` sees columns `starts[i]..end`, at least one.
+/// `[b, h + 2 g, c]` to `[b, h, c]`: row `i` attends to columns `starts[i]..end`, at least one.
 pub(super) fn decode<T: Number, U: Number>(
     qkv: &[T],
     cache: &Cache<'_, U>,
@@ -81,12 +81,15 @@ pub(super) fn decode<T: Number, U: Number>(
     end: usize,
 ) -> Buffer<T> {
     let Heads { h, g, c, .. } = cache.heads;
-    assert!(starts.iter().all(|&start| start < end), "columns to see");
+    assert!(
+        starts.iter().all(|&start| start < end),
+        "each row must attend to at least one column"
+    );
     let rows = Rows { qkv, starts, end };
     let groups = starts.len() * g;
     let columns: usize = starts.iter().map(|start| end - start).sum();
-    let by_one_thread = is_alone() || 2 * columns * g * c * size_of::<U>() <= ONE_THREAD;
-    // SAFETY: every group of heads sees columns, and is written.
+    let by_one_thread = is_single_threaded() || 2 * columns * g * c * size_of::<U>() <= ONE_THREAD;
+    // SAFETY: every group of heads attends to at least one column and writes its output.
     unsafe {
         Buffer::filled(starts.len() * h * c, |out| {
             if by_one_thread || groups < MANY_GROUPS * rayon::current_num_threads() {
@@ -100,7 +103,7 @@ pub(super) fn decode<T: Number, U: Number>(
 }
 
 impl<U: Number> Cache<'_, U> {
-    /// Attention of some groups to `out`, of which every number is written.
+    /// Writes the attention of some groups to `out`, every element of it.
     fn attend<T: Number>(
         &self,
         rows: &Rows<'_, T>,
@@ -129,43 +132,44 @@ impl<U: Number> Cache<'_, U> {
                 run((&pieces, &mut *found));
             } else {
                 let mut shares = Vec::with_capacity(n_runs);
-                let mut rest = &mut *found;
+                let mut remaining = &mut *found;
                 for run in pieces.chunk_by(|a, b| a.run == b.run) {
-                    let (found, others) = rest.split_at_mut(run.len() * width);
+                    let (found, others) = remaining.split_at_mut(run.len() * width);
                     shares.push((run, found));
-                    rest = others;
+                    remaining = others;
                 }
                 shares.into_par_iter().for_each(run);
             }
-            let mut rest = &*found;
+            let mut remaining = &*found;
             let groups = pieces.chunk_by(|a, b| a.group == b.group);
             for (group, out) in groups.zip(out.chunks_exact_mut(h / g * c)) {
-                let (found, others) = rest.split_at(group.len() * width);
-                rest = others;
+                let (found, others) = remaining.split_at(group.len() * width);
+                remaining = others;
                 join(found, width, [&mut *joined, &mut *weights], out);
             }
         });
     }
 
-    /// What groups of heads see, cut into pieces, for so many runs.
+    /// The columns of some groups of heads, split into pieces and distributed over `n_runs` runs.
     fn pieces<T>(&self, rows: &Rows<'_, T>, groups: Range<usize>, n_runs: usize) -> Vec<Piece> {
         let g = self.heads.g;
-        let seen = |group: usize| rows.starts[group / g]..rows.end;
-        let all: usize = groups.clone().map(|group| seen(group).len()).sum();
-        let mut before = 0;
+        let visible = |group: usize| rows.starts[group / g]..rows.end;
+        let n_columns: usize = groups.clone().map(|group| visible(group).len()).sum();
+        let mut n_before = 0;
         let mut pieces: Vec<Piece> = Vec::new();
         for group in groups {
-            for first in seen(group).step_by(PIECE) {
+            for first in visible(group).step_by(PIECE) {
                 let columns = first..(first + PIECE).min(rows.end);
-                // The first run, which is the caller's own, starts first and has what is left over.
-                let run = n_runs * before / all;
-                before += columns.len();
+                // The first run belongs to the calling thread, starts first and takes the
+                // remainder.
+                let run = n_runs * n_before / n_columns;
+                n_before += columns.len();
                 pieces.push(Piece {
                     group,
                     next: if first + PIECE < rows.end {
                         first + PIECE
                     } else {
-                        self.capacity + seen(group).start
+                        self.capacity + visible(group).start
                     },
                     columns,
                     run,
@@ -173,7 +177,8 @@ impl<U: Number> Cache<'_, U> {
             }
         }
         if n_runs > 1 {
-            // What follows a run is read by another thread. What was just read costs nothing.
+            // The data after a run is read by another thread; prefetching data just read costs
+            // nothing.
             for run in pieces.chunk_by_mut(|a, b| a.run == b.run) {
                 let last = &mut run[run.len() - 1];
                 last.next = last.columns.start;
@@ -182,8 +187,8 @@ impl<U: Number> Cache<'_, U> {
         pieces
     }
 
-    /// Weighed sums of a piece's values for its group's queries, `[heads, c]`, then the maximum and
-    /// the sum of each head's exponentials.
+    /// Weighted sums of a piece's values for its group's queries, `[heads, c]`, then each head's
+    /// maximum and sum of exponentials.
     fn attend_to<T: Number>(&self, queries: &[T], piece: &Piece, to: &mut [f32]) {
         let c = self.heads.c;
         let n_heads = queries.len() / c;
@@ -215,7 +220,7 @@ impl<U: Number> Cache<'_, U> {
                 weigh_pairs(values, c, weights, sums);
             } else {
                 exponentiate(scores, padded, scale, &mut states, weights);
-                weigh(values, c, weights, sums);
+                weighted_sums(values, c, weights, sums);
             }
             for (to, state) in statistics.chunks_exact_mut(STATISTICS).zip(states) {
                 to.copy_from_slice(&[state.maximum, state.sum]);
@@ -231,10 +236,10 @@ fn all_scores<T: Number, U: Number>(
     scores: &mut [f32],
 ) {
     match Isa::detect() {
-        // SAFETY: detected; a piece has columns, and a head numbers.
+        // SAFETY: the CPU feature was detected; the piece has columns and the head size is not 0.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 => unsafe { cpu_decode_avx512::scores(queries, keys, c, scores) },
-        // SAFETY: detected, with whole registers of numbers.
+        // SAFETY: the CPU feature was detected; rows are whole registers.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 if c.is_multiple_of(8) => unsafe {
             cpu_decode_avx2::scores(queries, keys, c, scores);
@@ -243,17 +248,17 @@ fn all_scores<T: Number, U: Number>(
     }
 }
 
-fn weigh<U: Number>(values: CachePart<'_, U>, c: usize, weights: &[f32], sums: &mut [f32]) {
+fn weighted_sums<U: Number>(values: CachePart<'_, U>, c: usize, weights: &[f32], sums: &mut [f32]) {
     match Isa::detect() {
-        // SAFETY: detected; `sums` and `weights` have a row for each head.
+        // SAFETY: the CPU feature was detected; `sums` and `weights` have a row for each head.
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512 => unsafe { cpu_decode_avx512::weigh(values, c, weights, sums) },
-        // SAFETY: detected; whole registers of numbers, and rows as above.
+        Isa::Avx512 => unsafe { cpu_decode_avx512::weighted_sums(values, c, weights, sums) },
+        // SAFETY: the CPU feature was detected; rows are whole registers, one per head as above.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 if c.is_multiple_of(8) => unsafe {
-            cpu_decode_avx2::weigh(values, c, weights, sums);
+            cpu_decode_avx2::weighted_sums(values, c, weights, sums);
         },
-        _ => weigh_in_loops(values.numbers, c, weights, sums),
+        _ => weighted_sums_in_loops(values.numbers, c, weights, sums),
     }
 }
 
@@ -266,22 +271,23 @@ fn has_pairs<T: Number, U: Number>() -> bool {
     has && T::DTYPE == DType::BF16 && U::DTYPE == DType::BF16
 }
 
-/// The same for weights of bf16.
+/// Weighted sum of values for bf16 weights.
 ///
 /// # Panics
 ///
-/// Without [`has_pairs`].
+/// If [`has_pairs`] is false.
 fn weigh_pairs<U: Number>(
     CachePart { numbers, next }: CachePart<'_, U>,
     c: usize,
     weights: &[bf16],
     sums: &mut [f32],
 ) {
-    assert!(has_pairs::<bf16, U>(), "pairs of values");
+    assert!(has_pairs::<bf16, U>(), "bf16 pairs must be supported");
     #[cfg(not(target_arch = "x86_64"))]
     let _ = (numbers, next, c, weights, sums);
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: detected, and the values are bf16; `sums` and `weights` have a row for each head.
+    // SAFETY: the CPU feature was detected, and the values are bf16; `sums` and `weights` have a
+    // row for each head.
     unsafe {
         let values = CachePart {
             numbers: std::slice::from_raw_parts(numbers.as_ptr().cast(), numbers.len()),
@@ -307,7 +313,7 @@ for_each_isa! {
 }
 
 for_each_isa! {
-    fn weigh_in_loops[U: Number](values: &[U], c: usize, weights: &[f32], sums: &mut [f32]) {
+    fn weighted_sums_in_loops[U: Number](values: &[U], c: usize, weights: &[f32], sums: &mut [f32]) {
         sums.fill(0.0);
         for (sums, weights) in sums.chunks_exact_mut(c).zip(weights.chunks_exact(PIECE)) {
             for (value, weight) in values.chunks_exact(c).zip(weights) {
@@ -320,10 +326,10 @@ for_each_isa! {
 }
 
 for_each_isa! {
-    /// What the pieces of a group found, to the result of its heads; there is working memory for `c`
-    /// numbers and for at least one number a piece.
+    /// Combines the pieces of a group into the output of its heads; `room` has working memory for
+    /// `c` elements and for at least one element per piece.
     fn join[T: Number](
-        found: &[f32],
+        partials: &[f32],
         width: usize,
         room: [&mut [f32]; 2],
         out: &mut [MaybeUninit<T>],
@@ -333,7 +339,7 @@ for_each_isa! {
         let n_heads = out.len() / c;
         for (head, out) in out.chunks_exact_mut(c).enumerate() {
             let statistics = n_heads * c + head * STATISTICS;
-            let pieces = found.chunks_exact(width);
+            let pieces = partials.chunks_exact(width);
             let maxima = pieces.clone().map(|piece| piece[statistics]);
             let maximum = maxima.fold(f32::NEG_INFINITY, |a, b| if b > a { b } else { a });
             let mut total = 0.0;
@@ -355,7 +361,8 @@ for_each_isa! {
     }
 }
 
-/// Puts heads from `first_head` on of rows `[b, heads, c]` into a column of `[b, g, capacity, c]`.
+/// Writes the heads of rows `[b, heads, c]` starting at `first_head` to a column of `[b, g,
+/// capacity, c]`.
 pub(super) fn append<T: Number, U: Number>(
     cache: &mut [U],
     [g, capacity, c]: [usize; 3],
@@ -380,12 +387,12 @@ mod tests {
     use burn::tensor::bf16;
 
     use super::{
-        CachePart, PIECE, all_scores, has_pairs, scores_in_loops, weigh, weigh_in_loops,
-        weigh_pairs,
+        CachePart, PIECE, all_scores, has_pairs, scores_in_loops, weigh_pairs, weighted_sums,
+        weighted_sums_in_loops,
     };
     use crate::cpu::number::Number;
 
-    /// Numbers behind which nothing is read.
+    /// Part of a cache, without data to prefetch.
     fn part<U>(numbers: &[U]) -> CachePart<'_, U> {
         CachePart {
             numbers,
@@ -393,14 +400,14 @@ mod tests {
         }
     }
 
-    /// Numbers in -1..1 that bf16 can hold.
+    /// Values in -1..1 that are exact in bf16.
     fn numbers<T: Number>(n: usize) -> Vec<T> {
         let value = |i: usize| ((i * 37 + i / 7 * 11) % 129) as f32 / 64.0 - 1.0;
         (0..n).map(|i| T::narrow(value(i))).collect()
     }
 
     #[test]
-    fn values_weighed_in_pairs_agree_with_plain_loops() {
+    fn weighted_sums_in_pairs_match_plain_loops() {
         if !has_pairs::<bf16, bf16>() {
             return;
         }
@@ -419,7 +426,7 @@ mod tests {
             let floats: Vec<f32> = weights.iter().map(|w| w.to_f32()).collect();
             let mut sums = [(); 2].map(|()| vec![f32::NAN; heads * c]);
             weigh_pairs(part(&values), c, &weights, &mut sums[0]);
-            weigh_in_loops(&values, c, &floats, &mut sums[1]);
+            weighted_sums_in_loops(&values, c, &floats, &mut sums[1]);
             let near = |(a, b): (&f32, &f32)| (a - b).abs() < 1e-4;
             assert!(sums[0].iter().zip(&sums[1]).all(near), "{heads} {n} {c}");
         }
@@ -439,8 +446,8 @@ mod tests {
             scores_in_loops(&queries, &cached, c, &mut scores[1]);
             let weights = numbers::<f32>(heads * PIECE);
             let mut sums = [(); 2].map(|()| vec![0.0; heads * c]);
-            weigh(part(&cached), c, &weights, &mut sums[0]);
-            weigh_in_loops(&cached, c, &weights, &mut sums[1]);
+            weighted_sums(part(&cached), c, &weights, &mut sums[0]);
+            weighted_sums_in_loops(&cached, c, &weights, &mut sums[1]);
             for head in 0..heads {
                 let (row, columns) = (head * PIECE..head * PIECE + n, head * c..(head + 1) * c);
                 let near =
@@ -452,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_instructions_agree_with_plain_loops() {
+    fn vector_instructions_match_plain_loops() {
         compare::<f32, f32>();
         compare::<bf16, bf16>();
         compare::<f32, bf16>();

@@ -1,7 +1,8 @@
-//! The products of decoding on CPUs with AVX2: the cache is read once for three query heads that share
-//! it.
+//! The products of decoding on CPUs with AVX2: the cache is read once per three query heads that
+//! share it.
 //!
-//! As with AVX-512, products of one piece ask for what will be read after it, into the second level.
+//! As with AVX-512, the products of one piece prefetch the data that is read next into the L2
+//! cache.
 
 use std::arch::x86_64::{
     _mm_add_ps, _mm_storeu_ps, _mm256_add_ps, _mm256_broadcast_ss, _mm256_castps256_ps128,
@@ -11,20 +12,20 @@ use std::arch::x86_64::{
 use super::cpu_decode::{CachePart, PIECE};
 use crate::cpu::lanes_avx2::{LANES, load, store, transposed_quads};
 use crate::cpu::number::Number;
-use crate::cpu::prefetch::ask_to_read_later;
+use crate::cpu::prefetch::prefetch_l2;
 
 /// Keys whose sums are kept in registers.
 const KEYS: usize = 4;
 
-/// Heads that are multiplied with a key, or weigh a value, while it is in a register.
+/// Heads that use a key or value while it is in a register.
 const HEADS: usize = 3;
 
 /// Registers of values that are summed at once.
 const VECTORS: usize = 4;
 
-/// Products of `[heads, c]` queries with `[n, c]` keys: `[heads, PIECE]`, of which a multiple of
-/// 4 columns is written, those beyond `n` with arbitrary values. As many numbers from `next` on will
-/// be read soon.
+/// Products of `[heads, c]` queries with `[n, c]` keys: `[heads, PIECE]`. A multiple of 4 columns
+/// is written; those beyond `n` have arbitrary values. Prefetches the same number of elements
+/// starting at `next`.
 ///
 /// # Safety
 ///
@@ -43,10 +44,10 @@ pub(super) unsafe fn scores<T: Number, U: Number>(
         .chunks(HEADS * c)
         .zip(scores.chunks_mut(HEADS * PIECE));
     for (group, (queries, scores)) in heads.enumerate() {
-        // The first heads ask for all that others will need, too.
+        // The first heads also prefetch for the others.
         let next = (group == 0).then_some(next);
         let to = scores;
-        // SAFETY: as the caller promises; each arm passes the number of heads.
+        // SAFETY: guaranteed by the caller; each arm passes the number of heads.
         unsafe {
             match queries.len() / c {
                 1 => scores_of::<T, U, 1>(queries, keys, next, c, to),
@@ -59,7 +60,7 @@ pub(super) unsafe fn scores<T: Number, U: Number>(
 
 /// # Safety
 ///
-/// As for [`scores`], with `R` heads.
+/// Same as [`scores`], with `R` heads.
 #[target_feature(enable = "avx2,fma")]
 unsafe fn scores_of<T: Number, U: Number, const R: usize>(
     queries: &[T],
@@ -71,24 +72,24 @@ unsafe fn scores_of<T: Number, U: Number, const R: usize>(
     let n = keys.len() / c;
     assert!(
         queries.len() == R * c && scores.len() >= (R - 1) * PIECE + n.next_multiple_of(KEYS),
-        "queries and room for their scores"
+        "the target must have space for the scores of all queries"
     );
     for first in (0..n).step_by(KEYS) {
-        // Keys that do not exist repeat the last.
+        // Keys beyond `n` repeat the last key.
         let key = |i: usize| keys.as_ptr().wrapping_add((first + i).min(n - 1) * c);
         let [k0, k1, k2, k3] = [key(0), key(1), key(2), key(3)];
         let mut sums = [[_mm256_setzero_ps(); KEYS]; R];
-        for at in (0..c).step_by(LANES) {
-            // SAFETY: `c` numbers of each query and key.
+        for depth in (0..c).step_by(LANES) {
+            // SAFETY: each query and key has `c` elements.
             unsafe {
                 let keys = [
-                    load(k0.add(at)),
-                    load(k1.add(at)),
-                    load(k2.add(at)),
-                    load(k3.add(at)),
+                    load(k0.add(depth)),
+                    load(k1.add(depth)),
+                    load(k2.add(depth)),
+                    load(k3.add(depth)),
                 ];
                 for (head, sums) in sums.iter_mut().enumerate() {
-                    let query = load(queries.as_ptr().add(head * c + at));
+                    let query = load(queries.as_ptr().add(head * c + depth));
                     for (sum, &key) in sums.iter_mut().zip(&keys) {
                         *sum = _mm256_fmadd_ps(query, key, *sum);
                     }
@@ -96,7 +97,7 @@ unsafe fn scores_of<T: Number, U: Number, const R: usize>(
             }
         }
         if let Some(next) = next {
-            ask_for(next.wrapping_add(first * c), KEYS * c);
+            prefetch_bytes(next.wrapping_add(first * c), KEYS * c);
         }
         for (head, &sums) in sums.iter().enumerate() {
             let [s0, s1, s2, s3] = transposed_quads(sums);
@@ -105,20 +106,20 @@ unsafe fn scores_of<T: Number, U: Number, const R: usize>(
                 _mm256_castps256_ps128(sums),
                 _mm256_extractf128_ps::<1>(sums),
             );
-            // SAFETY: room was checked.
+            // SAFETY: the space was checked above.
             unsafe { _mm_storeu_ps(scores.as_mut_ptr().add(head * PIECE + first), sums) };
         }
     }
 }
 
-/// Sums of `[n, c]` values, weighed by the first `n` columns of `[heads, PIECE]` weights, to
-/// `[heads, c]`. As many numbers from `next` on will be read soon.
+/// Weighted sums of `[n, c]` values to `[heads, c]`; the weights are the first `n` columns of
+/// `[heads, PIECE]`. Prefetches the same number of elements starting at `next`.
 ///
 /// # Safety
 ///
 /// AVX2; `c` is a multiple of 8, and `sums` and `weights` have a row for each head.
 #[target_feature(enable = "avx2,fma")]
-pub(super) unsafe fn weigh<U: Number>(
+pub(super) unsafe fn weighted_sums<U: Number>(
     CachePart {
         numbers: values,
         next,
@@ -140,25 +141,27 @@ pub(super) unsafe fn weigh<U: Number>(
                 c,
             };
             let vectors = ((c - first) / LANES).min(VECTORS);
-            // SAFETY: as the caller promises; each arm passes the numbers of heads and registers.
+            // SAFETY: guaranteed by the caller; each arm passes the numbers of heads and registers.
             unsafe {
                 match (sums.len() / c, vectors) {
-                    (1, VECTORS) => weighed::<U, 1, VECTORS>(values, weights, sums),
-                    (2, VECTORS) => weighed::<U, 2, VECTORS>(values, weights, sums),
-                    (_, VECTORS) => weighed::<U, HEADS, VECTORS>(values, weights, sums),
-                    (1, _) => rest::<U, 1>(values, weights, sums),
-                    (2, _) => rest::<U, 2>(values, weights, sums),
-                    _ => rest::<U, HEADS>(values, weights, sums),
+                    (1, VECTORS) => weighted_sums_of_heads::<U, 1, VECTORS>(values, weights, sums),
+                    (2, VECTORS) => weighted_sums_of_heads::<U, 2, VECTORS>(values, weights, sums),
+                    (_, VECTORS) => {
+                        weighted_sums_of_heads::<U, HEADS, VECTORS>(values, weights, sums)
+                    }
+                    (1, _) => weigh_last_columns::<U, 1>(values, weights, sums),
+                    (2, _) => weigh_last_columns::<U, 2>(values, weights, sums),
+                    _ => weigh_last_columns::<U, HEADS>(values, weights, sums),
                 }
             }
         }
     }
 }
 
-/// Columns of `[n, c]` values from `first` on.
+/// Columns of `[n, c]` values starting at `first`.
 struct Columns<'a, U> {
     values: &'a [U],
-    /// Where numbers lie that will be read soon, if they are to be asked for.
+    /// Start of the data to prefetch, if any.
     next: Option<*const U>,
     first: usize,
     c: usize,
@@ -172,30 +175,30 @@ impl<U> Clone for Columns<'_, U> {
 
 impl<U> Copy for Columns<'_, U> {}
 
-/// The last columns, a register after the other.
+/// The last columns, one register at a time.
 ///
 /// # Safety
 ///
-/// As for [`weighed`].
+/// Same as [`weighted_sums_of_heads`].
 #[target_feature(enable = "avx2,fma")]
-unsafe fn rest<U: Number, const R: usize>(
+unsafe fn weigh_last_columns<U: Number, const R: usize>(
     values: Columns<'_, U>,
     weights: &[f32],
     sums: &mut [f32],
 ) {
     for first in (values.first..values.c).step_by(LANES) {
-        // SAFETY: as the caller promises.
-        unsafe { weighed::<U, R, 1>(Columns { first, ..values }, weights, sums) };
+        // SAFETY: guaranteed by the caller.
+        unsafe { weighted_sums_of_heads::<U, R, 1>(Columns { first, ..values }, weights, sums) };
     }
 }
 
-/// `8 * V` columns from `first` on of `R` heads.
+/// `8 * V` columns of `R` heads, starting at `first`.
 ///
 /// # Safety
 ///
-/// As for [`weigh`].
+/// Same as [`weighted_sums`].
 #[target_feature(enable = "avx2,fma")]
-unsafe fn weighed<U: Number, const R: usize, const V: usize>(
+unsafe fn weighted_sums_of_heads<U: Number, const R: usize, const V: usize>(
     Columns {
         values,
         next,
@@ -208,40 +211,40 @@ unsafe fn weighed<U: Number, const R: usize, const V: usize>(
     let n = values.len() / c;
     assert!(
         sums.len() == R * c && weights.len() >= (R - 1) * PIECE + n && first + V * LANES <= c,
-        "weights and sums of the heads"
+        "there must be weights and sums for all heads"
     );
-    let mut held = [[_mm256_setzero_ps(); V]; R];
+    let mut totals = [[_mm256_setzero_ps(); V]; R];
     for row in 0..n {
         if let Some(next) = next {
-            ask_for(next.wrapping_add(row * c), c);
+            prefetch_bytes(next.wrapping_add(row * c), c);
         }
-        // SAFETY: rows of `c` values, and a weight of each for every head.
+        // SAFETY: each value row has `c` elements, and every head has a weight for each row.
         unsafe {
             let from = values.as_ptr().add(row * c + first);
             let mut numbers = [_mm256_setzero_ps(); V];
             for (v, numbers) in numbers.iter_mut().enumerate() {
                 *numbers = load(from.add(LANES * v));
             }
-            for (head, held) in held.iter_mut().enumerate() {
+            for (head, totals) in totals.iter_mut().enumerate() {
                 let weight = _mm256_broadcast_ss(&*weights.as_ptr().add(head * PIECE + row));
-                for (held, &numbers) in held.iter_mut().zip(&numbers) {
-                    *held = _mm256_fmadd_ps(weight, numbers, *held);
+                for (totals, &numbers) in totals.iter_mut().zip(&numbers) {
+                    *totals = _mm256_fmadd_ps(weight, numbers, *totals);
                 }
             }
         }
     }
-    for (head, held) in held.into_iter().enumerate() {
-        for (v, held) in held.into_iter().enumerate() {
-            // SAFETY: within the sums of the head.
-            unsafe { store(sums.as_mut_ptr().add(head * c + first + LANES * v), held) };
+    for (head, totals) in totals.into_iter().enumerate() {
+        for (v, totals) in totals.into_iter().enumerate() {
+            // SAFETY: within the head's sums.
+            unsafe { store(sums.as_mut_ptr().add(head * c + first + LANES * v), totals) };
         }
     }
 }
 
-/// Has so many numbers brought to the second level.
+/// Prefetches elements into the L2 cache.
 #[inline(always)]
-fn ask_for<U>(first: *const U, n: usize) {
+fn prefetch_bytes<U>(first: *const U, n: usize) {
     for line in 0..(n * size_of::<U>()).div_ceil(64) {
-        ask_to_read_later(first.wrapping_byte_add(64 * line));
+        prefetch_l2(first.wrapping_byte_add(64 * line));
     }
 }

@@ -17,30 +17,29 @@ use crate::cpu::isa::has_pairs;
 use crate::cpu::lanes_avx512::{lanes, load, store};
 use crate::cpu::number::Number;
 
-/// Keys that are multiplied side by side.
+/// Keys that are multiplied in parallel.
 const BLOCK: usize = 16;
 
-/// Of these, keys whose sums are kept in registers for all heads.
+/// Keys among these whose sums are kept in registers for all heads.
 const QUAD: usize = 4;
 
-/// Heads that are multiplied with a key, or weigh a value, while it is in a register.
+/// Heads that use a key or value while it is in a register.
 const HEADS: usize = 4;
 
-/// Rows of keys or values from the one that is read to the one that is asked for, a multiple of
-/// [`BLOCK`].
+/// Prefetch distance in rows of keys or values, a multiple of [`BLOCK`].
 ///
-/// A cache comes from memory: between two uses of it a token reads all weights. Products therefore ask
-/// the second level for what they read soon, behind the end of a piece for what comes after it. They
-/// ask for nothing else: a core can wait for two dozen lines at a time, and those asked for from the
-/// second level to the first keep others from coming.
+/// The cache is read from memory, because a token reads all weights between two uses of it. The
+/// products therefore prefetch into L2 the rows that they read next and, past the end of a piece,
+/// those of the next piece. Nothing else is prefetched: a core can track about two dozen
+/// outstanding lines, and prefetches from L2 to L1 would compete for them.
 const ROWS_AHEAD: usize = 48;
 
 /// Columns of values that are summed in registers.
 const COLUMNS: usize = 64;
 
-/// Products of `[heads, c]` queries with `[n, c]` keys: `[heads, PIECE]`, of which a multiple of
-/// 16 columns is written, those beyond `n` with arbitrary values. As many numbers from `next` on will
-/// be read soon.
+/// Products of `[heads, c]` queries with `[n, c]` keys: `[heads, PIECE]`. A multiple of 16 columns
+/// is written; those beyond `n` have arbitrary values. Prefetches the same number of elements
+/// starting at `next`.
 ///
 /// # Safety
 ///
@@ -52,7 +51,7 @@ pub(super) unsafe fn scores<T: Number, U: Number>(
     scores: &mut [f32],
 ) {
     let pairs = T::DTYPE == DType::BF16 && U::DTYPE == DType::BF16 && has_pairs();
-    // SAFETY: as the caller promises; the instructions for bf16 are detected.
+    // SAFETY: guaranteed by the caller; the bf16 instructions were detected.
     unsafe {
         match (pairs, c) {
             (true, 64) => scores_of_pairs::<T, U, 64>(queries, keys, c, scores),
@@ -63,13 +62,13 @@ pub(super) unsafe fn scores<T: Number, U: Number>(
     }
 }
 
-/// A function for [`scores`] with the given features and products.
+/// Defines a function for [`scores`] with the given CPU features and products.
 macro_rules! scores_in_blocks {
     ($name:ident, $features:literal, $sums:ident) => {
         /// # Safety
         ///
-        /// The features; `C` is 0 or `c`, which is then a multiple of 32; otherwise as for
-        /// [`scores`].
+        /// The CPU has the features; `C` is 0, or equals `c` and is a multiple of 32; otherwise as
+        /// for [`scores`].
         #[target_feature(enable = $features)]
         unsafe fn $name<T: Number, U: Number, const C: usize>(
             queries: &[T],
@@ -87,7 +86,7 @@ macro_rules! scores_in_blocks {
                     let block = Block {
                         queries: queries.as_ptr(),
                         keys: keys[first * c..].as_ptr(),
-                        asked: match first + ROWS_AHEAD {
+                        prefetch_from: match first + ROWS_AHEAD {
                             row if row < n => keys.as_ptr().wrapping_add(row * c),
                             row => next.wrapping_add((row - n) / BLOCK * BLOCK * c),
                         },
@@ -95,7 +94,7 @@ macro_rules! scores_in_blocks {
                         c: if C > 0 { C } else { c },
                     };
                     let to = &mut scores[first..];
-                    // SAFETY: there are as many keys and queries, and room for a block of scores.
+                    // SAFETY: the keys and queries exist, and there is space for a block of scores.
                     unsafe {
                         match (queries.len() / c, block.n) {
                             (1, BLOCK) => block.write(to, block.$sums::<1, true>()),
@@ -129,9 +128,9 @@ scores_in_blocks!(
 struct Block<T, U> {
     queries: *const T,
     keys: *const U,
-    /// As many rows, which are asked for meanwhile.
-    asked: *const U,
-    /// At least one key; those that do not exist repeat the last.
+    /// The same number of rows to prefetch.
+    prefetch_from: *const U,
+    /// At least one key; those beyond the end repeat the last.
     n: usize,
     c: usize,
 }
@@ -141,20 +140,20 @@ impl<T: Number, U: Number> Block<T, U> {
     ///
     /// # Safety
     ///
-    /// AVX-512; `c` numbers of each query and key.
+    /// AVX-512; each query and key has `c` elements.
     #[inline]
     #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq")]
     unsafe fn sums<const R: usize, const FULL: bool>(&self) -> [__m512; R] {
         let mut quarters = [[_mm512_setzero_ps(); BLOCK / QUAD]; R];
         for quad in 0..BLOCK / QUAD {
             let mut sums = [[_mm512_setzero_ps(); QUAD]; R];
-            // In two halves: what is asked for at once holds up the loads behind it.
-            let asked = self.asked.wrapping_add(QUAD * quad * self.c);
+            // In two halves, because prefetches issued together delay the loads after them.
+            let prefetched = self.prefetch_from.wrapping_add(QUAD * quad * self.c);
             let half = QUAD * self.c / 2;
-            prefetch(asked, half);
+            prefetch(prefetched, half);
             for first in (0..self.c).step_by(16) {
                 let mask = lanes(self.c - first);
-                // SAFETY: lanes under the mask lie within the rows.
+                // SAFETY: lanes under the mask are within the rows.
                 unsafe {
                     let keys: [__m512; QUAD] =
                         std::array::from_fn(|k| load(self.key::<FULL>(quad, k).add(first), mask));
@@ -166,15 +165,15 @@ impl<T: Number, U: Number> Block<T, U> {
                     }
                 }
             }
-            prefetch(asked.wrapping_add(half), half);
+            prefetch(prefetched.wrapping_add(half), half);
             for (quarters, sums) in quarters.iter_mut().zip(&sums) {
                 quarters[quad] = quarter(sums);
             }
         }
-        quarters.map(|quarters| whole(&quarters))
+        quarters.map(|quarters| reduce_quarters(&quarters))
     }
 
-    /// The same where both are bf16, two products a lane.
+    /// Products of bf16 queries and keys, two per lane.
     ///
     /// # Safety
     ///
@@ -185,13 +184,16 @@ impl<T: Number, U: Number> Block<T, U> {
         let mut quarters = [[_mm512_setzero_ps(); BLOCK / QUAD]; R];
         for quad in 0..BLOCK / QUAD {
             let mut sums = [[_mm512_setzero_ps(); QUAD]; R];
-            prefetch(self.asked.wrapping_add(QUAD * quad * self.c), QUAD * self.c);
+            prefetch(
+                self.prefetch_from.wrapping_add(QUAD * quad * self.c),
+                QUAD * self.c,
+            );
             for first in (0..self.c).step_by(32) {
                 let mask: __mmask32 = match self.c - first {
                     rest if rest < 32 => (1 << rest) - 1,
                     _ => !0,
                 };
-                // SAFETY: lanes under the mask lie within the rows; any bits are pairs.
+                // SAFETY: lanes under the mask are within the rows; every bit pattern is valid.
                 unsafe {
                     let pairs = |from: *const i16| as_pairs(_mm512_maskz_loadu_epi16(mask, from));
                     let keys: [__m512bh; QUAD] =
@@ -208,7 +210,7 @@ impl<T: Number, U: Number> Block<T, U> {
                 quarters[quad] = quarter(sums);
             }
         }
-        quarters.map(|quarters| whole(&quarters))
+        quarters.map(|quarters| reduce_quarters(&quarters))
     }
 
     /// Key `k` of four.
@@ -229,13 +231,14 @@ impl<T: Number, U: Number> Block<T, U> {
     unsafe fn write<const R: usize>(&self, to: &mut [f32], products: [__m512; R]) {
         for (i, products) in products.into_iter().enumerate() {
             let to = to[i * PIECE..][..BLOCK].as_mut_ptr();
-            // SAFETY: room for a block.
+            // SAFETY: there is space for a block.
             unsafe { _mm512_storeu_ps(to, products) };
         }
     }
 }
 
-/// Sums of each quarter of four vectors: the first one's, the second one's, … in each quarter.
+/// Sums of each quarter of four vectors; each quarter holds the sums of the first, second, …
+/// vector.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn quarter(sums: &[__m512; QUAD]) -> __m512 {
@@ -250,10 +253,10 @@ fn quarter(sums: &[__m512; QUAD]) -> __m512 {
     _mm512_add_ps(_mm512_castpd_ps(low), _mm512_castpd_ps(high))
 }
 
-/// The sum of each of 16 vectors, in their order, from those of their quarters.
+/// The sum of each of 16 vectors, in order, from the sums of their quarters.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn whole(quarters: &[__m512; BLOCK / QUAD]) -> __m512 {
+fn reduce_quarters(quarters: &[__m512; BLOCK / QUAD]) -> __m512 {
     let joined = |a: __m512, b: __m512| {
         let (even, odd) = (
             _mm512_shuffle_f32x4::<0x88>(a, b),
@@ -267,96 +270,96 @@ fn whole(quarters: &[__m512; BLOCK / QUAD]) -> __m512 {
     )
 }
 
-/// Sums of `[n, c]` values weighed by rows of weights, `PIECE` apart: `[heads, c]`. As many numbers
-/// from `next` on will be read soon.
+/// Weighted sums of `[n, c]` values, `[heads, c]`; rows of weights are `PIECE` apart. Prefetches
+/// the same number of elements starting at `next`.
 ///
 /// # Safety
 ///
 /// AVX-512; `to` has a row of `c` for each head, and `weights` one of at least `n`.
-pub(super) unsafe fn weigh<U: Number>(
+pub(super) unsafe fn weighted_sums<U: Number>(
+    part: CachePart<'_, U>,
+    c: usize,
+    weights: &[f32],
+    to: &mut [f32],
+) {
+    let (n, heads) = (part.numbers.len() / c, to.len() / c);
+    assert!(heads == 0 || weights.len() >= (heads - 1) * PIECE + n);
+    weigh_in_blocks(part, c, weights, to, |n_heads, job| {
+        // SAFETY: guaranteed by the caller; the job is within the slices.
+        unsafe {
+            match n_heads {
+                1 => weigh_block::<U, 1>(job),
+                2 => weigh_block::<U, 2>(job),
+                3 => weigh_block::<U, 3>(job),
+                _ => weigh_block::<U, HEADS>(job),
+            }
+        }
+    });
+}
+
+/// Calls `weigh` for each block of heads and columns, with the number of heads from the block on.
+fn weigh_in_blocks<U, W>(
     CachePart {
         numbers: values,
         next,
     }: CachePart<'_, U>,
     c: usize,
-    weights: &[f32],
+    weights: &[W],
     to: &mut [f32],
+    weigh: impl Fn(usize, &Weighing<U, W>),
 ) {
-    let (n, heads) = (values.len() / c, to.len() / c);
-    assert!(heads == 0 || weights.len() >= (heads - 1) * PIECE + n);
+    let heads = to.len() / c;
     for head in (0..heads).step_by(HEADS) {
         for first in (0..c).step_by(COLUMNS) {
             let job = Weighing {
                 values: values.as_ptr().wrapping_add(first),
                 next: next.wrapping_add(first),
-                n,
+                n: values.len() / c,
                 c,
                 columns: (c - first).min(COLUMNS),
                 weights: weights.as_ptr().wrapping_add(head * PIECE),
                 to: to.as_mut_ptr().wrapping_add(head * c + first),
             };
-            // SAFETY: as the caller promises; the job lies within the slices.
-            unsafe {
-                match heads - head {
-                    1 => weigh_block::<U, 1>(&job),
-                    2 => weigh_block::<U, 2>(&job),
-                    3 => weigh_block::<U, 3>(&job),
-                    _ => weigh_block::<U, HEADS>(&job),
-                }
-            }
+            weigh(heads - head, &job);
         }
     }
 }
 
-/// Asks for `n` numbers, into the second level; any address may be asked for.
+/// Prefetches `n` elements into the L2 cache; any address is allowed.
 #[inline(always)]
 fn prefetch<U>(from: *const U, n: usize) {
     for line in (0..n * size_of::<U>()).step_by(64) {
-        // SAFETY: a hint, which reads nothing.
+        // SAFETY: a prefetch is a hint and reads nothing.
         unsafe { _mm_prefetch::<_MM_HINT_T1>(from.cast::<i8>().wrapping_add(line)) };
     }
 }
 
-/// [`weigh`] where values and weights are bf16: pairs of values are multiplied with pairs of
-/// weights. Rows of weights have a zero behind an odd number of them.
+/// [`weighted_sums`] for bf16 values and weights: pairs of values are multiplied with pairs of
+/// weights. A row with an odd number of weights is followed by a zero.
 ///
 /// # Safety
 ///
-/// As for [`weigh`], and [`has_pairs`].
+/// Same as [`weighted_sums`], and [`has_pairs`] is true.
 pub(super) unsafe fn weigh_pairs(
-    CachePart {
-        numbers: values,
-        next,
-    }: CachePart<'_, bf16>,
+    part: CachePart<'_, bf16>,
     c: usize,
     weights: &[bf16],
     to: &mut [f32],
 ) {
-    let (n, heads) = (values.len() / c, to.len() / c);
+    let (n, heads) = (part.numbers.len() / c, to.len() / c);
     let even = n.next_multiple_of(2);
     assert!(heads == 0 || weights.len() >= (heads - 1) * PIECE + even);
-    for head in (0..heads).step_by(HEADS) {
-        for first in (0..c).step_by(COLUMNS) {
-            let job = Weighing {
-                values: values.as_ptr().wrapping_add(first),
-                next: next.wrapping_add(first),
-                n,
-                c,
-                columns: (c - first).min(COLUMNS),
-                weights: weights.as_ptr().wrapping_add(head * PIECE),
-                to: to.as_mut_ptr().wrapping_add(head * c + first),
-            };
-            // SAFETY: as the caller promises; the job lies within the slices.
-            unsafe {
-                match heads - head {
-                    1 => weigh_pair_block::<1>(&job),
-                    2 => weigh_pair_block::<2>(&job),
-                    3 => weigh_pair_block::<3>(&job),
-                    _ => weigh_pair_block::<HEADS>(&job),
-                }
+    weigh_in_blocks(part, c, weights, to, |n_heads, job| {
+        // SAFETY: guaranteed by the caller; the job is within the slices.
+        unsafe {
+            match n_heads {
+                1 => weigh_pair_block::<1>(job),
+                2 => weigh_pair_block::<2>(job),
+                3 => weigh_pair_block::<3>(job),
+                _ => weigh_pair_block::<HEADS>(job),
             }
         }
-    }
+    });
 }
 
 /// # Safety
@@ -367,17 +370,17 @@ unsafe fn weigh_pair_block<const R: usize>(job: &Weighing<bf16, bf16>) {
     const HALVES: usize = COLUMNS / 32;
     let masks: [__mmask32; HALVES] =
         std::array::from_fn(|v| match job.columns.saturating_sub(32 * v) {
-            rest if rest >= 32 => !0,
-            rest => (1 << rest) - 1,
+            n if n >= 32 => !0,
+            n => (1 << n) - 1,
         });
     let mut sums = [[_mm512_setzero_ps(); 2 * HALVES]; R];
-    // SAFETY: as the caller promises; lanes under the masks lie within rows that exist; any bits
-    // are pairs.
+    // SAFETY: guaranteed by the caller; lanes under the masks are within existing rows; every bit
+    // pattern is valid.
     unsafe {
         for k in (0..job.n).step_by(2) {
             let row = job.values.add(k * job.c);
-            for asked in [0, 1] {
-                prefetch(job.asked(k + asked), job.columns);
+            for row_in_pair in [0, 1] {
+                prefetch(job.prefetch_address(k + row_in_pair), job.columns);
             }
             let mut pairs = [_mm512_setzero_si512(); 2 * HALVES];
             for v in 0..HALVES {
@@ -386,7 +389,7 @@ unsafe fn weigh_pair_block<const R: usize>(job: &Weighing<bf16, bf16>) {
                 let upper = _mm512_maskz_loadu_epi16(masks[v], upper);
                 let exists = if k + 1 < job.n { masks[v] } else { 0 };
                 let lower = _mm512_maskz_loadu_epi16(exists, lower);
-                // Quarters keep their place: four columns of each go to either vector.
+                // Quarters stay separate: four columns of each go to either vector.
                 pairs[2 * v] = _mm512_unpacklo_epi16(upper, lower);
                 pairs[2 * v + 1] = _mm512_unpackhi_epi16(upper, lower);
             }
@@ -401,22 +404,22 @@ unsafe fn weigh_pair_block<const R: usize>(job: &Weighing<bf16, bf16>) {
         for (i, sums) in sums.iter().enumerate() {
             for (v, sums) in sums.as_chunks::<2>().0.iter().enumerate() {
                 let to = job.to.wrapping_add(i * job.c + 32 * v);
-                let rest = job.columns.saturating_sub(32 * v);
-                store(to, lanes(rest), in_order::<0>(sums));
+                let n = job.columns.saturating_sub(32 * v);
+                store(to, lanes(n), in_order::<0>(sums));
                 let to = to.wrapping_add(16);
-                store(to, lanes(rest.saturating_sub(16)), in_order::<8>(sums));
+                store(to, lanes(n.saturating_sub(16)), in_order::<8>(sums));
             }
         }
     }
 }
 
-/// Sixteen columns in their order, from quarters of both vectors in turn that start at a lane.
+/// Sixteen columns in order, from alternating quarters of both vectors, starting at a lane.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn in_order<const FROM: i32>([low, high]: &[__m512; 2]) -> __m512 {
     let quarter = |first: i32| [first, first + 1, first + 2, first + 3];
     let lanes = [FROM, 16 + FROM, FROM + 4, 20 + FROM].map(quarter);
-    // SAFETY: both are 64 bytes, of which any bits are valid.
+    // SAFETY: both are 64 bytes, and every bit pattern is valid.
     let lanes = unsafe { std::mem::transmute::<[[i32; 4]; 4], __m512i>(lanes) };
     _mm512_permutex2var_ps(*low, lanes, *high)
 }
@@ -424,14 +427,14 @@ fn in_order<const FROM: i32>([low, high]: &[__m512; 2]) -> __m512 {
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn as_pairs(bits: __m512i) -> __m512bh {
-    // SAFETY: both are 512 bits, of which any are valid.
+    // SAFETY: both are 512 bits, and every bit pattern is valid.
     unsafe { std::mem::transmute(bits) }
 }
 
 /// Some heads and columns.
 struct Weighing<U, W> {
     values: *const U,
-    /// What will be read after the values, in rows as long.
+    /// Data to prefetch after the values, in rows of the same length.
     next: *const U,
     n: usize,
     c: usize,
@@ -441,9 +444,9 @@ struct Weighing<U, W> {
 }
 
 impl<U, W> Weighing<U, W> {
-    /// What is asked for when row `row` is read.
+    /// Address to prefetch while row `row` is read.
     #[inline(always)]
-    fn asked(&self, row: usize) -> *const U {
+    fn prefetch_address(&self, row: usize) -> *const U {
         match row + ROWS_AHEAD {
             row if row < self.n => self.values.wrapping_add(row * self.c),
             row => self.next.wrapping_add((row - self.n) * self.c),
@@ -459,11 +462,11 @@ unsafe fn weigh_block<U: Number, const R: usize>(job: &Weighing<U, f32>) {
     let masks: [_; COLUMNS / 16] =
         std::array::from_fn(|v| lanes(job.columns.saturating_sub(16 * v)));
     let mut sums = [[_mm512_setzero_ps(); COLUMNS / 16]; R];
-    // SAFETY: as the caller promises; lanes under the masks lie within the rows.
+    // SAFETY: guaranteed by the caller; lanes under the masks are within the rows.
     unsafe {
         for k in 0..job.n {
             let row = job.values.add(k * job.c);
-            prefetch(job.asked(k), job.columns);
+            prefetch(job.prefetch_address(k), job.columns);
             let line: [__m512; COLUMNS / 16] =
                 std::array::from_fn(|v| load(row.wrapping_add(16 * v), masks[v]));
             for (i, sums) in sums.iter_mut().enumerate() {

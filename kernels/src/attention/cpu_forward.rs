@@ -1,4 +1,5 @@
-//! Attention on slices: scores of a block of queries and a block of keys at a time.
+//! Attention on slices: computes the scores of one block of queries and one block of keys at a
+//! time.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -14,19 +15,19 @@ use crate::cpu::rows::for_tasks;
 use crate::cpu::scratch::with_parts;
 use crate::cpu::shared::Shared;
 
-/// Queries of a block.
+/// Queries per block.
 const QUERIES: usize = 48;
 
-/// What the forward pass gives.
+/// Result of the forward pass.
 #[derive(Debug)]
 pub(super) struct Attended<T> {
     /// `[n, h, c]`.
     pub(super) out: Buffer<T>,
-    /// Logarithm of each query's sum of exponentials, `[n, h]`.
+    /// Log-sum-exp of each query's scores, `[n, h]`.
     pub(super) log_sums: Buffer<f32>,
 }
 
-/// Where a task writes, each query of each head once.
+/// Output of the tasks; each query of each head is written once.
 struct Outputs<'a, T> {
     out: Shared<'a, MaybeUninit<T>>,
     log_sums: Shared<'a, MaybeUninit<f32>>,
@@ -38,7 +39,7 @@ pub(super) fn attention<T: Number>(inputs: &Inputs<'_, T>, documents: &Documents
     let n = documents.n_tokens();
     let real = documents.end();
     let mut log_sums = Buffer::default();
-    // SAFETY: tasks write every query of every document, and the rest is filled here.
+    // SAFETY: tasks write every query of every document; the padding is written here.
     let out = unsafe {
         Buffer::filled(n * h * c, |out| {
             log_sums = Buffer::filled(n * h, |log_sums| {
@@ -59,7 +60,8 @@ pub(super) fn attention<T: Number>(inputs: &Inputs<'_, T>, documents: &Documents
 
 /// # Safety
 ///
-/// The CPU has the instruction set of `A`; no one else touches the outputs of the task's queries.
+/// The CPU has the instruction set of `A`; no other thread accesses the outputs of the task's
+/// queries.
 unsafe fn one_task<A: Arithmetic, T: Number>(
     inputs: &Inputs<'_, T>,
     task: &Task,
@@ -84,7 +86,7 @@ unsafe fn one_task<A: Arithmetic, T: Number>(
                     keys,
                     values,
                 };
-                // SAFETY: as the caller promises; operands are packed for all keys of the task.
+                // SAFETY: guaranteed by the caller; operands are packed for all keys of the task.
                 unsafe { block.run::<A, T>(inputs, outputs) };
             }
         }
@@ -96,10 +98,10 @@ struct Block {
     head: usize,
     /// First token of the document.
     start: usize,
-    /// First query, counted from the document's start.
+    /// First query, relative to the start of the document.
     first: usize,
     queries: usize,
-    /// Keys of the task.
+    /// Number of keys of the task.
     n_keys: usize,
     keys: Panels,
     values: Panels,
@@ -108,7 +110,7 @@ struct Block {
 impl Block {
     /// # Safety
     ///
-    /// As for [`one_task`].
+    /// Same as [`one_task`].
     unsafe fn run<A: Arithmetic, T: Number>(
         &self,
         inputs: &Inputs<'_, T>,
@@ -133,13 +135,13 @@ impl Block {
                         attended: &mut attended[row * c..],
                     };
                     let memory = [&mut *scores, &mut *exponentials];
-                    // SAFETY: as the caller promises; the tile has rows of the block.
+                    // SAFETY: guaranteed by the caller; the tile's rows belong to the block.
                     unsafe { self.attend::<A, T>(inputs, tile, keys.clone(), memory) };
                 }
             }
             for (i, (row, state)) in attended.chunks_exact(c).zip(&states).enumerate() {
                 let query = (first_token + i) * h + self.head;
-                // SAFETY: the query lies within the outputs and belongs to this task.
+                // SAFETY: the query is within the outputs and belongs to this task.
                 let (out, log_sum) = unsafe {
                     (
                         outputs.out.slice(query * c, c),
@@ -152,12 +154,12 @@ impl Block {
         });
     }
 
-    /// Brings the states and sums of a tile up to date with the values of `keys`, of which those
-    /// that no query of the tile sees are skipped.
+    /// Updates the states and sums of a tile with the values of `keys`; keys that no query of the
+    /// tile attends to are skipped.
     ///
     /// # Safety
     ///
-    /// As for [`one_task`]; the tile has at most `A::ROWS` queries, which lie in the block.
+    /// Same as [`one_task`]; the tile has at most `A::ROWS` queries, all in the block.
     unsafe fn attend<A: Arithmetic, T: Number>(
         &self,
         inputs: &Inputs<'_, T>,
@@ -190,7 +192,7 @@ impl Block {
             )
         };
         let scores = &mut scores[..m * KEYS];
-        inputs.hide(scores, KEYS, tile.first, keys.clone(), columns);
+        inputs.mask_scores(scores, KEYS, tile.first, keys.clone(), columns);
         let powers = numbers_of::<A>(exponentials);
         exponentiate(scores, columns, heads.scale, tile.states, powers);
         let onto = if keys.start <= first_seen {
@@ -212,23 +214,23 @@ impl Block {
         };
         let target = rows(tile.attended, heads.c, onto);
         let shape = [m, heads.c, keys.len().div_ceil(A::PER_UNIT)];
-        // SAFETY: exponentials have `KEYS` columns, values a line for each of the keys.
+        // SAFETY: exponentials have `KEYS` columns, and values have a line for each key.
         unsafe { multiply::<A>(target, left, panels, shape) };
     }
 }
 
 /// A few queries of a block.
 struct Tile<'a> {
-    /// First query, counted from the document's start.
+    /// First query, relative to the start of the document.
     first: usize,
     queries: Left,
-    /// One for each query.
+    /// One per query.
     states: &'a mut [Running],
-    /// Weighed sums of values so far, of these queries first.
+    /// Weighted sums of values so far, starting at this tile's first query.
     attended: &'a mut [f32],
 }
 
-/// Memory in rows as the target of a product.
+/// Contiguous rows as the target of a product.
 pub(super) fn rows(memory: &mut [f32], row_stride: usize, onto: Onto) -> Target {
     Target {
         first: memory.as_mut_ptr(),

@@ -1,4 +1,4 @@
-//! Rows of a tensor to operands of small products.
+//! Packs the rows of a tensor into operands of small products.
 
 use std::mem::MaybeUninit;
 
@@ -13,7 +13,7 @@ use crate::cpu::isa::{Isa, for_each_isa};
 use crate::cpu::lanes_avx2;
 use crate::cpu::number::Number;
 
-/// `rows` rows of `c` numbers, `stride` apart.
+/// `rows` rows of `c` elements, `stride` apart.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rows<'a, T> {
     pub(super) numbers: &'a [T],
@@ -28,15 +28,15 @@ impl<'a, T: Number> Rows<'a, T> {
         &self.numbers[i * self.stride..i * self.stride + self.c]
     }
 
-    /// Whether all rows exist as numbers of this type.
+    /// Whether the rows have type `N` and are all within the slice.
     #[cfg(target_arch = "x86_64")]
     fn holds<N: Number>(&self) -> bool {
         let end = self.rows.saturating_sub(1) * self.stride + self.c;
         T::DTYPE == N::DTYPE && self.numbers.len() >= end
     }
 
-    /// The rows as a left operand: where they lie, or in `memory` of [`left_units`] if their
-    /// type is another.
+    /// The rows as a left operand: in place, or converted to `A`'s type in `memory` of size
+    /// [`left_units`].
     pub(super) fn left<A: Arithmetic>(&self, memory: &mut [f32]) -> Left {
         if T::DTYPE == A::Number::DTYPE {
             return Left {
@@ -53,7 +53,7 @@ impl<'a, T: Number> Rows<'a, T> {
         }
     }
 
-    /// The rows as columns of a right operand, in `memory` of [`column_units`].
+    /// The rows as columns of a right operand, in `memory` of size [`column_units`].
     pub(super) fn columns<A: Arithmetic>(&self, memory: &mut [f32]) -> Panels {
         #[cfg(target_arch = "x86_64")]
         if self.holds::<A::Number>()
@@ -62,7 +62,7 @@ impl<'a, T: Number> Rows<'a, T> {
         {
             let shape = [self.rows, self.c / A::PER_UNIT];
             let stride = self.stride / A::PER_UNIT;
-            // SAFETY: detected; all rows lie within the numbers, in whole units.
+            // SAFETY: the CPU feature was detected; all rows are within the slice, in whole units.
             unsafe { transpose(self.numbers.as_ptr().cast(), stride, shape, memory) };
             return Panels {
                 first: memory.as_ptr(),
@@ -71,7 +71,7 @@ impl<'a, T: Number> Rows<'a, T> {
         }
         #[cfg(target_arch = "x86_64")]
         if self.holds::<A::Number>() && Isa::detect() == Isa::Avx2 {
-            // SAFETY: detected; all rows lie within the numbers.
+            // SAFETY: the CPU feature was detected; all rows are within the slice.
             unsafe { transpose_avx2(*self, memory) };
             return Panels {
                 first: memory.as_ptr(),
@@ -85,13 +85,13 @@ impl<'a, T: Number> Rows<'a, T> {
         }
     }
 
-    /// The rows as lines of a right operand, in `memory` of [`line_units`].
+    /// The rows as lines of a right operand, in `memory` of size [`line_units`].
     pub(super) fn lines<A: Arithmetic>(&self, memory: &mut [f32]) -> Panels {
         match Isa::detect() {
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 if self.holds::<A::Number>() && A::PER_UNIT == 2 => {
                 let shape = [self.rows, self.c];
-                // SAFETY: detected; all rows lie within the numbers.
+                // SAFETY: the CPU feature was detected; all rows are within the slice.
                 unsafe {
                     interleave_rows(self.numbers.as_ptr().cast(), self.stride, shape, memory);
                 }
@@ -105,35 +105,36 @@ impl<'a, T: Number> Rows<'a, T> {
     }
 }
 
-/// Units of the memory for [`Rows::left`].
+/// Memory size for [`Rows::left`], in units.
 pub(super) fn left_units<A: Arithmetic>(rows: usize, c: usize) -> usize {
     (rows * c).div_ceil(A::PER_UNIT)
 }
 
-/// Units of the memory for [`Rows::columns`].
+/// Memory size for [`Rows::columns`], in units.
 pub(super) fn column_units<A: Arithmetic>(rows: usize, c: usize) -> usize {
     rows.next_multiple_of(PANEL) * c.div_ceil(A::PER_UNIT)
 }
 
-/// Units of the memory for [`Rows::lines`].
+/// Memory size for [`Rows::lines`], in units.
 pub(super) fn line_units<A: Arithmetic>(rows: usize, c: usize) -> usize {
     rows.div_ceil(A::PER_UNIT) * c.next_multiple_of(PANEL)
 }
 
-/// Units as the numbers that they hold.
+/// Reinterprets units as elements.
 pub(super) fn numbers_of<A: Arithmetic>(units: &mut [f32]) -> &mut [A::Number] {
-    // SAFETY: a unit is `PER_UNIT` numbers, whose alignment is no stricter; any bits are numbers.
+    // SAFETY: a unit holds `PER_UNIT` elements with no stricter alignment; every bit pattern is
+    // valid.
     unsafe { std::slice::from_raw_parts_mut(units.as_mut_ptr().cast(), units.len() * A::PER_UNIT) }
 }
 
-/// `[rows / PANEL, c, PANEL]`; rows that do not exist are zeros.
+/// `[rows / PANEL, c, PANEL]`, padded with zero rows.
 ///
 /// # Safety
 ///
-/// AVX2; numbers of type f32, which hold all rows.
+/// AVX2; the elements are f32 and include all rows.
 #[cfg(target_arch = "x86_64")]
 unsafe fn transpose_avx2<T: Number>(rows: Rows<'_, T>, to: &mut [f32]) {
-    assert!(T::DTYPE == DType::F32, "words are numbers");
+    assert!(T::DTYPE == DType::F32, "elements must be f32");
     for (first, to) in (0..rows.rows)
         .step_by(PANEL)
         .zip(to.chunks_exact_mut(rows.c * PANEL))
@@ -144,10 +145,10 @@ unsafe fn transpose_avx2<T: Number>(rows: Rows<'_, T>, to: &mut [f32]) {
         }
         let from = rows.numbers[first * rows.stride..].as_ptr().cast();
         let shape = [n, rows.c];
-        // SAFETY: as the caller promises; a panel has a line for each number.
-        let done =
+        // SAFETY: guaranteed by the caller; a panel has a line for each column.
+        let n_transposed =
             unsafe { lanes_avx2::transpose(from, 4 * rows.stride, shape, to.as_mut_ptr(), PANEL) };
-        for i in done..n {
+        for i in n_transposed..n {
             for (line, number) in to.chunks_exact_mut(PANEL).zip(rows.row(first + i)) {
                 line[i] = number.widen();
             }
@@ -166,7 +167,7 @@ for_each_isa! {
 }
 
 for_each_isa! {
-    /// `[rows / PANEL, c / per_unit, PANEL, per_unit]`; rows that do not exist are zeros.
+    /// `[rows / PANEL, c / per_unit, PANEL, per_unit]`, padded with zero rows.
     fn pack_columns[T: Number, N: Number](rows: Rows<'_, T>, to: &mut [N], per_unit: usize) {
         let line = PANEL * per_unit;
         let panel = rows.c.div_ceil(per_unit) * line;
@@ -188,8 +189,7 @@ for_each_isa! {
 }
 
 for_each_isa! {
-    /// `[c / PANEL, rows / per_unit, PANEL, per_unit]`; rows and columns that do not exist are
-    /// zeros.
+    /// `[c / PANEL, rows / per_unit, PANEL, per_unit]`, padded with zero rows and columns.
     fn pack_lines[T: Number, N: Number](rows: Rows<'_, T>, to: &mut [N], per_unit: usize) {
         let line = PANEL * per_unit;
         let panel = rows.rows.div_ceil(per_unit) * line;
@@ -221,7 +221,7 @@ for_each_isa! {
 }
 
 for_each_isa! {
-    /// A row of a result, times `factor`.
+    /// A result row multiplied by `factor`.
     pub(super) fn write_row[T: Number](from: &[f32], factor: f32, to: &mut [MaybeUninit<T>]) {
         for (to, &value) in to.iter_mut().zip(from) {
             to.write(T::narrow(value * factor));

@@ -1,6 +1,6 @@
-//! Rows to panels on CPUs with AVX-512, where rows hold the numbers that panels hold.
+//! Packs rows into panels on CPUs with AVX-512, for rows that have the panels' dtype.
 //!
-//! A unit of 32 bits is one f32 or two neighbouring bf16; both move alike.
+//! A unit of 32 bits is one f32 or two adjacent bf16; both are moved the same way.
 
 use std::arch::x86_64::{
     __m512i, _mm256_loadu_si256, _mm256_maskz_loadu_epi16, _mm256_setzero_si256,
@@ -13,12 +13,12 @@ use std::arch::x86_64::{
 use super::cpu_tile::PANEL;
 use crate::cpu::lanes_avx512::lanes;
 
-/// Rows of units to their columns: `[rows / PANEL, units, PANEL]`, zeros for rows that do not
-/// exist.
+/// Transposes rows of units into `[rows / PANEL, units, PANEL]`, padded with zero rows.
 ///
 /// # Safety
 ///
-/// AVX-512; row `i` has `units` units, `i * stride` from `from`, and `to` is as long as that.
+/// AVX-512; row `i` has `units` units at offset `i * stride` of `from`, and `to` has space for the
+/// result.
 #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq")]
 pub(super) unsafe fn transpose(
     from: *const f32,
@@ -28,7 +28,7 @@ pub(super) unsafe fn transpose(
 ) {
     assert!(
         to.len() >= rows.next_multiple_of(PANEL) * units,
-        "room for the panels"
+        "the target must have space for all panels"
     );
     for (first, to) in (0..rows)
         .step_by(PANEL)
@@ -38,7 +38,7 @@ pub(super) unsafe fn transpose(
             let some = rows.saturating_sub(first + half).min(16);
             for unit in (0..units).step_by(16) {
                 let mask = lanes(units - unit);
-                // SAFETY: lanes under the mask of rows that exist; `to` has a line of `PANEL` for
+                // SAFETY: lanes under the mask are existing rows; `to` has a line of `PANEL` for
                 // each unit.
                 unsafe {
                     let rows: [__m512i; 16] = std::array::from_fn(|i| {
@@ -49,7 +49,7 @@ pub(super) unsafe fn transpose(
                             _mm512_setzero_si512()
                         }
                     });
-                    let columns = transposed(rows);
+                    let columns = transpose_16(rows);
                     for (i, column) in columns.into_iter().enumerate().take(units - unit) {
                         let line = to.as_mut_ptr().add((unit + i) * PANEL + half);
                         _mm512_storeu_si512(line.cast(), column);
@@ -62,8 +62,8 @@ pub(super) unsafe fn transpose(
 
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn transposed(rows: [__m512i; 16]) -> [__m512i; 16] {
-    // Quarters hold blocks of 4 by 4: first these are transposed, then the blocks.
+fn transpose_16(rows: [__m512i; 16]) -> [__m512i; 16] {
+    // Quarters hold 4 × 4 blocks: transpose within the blocks first, then the blocks.
     let mut blocks = rows;
     for four in 0..4 {
         let [a, b, c, d] = [0, 1, 2, 3].map(|i| rows[4 * four + i]);
@@ -97,12 +97,13 @@ fn transposed(rows: [__m512i; 16]) -> [__m512i; 16] {
     columns
 }
 
-/// Rows of `c` halves to lines of pairs of rows: `[c / PANEL, rows / 2, PANEL]`, zeros for rows
-/// and columns that do not exist.
+/// Packs rows of `c` 16-bit elements into lines of pairs of rows: `[c / PANEL, rows / 2, PANEL]`,
+/// padded with zero rows and columns.
 ///
 /// # Safety
 ///
-/// AVX-512; row `i` has `c` halves, `i * stride` from `from`, and `to` is as long as that.
+/// AVX-512; row `i` has `c` elements at offset `i * stride` of `from`, and `to` has space for the
+/// result.
 #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq")]
 pub(super) unsafe fn interleave_rows(
     from: *const u16,
@@ -111,11 +112,14 @@ pub(super) unsafe fn interleave_rows(
     to: &mut [f32],
 ) {
     let panel = rows.div_ceil(2) * PANEL;
-    assert!(to.len() >= c.div_ceil(PANEL) * panel, "room for the panels");
+    assert!(
+        to.len() >= c.div_ceil(PANEL) * panel,
+        "the target must have space for all panels"
+    );
     for pair in 0..rows.div_ceil(2) {
         for first in (0..c.next_multiple_of(PANEL)).step_by(16) {
             let mask = lanes(c.saturating_sub(first));
-            // SAFETY: lanes under the mask of rows that exist; `to` has room for all panels.
+            // SAFETY: lanes under the mask are existing rows; `to` has space for all panels.
             unsafe {
                 let row = from.wrapping_add(2 * pair * stride + first);
                 let load = |row: *const u16| match mask {
@@ -129,8 +133,8 @@ pub(super) unsafe fn interleave_rows(
                 } else {
                     _mm512_setzero_si512()
                 };
-                let at = first / PANEL * panel + pair * PANEL + first % PANEL;
-                let line = to.as_mut_ptr().add(at);
+                let offset = first / PANEL * panel + pair * PANEL + first % PANEL;
+                let line = to.as_mut_ptr().add(offset);
                 _mm512_storeu_si512(line.cast(), _mm512_or_si512(upper, lower));
             }
         }

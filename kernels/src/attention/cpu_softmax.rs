@@ -1,4 +1,4 @@
-//! Softmax of rows of scores, a block of keys at a time, and its gradient.
+//! Softmax of rows of scores and its gradient, one block of keys at a time.
 
 #[cfg(target_arch = "x86_64")]
 use super::{cpu_softmax_avx2, cpu_softmax_avx512};
@@ -6,13 +6,14 @@ use crate::cpu::exp::exp;
 use crate::cpu::isa::{Isa, for_each_isa};
 use crate::cpu::number::Number;
 
-/// Keys of a block: a multiple of the panels, small enough that scores stay in the nearest cache.
+/// Keys per block: a multiple of the panels, small enough that the scores fit in the L1 cache.
 pub(super) const KEYS: usize = 128;
 
-/// Scores that are treated side by side: rows of them are filled to a multiple of this.
+/// Scores processed in parallel; rows are padded to a multiple of this.
 pub(super) const LANES: usize = 16;
 
-/// What is subtracted before exponentiating: a maximum of `-∞` would make NaN of what is 0.
+/// Value subtracted before exponentiating; subtracting a maximum of `-∞` would give NaN instead of
+/// 0.
 #[inline(always)]
 pub(super) fn finite(maximum: f32) -> f32 {
     if maximum == f32::NEG_INFINITY {
@@ -22,13 +23,13 @@ pub(super) fn finite(maximum: f32) -> f32 {
     }
 }
 
-/// Softmax of one row so far.
+/// Running softmax state of one row.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Running {
     pub(super) maximum: f32,
-    /// Sum of the exponentials above the maximum.
+    /// Sum of the exponentials, relative to the maximum.
     pub(super) sum: f32,
-    /// What sums of earlier blocks of keys were multiplied with by the last one.
+    /// Factor by which the last block of keys rescaled the earlier sums.
     pub(super) correction: f32,
 }
 
@@ -40,9 +41,10 @@ impl Running {
     };
 }
 
-/// Rows of `n` scores, [`KEYS`] apart, times `scale` to exponentials above the maximum so far.
+/// Replaces rows of `n` scores, [`KEYS`] apart, by `exp(score * scale)` relative to the running
+/// maximum.
 ///
-/// `n` is a multiple of [`LANES`]. Each row's `state` is brought up to date.
+/// `n` is a multiple of [`LANES`]. Updates each row's `state`.
 pub(super) fn exponentiate<N: Number>(
     scores: &[f32],
     n: usize,
@@ -51,10 +53,10 @@ pub(super) fn exponentiate<N: Number>(
     to: &mut [N],
 ) {
     match Isa::detect() {
-        // SAFETY: detected.
+        // SAFETY: the CPU feature was detected.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 => unsafe { cpu_softmax_avx512::exponentiate(scores, n, scale, states, to) },
-        // SAFETY: detected.
+        // SAFETY: the CPU feature was detected.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => unsafe { cpu_softmax_avx2::exponentiate(scores, n, scale, states, to) },
         _ => exponentiate_in_loops(scores, n, scale, states, to),
@@ -79,7 +81,7 @@ for_each_isa! {
                     *maximum = if x > *maximum { x } else { *maximum };
                 }
             }
-            let block = folded(maxima, |a, b| if a > b { a } else { b }) * scale;
+            let block = reduce_lanes(maxima, |a, b| if a > b { a } else { b }) * scale;
             let maximum = if block > state.maximum { block } else { state.maximum };
             let shift = finite(maximum);
             let mut sums = [0.0f32; LANES];
@@ -91,15 +93,15 @@ for_each_isa! {
                 }
             }
             let correction = exp(state.maximum - shift);
-            let sum = state.sum * correction + folded(sums, |a, b| a + b);
+            let sum = state.sum * correction + reduce_lanes(sums, |a, b| a + b);
             *state = Running { maximum, sum, correction };
         }
     }
 }
 
-/// All lanes joined, in the order of a tree.
+/// Combines all lanes in tree order.
 #[inline(always)]
-fn folded(mut lanes: [f32; LANES], join: impl Fn(f32, f32) -> f32) -> f32 {
+fn reduce_lanes(mut lanes: [f32; LANES], join: impl Fn(f32, f32) -> f32) -> f32 {
     let mut width = LANES / 2;
     while width > 0 {
         for i in 0..width {
@@ -110,17 +112,17 @@ fn folded(mut lanes: [f32; LANES], join: impl Fn(f32, f32) -> f32) -> f32 {
     lanes[0]
 }
 
-/// What a row of probabilities and of their gradients is computed with.
+/// Per-row inputs for the probabilities and their gradients.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RowSums {
-    /// Logarithm of the sum of exponentials.
+    /// Log-sum-exp of the row.
     pub(super) log_sum: f32,
-    /// Product of the row's result with the gradient of it.
-    pub(super) along: f32,
+    /// Dot product of the row's output and its gradient.
+    pub(super) dot: f32,
 }
 
-/// Rows of `n` scores to probabilities, and of gradients of these to gradients of the scores, which `to`
-/// gets too. All rows are [`KEYS`] apart; `n` is a multiple of [`LANES`].
+/// Replaces rows of `n` scores by probabilities, and probability gradients by score gradients,
+/// which are also written to `to`. All rows are [`KEYS`] apart; `n` is a multiple of [`LANES`].
 pub(super) fn score_gradients<N: Number>(
     scores: &mut [f32],
     gradients: &mut [f32],
@@ -130,7 +132,7 @@ pub(super) fn score_gradients<N: Number>(
     to: &mut [N],
 ) {
     match Isa::detect() {
-        // SAFETY: detected.
+        // SAFETY: the CPU feature was detected.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => unsafe {
             cpu_softmax_avx2::score_gradients(scores, gradients, n, scale, rows, to)
@@ -153,7 +155,7 @@ for_each_isa! {
             let values = scores[..n].iter_mut().zip(&mut gradients[..n]).zip(&mut to[..n]);
             for ((p, d), to) in values {
                 *p = exp(*p * scale - row.log_sum);
-                *d = *p * (*d - row.along) * scale;
+                *d = *p * (*d - row.dot) * scale;
                 *to = N::narrow(*d);
             }
         }

@@ -1,4 +1,4 @@
-//! Softmax of rows of scores on CPUs with AVX2, and its gradient.
+//! Softmax of rows of scores and its gradient on CPUs with AVX2.
 
 use std::arch::x86_64::{
     __m256, _mm256_add_ps, _mm256_cvtss_f32, _mm256_max_ps, _mm256_mul_ps, _mm256_set1_ps,
@@ -11,7 +11,7 @@ use crate::cpu::exp_avx2::power_of_two;
 use crate::cpu::lanes_avx2::{LANES, load, maximum, store, sum};
 use crate::cpu::number::Number;
 
-/// The contract is [`super::cpu_softmax::exponentiate`]'s.
+/// Same contract as [`super::cpu_softmax::exponentiate`].
 ///
 /// # Safety
 ///
@@ -24,15 +24,18 @@ pub(super) unsafe fn exponentiate<N: Number>(
     states: &mut [Running],
     to: &mut [N],
 ) {
-    assert!(n <= KEYS && n.is_multiple_of(LANES), "rows of scores");
+    assert!(
+        n <= KEYS && n.is_multiple_of(LANES),
+        "rows must have whole vectors, of at most KEYS scores"
+    );
     let rows = scores.chunks_exact(KEYS).zip(to.chunks_exact_mut(KEYS));
     for ((scores, to), state) in rows.zip(states) {
         let (scores, to) = (scores.as_ptr(), to.as_mut_ptr());
         let mut maxima = [_mm256_set1_ps(f32::NEG_INFINITY); 2];
         for first in (0..n).step_by(LANES) {
-            let held = &mut maxima[first / LANES % 2];
-            // SAFETY: `n` numbers. The second operand is the result where one is NaN.
-            *held = unsafe { _mm256_max_ps(load(scores.add(first)), *held) };
+            let maximum_lanes = &mut maxima[first / LANES % 2];
+            // SAFETY: rows have `n` elements. If an operand is NaN, the result is the second one.
+            *maximum_lanes = unsafe { _mm256_max_ps(load(scores.add(first)), *maximum_lanes) };
         }
         let block = maximum(_mm256_max_ps(maxima[0], maxima[1])) * scale;
         let largest = if block > state.maximum {
@@ -46,8 +49,8 @@ pub(super) unsafe fn exponentiate<N: Number>(
             // SAFETY: as above.
             unsafe {
                 let power = power(load(scores.add(first)), scale, shift);
-                let held = &mut sums[first / LANES % 2];
-                *held = _mm256_add_ps(*held, power);
+                let sum_lanes = &mut sums[first / LANES % 2];
+                *sum_lanes = _mm256_add_ps(*sum_lanes, power);
                 store(to.add(first), power);
             }
         }
@@ -61,17 +64,17 @@ pub(super) unsafe fn exponentiate<N: Number>(
     }
 }
 
-/// The exponential of `score * scale - shift`: in this order, so that the largest score has 0 however
-/// large it is.
+/// The exponential of `score * scale - shift`, in this order: the largest score then gives an
+/// exponent of 0, however large it is.
 #[target_feature(enable = "avx2,fma")]
 #[inline]
 fn power(score: __m256, scale: f32, shift: f32) -> __m256 {
     let score = _mm256_mul_ps(score, _mm256_set1_ps(scale));
-    let above = _mm256_sub_ps(score, _mm256_set1_ps(shift));
-    power_of_two(_mm256_mul_ps(above, _mm256_set1_ps(LOG2_E)))
+    let shifted = _mm256_sub_ps(score, _mm256_set1_ps(shift));
+    power_of_two(_mm256_mul_ps(shifted, _mm256_set1_ps(LOG2_E)))
 }
 
-/// The contract is [`super::cpu_softmax::score_gradients`]'s.
+/// Same contract as [`super::cpu_softmax::score_gradients`].
 ///
 /// # Safety
 ///
@@ -85,7 +88,10 @@ pub(super) unsafe fn score_gradients<N: Number>(
     sums: &[RowSums],
     to: &mut [N],
 ) {
-    assert!(n <= KEYS && n.is_multiple_of(LANES), "rows of scores");
+    assert!(
+        n <= KEYS && n.is_multiple_of(LANES),
+        "rows must have whole vectors, of at most KEYS scores"
+    );
     let lines = scores
         .chunks_exact_mut(KEYS)
         .zip(gradients.chunks_exact_mut(KEYS))
@@ -94,11 +100,11 @@ pub(super) unsafe fn score_gradients<N: Number>(
         let (scores, gradients) = (scores.as_mut_ptr(), gradients.as_mut_ptr());
         let to = to.as_mut_ptr();
         for first in (0..n).step_by(LANES) {
-            // SAFETY: rows of `KEYS` numbers, of which `n` are used.
+            // SAFETY: rows have `KEYS` elements, and the first `n` are used.
             unsafe {
                 let p = power(load(scores.add(first)), scale, sums.log_sum);
-                let rest = _mm256_sub_ps(load(gradients.add(first)), _mm256_set1_ps(sums.along));
-                let d = _mm256_mul_ps(_mm256_mul_ps(p, rest), _mm256_set1_ps(scale));
+                let centred = _mm256_sub_ps(load(gradients.add(first)), _mm256_set1_ps(sums.dot));
+                let d = _mm256_mul_ps(_mm256_mul_ps(p, centred), _mm256_set1_ps(scale));
                 store(scores.add(first), p);
                 store(gradients.add(first), d);
                 store(to.add(first), d);

@@ -1,4 +1,4 @@
-//! Softmax of rows of scores and its gradient on CPUs with AVX-512, sixteen scores at a time.
+//! Softmax of rows of scores and its gradient on CPUs with AVX-512, 16 scores per vector.
 
 use std::arch::x86_64::{
     __m512, __m512bh, __m512i, _mm512_add_ps, _mm512_cvtne2ps_pbh, _mm512_fmsub_ps,
@@ -16,14 +16,15 @@ use crate::cpu::isa::for_avx512;
 use crate::cpu::lanes_avx512::{IN_TURN, store_one};
 use crate::cpu::number::Number;
 
-/// Rows whose maxima are found before the first exponential, one for each lane.
+/// Rows whose maxima are found before the first exponential, one per lane.
 const ROWS: usize = 16;
 
-/// Rows whose exponentials are computed side by side: one row alone waits for its own results.
+/// Rows whose exponentials are computed in parallel; with a single row each step would wait for the
+/// previous one.
 const ABREAST: usize = 4;
 
 for_avx512! {
-    /// The contract is [`super::cpu_softmax::exponentiate`]'s.
+    /// Same contract as [`super::cpu_softmax::exponentiate`].
     ///
     /// # Safety
     ///
@@ -35,28 +36,28 @@ for_avx512! {
         states: &mut [Running],
         to: &mut [N],
     ) {
-        assert!(n <= KEYS && scores.len().min(to.len()) >= states.len() * KEYS, "rows of scores");
+        assert!(n <= KEYS && scores.len().min(to.len()) >= states.len() * KEYS, "each state needs a row of at most KEYS scores");
         for (i, states) in states.chunks_mut(ROWS).enumerate() {
             let from = scores.as_ptr().wrapping_add(i * ROWS * KEYS);
             let to = to.as_mut_ptr().wrapping_add(i * ROWS * KEYS);
-            // SAFETY: as the caller promises; there are rows for all states.
+            // SAFETY: guaranteed by the caller; there is a row for each state.
             unsafe {
                 let shifts = move_maxima(from, n, scale, states);
                 let factor = scale * LOG2_E;
                 let mut row = 0;
                 while row + ABREAST <= states.len() {
-                    let at = row * KEYS;
+                    let offset = row * KEYS;
                     let shifts = shifts.as_ptr().add(row);
                     let states = states.as_mut_ptr().add(row);
-                    powers::<N, PAIRS, ABREAST>(from.add(at), n, factor, shifts, states, to.add(at));
+                    powers::<N, PAIRS, ABREAST>(from.add(offset), n, factor, shifts, states, to.add(offset));
                     row += ABREAST;
                 }
-                let at = row * KEYS;
-                let (from, to) = (from.add(at), to.add(at));
+                let offset = row * KEYS;
+                let (from, to) = (from.add(offset), to.add(offset));
                 let shifts = shifts.as_ptr().wrapping_add(row);
-                let rest = states.len() - row;
+                let n_rows_left = states.len() - row;
                 let states = states.as_mut_ptr().add(row);
-                match rest {
+                match n_rows_left {
                     0 => (),
                     1 => powers::<N, PAIRS, 1>(from, n, factor, shifts, states, to),
                     2 => powers::<N, PAIRS, 2>(from, n, factor, shifts, states, to),
@@ -67,8 +68,8 @@ for_avx512! {
     }
 }
 
-/// Brings the maxima of at most [`ROWS`] rows up to date, and their sums to the new maxima;
-/// returns what is subtracted in the exponents of 2.
+/// Updates the maxima of at most [`ROWS`] rows and rescales their sums; returns the shifts for the
+/// base-2 exponents.
 ///
 /// # Safety
 ///
@@ -85,7 +86,7 @@ unsafe fn move_maxima(
     for (i, state) in states.iter_mut().enumerate() {
         let mut maxima = _mm512_set1_ps(f32::NEG_INFINITY);
         for first in (0..n).step_by(16) {
-            // SAFETY: sixteen floats. The second operand is the result where one is NaN.
+            // SAFETY: sixteen floats. If an operand is NaN, the result is the second one.
             maxima =
                 unsafe { _mm512_max_ps(_mm512_loadu_ps(scores.add(i * KEYS + first)), maxima) };
         }
@@ -100,7 +101,7 @@ unsafe fn move_maxima(
         exponents[i] = (state.maximum - shift) * LOG2_E;
         state.maximum = maximum;
     }
-    // SAFETY: as many floats as lanes.
+    // SAFETY: one float per lane.
     unsafe {
         let corrections = power_of_two::<f32>(_mm512_loadu_ps(exponents.as_ptr()));
         _mm512_storeu_ps(exponents.as_mut_ptr(), corrections);
@@ -112,12 +113,12 @@ unsafe fn move_maxima(
     shifts
 }
 
-/// Exponentials of `R` rows, which are added to the sums.
+/// Exponentials of `R` rows; adds them to the sums.
 ///
 /// # Safety
 ///
-/// AVX-512, with `PAIRS` its instructions for bf16; `n` scores in each row, a multiple of 16, and
-/// `R` shifts and states.
+/// AVX-512, and its bf16 instructions if `PAIRS`; `n` scores in each row, a multiple of 16, and `R`
+/// shifts and states.
 #[inline(always)]
 unsafe fn powers<N: Number, const PAIRS: bool, const R: usize>(
     scores: *const f32,
@@ -127,7 +128,7 @@ unsafe fn powers<N: Number, const PAIRS: bool, const R: usize>(
     states: *mut Running,
     to: *mut N,
 ) {
-    // SAFETY: as the caller promises.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let factor = _mm512_set1_ps(factor);
         let mut sums = [_mm512_setzero_ps(); R];
@@ -152,7 +153,7 @@ unsafe fn powers<N: Number, const PAIRS: bool, const R: usize>(
     }
 }
 
-/// The contract is [`super::cpu_softmax::score_gradients`]'s.
+/// Same contract as [`super::cpu_softmax::score_gradients`].
 ///
 /// # Safety
 ///
@@ -174,13 +175,13 @@ pub(super) unsafe fn score_gradients(
     for (((scores, gradients), rows), sums) in lines.zip(sums) {
         let shift = _mm512_set1_ps(sums.log_sum * LOG2_E);
         for first in (0..n).step_by(16) {
-            // SAFETY: rows of `KEYS` numbers, of which `n` are used, a multiple of 16.
+            // SAFETY: rows have `KEYS` elements; the first `n`, a multiple of 16, are used.
             unsafe {
                 let score = _mm512_loadu_ps(scores.as_ptr().add(first));
                 let gradient = _mm512_loadu_ps(gradients.as_ptr().add(first));
                 let p = power_of_two::<f32>(_mm512_fmsub_ps(score, factor, shift));
-                let rest = _mm512_sub_ps(gradient, _mm512_set1_ps(sums.along));
-                let d = _mm512_mul_ps(_mm512_mul_ps(p, _mm512_set1_ps(scale)), rest);
+                let centred = _mm512_sub_ps(gradient, _mm512_set1_ps(sums.dot));
+                let d = _mm512_mul_ps(_mm512_mul_ps(p, _mm512_set1_ps(scale)), centred);
                 _mm512_storeu_ps(scores.as_mut_ptr().add(first), p);
                 _mm512_storeu_ps(gradients.as_mut_ptr().add(first), d);
                 _mm512_storeu_ps(rows.as_mut_ptr().add(first), d);
@@ -189,10 +190,9 @@ pub(super) unsafe fn score_gradients(
     }
 }
 
-/// Rows of `n` scores and of gradients of their probabilities, all [`KEYS`] apart, to gradients of
-/// the scores in `rows`, and to pairs of neighbouring rows: of probabilities in the place of the
-/// scores, of gradients of the scores in the place of the others. A row without a neighbour is
-/// paired with zeros.
+/// Converts rows of `n` scores and of their probability gradients, all [`KEYS`] apart, to score
+/// gradients in `rows` and to pairs of adjacent rows: probabilities replace the scores, score
+/// gradients replace the probability gradients. A last row without a partner is paired with zeros.
 ///
 /// # Safety
 ///
@@ -214,21 +214,21 @@ pub(super) unsafe fn score_gradient_pairs(
         for first in (0..n).step_by(16) {
             let mut p = [_mm512_setzero_ps(); 2];
             let mut d = p;
-            // SAFETY: rows of `KEYS` numbers, of which `n` are used, a multiple of 16.
+            // SAFETY: rows have `KEYS` elements; the first `n`, a multiple of 16, are used.
             unsafe {
                 for (i, sums) in sums.iter().enumerate() {
-                    let at = i * KEYS + first;
-                    let score = _mm512_loadu_ps(scores.as_ptr().add(at));
-                    let gradient = _mm512_loadu_ps(gradients.as_ptr().add(at));
+                    let offset = i * KEYS + first;
+                    let score = _mm512_loadu_ps(scores.as_ptr().add(offset));
+                    let gradient = _mm512_loadu_ps(gradients.as_ptr().add(offset));
                     let shift = _mm512_set1_ps(sums.log_sum * LOG2_E);
                     let factor = _mm512_set1_ps(scale * LOG2_E);
                     p[i] = power_of_two::<bf16>(_mm512_fmsub_ps(score, factor, shift));
-                    let rest = _mm512_sub_ps(gradient, _mm512_set1_ps(sums.along));
+                    let centred = _mm512_sub_ps(gradient, _mm512_set1_ps(sums.dot));
                     let scaled = _mm512_mul_ps(p[i], _mm512_set1_ps(scale));
-                    d[i] = _mm512_mul_ps(scaled, rest);
-                    store_one::<bf16, true>(rows.as_mut_ptr().add(at), d[i]);
+                    d[i] = _mm512_mul_ps(scaled, centred);
+                    store_one::<bf16, true>(rows.as_mut_ptr().add(offset), d[i]);
                 }
-                // Units of the first row only: the second row's place is free then.
+                // Units that use only the first row, after the second row has been read.
                 store_pairs(scores.as_mut_ptr().add(first), p);
                 store_pairs(gradients.as_mut_ptr().add(first), d);
             }
@@ -236,15 +236,15 @@ pub(super) unsafe fn score_gradient_pairs(
     }
 }
 
-/// Halves of the two vectors in turn.
+/// Interleaves the 16-bit elements of two vectors.
 ///
 /// # Safety
 ///
-/// AVX-512 with BF16; room for sixteen units.
+/// AVX-512 with BF16; space for sixteen units.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 unsafe fn store_pairs(to: *mut f32, [first, second]: [__m512; 2]) {
-    // SAFETY: as the caller promises; vectors of halves and of integers are the same bits.
+    // SAFETY: guaranteed by the caller; bf16 and integer vectors have the same bits.
     unsafe {
         let halves = std::mem::transmute::<__m512bh, __m512i>(_mm512_cvtne2ps_pbh(second, first));
         let order = std::mem::transmute::<[u16; 32], __m512i>(IN_TURN);

@@ -1,7 +1,7 @@
-//! Small matrix products on the calling thread, in units of 32 bits along their depth.
+//! Small matrix products on the calling thread, in units of 32 bits along the depth.
 //!
-//! A unit is one f32, or two neighbouring bf16 that one instruction multiplies and adds: loops and
-//! strides are then the same for both.
+//! A unit is one f32, or two adjacent bf16 that one instruction multiplies and adds, so loops and
+//! strides are the same for both.
 
 use std::marker::PhantomData;
 
@@ -9,10 +9,10 @@ use super::cpu_softmax::{RowSums, Running, score_gradients};
 use crate::cpu::number::Number;
 use crate::cpu::tile::{Tile, TileJob};
 
-/// Columns of a panel of the right operand.
+/// Columns per panel of the right operand.
 pub(super) const PANEL: usize = 32;
 
-/// Unit `(i, p)` lies `i * row_stride + p * depth_stride` units from `first`.
+/// Unit `(i, p)` is at offset `i * row_stride + p * depth_stride` from `first`, in units.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Left {
     pub(super) first: *const f32,
@@ -21,7 +21,7 @@ pub(super) struct Left {
 }
 
 impl Left {
-    /// The rows from `row` on.
+    /// The rows starting at `row`.
     pub(super) fn rows_from(self, row: usize) -> Self {
         Self {
             first: self.first.wrapping_add(row * self.row_stride),
@@ -30,15 +30,15 @@ impl Left {
     }
 }
 
-/// Panels of [`PANEL`] columns: line `p` of panel `j` lies `j * stride + p * PANEL` units from
-/// `first`.
+/// Panels of [`PANEL`] columns: line `p` of panel `j` is at offset `j * stride + p * PANEL` from
+/// `first`, in units.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Panels {
     pub(super) first: *const f32,
     pub(super) stride: usize,
 }
 
-/// The product, f32 with contiguous rows.
+/// The result, f32 with contiguous rows.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Target {
     pub(super) first: *mut f32,
@@ -46,18 +46,18 @@ pub(super) struct Target {
     pub(super) onto: Onto,
 }
 
-/// What a product is added to.
+/// Initial value to which a product is added.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Onto {
     Nothing,
-    /// What the target holds.
+    /// The current contents of the target.
     Sums,
-    /// What the target holds, each row times the correction of its softmax.
+    /// The current contents of the target, each row multiplied by its softmax correction.
     Corrected(*const Running),
 }
 
 impl Onto {
-    /// Nothing for the first of several products, sums for the others.
+    /// Zero for the first of several products, the sums for the others.
     pub(super) fn after(products: usize) -> Self {
         if products == 0 {
             Self::Nothing
@@ -66,7 +66,7 @@ impl Onto {
         }
     }
 
-    /// For the rows from `row` on.
+    /// For the rows starting at `row`.
     fn rows_from(self, row: usize) -> Self {
         match self {
             Self::Corrected(states) => Self::Corrected(states.wrapping_add(row)),
@@ -87,13 +87,13 @@ pub(super) struct Job {
     pub(super) depth: usize,
 }
 
-/// How one instruction set multiplies one type of numbers.
+/// Multiplies one element type with one instruction set.
 pub(super) trait Arithmetic {
-    /// The type of both operands.
+    /// Element type of both operands.
     type Number: Number;
     /// Rows of a full tile.
     const ROWS: usize;
-    /// Numbers in a unit.
+    /// Elements per unit.
     const PER_UNIT: usize = 4 / size_of::<Self::Number>();
 
     /// # Safety
@@ -101,9 +101,9 @@ pub(super) trait Arithmetic {
     /// The CPU has the instruction set, and the pointers of `job` are valid for its shape.
     unsafe fn tile(job: &Job);
 
-    /// Scores to probabilities and gradients of these to gradients of the scores: each in its
-    /// place as lines of units along the rows, `KEYS * PER_UNIT` apart, and the latter as rows
-    /// in `to` too. `n` is the number of columns, `scale` the factor of the scores.
+    /// Converts scores to probabilities and probability gradients to score gradients: both in place
+    /// as lines of units along the rows, `KEYS * PER_UNIT` apart; the score gradients also as rows
+    /// in `to`. `n` is the number of columns, `scale` the multiplier of the scores.
     ///
     /// # Safety
     ///
@@ -116,7 +116,7 @@ pub(super) trait Arithmetic {
         rows: &[RowSums],
         to: &mut [Self::Number],
     ) {
-        const { assert!(Self::PER_UNIT == 1, "a row is a line") };
+        const { assert!(Self::PER_UNIT == 1, "rows and lines are the same for f32") };
         score_gradients(scores, gradients, n, scale, rows, to);
     }
 }
@@ -126,7 +126,7 @@ pub(super) trait Arithmetic {
 /// # Safety
 ///
 /// The CPU has the instruction set of `A`; the operands are valid for the shape, and nothing else
-/// touches C meanwhile.
+/// accesses C during the call.
 pub(super) unsafe fn multiply<A: Arithmetic>(c: Target, a: Left, b: Panels, [m, n, k]: [usize; 3]) {
     for (panel, column) in (0..n).step_by(PANEL).enumerate() {
         for row in (0..m).step_by(A::ROWS) {
@@ -142,13 +142,13 @@ pub(super) unsafe fn multiply<A: Arithmetic>(c: Target, a: Left, b: Panels, [m, 
                 columns: (n - column).min(PANEL),
                 depth: k,
             };
-            // SAFETY: the job lies within the operands that the caller vouches for.
+            // SAFETY: the job is within the operands, which the caller guarantees to be valid.
             unsafe { A::tile(&job) };
         }
     }
 }
 
-/// f32 with the tiles of packed products.
+/// f32, with the tiles of the packed products.
 #[derive(Debug)]
 pub(super) struct WithTiles<T>(PhantomData<T>);
 
@@ -157,16 +157,21 @@ impl<T: Tile> Arithmetic for WithTiles<T> {
     const ROWS: usize = T::ROWS;
 
     unsafe fn tile(job: &Job) {
-        const { assert!(PANEL.is_multiple_of(T::COLUMNS), "tiles of a panel") };
+        const {
+            assert!(
+                PANEL.is_multiple_of(T::COLUMNS),
+                "a panel is divided into whole tiles"
+            )
+        };
         let (c, a) = (job.c, job.a);
         if let Onto::Corrected(states) = c.onto {
             for row in 0..job.rows {
-                // SAFETY: a state for each row, and rows of so many columns.
+                // SAFETY: there is a state for each row, and rows have this number of columns.
                 unsafe {
                     let first = c.first.add(row * c.row_stride);
-                    let held = std::slice::from_raw_parts_mut(first, job.columns);
+                    let sums = std::slice::from_raw_parts_mut(first, job.columns);
                     let factor = (*states.add(row)).correction;
-                    held.iter_mut().for_each(|sum| *sum *= factor);
+                    sums.iter_mut().for_each(|sum| *sum *= factor);
                 }
             }
         }
@@ -195,7 +200,7 @@ impl<T: Tile> Arithmetic for WithTiles<T> {
                 columns: (job.columns - column).min(T::COLUMNS),
                 depth: job.depth,
             };
-            // SAFETY: as the caller promises; panels have all their columns.
+            // SAFETY: guaranteed by the caller; panels have all their columns.
             unsafe { T::run(&tile) };
         }
     }

@@ -1,7 +1,7 @@
-//! The innermost products for CPUs with AVX-512: up to 12 rows by 32 columns in registers.
+//! Innermost products for CPUs with AVX-512: up to 12 rows × 32 columns in registers.
 //!
 //! 24 of the 32 registers accumulate, two hold a line of B, and units of A are broadcast from
-//! memory; that needs 14 loads for 24 multiplications, which the two load ports sustain.
+//! memory. This takes 14 loads per 24 multiplications, which the two load ports sustain.
 
 use std::arch::x86_64::{
     __m512, __m512bh, __m512i, _mm512_add_ps, _mm512_dpbf16_ps, _mm512_fmadd_ps, _mm512_loadu_ps,
@@ -24,7 +24,7 @@ pub(super) struct Single;
 #[derive(Debug)]
 pub(super) struct Pairs;
 
-/// Calls the tile with the number of rows and of registers a row that a job needs.
+/// Calls the tile function for the rows and the registers per row that a job needs.
 macro_rules! with_shape {
     ($tile:ident, $job:expr) => {
         with_shape!($tile, $job, 1 2 3 4 5 6 7 8 9 10 11 12)
@@ -33,7 +33,7 @@ macro_rules! with_shape {
         match ($job.rows, $job.columns > 16) {
             $(($rows, true) => $tile::<$rows, 2>($job),
             ($rows, false) => $tile::<$rows, 1>($job),)*
-            (rows, _) => unreachable!("a tile of {rows} rows"),
+            (rows, _) => unreachable!("a tile has at most 12 rows, not {rows}"),
         }
     };
 }
@@ -43,7 +43,7 @@ impl Arithmetic for Single {
     const ROWS: usize = 12;
 
     unsafe fn tile(job: &Job) {
-        // SAFETY: the caller promises the instruction set and valid pointers.
+        // SAFETY: the caller guarantees the instruction set and valid pointers.
         unsafe { with_shape!(single, job) }
     }
 
@@ -55,7 +55,7 @@ impl Arithmetic for Single {
         rows: &[RowSums],
         to: &mut [f32],
     ) {
-        // SAFETY: the caller promises the instruction set.
+        // SAFETY: the caller guarantees the instruction set.
         unsafe { score_gradients(scores, gradients, n, scale, rows, to) }
     }
 }
@@ -65,7 +65,7 @@ impl Arithmetic for Pairs {
     const ROWS: usize = 12;
 
     unsafe fn tile(job: &Job) {
-        // SAFETY: the caller promises the instruction set and valid pointers.
+        // SAFETY: the caller guarantees the instruction set and valid pointers.
         unsafe { with_shape!(pairs, job) }
     }
 
@@ -77,7 +77,7 @@ impl Arithmetic for Pairs {
         rows: &[RowSums],
         to: &mut [bf16],
     ) {
-        // SAFETY: the caller promises the instruction set.
+        // SAFETY: the caller guarantees the instruction set.
         unsafe { score_gradient_pairs(scores, gradients, n, scale, rows, to) }
     }
 }
@@ -103,7 +103,7 @@ unsafe fn single<const R: usize, const V: usize>(job: &Job) {
         a = a.wrapping_add(job.a.depth_stride);
         b = b.wrapping_add(PANEL);
     }
-    // SAFETY: as the caller promises.
+    // SAFETY: guaranteed by the caller.
     unsafe { store(&sums, job) }
 }
 
@@ -116,7 +116,7 @@ unsafe fn pairs<const R: usize, const V: usize>(job: &Job) {
     let mut sums = [[_mm512_setzero_ps(); V]; R];
     for _ in 0..job.depth {
         // SAFETY: a panel has 32 columns; A has `R` rows of `depth` units, which need not be
-        // aligned. Vectors of pairs and of integers are the same bits.
+        // aligned. Vectors of pairs and of integers have the same bits.
         unsafe {
             let line: [__m512bh; V] =
                 std::array::from_fn(|v| as_pairs(_mm512_loadu_si512(b.add(16 * v).cast())));
@@ -130,14 +130,14 @@ unsafe fn pairs<const R: usize, const V: usize>(job: &Job) {
         a = a.wrapping_add(job.a.depth_stride);
         b = b.wrapping_add(PANEL);
     }
-    // SAFETY: as the caller promises.
+    // SAFETY: guaranteed by the caller.
     unsafe { store(&sums, job) }
 }
 
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn as_pairs(bits: __m512i) -> __m512bh {
-    // SAFETY: both are 512 bits, of which any are valid.
+    // SAFETY: both are 512 bits, and every bit pattern is valid.
     unsafe { std::mem::transmute(bits) }
 }
 
@@ -151,7 +151,7 @@ unsafe fn store<const R: usize, const V: usize>(sums: &[[__m512; V]; R], job: &J
         for (v, &value) in sum.iter().enumerate() {
             let mask = lanes(job.columns - 16 * v);
             let c = c.wrapping_add(16 * v);
-            // SAFETY: the row is read and written under the mask of its columns alone.
+            // SAFETY: the row is accessed only under the mask of its columns.
             unsafe {
                 let value = match job.c.onto {
                     Onto::Nothing => value,

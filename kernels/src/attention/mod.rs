@@ -1,7 +1,7 @@
-//! Grouped-query attention over packed documents: no token sees another document.
+//! Grouped-query attention over packed documents: no token attends to another document.
 //!
-//! Documents lie end to end, without padding; their borders are host integers, so that neither
-//! the mask nor the scores of a whole pack ever exist.
+//! Documents are stored consecutively, without padding. Their borders are host integers, so neither
+//! a mask nor the scores of a whole pack are ever materialised.
 
 mod backend;
 mod cached;
@@ -28,15 +28,14 @@ mod cpu_tile_avx512;
 pub(crate) mod cuda;
 pub mod reference;
 
-#[cfg(feature = "fusion")]
-use burn::backend::fusion::custom::TensorSpec;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Dispatch, ExtensionType, backend_extension};
 use burn::tensor::Tensor;
 
 use cached::{AppendOps, DecodeOps};
 pub use cached::{
-    Columns, HeldColumns, PromptPlaces, append, append_prompts, decode, decode_step, empty_cache,
+    Columns, DeviceColumns, PromptPositions, append, append_prompts, decode, decode_step,
+    empty_cache,
 };
 
 use crate::route::{has_window_kernel, is_served, is_served_by_cpu};
@@ -46,27 +45,27 @@ use crate::route::{has_window_kernel, is_served, is_served_by_cpu};
 pub struct Documents {
     cu_seqlens: Vec<usize>,
     n_tokens: usize,
-    /// What the kernels of a GPU read of them, once it is there.
+    /// GPU copies of lists derived from the borders, once uploaded.
     #[cfg(feature = "cube")]
     lists: cuda::BlockLists,
 }
 
 impl Documents {
-    /// `cu_seqlens` rises from 0; document `i` is `cu_seqlens[i]..cu_seqlens[i + 1]`. Tokens from
-    /// its last entry up to `n_tokens` are padding: they belong to no document.
+    /// `cu_seqlens` increases from 0; document `i` is `cu_seqlens[i]..cu_seqlens[i + 1]`. Tokens
+    /// from its last entry up to `n_tokens` are padding: they belong to no document.
     ///
     /// # Panics
     ///
-    /// If the borders fall or exceed `n_tokens`: a bug of the caller, no data can cause it.
+    /// If the borders decrease or exceed `n_tokens`: a bug of the caller, no data can cause it.
     pub fn new(cu_seqlens: &[usize], n_tokens: usize) -> Self {
         assert!(
             cu_seqlens.first() == Some(&0),
-            "document borders start at 0"
+            "document borders must start at 0"
         );
-        assert!(cu_seqlens.is_sorted(), "document borders rise");
+        assert!(cu_seqlens.is_sorted(), "document borders must not decrease");
         assert!(
             cu_seqlens.last() <= Some(&n_tokens),
-            "document borders end within the tokens"
+            "document borders must not exceed the number of tokens"
         );
         Self {
             cu_seqlens: cu_seqlens.to_vec(),
@@ -81,7 +80,7 @@ impl Documents {
         Self::new(&[0, n_tokens], n_tokens)
     }
 
-    /// Start and length of each document that has tokens.
+    /// Start and length of each non-empty document.
     pub fn spans(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
         self.cu_seqlens
             .windows(2)
@@ -89,12 +88,12 @@ impl Documents {
             .filter(|&(_, length)| length > 0)
     }
 
-    /// Token after the last document.
+    /// End of the last document.
     pub fn end(&self) -> usize {
         self.cu_seqlens.last().copied().unwrap_or(0)
     }
 
-    /// Tokens of the micro-batch, padding included.
+    /// Tokens of the micro-batch, including padding.
     pub fn n_tokens(&self) -> usize {
         self.n_tokens
     }
@@ -103,20 +102,20 @@ impl Documents {
 /// Which tokens of its own document a token attends to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Causality {
-    /// Itself and earlier ones: decoders.
+    /// Itself and earlier tokens (decoders).
     Causal,
-    /// Itself and the tokens before it, so many in all: decoders with a window.
+    /// Itself and the tokens before it, up to this total number (decoders with a sliding window).
     Sliding(usize),
-    /// All: encoders.
+    /// All tokens (encoders).
     Bidirectional,
 }
 
-/// Query heads, and what their scores are multiplied with.
+/// Number of query heads, and the multiplier of their scores.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Queries {
-    /// Their number, `h`.
+    /// Number of query heads, `h`.
     pub heads: usize,
-    /// The multiplier of scores; `None` is `1 / √c`.
+    /// Multiplier of the scores; `None` means `1 / √c`.
     pub scale: Option<f64>,
 }
 
@@ -127,14 +126,14 @@ impl From<usize> for Queries {
 }
 
 impl Queries {
-    /// The multiplier for heads of `c`.
+    /// The multiplier for head size `c`.
     pub(crate) fn scale(self, c: usize) -> f64 {
         self.scale.unwrap_or_else(|| 1.0 / (c as f64).sqrt())
     }
 }
 
-/// `softmax(q kᵀ / √c) v` for each head within each document, or with another multiplier than
-/// `1 / √c`; padding rows are zero.
+/// `softmax(q kᵀ / √c) v` for each head within each document, or with another multiplier than `1 /
+/// √c`. Padding rows are zero.
 ///
 /// Query head `i` reads key/value head `i / (h / g)`.
 ///
@@ -144,11 +143,12 @@ impl Queries {
 ///   `g` key heads, then `g` value heads
 /// - returns: `[n, h, c]`, same dtype
 ///
-/// A GPU has a kernel for windows where cuDNN has one, for bf16: else they go to the reference there.
+/// On a GPU, sliding windows in bf16 use cuDNN if it supports them; otherwise they use the
+/// reference.
 ///
 /// # Panics
 ///
-/// If the heads do not divide as stated, or `documents` speak of another number of tokens.
+/// If the heads do not divide as stated, or `documents` has a different number of tokens.
 ///
 /// # Source
 ///
@@ -166,7 +166,7 @@ pub fn attention(
     assert_eq!(
         qkv.dims()[0],
         documents.n_tokens(),
-        "attention: the documents have other tokens than the tensor"
+        "attention: the documents and the tensor have different numbers of tokens"
     );
     let has_kernel = match causality {
         Causality::Causal | Causality::Bidirectional => is_served(&qkv),
@@ -185,27 +185,25 @@ pub fn attention(
     ))
 }
 
-/// Key/value heads of a tensor of `all` heads, `n_heads` of which are queries.
+/// Number of key/value heads of a tensor with `all` heads, of which `n_heads` are query heads.
 fn check_heads(all: usize, n_heads: usize) -> usize {
     let n_kv_heads = all.saturating_sub(n_heads) / 2;
     assert!(
         n_kv_heads > 0 && n_heads + 2 * n_kv_heads == all && n_heads.is_multiple_of(n_kv_heads),
-        "attention: {all} heads are not {n_heads} query heads with key and value heads that \
-         divide them"
+        "attention: {all} heads cannot be {n_heads} query heads plus equal numbers of key and \
+         value heads that divide them"
     );
     n_kv_heads
 }
 
-/// What backends implement themselves of attention in training and prefill.
+/// Attention for training and prefill that a backend implements itself.
 #[backend_extension(
     Autodiff,
     Flex,
     Cube: cfg(feature = "cube"),
-    Fusion: cfg(feature = "fusion"),
 )]
 pub(crate) trait AttentionOps: Backend {
     /// Attention within documents.
-    #[fusion(dtype = qkv, shape = burn::tensor::Shape::new([qkv[0], queries.heads, qkv[2]]))]
     fn document_attention(
         qkv: FloatTensor<Self>,
         queries: Queries,
@@ -214,11 +212,10 @@ pub(crate) trait AttentionOps: Backend {
     ) -> FloatTensor<Self>;
 }
 
-/// Pieces of the backward pass, on tensors without a graph.
-#[backend_extension(Flex, Cube: cfg(feature = "cube"), Fusion: cfg(feature = "fusion"))]
+/// Forward and backward passes, on tensors that are not part of an autodiff graph.
+#[backend_extension(Flex, Cube: cfg(feature = "cube"))]
 pub(crate) trait AttentionGradients: AttentionOps {
-    /// Attention, and what its backward pass needs of it.
-    #[fusion(meta = described)]
+    /// Attention, with the results that its backward pass needs.
     fn attention_forward(
         qkv: FloatTensor<Self>,
         queries: Queries,
@@ -227,16 +224,14 @@ pub(crate) trait AttentionGradients: AttentionOps {
     ) -> Attention<Self>;
 
     /// Gradient of queries, keys and values, `[n, h + 2 g, c]`.
-    #[fusion(meta = |saved, _dy| saved.qkv.clone())]
     fn attention_gradient(
         #[extension_type] saved: Attention<Self>,
         dy: FloatTensor<Self>,
     ) -> FloatTensor<Self>;
 }
 
-/// A forward pass of attention.
+/// Result of a forward pass of attention.
 #[derive(Debug, Clone, ExtensionType)]
-#[extension_type(fusion: cfg(feature = "fusion"))]
 pub(crate) struct Attention<B: Backend> {
     /// Queries, keys and values.
     pub(crate) qkv: FloatTensor<B>,
@@ -245,25 +240,6 @@ pub(crate) struct Attention<B: Backend> {
     pub(crate) causality: Causality,
     /// `[n, h, c]`.
     pub(crate) out: FloatTensor<B>,
-    /// Logarithms of the sums of exponentials, `[n, h]`, f32.
+    /// Log-sum-exp of the scores, `[n, h]`, f32.
     pub(crate) log_sums: FloatTensor<B>,
-}
-
-/// What [`AttentionGradients::attention_forward`] will give, before it is run.
-#[cfg(feature = "fusion")]
-fn described(
-    qkv: &TensorSpec,
-    queries: &Queries,
-    documents: &Documents,
-    causality: &Causality,
-) -> AttentionMetadata {
-    let [n, h, c] = [qkv.shape[0], queries.heads, qkv.shape[2]];
-    AttentionMetadata {
-        qkv: qkv.clone(),
-        queries: *queries,
-        documents: documents.clone(),
-        causality: *causality,
-        out: TensorSpec::new([n, h, c].into(), qkv.dtype),
-        log_sums: TensorSpec::new([n, h].into(), burn::tensor::DType::F32),
-    }
 }

@@ -1,11 +1,11 @@
-//! Attention in plain tensor operations, a document at a time.
+//! Attention in plain tensor operations, one document at a time.
 
 use burn::tensor::{Bool, Device, Tensor, TensorData, activation};
 
 use super::{Causality, Columns, Documents, Queries};
 use crate::route::arithmetic;
 
-/// The contract is [`super::attention`]'s; f64 is computed in f64.
+/// Same contract as [`super::attention`]; f64 inputs are computed in f64.
 pub fn attention(
     qkv: Tensor<3>,
     queries: impl Into<Queries>,
@@ -43,7 +43,8 @@ fn one_document([q, k, v]: [Tensor<3>; 3], scale: f64, causality: Causality) -> 
     let [length, n_heads, head_dim] = q.dims();
     let n_kv_heads = k.dims()[1];
     let group = n_heads / n_kv_heads;
-    // The heads of a group share their keys: stacked as rows, they are one product per key head.
+    // The query heads of a group share their keys: stacked as rows, they need one product per key
+    // head.
     let q = q
         .reshape([length, n_kv_heads, group, head_dim])
         .permute([1, 2, 0, 3])
@@ -51,12 +52,12 @@ fn one_document([q, k, v]: [Tensor<3>; 3], scale: f64, causality: Causality) -> 
     let keys = k.permute([1, 2, 0]); // [g, c, len]
     let values = v.permute([1, 0, 2]); // [g, len, c]
     let scores = q.matmul(keys).mul_scalar(scale);
-    let scores = match unseen(length, causality, &values.device()) {
+    let scores = match mask_scores(length, causality, &values.device()) {
         None => scores,
-        Some(unseen) => scores
+        Some(masked) => scores
             .reshape([n_kv_heads, group, length, length])
             .mask_fill(
-                unseen.expand([n_kv_heads, group, length, length]),
+                masked.expand([n_kv_heads, group, length, length]),
                 f32::NEG_INFINITY,
             )
             .reshape([n_kv_heads, group * length, length]),
@@ -68,10 +69,10 @@ fn one_document([q, k, v]: [Tensor<3>; 3], scale: f64, causality: Causality) -> 
         .reshape([length, n_heads, head_dim])
 }
 
-/// True where the query does not see the key: it lies after the query or before its window.
-fn unseen(length: usize, causality: Causality, device: &Device) -> Option<Tensor<4, Bool>> {
+/// True if the query does not attend to the key, because it is later or before the window.
+fn mask_scores(length: usize, causality: Causality, device: &Device) -> Option<Tensor<4, Bool>> {
     let future = || Tensor::<2, Bool>::tril_mask([length, length], 0, device);
-    let unseen = match causality {
+    let masked = match causality {
         Causality::Bidirectional => return None,
         Causality::Causal => future(),
         Causality::Sliding(window) if window >= length => future(),
@@ -80,10 +81,10 @@ fn unseen(length: usize, causality: Causality, device: &Device) -> Option<Tensor
             future().bool_or(past)
         }
     };
-    Some(unseen.unsqueeze())
+    Some(masked.unsqueeze())
 }
 
-/// The contract is [`super::decode`]'s; f64 is computed in f64.
+/// Same contract as [`super::decode`]; f64 inputs are computed in f64.
 pub fn decode(
     qkv: Tensor<3>,
     queries: impl Into<Queries>,
@@ -107,10 +108,10 @@ pub fn decode(
     let absent = Tensor::<4, Bool>::from_data(absent, &qkv.device());
     let [keys, values] =
         [keys, values].map(|cache| cache.clone().narrow(2, 0, columns.end).cast(inside));
-    // A probability of 0 does not keep NaN out of the sum.
-    let unseen = absent.clone().swap_dims(2, 3);
+    // A probability of 0 would not keep NaN out of the sum.
+    let masked = absent.clone().swap_dims(2, 3);
     let values = values.mask_fill(
-        unseen.expand([rows, n_kv_heads, columns.end, head_dim]),
+        masked.expand([rows, n_kv_heads, columns.end, head_dim]),
         0.0,
     );
     let scores = qkv
@@ -129,7 +130,7 @@ pub fn decode(
         .cast(dtype)
 }
 
-/// The contract is [`super::append`]'s.
+/// Same contract as [`super::append`].
 pub fn append(cache: Tensor<4>, qkv: &Tensor<3>, first_head: usize, column: usize) -> Tensor<4> {
     let [rows, n_kv_heads, _, head_dim] = cache.dims();
     let new = qkv

@@ -1,7 +1,7 @@
-//! A tensor and the gradient that it is to receive: where a backward pass begins.
+//! Starts a backward pass at a tensor with a given gradient.
 //!
-//! `sum(y * dy)` has the same gradient and would cost a product, a sum and their gradients over
-//! all of `y`.
+//! `sum(y * dy)` has the same gradient, but costs a product, a sum and their gradients over all of
+//! `y`.
 
 use burn::backend::autodiff::Autodiff;
 use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
@@ -15,7 +15,7 @@ use burn::tensor::Tensor;
 use crate::cpu::buffer;
 use crate::cpu::pool::Buffer;
 
-/// The gradients of all that `y` follows from, where that of `y` itself is `dy`.
+/// Back-propagates from `y` with the gradient `dy`; returns the gradients of its inputs.
 ///
 /// # Shapes
 ///
@@ -31,7 +31,7 @@ pub fn backward_with_gradient<const D: usize>(
     assert_eq!(
         y.dims(),
         dy.dims(),
-        "a gradient has the shape of its tensor"
+        "a gradient must have the shape of its tensor"
     );
     let begun = Dispatch::begin(y.into_dispatch(), dy.into_dispatch());
     Tensor::<1>::from_dispatch(begun).backward()
@@ -41,17 +41,15 @@ pub fn backward_with_gradient<const D: usize>(
     Autodiff,
     Flex,
     Cube: cfg(feature = "cube"),
-    Fusion: cfg(feature = "fusion"),
 )]
 pub(crate) trait BackwardOps: Backend {
-    /// The root of the pass: it hands `dy` to `y` and ignores the ones that autodiff begins with.
-    #[fusion(dtype = burn::tensor::DType::F32, shape = burn::tensor::Shape::new(ROOT))]
+    /// Root of the pass: it passes `dy` to `y` and ignores the initial ones of autodiff.
     fn begin(y: FloatTensor<Self>, dy: FloatTensor<Self>) -> FloatTensor<Self>;
 }
 
-/// Shape of the root on a GPU: to fill an empty tensor with ones takes no launch, but Fusion has no empty ones.
+/// Shape of the root on a GPU: filling an empty tensor with ones needs no launch.
 #[cfg(feature = "cube")]
-const ROOT: [usize; 1] = [if cfg!(feature = "fusion") { 1 } else { 0 }];
+const ROOT: [usize; 1] = [0];
 
 impl BackwardOps for Flex {
     fn begin(_: FlexTensor, _: FlexTensor) -> FlexTensor {

@@ -1,5 +1,5 @@
-//! The short convolution on slices; the backward pass convolves again instead of keeping what `silu`
-//! read.
+//! The short convolution on slices; the backward pass recomputes the convolution instead of storing
+//! the input of `silu`.
 
 use std::mem::MaybeUninit;
 
@@ -9,16 +9,16 @@ use crate::cpu::number::Number;
 use crate::cpu::pool::Buffer;
 use crate::cpu::rows::write_rows;
 
-/// Channels whose sums lie in the nearest cache.
+/// Channels whose sums fit in the L1 cache.
 const PART: usize = 256;
 
-/// What is convolved with.
+/// Weights and document positions of a convolution.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Taps<'a> {
-    /// `[k, channels]`, the last one for the token itself.
+    /// `[k, channels]`; the last row is for the token itself.
     pub(crate) weight: &'a [f32],
     pub(crate) channels: usize,
-    /// Of each token how many of its document lie before it.
+    /// For each token, the number of preceding tokens of its document.
     pub(crate) positions: &'a [u32],
 }
 
@@ -27,21 +27,21 @@ impl Taps<'_> {
         self.weight.len() / self.channels.max(1)
     }
 
-    /// The weights of a token's `s`th predecessor.
+    /// The weights of the `s`th token before the current one.
     #[inline(always)]
-    fn of(&self, s: usize) -> &[f32] {
+    fn weights_at(&self, s: usize) -> &[f32] {
         let first = (self.k() - 1 - s) * self.channels;
         &self.weight[first..first + self.channels]
     }
 
-    /// How many tokens of its document are read for token `t`, itself among them.
+    /// Number of tokens read for token `t`, including itself, all of its document.
     #[inline(always)]
-    fn reach(&self, t: usize) -> usize {
+    fn n_taps(&self, t: usize) -> usize {
         self.k().min(self.positions[t] as usize + 1)
     }
 }
 
-/// Rows of channels to as many.
+/// Convolves rows of channels; the result has the same shape.
 pub(crate) fn forward<T: Number>(x: &[T], taps: Taps<'_>) -> Buffer<T> {
     // SAFETY: `convolve` writes every element of its target.
     unsafe {
@@ -51,7 +51,7 @@ pub(crate) fn forward<T: Number>(x: &[T], taps: Taps<'_>) -> Buffer<T> {
     }
 }
 
-/// The gradient of the rows, from the rows and the gradient of the result.
+/// Gradient of the rows, from the rows and the gradient of the result.
 pub(crate) fn gradient<T: Number>(x: &[T], dy: &[T], taps: Taps<'_>) -> Buffer<T> {
     let shape = [taps.positions.len(), taps.channels];
     // SAFETY: `before_silu` writes every element of its target.
@@ -61,21 +61,21 @@ pub(crate) fn gradient<T: Number>(x: &[T], dy: &[T], taps: Taps<'_>) -> Buffer<T
     unsafe { write_rows(shape, |rows, dx| spread::<T>(&dz, taps, rows.start, dx)) }
 }
 
-/// The sums of channels from `first` on of token `t`.
+/// Sums for token `t`, of the channels starting at `first`.
 #[inline(always)]
 fn sums<T: Number>(x: &[T], taps: Taps<'_>, t: usize, first: usize, to: &mut [f32]) {
     let columns = first..first + to.len();
-    let of_token = |t: usize| &x[t * taps.channels..][columns.clone()];
+    let token_row = |t: usize| &x[t * taps.channels..][columns.clone()];
     for ((to, &x), &w) in to
         .iter_mut()
-        .zip(of_token(t))
-        .zip(&taps.of(0)[columns.clone()])
+        .zip(token_row(t))
+        .zip(&taps.weights_at(0)[columns.clone()])
     {
         *to = x.widen() * w;
     }
-    for s in 1..taps.reach(t) {
-        let weight = &taps.of(s)[columns.clone()];
-        for ((to, &x), &w) in to.iter_mut().zip(of_token(t - s)).zip(weight) {
+    for s in 1..taps.n_taps(t) {
+        let weight = &taps.weights_at(s)[columns.clone()];
+        for ((to, &x), &w) in to.iter_mut().zip(token_row(t - s)).zip(weight) {
             *to += x.widen() * w;
         }
     }
@@ -105,8 +105,8 @@ for_each_isa! {
                 let z = &mut all[..dz.len()];
                 sums(x, taps, row + i, part * PART, z);
                 for ((dz, &z), &dy) in dz.iter_mut().zip(&*z).zip(dy) {
-                    let share = sigmoid(z);
-                    dz.write(dy.widen() * share * (1.0 + z * (1.0 - share)));
+                    let sigmoid_z = sigmoid(z);
+                    dz.write(dy.widen() * sigmoid_z * (1.0 + z * (1.0 - sigmoid_z)));
                 }
             }
         }
@@ -124,12 +124,12 @@ for_each_isa! {
                 let sum = &mut all[..dx.len()];
                 sum.fill(0.0);
                 for s in 0..taps.k().min(n - t) {
-                    // A later token that does not reach so far back is of another document.
-                    if taps.reach(t + s) <= s {
+                    // A later token that does not reach back this far belongs to another document.
+                    if taps.n_taps(t + s) <= s {
                         break;
                     }
                     let dz = &dz[(t + s) * taps.channels..][columns.clone()];
-                    let weight = &taps.of(s)[columns.clone()];
+                    let weight = &taps.weights_at(s)[columns.clone()];
                     for ((sum, &dz), &w) in sum.iter_mut().zip(dz).zip(weight) {
                         *sum += dz * w;
                     }

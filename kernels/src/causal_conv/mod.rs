@@ -1,5 +1,4 @@
-//! A short causal convolution of each channel by itself, and `silu`; documents do not reach into each
-//! other.
+//! A short depthwise causal convolution followed by `silu`, separately within each document.
 
 pub(crate) mod cpu;
 pub mod reference;
@@ -13,7 +12,8 @@ use crate::cpu::number::with_number;
 use crate::route::is_served_by_cpu;
 use cpu::Taps;
 
-/// `silu(Σ weight[:, k - 1 - s] x[t - s])` over the `k` tokens up to each one in its document.
+/// `silu(Σ weight[:, k - 1 - s] x[t - s])` over the last `k` tokens of the document, up to token
+/// `t`.
 ///
 /// # Shapes
 ///
@@ -21,11 +21,11 @@ use cpu::Taps;
 /// - `weight`: `[channels, k]`, f32, frozen
 /// - returns: `[n, channels]`, the dtype of `x`
 ///
-/// The kernel is the CPU's, for tensors without a graph; others go to the reference.
+/// The kernel runs on the CPU for tensors without an autodiff graph; all others use the reference.
 ///
 /// # Panics
 ///
-/// If the shapes do not fit each other, or `documents` speak of another number of tokens.
+/// If the shapes do not match, or `documents` has a different number of tokens.
 ///
 /// # Source
 ///
@@ -34,21 +34,21 @@ pub fn causal_conv(x: Tensor<2>, weight: &Tensor<2>, documents: &Documents) -> T
     let [n, channels] = x.dims();
     assert!(
         n == documents.n_tokens() && weight.dims()[0] == channels && weight.dims()[1] > 0,
-        "causal_conv: [{n}, {channels}] does not fit weights of {:?} and {} tokens",
+        "causal_conv: [{n}, {channels}] does not match weights of shape {:?} and documents of {} tokens",
         weight.dims(),
         documents.n_tokens()
     );
     let positions: Vec<u32> = positions(documents).map(|i| i as u32).collect();
     let convolved = || {
-        let weight = plain(&turned(weight), DType::F32)?;
+        let weight = plain(&transposed_weight(weight), DType::F32)?;
         let taps = Taps {
             weight: weight.numbers(),
             channels,
             positions: &positions,
         };
-        let read = is_served_by_cpu(&x).then(|| plain(&x, x.dtype()))??;
+        let input = is_served_by_cpu(&x).then(|| plain(&x, x.dtype()))??;
         Some(with_number!(x.dtype(), T => {
-            tensor(cpu::forward::<T>(read.numbers(), taps), [n, channels])
+            tensor(cpu::forward::<T>(input.numbers(), taps), [n, channels])
         }))
     };
     match convolved() {
@@ -57,35 +57,35 @@ pub fn causal_conv(x: Tensor<2>, weight: &Tensor<2>, documents: &Documents) -> T
     }
 }
 
-/// The weights as the kernel reads them, `[k, channels]`.
-pub(crate) fn turned(weight: &Tensor<2>) -> Tensor<2> {
+/// The weights in the kernel's layout, `[k, channels]`.
+pub(crate) fn transposed_weight(weight: &Tensor<2>) -> Tensor<2> {
     weight.clone().transpose()
 }
 
-/// Of each token how many of its document lie before it; of padding none.
+/// For each token, the number of preceding tokens of its document; 0 for padding.
 pub(crate) fn positions(documents: &Documents) -> impl Iterator<Item = usize> {
     let n_padding = documents.n_tokens() - documents.end();
-    let of_documents = documents.spans().flat_map(|(_, length)| 0..length);
-    of_documents.chain(std::iter::repeat_n(0, n_padding))
+    let in_documents = documents.spans().flat_map(|(_, length)| 0..length);
+    in_documents.chain(std::iter::repeat_n(0, n_padding))
 }
 
-/// The same of the last of `k` tokens a row.
+/// The convolution at the last of `k` tokens per row.
 ///
 /// # Shapes
 ///
-/// - `tokens`: `[b, k, channels]`, zeros where a text has fewer
+/// - `tokens`: `[b, k, channels]`, zeros for missing tokens
 /// - `weight`: `[channels, k]`, f32
 /// - returns: `[b, channels]`, the dtype of `tokens`
 ///
 /// # Panics
 ///
-/// If the shapes do not fit each other.
-pub fn of_last(tokens: Tensor<3>, weight: &Tensor<2>) -> Tensor<2> {
+/// If the shapes do not match.
+pub fn decode(tokens: Tensor<3>, weight: &Tensor<2>) -> Tensor<2> {
     let [_, k, channels] = tokens.dims();
     assert_eq!(
         weight.dims(),
         [channels, k],
-        "causal_conv: tokens and weights"
+        "causal_conv: tokens and weights must have the same channels and width"
     );
-    reference::of_last(tokens, weight)
+    reference::decode(tokens, weight)
 }

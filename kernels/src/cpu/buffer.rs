@@ -1,4 +1,4 @@
-//! Flex tensors to slices and back, without copies.
+//! Converts Flex tensors to slices and back, without copies.
 
 use burn::backend::Flex;
 use burn::backend::flex::{FlexTensor, Layout};
@@ -8,7 +8,7 @@ use burn::tensor::{Shape, Tensor};
 use super::number::Number;
 use super::pool::Buffer;
 
-/// The tensor with its numbers in one piece; copies only a view that is not.
+/// The tensor with contiguous elements; copies only if it is a non-contiguous view.
 pub(crate) fn contiguous(x: FlexTensor) -> FlexTensor {
     if x.layout().contiguous_offsets().is_some() {
         x
@@ -17,24 +17,24 @@ pub(crate) fn contiguous(x: FlexTensor) -> FlexTensor {
     }
 }
 
-/// Numbers of a tensor that went through [`contiguous`].
+/// Elements of a tensor that [`contiguous`] returned.
 ///
 /// # Panics
 ///
-/// If it did not, or holds another type: a bug of the caller.
+/// If the tensor is not contiguous or has another dtype: a bug of the caller.
 pub(crate) fn numbers<T: Number>(x: &FlexTensor) -> &[T] {
-    T::slice(x).expect("a tensor of this type made contiguous")
+    T::slice(x).expect("a contiguous tensor of this dtype")
 }
 
-/// Changes the numbers of a tensor where they lie, or in a copy if another tensor shares them.
-pub(crate) fn changed<T: Number>(x: FlexTensor, change: impl FnOnce(&mut [T])) -> FlexTensor {
-    let mut x = owned::<T>(x);
+/// Changes the elements of a tensor in place, or in a copy if another tensor shares them.
+pub(crate) fn modify<T: Number>(x: FlexTensor, change: impl FnOnce(&mut [T])) -> FlexTensor {
+    let mut x = into_owned::<T>(x);
     change(T::storage_mut(&mut x));
     x
 }
 
-/// The tensor in memory of its own: copied if it is a view or another tensor shares it.
-pub(crate) fn owned<T: Number>(x: FlexTensor) -> FlexTensor {
+/// The tensor in memory of its own; copied if it is a view or another tensor shares the memory.
+pub(crate) fn into_owned<T: Number>(x: FlexTensor) -> FlexTensor {
     if is_own(&x) {
         return x;
     }
@@ -42,7 +42,7 @@ pub(crate) fn owned<T: Number>(x: FlexTensor) -> FlexTensor {
     with_layout_of(Buffer::copy_of(numbers::<T>(&x)), &x)
 }
 
-/// Whether the tensor is all of its memory, in order, and no other tensor shares it.
+/// Whether the tensor covers all of its memory, in order, and no other tensor shares it.
 pub(crate) fn is_own(x: &FlexTensor) -> bool {
     let bytes = x.shape().num_elements() * x.dtype().size();
     x.is_unique() && x.layout().contiguous_offsets().is_some() && x.bytes().len() == bytes
@@ -76,7 +76,7 @@ pub(crate) fn tensor<T: Number, const D: usize>(
     )
 }
 
-/// The same, if there are as many values as the shape has.
+/// Like `tensor`, if the number of values matches the shape.
 pub(crate) fn tensor_if<T: Number, const D: usize>(
     values: Buffer<T>,
     shape: [usize; D],
@@ -84,11 +84,11 @@ pub(crate) fn tensor_if<T: Number, const D: usize>(
     (values.len() == shape.iter().product::<usize>()).then(|| tensor(values, shape))
 }
 
-/// A tensor without autodiff whose numbers lie in one piece in the memory of the CPU.
+/// A contiguous tensor in CPU memory that is not part of an autodiff graph.
 #[derive(Debug)]
 pub(crate) struct Plain<const D: usize>(FlexTensor);
 
-/// The numbers of `x`, if it has no autodiff and lies in the memory of the CPU as `dtype`.
+/// The elements of `x`, if it is in CPU memory with `dtype` and not part of an autodiff graph.
 pub(crate) fn plain<const D: usize>(x: &Tensor<D>, dtype: DType) -> Option<Plain<D>> {
     if x.dtype() != dtype {
         return None;

@@ -1,18 +1,18 @@
-//! The exponential function in arithmetic that compilers turn into vectors of any width.
+//! The exponential function, written so that compilers vectorise it at any width.
 
 /// `eˣ` with a relative error below 2e-7; 0 below the smallest normal number, infinite on overflow.
 ///
-/// Subnormal results would be worth nothing and cost much: what is multiplied with them takes some
-/// processors, Intel's among them, a hundred times as long.
+/// Subnormal results would be useless and slow: multiplications with them take a hundred times as
+/// long on some processors, Intel's among them.
 ///
 /// # Source
 ///
 /// Cephes, `expf`: Cody and Waite's reduction by `ln 2` in two parts, then a polynomial.
 #[inline(always)]
 pub(crate) fn exp(x: f32) -> f32 {
-    /// Adding it rounds to an integer, which is then in the low bits.
+    /// Adding this rounds to an integer, which is then in the low bits.
     const ROUND: f32 = 12_582_912.0;
-    // Comparisons let NaN through, where `clamp` by minimum and maximum would not.
+    // Comparisons preserve NaN; `clamp` by minimum and maximum would not.
     let x = if x > 89.0 { 89.0 } else { x };
     let vanishes = x < LEAST;
     let x = if vanishes { LEAST } else { x };
@@ -27,7 +27,7 @@ pub(crate) fn exp(x: f32) -> f32 {
     let p = p * r + 1.666_666_5e-1;
     let p = p * r + 0.5;
     let y = p * (r * r) + r + 1.0;
-    // In two factors: one alone would overflow before the largest result is reached.
+    // Two factors, because a single one would overflow before the largest result is reached.
     let n = shifted.to_bits().wrapping_sub(ROUND.to_bits()) as i32;
     let half = n >> 1;
     let y = y * power_of_two(half) * power_of_two(n.wrapping_sub(half));
@@ -53,7 +53,7 @@ mod tests {
     use super::{LEAST, exp};
 
     #[test]
-    fn it_agrees_with_the_standard_library_over_the_whole_range() {
+    fn exp_matches_the_standard_library_over_the_whole_range() {
         for i in -1_050_000..900_000 {
             let x = i as f32 * 1e-4;
             let expected = f64::from(x).exp();

@@ -1,7 +1,7 @@
-//! Powers and the logistic function on CPUs with AVX2, eight numbers in a vector.
+//! Powers of two and the logistic function on CPUs with AVX2, eight values per vector.
 //!
-//! As with AVX-512, multiplications are fused with additions, so that last bits differ from those of the
-//! loops that other CPUs run.
+//! As with AVX-512, multiplications and additions are fused, so the last bits differ from the loops
+//! for other CPUs.
 
 use std::arch::x86_64::{
     __m256, _CMP_NLT_UQ, _mm256_add_epi32, _mm256_add_ps, _mm256_and_ps, _mm256_castps_si256,
@@ -11,14 +11,14 @@ use std::arch::x86_64::{
 };
 use std::f32::consts::LOG2_E;
 
-/// What f32 leaves out of the logarithm of e.
+/// Rounding error of log₂ e in f32.
 const LOG2_E_BELOW: f32 = (std::f64::consts::LOG2_E - LOG2_E as f64) as f32;
 
-/// Below minus this the logistic function is no normal number, above it 1.
+/// Below the negative of this the logistic function is not a normal number; above it, it is 1.
 const SIGMOID_END: f32 = 87.3;
 
-/// `2ˣ` with a relative error below 2e-7. NaN stays NaN, what is beyond the range of normal numbers
-/// becomes 0 or infinite, and 0 becomes 1.
+/// `2ˣ` with a relative error below 2e-7. NaN stays NaN; results outside the range of normal
+/// numbers become 0 or infinite; 0 gives exactly 1.
 ///
 /// # Source
 ///
@@ -27,14 +27,14 @@ const SIGMOID_END: f32 = 87.3;
 #[inline]
 pub(crate) fn power_of_two(x: __m256) -> __m256 {
     let is_normal = _mm256_cmp_ps::<_CMP_NLT_UQ>(x, _mm256_set1_ps(-126.0));
-    // The second operand is the result where one is NaN. Two to the 128th is infinite.
+    // If an operand is NaN, the result is the second one. Two to the 128th is infinite.
     let x = _mm256_min_ps(_mm256_set1_ps(128.0), x);
     let whole = _mm256_floor_ps(x);
-    let power = scaled(polynomial(_mm256_sub_ps(x, whole)), whole);
+    let power = scale_by_power(polynomial(_mm256_sub_ps(x, whole)), whole);
     _mm256_and_ps(power, is_normal)
 }
 
-/// `2ˣ` for numbers in 0..1, which rounding may leave by a last bit.
+/// `2ˣ` for x in 0..1; rounding may put x outside by one last bit.
 #[target_feature(enable = "avx2,fma")]
 #[inline]
 fn polynomial(x: __m256) -> __m256 {
@@ -45,11 +45,11 @@ fn polynomial(x: __m256) -> __m256 {
     p
 }
 
-/// A number in 1..2 times two to a whole power of at most 128; NaN stays NaN. Below the power -126 the
-/// result is anything.
+/// A number in 1..2 times two to an integer power of at most 128; NaN stays NaN. Below power -126
+/// the result is arbitrary.
 #[target_feature(enable = "avx2,fma")]
 #[inline]
-fn scaled(x: __m256, whole: __m256) -> __m256 {
+fn scale_by_power(x: __m256, whole: __m256) -> __m256 {
     let exponent = _mm256_slli_epi32::<23>(_mm256_cvtps_epi32(whole));
     _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(x), exponent))
 }
@@ -60,15 +60,15 @@ fn scaled(x: __m256, whole: __m256) -> __m256 {
 pub(crate) fn sigmoid(x: __m256) -> __m256 {
     let one = _mm256_set1_ps(1.0);
     let (log, below) = (_mm256_set1_ps(-LOG2_E), _mm256_set1_ps(-LOG2_E_BELOW));
-    // What is less than the smallest normal number is 0, as of powers.
+    // Results below the smallest normal number are 0, as for powers.
     let is_normal = _mm256_cmp_ps::<_CMP_NLT_UQ>(x, _mm256_set1_ps(-SIGMOID_END));
-    // The second operand is the result where one is NaN.
+    // If an operand is NaN, the result is the second one.
     let x = _mm256_min_ps(_mm256_set1_ps(SIGMOID_END), x);
     let exponent = _mm256_mul_ps(x, log);
     let lost = _mm256_fmadd_ps(x, below, _mm256_fmsub_ps(x, log, exponent));
     let whole = _mm256_floor_ps(exponent);
     let fraction = _mm256_add_ps(_mm256_sub_ps(exponent, whole), lost);
-    let power = scaled(polynomial(fraction), whole);
+    let power = scale_by_power(polynomial(fraction), whole);
     _mm256_and_ps(_mm256_div_ps(one, _mm256_add_ps(one, power)), is_normal)
 }
 
@@ -77,7 +77,7 @@ mod tests {
     use crate::cpu::isa::Isa;
     use crate::cpu::lanes_avx2::{LANES, load, store};
 
-    /// A power of two and the logistic function of each.
+    /// `2ˣ` and the logistic function of each value.
     fn each(values: &[f32], f: impl Fn(f32, f32, f32)) {
         if Isa::detect() < Isa::Avx2 {
             return;
@@ -85,7 +85,7 @@ mod tests {
         for values in values.chunks(LANES) {
             let (mut held, mut results) = ([0.0f32; LANES], [[0.0f32; LANES]; 2]);
             held[..values.len()].copy_from_slice(values);
-            // SAFETY: detected; eight numbers.
+            // SAFETY: the CPU feature was detected; the pointers have eight values.
             unsafe {
                 let x = load(held.as_ptr());
                 store(results[0].as_mut_ptr(), super::power_of_two(x));
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn they_agree_with_the_standard_library_over_the_whole_range() {
+    fn exp_avx2_matches_the_standard_library_over_the_whole_range() {
         let values: Vec<f32> = (-155_000..130_000).map(|i| i as f32 * 1e-3).collect();
         each(&values, |x, power, sigmoid| {
             let expected = f64::from(x).exp2();

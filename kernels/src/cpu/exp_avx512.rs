@@ -1,8 +1,8 @@
-//! Powers and the logistic function on CPUs with AVX-512, sixteen numbers in a vector.
+//! Powers of two and the logistic function on CPUs with AVX-512, 16 values per vector.
 //!
-//! The functions fuse multiplications with additions, so that their last bits differ from those of
-//! the loops that other CPUs run. Where results are rounded to bf16 anyway, shorter polynomials
-//! serve: these operations wait for their arithmetic, not for the caches.
+//! Multiplications and additions are fused, so the last bits differ from the loops for other CPUs.
+//! If results are rounded to bf16 anyway, shorter polynomials are used: these operations are
+//! limited by arithmetic, not by the caches.
 
 use std::arch::x86_64::{
     __m512, _CMP_NLT_UQ, _MM_FROUND_NO_EXC, _MM_FROUND_TO_NEG_INF, _mm512_add_ps,
@@ -16,16 +16,16 @@ use burn::tensor::DType;
 
 use super::number::Number;
 
-/// What f32 leaves out of the logarithm of e.
+/// Rounding error of log₂ e in f32.
 const LOG2_E_BELOW: f32 = (std::f64::consts::LOG2_E - LOG2_E as f64) as f32;
 
-/// Below minus this the logistic function is no normal number, above it 1.
+/// Below the negative of this the logistic function is not a normal number; above it, it is 1.
 const SIGMOID_END: f32 = 87.3;
 
-/// `2ˣ` with a relative error below 2e-7, or below 4e-6 where a result of type `T` is bf16. NaN
-/// stays NaN, what is beyond the range of normal numbers becomes 0 or infinite, and 0 becomes 1.
+/// `2ˣ` with a relative error below 2e-7, or below 4e-6 if the result type `T` is bf16. NaN stays
+/// NaN; results outside the range of normal numbers become 0 or infinite; 0 gives exactly 1.
 ///
-/// Several vectors go through each step together: one alone would wait for itself.
+/// Several vectors are computed together to hide instruction latency.
 ///
 /// # Source
 ///
@@ -41,8 +41,8 @@ pub(crate) fn powers_of_two<T: Number, const N: usize>(x: [__m512; N]) -> [__m51
     p
 }
 
-/// `2ˣ` of what is above the next integer below; the instruction that scales by a power of two
-/// rounds exponents down to that.
+/// `2ˣ` of the fractional part; the instruction that scales by a power of two rounds the exponent
+/// down.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq")]
 fn powers_of_fractions<T: Number, const N: usize>(mut x: [__m512; N]) -> [__m512; N] {
@@ -52,7 +52,7 @@ fn powers_of_fractions<T: Number, const N: usize>(mut x: [__m512; N]) -> [__m512
     polynomials::<T, N>(x)
 }
 
-/// What is above the next integer below; of infinities, 0 is left.
+/// Fractional part, `x - floor(x)`; 0 for infinities.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq")]
 fn fraction(x: __m512) -> __m512 {
@@ -60,7 +60,7 @@ fn fraction(x: __m512) -> __m512 {
     _mm512_reduce_ps::<DOWN>(x)
 }
 
-/// `2ˣ` for numbers in 0..1, which rounding may leave by a last bit.
+/// `2ˣ` for x in 0..1; rounding may put x outside by one last bit.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq")]
 fn polynomials<T: Number, const N: usize>(x: [__m512; N]) -> [__m512; N] {
@@ -83,7 +83,7 @@ fn polynomials<T: Number, const N: usize>(x: [__m512; N]) -> [__m512; N] {
     p
 }
 
-/// One of [`powers_of_two`].
+/// A single vector of [`powers_of_two`].
 #[inline]
 #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq")]
 pub(crate) fn power_of_two<T: Number>(x: __m512) -> __m512 {
@@ -91,10 +91,10 @@ pub(crate) fn power_of_two<T: Number>(x: __m512) -> __m512 {
     y
 }
 
-/// `1 / (1 + e⁻ˣ)`, 0 where the exponential overflows; NaN stays NaN. Where the result is to be
-/// bf16, the relative error is below 1e-4.
+/// `1 / (1 + e⁻ˣ)`, 0 if the exponential overflows; NaN stays NaN. If the result is bf16, the
+/// relative error is below 1e-4.
 ///
-/// Several vectors go through each step together, as in [`powers_of_two`].
+/// Several vectors are computed together, as in [`powers_of_two`].
 #[inline]
 #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq")]
 pub(crate) fn sigmoids<T: Number, const N: usize>(mut x: [__m512; N]) -> [__m512; N] {
@@ -115,7 +115,7 @@ pub(crate) fn sigmoids<T: Number, const N: usize>(mut x: [__m512; N]) -> [__m512
     let (log, below) = (_mm512_set1_ps(-LOG2_E), _mm512_set1_ps(-LOG2_E_BELOW));
     let (mut exponents, mut fractions) = (x, x);
     for i in 0..N {
-        // The second operand is the result where one is NaN.
+        // If an operand is NaN, the result is the second one.
         let x = _mm512_min_ps(_mm512_set1_ps(SIGMOID_END), x[i]);
         exponents[i] = _mm512_mul_ps(x, log);
         let lost = _mm512_fmadd_ps(x, below, _mm512_fmsub_ps(x, log, exponents[i]));
@@ -124,10 +124,10 @@ pub(crate) fn sigmoids<T: Number, const N: usize>(mut x: [__m512; N]) -> [__m512
     let powers = polynomials::<T, N>(fractions);
     for i in 0..N {
         let divisor = _mm512_add_ps(_mm512_scalef_ps(powers[i], exponents[i]), one);
-        // One step of Newton's method doubles the estimate's 14 bits.
+        // One Newton step doubles the estimate's 14 bits.
         let estimate = _mm512_rcp14_ps(divisor);
         let correction = _mm512_fnmadd_ps(divisor, estimate, _mm512_set1_ps(2.0));
-        // What is less than the smallest normal number is 0, as of powers.
+        // Results below the smallest normal number are 0, as for powers.
         let is_normal = _mm512_cmp_ps_mask::<_CMP_NLT_UQ>(x[i], _mm512_set1_ps(-SIGMOID_END));
         x[i] = _mm512_maskz_mul_ps(is_normal, estimate, correction);
     }
@@ -149,7 +149,7 @@ mod tests {
         for values in values.chunks(16) {
             let mut results = [[0.0f32; 16]; 4];
             let mask = lanes_avx512::lanes(values.len());
-            // SAFETY: detected; the mask has as many lanes as there are values.
+            // SAFETY: the CPU feature was detected; the mask has one lane per value.
             unsafe {
                 let x = lanes_avx512::load(values.as_ptr(), mask);
                 for (i, y) in [
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn powers_of_two_agree_with_the_standard_library_over_the_whole_range() {
+    fn exp2_matches_the_standard_library_over_the_whole_range() {
         let values: Vec<f32> = (-155_000..130_000).map(|i| i as f32 * 1e-3).collect();
         each_in_both_types(&values, |x, powers, sigmoids| {
             let expected = f64::from(x).exp2();
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn special_values_pass_through_powers_of_two() {
+    fn exp2_handles_special_values() {
         let values = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0, -1e30, 1e30];
         each_in_both_types(&values, |x, powers, sigmoids| match x {
             x if x.is_nan() => assert!([powers, sigmoids].iter().flatten().all(|y| y.is_nan())),

@@ -1,16 +1,16 @@
-//! Which instruction set the CPU offers, and loops compiled once for each.
+//! Detects the CPU's instruction set, and compiles loops once for each.
 
 use std::sync::OnceLock;
 
-/// Names a smaller instruction set than the CPU's best: `avx512`, `avx2` or `portable`; or, where it
-/// multiplies pairs of bf16, whether tiles do (`pairs`) or widen them (`widened`). For tests of what
-/// other CPUs run, and for comparing results between machines.
+/// Environment variable that restricts the instruction set: `avx512`, `avx2` or `portable`. On CPUs
+/// with bf16 pair instructions, `pairs` or `widened` selects whether tiles use them or widen bf16
+/// to f32. For testing the code of other CPUs and for comparing results between machines.
 pub const LIMIT_VARIABLE: &str = "TOOLTUNE_ISA";
 
-/// Instruction sets with code of their own, the smaller first.
+/// Instruction sets with their own code, in ascending order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Isa {
-    /// What the target always has.
+    /// The baseline of the target.
     Portable,
     /// 256-bit vectors with fused multiply-add.
     #[cfg(target_arch = "x86_64")]
@@ -20,7 +20,7 @@ pub(crate) enum Isa {
     Avx512,
 }
 
-/// What is used of this CPU.
+/// CPU features in use.
 #[derive(Debug, Clone, Copy)]
 struct Used {
     isa: Isa,
@@ -31,17 +31,17 @@ struct Used {
 impl Used {
     fn get() -> Self {
         static USED: OnceLock<Used> = OnceLock::new();
-        *USED.get_or_init(|| Self::within(std::env::var(LIMIT_VARIABLE).ok().as_deref()))
+        *USED.get_or_init(|| Self::with_limit(std::env::var(LIMIT_VARIABLE).ok().as_deref()))
     }
 
-    fn within(limit: Option<&str>) -> Self {
+    fn with_limit(limit: Option<&str>) -> Self {
         let most = match limit {
             Some("portable") => Isa::Portable,
             #[cfg(target_arch = "x86_64")]
             Some("avx2") => Isa::Avx2,
-            _ => Isa::best(),
+            _ => Isa::best_supported(),
         };
-        let isa = most.min(Isa::best());
+        let isa = most.min(Isa::best_supported());
         #[cfg(target_arch = "x86_64")]
         let has_bf16 = isa == Isa::Avx512 && is_x86_feature_detected!("avx512bf16");
         #[cfg(not(target_arch = "x86_64"))]
@@ -61,10 +61,12 @@ impl Used {
     }
 }
 
-/// Whether the instruction for pairs of bf16 takes longer than the four of f32 that do as much.
+/// Whether the bf16 pair instruction is slower than the four f32 instructions that do the same
+/// work.
 ///
-/// It does on Intel, where one of them starts every other cycle but two of f32 in each: on Emerald
-/// Rapids pairs came to 80 GFLOP/s a core and f32 to 160. On Zen 5 pairs are twice as fast as f32.
+/// On Intel it is: it issues every other cycle, whereas two f32 instructions issue per cycle.
+/// Emerald Rapids reached 80 GFLOP/s per core with pairs and 160 with f32. On Zen 5 pairs are twice
+/// as fast as f32.
 fn pairs_are_slow() -> bool {
     #[cfg(target_arch = "x86_64")]
     {
@@ -77,13 +79,13 @@ fn pairs_are_slow() -> bool {
 }
 
 impl Isa {
-    /// The best one of this CPU, within [`LIMIT_VARIABLE`].
+    /// The best instruction set of this CPU, restricted by [`LIMIT_VARIABLE`].
     #[inline]
     pub(crate) fn detect() -> Self {
         Used::get().isa
     }
 
-    fn best() -> Self {
+    fn best_supported() -> Self {
         #[cfg(target_arch = "x86_64")]
         {
             if is_x86_feature_detected!("avx512f")
@@ -101,18 +103,18 @@ impl Isa {
     }
 }
 
-/// Whether this CPU multiplies pairs of bf16 (AVX-512 BF16), within [`LIMIT_VARIABLE`].
+/// Whether this CPU multiplies pairs of bf16 (AVX-512 BF16), restricted by [`LIMIT_VARIABLE`].
 pub(crate) fn has_pairs() -> bool {
     Used::get().has_pairs
 }
 
-/// Whether products of bf16 are made with numbers widened to f32: there are no pairs, or they are
-/// slower. Portable loops take pairs as they are.
+/// Whether bf16 products widen their operands to f32, because there are no pair instructions or
+/// they are slower. Portable loops use bf16 pairs unchanged.
 pub(crate) fn widens_pairs() -> bool {
     Used::get().widens_pairs
 }
 
-/// The instructions that operations on this CPU use, for people to read.
+/// Readable name of the instructions that operations use on this CPU.
 pub fn instruction_set() -> &'static str {
     match Isa::detect() {
         Isa::Portable => "portable loops",
@@ -127,10 +129,10 @@ pub fn instruction_set() -> &'static str {
     }
 }
 
-/// Compiles a function for numbers `T` twice, for AVX-512 without and with its instructions for
-/// bf16, and picks at run time; the constant `$pairs` says which.
+/// Compiles a function for element type `T` twice, for AVX-512 with and without its bf16
+/// instructions, and picks one at run time; the constant `$pairs` tells which.
 ///
-/// The caller vouches for AVX-512 and for what else the function says.
+/// The caller guarantees AVX-512 and the function's own safety requirements.
 #[cfg(target_arch = "x86_64")]
 macro_rules! for_avx512 {
     ($(#[$meta:meta])* $vis:vis unsafe fn $name:ident [$t:ident, $pairs:ident]
@@ -141,15 +143,15 @@ macro_rules! for_avx512 {
             unsafe fn body<$t: $crate::cpu::number::Number, const $pairs: bool>($($arg: $ty),*) $body
             #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq")]
             unsafe fn plain<$t: $crate::cpu::number::Number>($($arg: $ty),*) {
-                // SAFETY: as the caller promises.
+                // SAFETY: guaranteed by the caller.
                 unsafe { body::<$t, false>($($arg),*) }
             }
             #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx512bf16")]
             unsafe fn pairs<$t: $crate::cpu::number::Number>($($arg: $ty),*) {
-                // SAFETY: as the caller promises.
+                // SAFETY: guaranteed by the caller.
                 unsafe { body::<$t, true>($($arg),*) }
             }
-            // SAFETY: AVX-512 by the caller's promise, the rest detected.
+            // SAFETY: the caller guarantees AVX-512; the other features were detected.
             unsafe {
                 if $t::DTYPE == burn::tensor::DType::BF16 && $crate::cpu::isa::has_pairs() {
                     pairs::<$t>($($arg),*)
@@ -164,10 +166,10 @@ macro_rules! for_avx512 {
 #[cfg(target_arch = "x86_64")]
 pub(crate) use for_avx512;
 
-/// Compiles a function once for each instruction set and picks at run time.
+/// Compiles a function once per instruction set and picks one at run time.
 ///
-/// The body is ordinary Rust; the compiler's vectors grow with the instruction set. It contains no
-/// fused multiply-add, so that every CPU rounds alike. Type parameters stand in brackets.
+/// The body is plain Rust, which the compiler vectorises for each instruction set. It contains no
+/// fused multiply-add, so every CPU rounds alike. Type parameters are in brackets.
 macro_rules! for_each_isa {
     ($(#[$meta:meta])* $vis:vis fn $name:ident $([$($t:ident: $bound:ident),+])?
         $(<const $n:ident: usize>)? ($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block) => {
@@ -186,12 +188,12 @@ macro_rules! for_each_isa {
                 body ::<$($($t,)+)? $($n)?> ($($arg),*)
             }
             match $crate::cpu::isa::Isa::detect() {
-                // SAFETY: detected.
+                // SAFETY: the CPU feature was detected.
                 #[cfg(target_arch = "x86_64")]
                 $crate::cpu::isa::Isa::Avx512 => unsafe {
                     avx512 ::<$($($t,)+)? $($n)?> ($($arg),*)
                 },
-                // SAFETY: detected.
+                // SAFETY: the CPU feature was detected.
                 #[cfg(target_arch = "x86_64")]
                 $crate::cpu::isa::Isa::Avx2 => unsafe {
                     avx2 ::<$($($t,)+)? $($n)?> ($($arg),*)

@@ -1,4 +1,4 @@
-//! Eight numbers at once on CPUs with AVX2: rows to columns, and bf16 as f32 and back.
+//! Eight values per register on CPUs with AVX2: transposition, and conversion between bf16 and f32.
 
 use std::arch::x86_64::{
     __m128, __m256, __m256i, _CMP_UNORD_Q, _mm_add_ps, _mm_add_ss, _mm_cvtss_f32, _mm_loadu_ps,
@@ -16,24 +16,24 @@ use burn::tensor::DType;
 
 use super::number::Number;
 
-/// Numbers of a register.
+/// Values per register.
 pub(crate) const LANES: usize = 8;
 
 /// Words of a row that are transposed at a time.
 pub(crate) const WORDS: usize = 4;
 
-/// The upper halves of 32 bits.
+/// Mask of the upper halves of 32-bit words.
 const UPPER: i32 = 0xffff_0000_u32 as i32;
 
-/// Eight numbers.
+/// Loads eight values.
 ///
 /// # Safety
 ///
-/// AVX2, and memory for them.
+/// AVX2; the pointer is valid for eight values.
 #[target_feature(enable = "avx2,fma")]
 #[inline]
 pub(crate) unsafe fn load<T: Number>(from: *const T) -> __m256 {
-    // SAFETY: as the caller promises; the type is the one named.
+    // SAFETY: guaranteed by the caller; the type was checked.
     unsafe {
         if T::DTYPE == DType::BF16 {
             let halves = _mm256_cvtepu16_epi32(_mm_loadu_si128(from.cast()));
@@ -44,19 +44,19 @@ pub(crate) unsafe fn load<T: Number>(from: *const T) -> __m256 {
     }
 }
 
-/// Writes eight numbers; rounds as [`Number::narrow`] does.
+/// Stores eight values, rounded as [`Number::narrow`] does.
 ///
 /// # Safety
 ///
-/// AVX2, and memory for them.
+/// AVX2; the pointer is valid for eight values.
 #[target_feature(enable = "avx2,fma")]
 #[inline]
 pub(crate) unsafe fn store<T: Number>(to: *mut T, values: __m256) {
-    // SAFETY: as the caller promises; the type is the one named.
+    // SAFETY: guaranteed by the caller; the type was checked.
     unsafe {
         if T::DTYPE == DType::BF16 {
             let halves = _mm256_srli_epi32::<16>(rounded(values));
-            // Packing joins neighbouring lanes of 128 bits: the words are in quads 0 and 2.
+            // Packing works within 128-bit lanes: the words are in quads 0 and 2.
             let packed = _mm256_packus_epi32(halves, halves);
             let packed = _mm256_permute4x64_epi64::<0b1000>(packed);
             _mm_storeu_si128(to.cast(), _mm256_castsi256_si128(packed));
@@ -66,7 +66,7 @@ pub(crate) unsafe fn store<T: Number>(to: *mut T, values: __m256) {
     }
 }
 
-/// The sum of eight numbers.
+/// The sum of eight values.
 #[target_feature(enable = "avx2,fma")]
 #[inline]
 pub(crate) fn sum(values: __m256) -> f32 {
@@ -79,7 +79,7 @@ pub(crate) fn sum(values: __m256) -> f32 {
     _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps::<1>(two, two)))
 }
 
-/// The largest of eight numbers, where none is NaN.
+/// The largest of eight values, none of them NaN.
 #[target_feature(enable = "avx2,fma")]
 #[inline]
 pub(crate) fn maximum(values: __m256) -> f32 {
@@ -92,7 +92,7 @@ pub(crate) fn maximum(values: __m256) -> f32 {
     _mm_cvtss_f32(_mm_max_ss(two, _mm_shuffle_ps::<1>(two, two)))
 }
 
-/// The bits whose upper halves are the nearest bf16, as [`super::number::rounded_bits`].
+/// Words whose upper halves are the nearest bf16, as in [`super::number::rounded_bits`].
 #[target_feature(enable = "avx2,fma")]
 #[inline]
 fn rounded(values: __m256) -> __m256i {
@@ -119,44 +119,52 @@ pub(crate) fn upper(words: __m256i) -> __m256 {
     _mm256_castsi256_ps(_mm256_and_si256(words, _mm256_set1_epi32(UPPER)))
 }
 
-/// Four words of eight rows: a register for each word, a lane for each row.
+/// Loads four words of eight rows: one register per word, one lane per row.
 ///
 /// # Safety
 ///
-/// AVX2, and four words at each pointer.
+/// AVX2; each pointer is valid for four words.
 #[target_feature(enable = "avx2,fma")]
 #[inline]
 pub(crate) unsafe fn four_of_eight(
     [r0, r1, r2, r3, r4, r5, r6, r7]: [*const f32; 8],
 ) -> [__m256; 4] {
-    // SAFETY: as the caller promises. Rows by name: a closure would become a call.
-    unsafe { transposed_quads([both(r0, r4), both(r1, r5), both(r2, r6), both(r3, r7)]) }
+    // SAFETY: guaranteed by the caller. Rows are written out, because a closure would not be
+    // inlined.
+    unsafe {
+        transposed_quads([
+            join_halves(r0, r4),
+            join_halves(r1, r5),
+            join_halves(r2, r6),
+            join_halves(r3, r7),
+        ])
+    }
 }
 
-/// Four words of one row, then four of another.
+/// Loads four words of one row, then four of another.
 ///
 /// # Safety
 ///
-/// As for [`four_of_eight`].
+/// Same as [`four_of_eight`].
 #[target_feature(enable = "avx2,fma")]
 #[inline]
-unsafe fn both(low: *const f32, high: *const f32) -> __m256 {
-    // SAFETY: as the caller promises.
+unsafe fn join_halves(low: *const f32, high: *const f32) -> __m256 {
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let low = _mm256_castps128_ps256(_mm_loadu_ps(low));
         _mm256_insertf128_ps::<1>(low, _mm_loadu_ps(high))
     }
 }
 
-/// Four words of four rows: a register for each word, a lane for each row.
+/// Loads four words of four rows: one register per word, one lane per row.
 ///
 /// # Safety
 ///
-/// As for [`four_of_eight`].
+/// Same as [`four_of_eight`].
 #[target_feature(enable = "avx2,fma")]
 #[inline]
 pub(crate) unsafe fn four_of_four([r0, r1, r2, r3]: [*const f32; 4]) -> [__m128; 4] {
-    // SAFETY: as the caller promises.
+    // SAFETY: guaranteed by the caller.
     let [r0, r1, r2, r3] = unsafe {
         [
             _mm_loadu_ps(r0),
@@ -175,7 +183,7 @@ pub(crate) unsafe fn four_of_four([r0, r1, r2, r3]: [*const f32; 4]) -> [__m128;
     ]
 }
 
-/// Transposes the 4x4 blocks that four registers hold in each 128-bit lane.
+/// Transposes the 4 × 4 blocks in each 128-bit lane of four registers.
 #[target_feature(enable = "avx2,fma")]
 #[inline]
 pub(crate) fn transposed_quads([r0, r1, r2, r3]: [__m256; 4]) -> [__m256; 4] {
@@ -191,18 +199,18 @@ pub(crate) fn transposed_quads([r0, r1, r2, r3]: [__m256; 4]) -> [__m256; 4] {
     ]
 }
 
-/// Eight rows of words, so many bytes apart.
+/// Eight rows of words, `stride` bytes apart.
 #[inline(always)]
 pub(crate) fn eight_rows(first: *const f32, stride: usize) -> [*const f32; 8] {
     std::array::from_fn(|i| first.wrapping_byte_add(i * stride))
 }
 
-/// The columns of rows of words that lie so many bytes apart, as lines that do so many words apart: of
-/// eight rows after eight. Returns how many rows that are, and leaves the others.
+/// Transposes rows of words in groups of eight into lines. Returns the number of rows processed,
+/// and leaves the rest.
 ///
 /// # Safety
 ///
-/// AVX2; every row has so many words, and each word a line that holds the rows.
+/// AVX2; every row has all the words, and there is a line per word with space for the rows.
 #[target_feature(enable = "avx2,fma")]
 pub(crate) unsafe fn transpose(
     from: *const f32,
@@ -217,7 +225,7 @@ pub(crate) unsafe fn transpose(
         let from = from.wrapping_byte_add(first * stride);
         let to = to.wrapping_add(first);
         for p in (0..whole).step_by(WORDS) {
-            // SAFETY: so many words of eight rows, and as many lines.
+            // SAFETY: eight rows have all the words, and each word has a line.
             unsafe {
                 let block = four_of_eight(eight_rows(from.wrapping_add(p), stride));
                 for (i, column) in block.into_iter().enumerate() {

@@ -1,8 +1,7 @@
-//! Sixteen or thirty-two numbers at once on CPUs with AVX-512: loads and stores of f32 and bf16.
+//! Vectors of 16 or 32 values on CPUs with AVX-512: loads and stores of f32 and bf16.
 //!
-//! bf16 are widened to f32 and rounded back. Thirty-two of them are cheapest in an order of their
-//! own, the even ones before the odd ones, which serves wherever each number meets only its
-//! neighbours of the same place.
+//! bf16 are widened to f32 and rounded back. 32 of them are fastest to convert with the even
+//! elements before the odd ones. This order is sufficient for element-wise operations.
 
 use std::arch::x86_64::{
     __m256bh, __m256i, __m512, __m512bh, __m512i, __mmask16, _CMP_UNORD_Q, _mm256_loadu_si256,
@@ -19,21 +18,21 @@ use burn::tensor::DType;
 
 use super::number::Number;
 
-/// Bits of the first `n` of 16 lanes.
+/// Mask of the first `n` of 16 lanes.
 #[inline(always)]
 pub(crate) fn lanes(n: usize) -> __mmask16 {
     if n >= 16 { !0 } else { (1 << n) - 1 }
 }
 
-/// The numbers under the mask, zeros elsewhere.
+/// Loads the elements under the mask, and zeros elsewhere.
 ///
 /// # Safety
 ///
-/// The instruction set, and memory for the lanes of the mask.
+/// The instruction set; the memory of the masked lanes is valid.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq")]
 pub(crate) unsafe fn load<T: Number>(from: *const T, mask: __mmask16) -> __m512 {
-    // SAFETY: as the caller promises; the type is the one named.
+    // SAFETY: guaranteed by the caller; the type was checked.
     unsafe {
         if T::DTYPE == DType::BF16 {
             let halves = if mask == !0 {
@@ -49,20 +48,20 @@ pub(crate) unsafe fn load<T: Number>(from: *const T, mask: __mmask16) -> __m512 
     }
 }
 
-/// Writes the lanes of the mask; rounds as [`Number::narrow`] does.
+/// Stores the lanes of the mask, rounded as [`Number::narrow`] does.
 ///
 /// # Safety
 ///
-/// The instruction set, and memory for the lanes of the mask.
+/// The instruction set; the memory of the masked lanes is valid.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq")]
 pub(crate) unsafe fn store<T: Number>(to: *mut T, mask: __mmask16, values: __m512) {
-    // SAFETY: as the caller promises; the type is the one named.
+    // SAFETY: guaranteed by the caller; the type was checked.
     unsafe {
         if T::DTYPE == DType::BF16 {
             let rounded = rounded(values);
             let halves = _mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(rounded));
-            // Some CPUs take many cycles for stores of halves under a mask.
+            // Masked 16-bit stores are slow on some CPUs.
             if mask == !0 {
                 _mm256_storeu_si256(to.cast(), halves);
             } else {
@@ -74,7 +73,7 @@ pub(crate) unsafe fn store<T: Number>(to: *mut T, mask: __mmask16, values: __m51
     }
 }
 
-/// The bits whose upper halves are the nearest bf16, as [`super::number::rounded_bits`].
+/// Words whose upper halves are the nearest bf16, as in [`super::number::rounded_bits`].
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn rounded(values: __m512) -> __m512i {
@@ -86,19 +85,19 @@ fn rounded(values: __m512) -> __m512i {
     _mm512_mask_or_epi32(rounded, nan, bits, _mm512_set1_epi32(0x0040_0000))
 }
 
-/// The upper halves of 32 bits.
+/// The upper halves of 32-bit words.
 const UPPER: i32 = 0xffff_0000_u32 as i32;
 
-/// [`load_two`] in an order that costs less where all operands have it: 32 bf16 are the even ones,
+/// [`load_two`] in a cheaper order, for operands that all use it: the even elements of 32 bf16,
 /// then the odd ones.
 ///
 /// # Safety
 ///
-/// As for [`load_two`].
+/// Same as for [`load_two`].
 #[inline]
 #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq")]
 pub(crate) unsafe fn load_split<T: Number>(from: *const T, n: usize) -> [__m512; 2] {
-    // SAFETY: as the caller promises.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         if T::DTYPE != DType::BF16 || n < TWO {
             return load_two(from, n);
@@ -112,15 +111,15 @@ pub(crate) unsafe fn load_split<T: Number>(from: *const T, n: usize) -> [__m512;
     }
 }
 
-/// Floats in the order that [`load_split`] gives numbers of type `T`.
+/// Loads floats in the order in which [`load_split`] returns elements of type `T`.
 ///
 /// # Safety
 ///
-/// As for [`load_two`].
+/// Same as for [`load_two`].
 #[inline]
 #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq")]
 pub(crate) unsafe fn load_beside<T: Number>(from: *const f32, n: usize) -> [__m512; 2] {
-    // SAFETY: as the caller promises; any bits are integers.
+    // SAFETY: guaranteed by the caller; every bit pattern is a valid integer.
     unsafe {
         let [a, b] = load_two(from, n);
         if T::DTYPE != DType::BF16 || n < TWO {
@@ -137,18 +136,18 @@ pub(crate) unsafe fn load_beside<T: Number>(from: *const f32, n: usize) -> [__m5
     }
 }
 
-/// [`store_two`] of numbers in the order of [`load_split`].
+/// [`store_two`] for values in the order of [`load_split`].
 ///
 /// # Safety
 ///
-/// As for [`store_two`].
+/// Same as for [`store_two`].
 #[inline(always)]
 pub(crate) unsafe fn store_split<T: Number, const PAIRS: bool>(
     to: *mut T,
     n: usize,
     [even, odd]: [__m512; 2],
 ) {
-    // SAFETY: as the caller promises; vectors of halves and of integers are the same bits.
+    // SAFETY: guaranteed by the caller; bf16 and integer vectors have the same bits.
     unsafe {
         if T::DTYPE != DType::BF16 || n < TWO {
             store_two::<T, PAIRS>(to, n, [even, odd]);
@@ -165,7 +164,7 @@ pub(crate) unsafe fn store_split<T: Number, const PAIRS: bool>(
     }
 }
 
-/// Halves of the first and of the second sixteen in turn.
+/// Interleaves the 16-bit elements of two vectors.
 pub(crate) const IN_TURN: [u16; TWO] = {
     let mut order = [0; TWO];
     let mut i = 0;
@@ -177,18 +176,18 @@ pub(crate) const IN_TURN: [u16; TWO] = {
     order
 };
 
-/// Numbers that [`load_two`] and [`store_two`] move.
+/// Number of elements that [`load_two`] and [`store_two`] process.
 pub(crate) const TWO: usize = 32;
 
-/// The first `n` of 32 numbers, zeros behind them.
+/// Loads the first `n` of 32 elements, followed by zeros.
 ///
 /// # Safety
 ///
-/// The instruction set, and memory for `n` numbers, at least one.
+/// The instruction set; memory for `n` elements, at least one, is valid.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq")]
 pub(crate) unsafe fn load_two<T: Number>(from: *const T, n: usize) -> [__m512; 2] {
-    // SAFETY: as the caller promises.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         if n < TWO {
             let second = from.wrapping_add(16);
@@ -206,19 +205,20 @@ pub(crate) unsafe fn load_two<T: Number>(from: *const T, n: usize) -> [__m512; 2
     }
 }
 
-/// Writes the first `n` of 32 numbers. With `PAIRS`, 32 bf16 are rounded by the instruction that
-/// makes zeros of subnormal numbers; otherwise rounds as [`Number::narrow`] does.
+/// Stores the first `n` of 32 values. With `PAIRS`, 32 bf16 are rounded by the instruction that
+/// flushes subnormals to zero; otherwise as [`Number::narrow`] does.
 ///
 /// # Safety
 ///
-/// The instruction set, with `PAIRS` AVX-512 BF16 too, and memory for `n` numbers, at least one.
+/// The instruction set, and AVX-512 BF16 if `PAIRS`; memory for `n` elements, at least one, is
+/// valid.
 #[inline(always)]
 pub(crate) unsafe fn store_two<T: Number, const PAIRS: bool>(
     to: *mut T,
     n: usize,
     [first, second]: [__m512; 2],
 ) {
-    // SAFETY: as the caller promises; vectors of halves and of integers are the same bits.
+    // SAFETY: guaranteed by the caller; bf16 and integer vectors have the same bits.
     unsafe {
         if n < TWO {
             store(to, lanes(n), first);
@@ -238,7 +238,7 @@ pub(crate) unsafe fn store_two<T: Number, const PAIRS: bool>(
     }
 }
 
-/// Product of two rows, in f32 sums of a fixed order.
+/// Dot product of two rows, in f32 with a fixed summation order.
 ///
 /// # Safety
 ///
@@ -249,15 +249,15 @@ pub(crate) unsafe fn dot<T: Number>(a: &[T], b: &[T]) -> f32 {
     let mut sums = [_mm512_setzero_ps(); 4];
     for first in (0..a.len()).step_by(2 * TWO) {
         for part in 0..2 {
-            let at = first + part * TWO;
-            if at >= a.len() {
+            let offset = first + part * TWO;
+            if offset >= a.len() {
                 break;
             }
-            // SAFETY: the rows have numbers from `at` on.
+            // SAFETY: the rows have elements starting at `at`.
             unsafe {
-                let n = a.len() - at;
-                let a = load_two(a.as_ptr().add(at), n);
-                let b = load_two(b.as_ptr().add(at), n);
+                let n = a.len() - offset;
+                let a = load_two(a.as_ptr().add(offset), n);
+                let b = load_two(b.as_ptr().add(offset), n);
                 for i in 0..2 {
                     sums[2 * part + i] = _mm512_fmadd_ps(a[i], b[i], sums[2 * part + i]);
                 }
@@ -268,14 +268,14 @@ pub(crate) unsafe fn dot<T: Number>(a: &[T], b: &[T]) -> f32 {
     _mm512_reduce_add_ps(_mm512_add_ps(_mm512_add_ps(a, b), _mm512_add_ps(c, d)))
 }
 
-/// Writes 16 numbers; rounds as [`store_two`] does.
+/// Stores 16 values, rounded as [`store_two`] does.
 ///
 /// # Safety
 ///
-/// The instruction set, with `PAIRS` AVX-512 BF16 too, and memory for the numbers.
+/// The instruction set, and AVX-512 BF16 if `PAIRS`; the memory of the elements is valid.
 #[inline(always)]
 pub(crate) unsafe fn store_one<T: Number, const PAIRS: bool>(to: *mut T, values: __m512) {
-    // SAFETY: as the caller promises; vectors of halves and of integers are the same bits.
+    // SAFETY: guaranteed by the caller; bf16 and integer vectors have the same bits.
     unsafe {
         if PAIRS && T::DTYPE == DType::BF16 {
             let halves = _mm512_cvtneps_pbh(values);
@@ -295,7 +295,7 @@ mod tests {
     use crate::cpu::number::Number;
 
     #[test]
-    fn stores_of_two_round_as_single_numbers_do_and_touch_no_more_than_asked() {
+    fn paired_stores_round_like_scalar_conversion_and_stay_in_bounds() {
         if !has_pairs() {
             return;
         }
@@ -305,7 +305,7 @@ mod tests {
             for n in [1, 15, 16, 17, 31, 32, 40] {
                 let mut halves = [[bf16::ONE; 32]; 2];
                 let mut floats = [1.0f32; 32];
-                // SAFETY: detected; all arrays have 32 numbers.
+                // SAFETY: the CPU feature was detected; all arrays have 32 elements.
                 unsafe {
                     let x = super::load_two(values.as_ptr(), n);
                     super::store_two::<_, true>(halves[0].as_mut_ptr(), n, x);
@@ -313,18 +313,21 @@ mod tests {
                     super::store_two::<_, true>(floats.as_mut_ptr(), n, x);
                 }
                 for i in 0..32 {
-                    let kept = i >= n;
+                    let is_untouched = i >= n;
                     let (value, half) = (values[i], bf16::narrow(values[i]));
-                    let same = |ours: bf16| ours.to_bits() == half.to_bits();
-                    assert_eq!(halves[1][i] == bf16::ONE && kept, kept);
-                    assert!(kept || same(halves[1][i]));
-                    // The instruction knows no subnormal numbers.
+                    let is_rounded = |ours: bf16| ours.to_bits() == half.to_bits();
+                    assert_eq!(halves[1][i] == bf16::ONE && is_untouched, is_untouched);
+                    assert!(is_untouched || is_rounded(halves[1][i]));
+                    // The instruction flushes subnormals to zero.
                     let flushed = value.is_subnormal() && halves[0][i].to_f32() == 0.0;
                     let nan = value.is_nan() && halves[0][i].is_nan();
-                    assert!(kept || flushed || nan || same(halves[0][i]), "{value}");
+                    assert!(
+                        is_untouched || flushed || nan || is_rounded(halves[0][i]),
+                        "{value}"
+                    );
                     assert!(
                         floats[i].to_bits()
-                            == if kept {
+                            == if is_untouched {
                                 1.0f32.to_bits()
                             } else {
                                 value.to_bits()
@@ -336,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_loaded_split_is_stored_in_its_order() {
+    fn split_loads_are_stored_in_the_original_order() {
         if !has_pairs() {
             return;
         }
@@ -344,13 +347,13 @@ mod tests {
         let halves = floats.map(bf16::narrow);
         for n in [1, 15, 16, 17, 31, 32, 50] {
             let mut results = [[bf16::ONE; 32]; 3];
-            // SAFETY: detected; all arrays have 32 numbers.
+            // SAFETY: the CPU feature was detected; all arrays have 32 elements.
             unsafe {
                 let split = super::load_split(halves.as_ptr(), n);
                 super::store_split::<_, true>(results[0].as_mut_ptr(), n, split);
                 super::store_split::<_, false>(results[1].as_mut_ptr(), n, split);
-                let beside = super::load_beside::<bf16>(floats.as_ptr(), n);
-                super::store_split::<_, true>(results[2].as_mut_ptr(), n, beside);
+                let loaded = super::load_beside::<bf16>(floats.as_ptr(), n);
+                super::store_split::<_, true>(results[2].as_mut_ptr(), n, loaded);
             }
             for result in results {
                 let used = n.min(32);
@@ -361,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn stores_round_as_single_numbers_do() {
+    fn stores_round_like_scalar_conversion() {
         if Isa::detect() != Isa::Avx512 {
             return;
         }
@@ -369,7 +372,7 @@ mod tests {
             let values: [f32; 16] =
                 std::array::from_fn(|i| f32::from_bits(first + 9973 * i as u32));
             let mut halves = [bf16::ZERO; 16];
-            // SAFETY: detected; both arrays have 16 numbers.
+            // SAFETY: the CPU feature was detected; both arrays have 16 elements.
             unsafe {
                 let x = super::load(values.as_ptr(), !0);
                 super::store(halves.as_mut_ptr(), !0, x);

@@ -1,8 +1,8 @@
-//! Views of floats as matrices: what the products read.
+//! Matrix views of float slices, the operands of products.
 //!
-//! A view is checked once, when it is made; the inner loops then run on pointers.
+//! A view is checked once, when it is created; the inner loops then use pointers.
 
-/// A matrix to read, with any strides.
+/// A read-only matrix with arbitrary strides.
 #[derive(Debug, Clone, Copy)]
 pub struct Matrix<'a> {
     data: &'a [f32],
@@ -30,7 +30,7 @@ impl<'a> Matrix<'a> {
         }
     }
 
-    /// `rows` rows of `columns` contiguous floats that begin `row_stride` apart.
+    /// `rows` rows of `columns` contiguous floats, at offsets that are multiples of `row_stride`.
     ///
     /// # Panics
     ///
@@ -41,7 +41,7 @@ impl<'a> Matrix<'a> {
         } else {
             (rows - 1) * row_stride + columns
         };
-        assert!(end <= data.len(), "the matrix must lie within its data");
+        assert!(end <= data.len(), "the matrix must be within its data");
         Self {
             data,
             rows,
@@ -51,7 +51,7 @@ impl<'a> Matrix<'a> {
         }
     }
 
-    /// The same data with rows and columns exchanged.
+    /// The transposed view.
     #[must_use]
     pub fn transposed(self) -> Self {
         Self {
@@ -81,7 +81,7 @@ impl<'a> Matrix<'a> {
         self.column_stride
     }
 
-    /// The numbers, from element `(0, 0)` on.
+    /// The data, starting at element `(0, 0)`.
     pub(super) fn data(&self) -> &'a [f32] {
         self.data
     }

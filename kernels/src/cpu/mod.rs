@@ -1,7 +1,7 @@
-//! Fused operations on slices of f32, for tensors that live in the memory of the CPU.
+//! Fused operations on slices, for tensors in CPU memory.
 //!
-//! A function reads and writes slices, splits its work between the threads of rayon, and gives
-//! the same bits for any number of them.
+//! Each function reads and writes slices and splits its work between rayon threads. The result is
+//! bitwise the same for any number of threads.
 
 pub(crate) mod buffer;
 pub(crate) mod exp;
@@ -9,6 +9,7 @@ pub(crate) mod exp;
 pub(crate) mod exp_avx2;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod exp_avx512;
+pub(crate) mod gated;
 pub mod isa;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod lanes_avx2;

@@ -1,8 +1,8 @@
-//! The number types that tensors hold; all arithmetic is in f32.
+//! Element types of tensors; all arithmetic is in f32.
 //!
-//! Conversions are integer arithmetic, which compilers turn into vectors of any width and which
-//! gives the same bits on every CPU. The instruction that rounds to bf16 makes zeros of subnormal
-//! numbers; only loops written for AVX-512 use it.
+//! Conversions use integer arithmetic, which compilers vectorise at any width and which is bitwise
+//! the same on every CPU. The instruction that rounds to bf16 flushes subnormals to zero; only
+//! loops for AVX-512 use it.
 
 use burn::backend::DType;
 use burn::backend::flex::FlexTensor;
@@ -14,17 +14,17 @@ pub(crate) trait Number: Copy + Send + Sync + 'static {
 
     fn widen(self) -> f32;
 
-    /// The nearest value, the even one of two; NaN stays NaN.
+    /// The nearest value, ties to even; NaN stays NaN.
     fn narrow(value: f32) -> Self;
 
-    /// The numbers of a tensor, if it has this type and they lie in one piece.
+    /// The elements of a tensor, if it has this dtype and is contiguous.
     fn slice(x: &FlexTensor) -> Option<&[Self]>;
 
-    /// All numbers that the tensor's memory holds, copied first if another tensor shares them.
+    /// All elements in the tensor's memory, which is copied first if another tensor shares it.
     ///
     /// # Panics
     ///
-    /// If the tensor has another type.
+    /// If the tensor has another dtype.
     fn storage_mut(x: &mut FlexTensor) -> &mut [Self];
 }
 
@@ -70,12 +70,12 @@ impl Number for bf16 {
     }
 }
 
-/// The bits of `value` whose upper half is its nearest bf16; the lower half is arbitrary.
+/// Bits whose upper half is the bf16 nearest to `value`; the lower half is arbitrary.
 #[inline(always)]
 pub(crate) fn rounded_bits(value: f32) -> u32 {
     let bits = value.to_bits();
     let rounded = bits.wrapping_add(0x7fff + ((bits >> 16) & 1));
-    // Rounding could carry the payload of a NaN away; the quiet bit keeps it one.
+    // Rounding could clear the payload of a NaN; the quiet bit keeps it a NaN.
     if value.is_nan() {
         bits | 0x0040_0000
     } else {
@@ -83,7 +83,7 @@ pub(crate) fn rounded_bits(value: f32) -> u32 {
     }
 }
 
-/// Evaluates an expression with a name for the type of the numbers of a tensor.
+/// Evaluates an expression with `$name` bound to the element type of a tensor.
 macro_rules! with_number {
     ($dtype:expr, $t:ident => $work:expr) => {
         match $dtype {
@@ -95,7 +95,7 @@ macro_rules! with_number {
                 type $t = burn::tensor::bf16;
                 $work
             }
-            other => unreachable!("tensors of {other:?} go to the reference"),
+            other => unreachable!("tensors of {other:?} use the reference"),
         }
     };
 }
@@ -107,7 +107,7 @@ mod tests {
     use super::{Number, bf16};
 
     #[test]
-    fn rounding_agrees_with_the_crate_half_for_one_value_in_97() {
+    fn rounding_matches_the_half_crate_for_every_97th_value() {
         for bits in (0..=u32::MAX).step_by(97) {
             let value = f32::from_bits(bits);
             let (ours, theirs) = (bf16::narrow(value), bf16::from_f32(value));
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn widening_and_rounding_back_gives_every_bf16_again() {
+    fn widening_and_rounding_preserves_every_bf16() {
         for bits in 0..=u16::MAX {
             let value = bf16::from_bits(bits);
             let back = bf16::narrow(value.widen());

@@ -1,13 +1,13 @@
-//! Asks memory for a line of the cache before it is read. Only x86-64 is asked.
+//! Prefetches cache lines; only on x86-64.
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::{_MM_HINT_T0, _MM_HINT_T1, _mm_prefetch};
 
-/// Has a cache line brought that will be read.
+/// Prefetches a cache line for reading.
 #[inline(always)]
-pub(crate) fn ask_to_read<T>(first: *const T) {
+pub(crate) fn prefetch_l1<T>(first: *const T) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: part of what every x86-64 has; any address may be asked for.
+    // SAFETY: available on every x86-64; any address is allowed.
     unsafe {
         _mm_prefetch::<_MM_HINT_T0>(first.cast());
     }
@@ -15,10 +15,10 @@ pub(crate) fn ask_to_read<T>(first: *const T) {
     let _ = first;
 }
 
-/// Has a cache line brought to the second level that will be read after what is read now.
+/// Prefetches a cache line into the L2 cache, for reading later.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-pub(crate) fn ask_to_read_later<T>(first: *const T) {
+pub(crate) fn prefetch_l2<T>(first: *const T) {
     // SAFETY: as above.
     unsafe { _mm_prefetch::<_MM_HINT_T1>(first.cast()) };
 }

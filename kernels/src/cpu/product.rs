@@ -1,7 +1,7 @@
-//! Products of two matrices of f32 that nothing is known of beforehand.
+//! Products of two f32 matrices without prepacked operands.
 //!
-//! The right one is packed for this product alone: a pass over it, little beside the product for
-//! the hundreds of rows that training multiplies.
+//! The right operand is packed for this product only. This pass is cheap compared with the product
+//! for the hundreds of rows in training.
 
 use super::matrix::Matrix;
 use super::packed::panels::Panels;
@@ -10,22 +10,26 @@ use super::packed::rows::Rows;
 use super::pool::Buffer;
 use super::shared::Shared;
 
-/// `a b`, in rows.
+/// `a b`, row-major.
 ///
 /// # Panics
 ///
-/// If the shapes disagree.
+/// If the inner dimensions differ.
 pub fn product(a: Matrix<'_>, b: Matrix<'_>) -> Buffer<f32> {
     let (n, depth, columns) = (a.rows(), a.columns(), b.columns());
-    assert_eq!(depth, b.rows(), "shapes of a matrix product");
-    let panels = Panels::of(b);
+    assert_eq!(
+        depth,
+        b.rows(),
+        "the inner dimensions of a matrix product must match"
+    );
+    let panels = Panels::from_matrix(b);
     // SAFETY: the sums replace every element.
     unsafe {
         Buffer::filled(n * columns, |to| {
             let to = Shared::new(to);
             for_row_blocks::<f32, f32>(n, depth, |rows, spread| {
                 Sum {
-                    terms: &[Term::new(Rows::of(a, rows.clone()), &panels)],
+                    terms: &[Term::new(Rows::from_matrix(a, rows.clone()), &panels)],
                     panels: Panelled::All,
                     bias: None,
                     residual: None,

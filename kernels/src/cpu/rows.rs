@@ -1,4 +1,4 @@
-//! Work on rows, split between threads.
+//! Splits work on rows between threads.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -10,22 +10,22 @@ use super::buffer::{contiguous, is_own, numbers, with_layout_of};
 use super::number::Number;
 use super::pool::Buffer;
 
-/// Numbers below which a second thread costs more than it brings.
+/// Elements below which waking a second thread costs more than it saves.
 const TASK_NUMBERS: usize = 1 << 14;
 
-/// Numbers that stay in the nearest cache between two passes.
+/// Elements that fit in the L1 cache between two passes.
 const NEAR_NUMBERS: usize = 1 << 12;
 
-/// Tasks a thread: enough for one that wakes late to be waited for a fourth of its share at most.
+/// Tasks per thread: enough that waiting for a late thread costs at most a quarter of its share.
 const TASKS: usize = 4;
 
-/// Rows of `width` numbers that one task takes, of `rows`.
+/// Number of rows per task, for `rows` rows of `width` elements.
 fn task_rows(rows: usize, width: usize) -> usize {
     let shared = rows.div_ceil(TASKS * rayon::current_num_threads());
     (TASK_NUMBERS / width).max(1).max(shared)
 }
 
-/// `rows` rows of `width` numbers that `f` writes, a run of rows at a time.
+/// `rows` rows of `width` elements, written by `f` in runs of rows.
 ///
 /// # Safety
 ///
@@ -34,37 +34,36 @@ pub(crate) unsafe fn write_rows<T: Copy + Send>(
     [rows, width]: [usize; 2],
     f: impl Fn(Range<usize>, &mut [MaybeUninit<T>]) + Sync,
 ) -> Buffer<T> {
-    // SAFETY: the runs cover all of the target, and the caller promises that `f` writes each.
+    // SAFETY: the runs cover all of the target, and the caller guarantees that `f` writes each.
     unsafe { Buffer::filled(rows * width, |y| for_rows(y, width, f)) }
 }
 
-/// Whether there is one thread: then the caller does all work itself, and nobody is woken.
-pub(crate) fn is_alone() -> bool {
+/// Whether there is only one thread; the caller then does all work without waking another.
+pub(crate) fn is_single_threaded() -> bool {
     rayon::current_num_threads() == 1
 }
 
-/// Calls `f` with each task, on any thread.
+/// Calls `f` for each task, on any thread.
 pub(crate) fn for_tasks<T: Sync>(tasks: &[T], f: impl Fn(&T) + Sync) {
-    if is_alone() {
+    if is_single_threaded() {
         tasks.iter().for_each(f);
     } else {
         tasks.par_iter().for_each(&f);
     }
 }
 
-/// What `f` makes of each task, on any thread, in order.
+/// The results of `f` for each task, computed on any thread, in order.
 pub(crate) fn map_tasks<T: Sync, R: Send>(tasks: &[T], f: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    if is_alone() {
+    if is_single_threaded() {
         tasks.iter().map(f).collect()
     } else {
         tasks.par_iter().map(&f).collect()
     }
 }
 
-/// Changes rows of `width` numbers, all that `x` has: where they lie, or in new memory if they
-/// are shared.
+/// Modifies the rows of `x`, `width` elements each: in place, or in new memory if they are shared.
 ///
-/// `f` gets runs of whole rows and the range of these rows.
+/// `f` gets runs of whole rows and their row range.
 pub(crate) fn change_rows<T: Number>(
     mut x: FlexTensor,
     width: usize,
@@ -77,7 +76,7 @@ pub(crate) fn change_rows<T: Number>(
     let x = contiguous(x);
     let from = numbers::<T>(&x);
     let rows = from.len() / width.max(1);
-    // A copied row is changed while it is near.
+    // Copied rows are modified while they are in the cache.
     let near = (NEAR_NUMBERS / width.max(1)).max(1);
     // SAFETY: each row is copied.
     let changed = unsafe {
@@ -93,7 +92,7 @@ pub(crate) fn change_rows<T: Number>(
     with_layout_of(changed, &x)
 }
 
-/// Calls `f` with runs of whole rows of `x`, `width` numbers each, and the range of these rows.
+/// Calls `f` with runs of whole rows of `x`, `width` elements each, and their row range.
 pub(crate) fn for_rows<T: Copy + Send>(
     x: &mut [T],
     width: usize,
@@ -104,7 +103,7 @@ pub(crate) fn for_rows<T: Copy + Send>(
     }
     let rows = x.len() / width;
     let step = task_rows(rows, width);
-    if rows <= step || is_alone() {
+    if rows <= step || is_single_threaded() {
         f(0..rows, x);
     } else {
         x.par_chunks_mut(step * width)

@@ -1,4 +1,4 @@
-//! Working memory that a thread keeps between calls, aligned to cache lines.
+//! Working memory that a thread reuses between calls, aligned to cache lines.
 
 use std::cell::RefCell;
 
@@ -11,16 +11,16 @@ use super::number::Number;
 struct Line([f32; 16]);
 
 thread_local! {
-    /// The last one is the outermost call's.
-    static KEPT: RefCell<Vec<Vec<Line>>> = const { RefCell::new(Vec::new()) };
+    /// The last entry belongs to the outermost call.
+    static FREE_LINES: RefCell<Vec<Vec<Line>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Calls `work` with `floats` floats of arbitrary value.
 ///
-/// A call inside `work` gets memory of its own.
+/// A nested call gets separate memory.
 pub(crate) fn with_scratch<R>(floats: usize, work: impl FnOnce(&mut [f32]) -> R) -> R {
-    let kept = KEPT.with_borrow_mut(Vec::pop);
-    let mut lines = kept.unwrap_or_default();
+    let reused = FREE_LINES.with_borrow_mut(Vec::pop);
+    let mut lines = reused.unwrap_or_default();
     let n = floats.div_ceil(16);
     if lines.len() < n {
         lines.resize(n, Line([0.0; 16]));
@@ -30,11 +30,11 @@ pub(crate) fn with_scratch<R>(floats: usize, work: impl FnOnce(&mut [f32]) -> R)
         std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast::<f32>(), lines.len() * 16)
     };
     let result = work(&mut all[..floats]);
-    KEPT.with_borrow_mut(|kept| kept.push(lines));
+    FREE_LINES.with_borrow_mut(|free| free.push(lines));
     result
 }
 
-/// The same with `n` numbers of a type that is no larger.
+/// Calls `work` with `n` elements of a type that is no larger than f32.
 pub(crate) fn with_numbers<T: Number, R>(n: usize, work: impl FnOnce(&mut [T]) -> R) -> R {
     let each = const { size_of::<f32>() / size_of::<T>() };
     with_scratch(n.div_ceil(each), |floats| {
@@ -42,19 +42,20 @@ pub(crate) fn with_numbers<T: Number, R>(n: usize, work: impl FnOnce(&mut [T]) -
     })
 }
 
-/// Working memory as numbers of 16 bits.
+/// Working memory as 16-bit elements.
 pub(crate) fn halves(floats: &mut [f32]) -> &mut [bf16] {
     in_place_of(floats)
 }
 
-/// Working memory as numbers of a type that is no larger.
+/// Working memory as elements of a type that is no larger than f32.
 fn in_place_of<T: Number>(floats: &mut [f32]) -> &mut [T] {
     let each = const { size_of::<f32>() / size_of::<T>() };
-    // SAFETY: a float has room for `each`, its alignment is stricter, and any bits are a number.
+    // SAFETY: each element fits in a float, whose alignment is stricter; every bit pattern is
+    // valid.
     unsafe { std::slice::from_raw_parts_mut(floats.as_mut_ptr().cast::<T>(), floats.len() * each) }
 }
 
-/// Calls `work` with parts of the given sizes, each aligned to cache lines.
+/// Calls `work` with slices of the given sizes, each aligned to cache lines.
 pub(crate) fn with_parts<R, const N: usize>(
     sizes: [usize; N],
     work: impl FnOnce([&mut [f32]; N]) -> R,

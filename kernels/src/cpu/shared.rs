@@ -1,8 +1,8 @@
-//! One slice that several threads write, each its own part.
+//! A slice that several threads write in disjoint parts.
 
 use std::marker::PhantomData;
 
-/// An exclusive borrow of numbers, to be handed out in parts.
+/// An exclusive borrow of elements, handed out in parts.
 #[derive(Debug)]
 pub(crate) struct Shared<'a, T = f32> {
     first: *mut T,
@@ -10,8 +10,8 @@ pub(crate) struct Shared<'a, T = f32> {
     lifetime: PhantomData<&'a mut [T]>,
 }
 
-// SAFETY: such values may be written from any thread; that parts are disjoint is promised by
-// whoever takes them.
+// SAFETY: the elements may be written from any thread; callers of `slice` guarantee that parts are
+// disjoint.
 unsafe impl<T: Send> Sync for Shared<'_, T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Send for Shared<'_, T> {}
@@ -25,22 +25,22 @@ impl<'a, T> Shared<'a, T> {
         }
     }
 
-    /// `len` numbers from `start` on.
+    /// `len` elements starting at `start`.
     ///
     /// # Safety
     ///
-    /// No one else holds any of them.
+    /// No one else uses any of them.
     ///
     /// # Panics
     ///
     /// If the slice is shorter.
     #[allow(
         clippy::mut_from_ref,
-        reason = "the caller promises that parts are disjoint"
+        reason = "the caller guarantees that parts are disjoint"
     )]
     pub(crate) unsafe fn slice(&self, start: usize, len: usize) -> &mut [T] {
-        assert!(start + len <= self.len, "a part of the slice");
-        // SAFETY: in bounds, and exclusive by the caller's promise.
+        assert!(start + len <= self.len, "the part exceeds the slice");
+        // SAFETY: in bounds, and exclusive by the caller's guarantee.
         unsafe { std::slice::from_raw_parts_mut(self.first.add(start), len) }
     }
 }

@@ -1,7 +1,7 @@
-//! Products of small matrices of f32 on the calling thread, which read them where they lie.
+//! Products of small f32 matrices on the calling thread, which read their operands in place.
 //!
-//! For the steps of an operation whose matrices are made once and read a few times, so that packing
-//! them would cost more than it brings.
+//! For matrices that are used only a few times within an operation, so that packing would cost more
+//! than it saves.
 
 use super::isa::Isa;
 #[cfg(target_arch = "x86_64")]
@@ -13,34 +13,34 @@ use super::tile_avx2::Avx2;
 #[cfg(target_arch = "x86_64")]
 use super::tile_avx512::{self, Avx512};
 
-/// Lines of a right operand are read in whole vectors of so many floats.
+/// Lines of a right operand are read in whole vectors of this many floats.
 pub(crate) const LINE: usize = 32;
 
-/// Floats from a row of `columns` numbers to the next where rows are lines of a right operand: an odd
-/// number of cache lines, so that vectors below each other lie in all sets of a cache.
+/// Row stride of rows of `columns` elements that are lines of a right operand: an odd number of
+/// cache lines, so that a column of vectors is spread over all cache sets.
 pub(crate) const fn row_stride(columns: usize) -> usize {
     columns.next_multiple_of(LINE) + 16
 }
 
-/// Which numbers of a left operand are read; the others count as zeros where whole tiles of rows lack
-/// them, and must be zeros elsewhere.
+/// The elements of a left operand that are used. The others must be zero, except where a whole tile
+/// of rows skips them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shape {
-    /// All.
+    /// All elements.
     Full,
-    /// Those up to the diagonal.
+    /// Elements up to the diagonal.
     Lower,
-    /// Those from the diagonal on.
+    /// Elements from the diagonal on.
     Upper,
 }
 
-/// Rows to write.
+/// The rows to which a product is written.
 #[derive(Debug)]
 pub(crate) struct Target<'a> {
     pub(crate) numbers: &'a mut [f32],
-    /// Floats from row to row.
+    /// Row stride in floats.
     pub(crate) stride: usize,
-    /// Whether the product is added to what they hold.
+    /// Whether the product is added to the current contents.
     pub(crate) adds: bool,
 }
 
@@ -48,17 +48,17 @@ pub(crate) struct Target<'a> {
 ///
 /// # Panics
 ///
-/// If the shapes disagree, the columns of `b` do not lie side by side, its last line has no whole
-/// vectors, or the target has too few numbers.
+/// If the shapes do not match, the rows of `b` are not contiguous, its last row has no whole
+/// vectors, or the target is too small.
 pub(crate) fn multiply(c: Target<'_>, a: Matrix<'_>, shape: Shape, b: Matrix<'_>) {
     match Isa::detect() {
-        // SAFETY: detected.
+        // SAFETY: the CPU feature was detected.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 => unsafe { with_tiles::<Avx512<2>>(c, a, shape, b) },
-        // SAFETY: detected.
+        // SAFETY: the CPU feature was detected.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => unsafe { with_tiles::<Avx2<2>>(c, a, shape, b) },
-        // SAFETY: every CPU runs it.
+        // SAFETY: every CPU supports it.
         Isa::Portable => unsafe { with_tiles::<Portable>(c, a, shape, b) },
     }
 }
@@ -71,16 +71,25 @@ unsafe fn with_tiles<T: Tile>(c: Target<'_>, a: Matrix<'_>, shape: Shape, b: Mat
     if m == 0 || n == 0 {
         return;
     }
-    const { assert!(LINE.is_multiple_of(T::COLUMNS), "tiles of a line") };
-    assert_eq!(b.rows(), k, "shapes of a small product");
+    const {
+        assert!(
+            LINE.is_multiple_of(T::COLUMNS),
+            "a line is divided into whole tiles"
+        )
+    };
+    assert_eq!(
+        b.rows(),
+        k,
+        "the inner dimensions of a small product must match"
+    );
     let end = k.saturating_sub(1) * b.row_stride() + n.next_multiple_of(LINE);
     assert!(
         k == 0 || (b.column_stride() == 1 && end <= b.data().len()),
-        "lines of a small product"
+        "the right operand needs contiguous rows of whole vectors"
     );
     assert!(
         n <= c.stride && (m - 1) * c.stride + n <= c.numbers.len(),
-        "the target of a small product"
+        "the target is too small for the product"
     );
     let first = c.numbers.as_mut_ptr();
     for column in (0..n).step_by(T::COLUMNS) {
@@ -91,11 +100,11 @@ unsafe fn with_tiles<T: Tile>(c: Target<'_>, a: Matrix<'_>, shape: Shape, b: Mat
                 Shape::Lower => 0..k.min(row + rows),
                 Shape::Upper => k.min(row)..k,
             };
-            let left = row * a.row_stride() + depths.start * a.column_stride();
+            let offset = row * a.row_stride() + depths.start * a.column_stride();
             let right = depths.start * b.row_stride() + column;
             let target = first.wrapping_add(row * c.stride + column);
             let job = TileJob {
-                a: a.data().as_ptr().wrapping_add(left),
+                a: a.data().as_ptr().wrapping_add(offset),
                 a_row_stride: a.row_stride(),
                 a_depth_stride: a.column_stride(),
                 b: b.data().as_ptr().wrapping_add(right),
@@ -114,18 +123,19 @@ unsafe fn with_tiles<T: Tile>(c: Target<'_>, a: Matrix<'_>, shape: Shape, b: Mat
                 columns: T::COLUMNS.min(n - column),
                 depth: depths.len(),
             };
-            // SAFETY: the instruction set by the caller's promise; rows and depths lie in the matrix
-            // A, lines have whole vectors, and the target has the rows and columns.
+            // SAFETY: the caller guarantees the instruction set; rows and depths are within A,
+            // lines have whole vectors, and the target has the rows and columns.
             unsafe { T::run(&job) };
         }
     }
 }
 
-/// Writes `[rows, columns]` numbers, rows `stride` apart, as `[columns, rows]`, rows `to_stride` apart.
+/// Writes `[rows, columns]` elements, rows `stride` apart, as `[columns, rows]`, rows `to_stride`
+/// apart.
 ///
 /// # Panics
 ///
-/// If either has too few numbers.
+/// If either slice is too small.
 pub(crate) fn transpose(
     from: &[f32],
     stride: usize,
@@ -138,14 +148,14 @@ pub(crate) fn transpose(
     }
     assert!(
         columns <= stride && (rows - 1) * stride + columns <= from.len(),
-        "the source of a transpose"
+        "the source is too small for the transpose"
     );
     assert!(
         rows <= to_stride && (columns - 1) * to_stride + rows <= to.len(),
-        "the target of a transpose"
+        "the target is too small for the transpose"
     );
-    let done = match Isa::detect() {
-        // SAFETY: detected; both have the numbers.
+    let n_done = match Isa::detect() {
+        // SAFETY: the CPU feature was detected; both slices have the elements.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 => unsafe {
             let shape = [rows, columns];
@@ -159,7 +169,7 @@ pub(crate) fn transpose(
         },
         Isa::Portable => 0,
     };
-    for row in done..rows {
+    for row in n_done..rows {
         for (column, &value) in from[row * stride..][..columns].iter().enumerate() {
             to[column * to_stride + row] = value;
         }
@@ -177,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn products_of_any_shape_are_those_of_plain_loops() {
+    fn products_of_any_shape_match_plain_loops() {
         for [m, k, n] in [
             [1, 1, 1],
             [12, 32, 32],
@@ -207,8 +217,8 @@ mod tests {
                         for j in 0..n {
                             let products = (0..k).map(|p| a[i * k + p] * b[p * stride + j]);
                             let sum: f32 = products.sum();
-                            let held = expected[i * stride + j];
-                            expected[i * stride + j] = sum + if adds { held } else { 0.0 };
+                            let earlier = expected[i * stride + j];
+                            expected[i * stride + j] = sum + if adds { earlier } else { 0.0 };
                         }
                     }
                     let target = Target {
@@ -226,15 +236,15 @@ mod tests {
     }
 
     #[test]
-    fn a_left_operand_may_be_read_by_columns() {
+    fn a_left_operand_may_be_stored_by_columns() {
         let (a, b) = (numbers(20 * 9), numbers(20 * row_stride(6)));
         let lines = Matrix::strided(&b, [20, 6], row_stride(6));
-        let mut turned = vec![0.0; 9 * 20];
-        transpose(&a, 9, [20, 9], &mut turned, 20);
+        let mut transposed_a = vec![0.0; 9 * 20];
+        transpose(&a, 9, [20, 9], &mut transposed_a, 20);
         let [mut c, mut expected] = [vec![0.0; 9 * 6], vec![0.0; 9 * 6]];
         for (a, c) in [
             (Matrix::of_rows(&a, 9).transposed(), &mut c),
-            (Matrix::of_rows(&turned, 20), &mut expected),
+            (Matrix::of_rows(&transposed_a, 20), &mut expected),
         ] {
             let target = Target {
                 numbers: c,
@@ -247,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn every_number_finds_its_place() {
+    fn transpose_moves_every_element() {
         for [rows, columns] in [[1, 1], [16, 16], [33, 50], [128, 128], [5, 40]] {
             let (stride, to_stride) = (columns + 3, rows + 5);
             let from = numbers(rows * stride);

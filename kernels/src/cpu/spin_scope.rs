@@ -1,4 +1,4 @@
-//! Threads that stay awake for a run of small operations.
+//! Keeps worker threads spinning during a sequence of small operations.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -9,14 +9,14 @@ use rayon::Yield;
 
 use crate::route::is_cpu;
 
-/// Runs `work` while the other threads look for parts of it without falling asleep in between.
+/// Runs `work` while the other threads poll for parts of it instead of sleeping.
 ///
-/// For a few milliseconds of many small operations, as a decoded token is: waking a thread takes
-/// about as long as one of them. A thread that finds nothing for a while stops looking, so that no
-/// two pieces of work can wait for each other, and gives way to other processes before. Work of
-/// another device than the CPU has no parts for them, and they are left alone.
-pub fn wide_awake<R>(device: &Device, work: impl FnOnce() -> R) -> R {
-    /// Longer than what a token computes between two operations that are shared.
+/// For a few milliseconds of many small operations, such as decoding a token: waking a thread takes
+/// about as long as one operation. A thread that finds no work for a while stops polling, so that
+/// two concurrent calls cannot wait for each other, and it yields to other processes before that.
+/// Work on a GPU has no parts for these threads, which then keep sleeping.
+pub fn with_spinning_threads<R>(device: &Device, work: impl FnOnce() -> R) -> R {
+    /// Longer than the time that decoding a token spends between two shared operations.
     const PATIENCE: Duration = Duration::from_micros(200);
     if !is_cpu(device) {
         return work();
@@ -26,26 +26,26 @@ pub fn wide_awake<R>(device: &Device, work: impl FnOnce() -> R) -> R {
     rayon::in_place_scope(|scope| {
         let is_over = &is_over;
         scope.spawn_broadcast(move |_, context| {
-            // The caller would meet its share while it waits for others.
+            // The calling thread could otherwise pick up the polling task itself while it waits.
             if caller == Some(context.index()) {
                 return;
             }
-            let mut found = Instant::now();
-            while !is_over.load(Ordering::Acquire) && found.elapsed() < PATIENCE {
+            let mut last_work = Instant::now();
+            while !is_over.load(Ordering::Acquire) && last_work.elapsed() < PATIENCE {
                 if rayon::yield_now() == Some(Yield::Executed) {
-                    found = Instant::now();
+                    last_work = Instant::now();
                 } else {
                     thread::yield_now();
                 }
             }
         });
-        // Set by a panic, too.
+        // Also set by a panic.
         let _end = SetOnDrop(is_over);
         work()
     })
 }
 
-/// Sets a flag at its end, however that comes.
+/// Sets a flag when dropped, also during a panic.
 struct SetOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for SetOnDrop<'_> {
@@ -61,23 +61,26 @@ mod tests {
     use burn::tensor::Device;
     use rayon::prelude::*;
 
-    use super::wide_awake;
+    use super::with_spinning_threads;
 
     #[test]
-    fn threads_kept_awake_share_the_work_and_end_with_it_even_by_a_panic() {
+    fn spinning_threads_share_work_and_stop_at_its_end_or_panic() {
         let cpu = &Device::flex();
         let sum = |n: u64| (0..n).into_par_iter().map(|i| i * i).sum::<u64>();
         let expected = (0..1000).map(|i| i * i).sum::<u64>();
-        assert_eq!(wide_awake(cpu, || wide_awake(cpu, || sum(1000))), expected);
+        assert_eq!(
+            with_spinning_threads(cpu, || with_spinning_threads(cpu, || sum(1000))),
+            expected
+        );
         let panicked = catch_unwind(AssertUnwindSafe(|| {
-            wide_awake(cpu, || panic!("as work may"))
+            with_spinning_threads(cpu, || panic!("panic of the work"))
         }));
         assert!(panicked.is_err());
-        // The threads are free again, and may keep each other awake.
+        // The threads are free again, and can spin again.
         assert_eq!(sum(1000), expected);
         let nested: u64 = (0..8)
             .into_par_iter()
-            .map(|_| wide_awake(cpu, || sum(1000)))
+            .map(|_| with_spinning_threads(cpu, || sum(1000)))
             .sum();
         assert_eq!(nested, 8 * expected);
     }

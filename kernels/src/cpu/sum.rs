@@ -1,6 +1,6 @@
-//! Sums in a fixed order that vectors of any width can follow.
+//! Sums in a fixed order that suits vectors of any width.
 
-/// Partial sums side by side; enough for two of the widest vectors.
+/// Parallel partial sums; enough for two of the widest vectors.
 const LANES: usize = 32;
 
 /// `Σ f(aᵢ, bᵢ)`.
@@ -8,8 +8,8 @@ const LANES: usize = 32;
 pub(crate) fn sum_of_pairs<A: Copy, B: Copy>(a: &[A], b: &[B], f: impl Fn(A, B) -> f32) -> f32 {
     let mut lanes = [0.0f32; LANES];
     let (a_lines, b_lines) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
-    let rest = a_lines.remainder().iter().zip(b_lines.remainder());
-    let rest: f32 = rest.map(|(&a, &b)| f(a, b)).sum();
+    let remainder = a_lines.remainder().iter().zip(b_lines.remainder());
+    let remainder: f32 = remainder.map(|(&a, &b)| f(a, b)).sum();
     for (a, b) in a_lines.zip(b_lines) {
         for ((lane, &a), &b) in lanes.iter_mut().zip(a).zip(b) {
             *lane += f(a, b);
@@ -22,5 +22,5 @@ pub(crate) fn sum_of_pairs<A: Copy, B: Copy>(a: &[A], b: &[B], f: impl Fn(A, B) 
         }
         width /= 2;
     }
-    lanes[0] + rest
+    lanes[0] + remainder
 }

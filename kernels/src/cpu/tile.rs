@@ -1,50 +1,51 @@
-//! What a matrix product is cut into: tiles of C that fit the registers of one core.
+//! Tiles of a matrix product that fit in the registers of one core.
 //!
-//! B is a panel of a packed matrix; A is read one broadcast element at a time, from a strip or where
-//! it lies.
+//! B is a panel of a packed matrix; A is read one broadcast element at a time, from a strip or in
+//! place.
 
 use wide::f32x4;
 
-/// One tile: `c[rows, columns] = a[rows, depth] b[depth, COLUMNS] + sums + bias + residual`, of which
-/// those that are null are left out.
+/// One tile: `c[rows, columns] = a[rows, depth] b[depth, COLUMNS] + sums + bias + residual`,
+/// without the summands that are null.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TileJob {
-    /// Element `(0, 0)` of A; element `(i, p)` is `i * a_row_stride + p * a_depth_stride` on.
+    /// Element `(0, 0)` of A; element `(i, p)` is at offset `i * a_row_stride + p *
+    /// a_depth_stride`.
     pub(crate) a: *const f32,
     pub(crate) a_row_stride: usize,
     pub(crate) a_depth_stride: usize,
-    /// `depth` lines of [`Tile::COLUMNS`] floats; columns that do not exist hold any value.
+    /// `depth` lines of [`Tile::COLUMNS`] floats; missing columns have arbitrary values.
     pub(crate) b: *const f32,
-    /// [`Tile::COLUMNS`] for a packed panel; more where B is read where it lies.
+    /// [`Tile::COLUMNS`] for a packed panel; larger if B is read in place.
     pub(crate) b_line_stride: usize,
     /// Floats from the first 16 columns of a line to the others.
     #[cfg_attr(
         not(target_arch = "x86_64"),
-        allow(dead_code, reason = "portable tiles have no others")
+        allow(dead_code, reason = "portable tiles have at most 16 columns")
     )]
     pub(crate) b_half_stride: usize,
-    /// Element `(0, 0)` of the sum of the depths before, which may be C itself.
+    /// Element `(0, 0)` of the sums over earlier depths, which may be C itself.
     pub(crate) sums: *const f32,
     pub(crate) sums_row_stride: usize,
-    /// One number a column.
+    /// One value per column.
     pub(crate) bias: *const f32,
-    /// Element `(0, 0)` of what is added last, which may be C itself.
+    /// Element `(0, 0)` of the residual, which may be C itself.
     pub(crate) residual: *const f32,
     pub(crate) residual_row_stride: usize,
     /// Element `(0, 0)` of C, whose columns are contiguous; it may be uninitialised.
     pub(crate) c: *mut f32,
     pub(crate) c_row_stride: usize,
-    /// Whether C probably lies in no cache, so that its lines are better asked for beforehand.
+    /// Whether C is probably not cached, so that its lines should be prefetched.
     #[cfg_attr(
         not(target_arch = "x86_64"),
-        allow(dead_code, reason = "portable tiles do not ask")
+        allow(dead_code, reason = "portable tiles do not prefetch")
     )]
     pub(crate) c_is_far: bool,
-    /// What memory is better asked for meanwhile, because it is read next: bytes from here on, so many
-    /// at each depth.
+    /// Data to prefetch meanwhile, because it is read next: the first byte, and the bytes per
+    /// depth.
     #[cfg_attr(
         not(target_arch = "x86_64"),
-        allow(dead_code, reason = "portable tiles do not ask")
+        allow(dead_code, reason = "portable tiles do not prefetch")
     )]
     pub(crate) next: (*const u8, usize),
     /// At least 1, at most [`Tile::ROWS`].
@@ -55,7 +56,7 @@ pub(crate) struct TileJob {
 }
 
 impl TileJob {
-    /// Ends row `row` of the tile, whose products are `line`, by plain loops.
+    /// Finishes row `row` of the tile, whose products are `line`, in portable loops.
     ///
     /// # Safety
     ///
@@ -63,7 +64,7 @@ impl TileJob {
     #[inline(always)]
     pub(crate) unsafe fn finish(&self, row: usize, line: &mut [f32]) {
         let line = &mut line[..self.columns];
-        // SAFETY: `columns` numbers lie from each of them on.
+        // SAFETY: each pointer has `columns` elements.
         unsafe {
             if !self.sums.is_null() {
                 let sums = self.sums.add(row * self.sums_row_stride);
@@ -85,7 +86,7 @@ impl TileJob {
     }
 }
 
-/// Tiles of one instruction set.
+/// Tiles for one instruction set.
 pub(crate) trait Tile {
     /// Rows of a full tile.
     const ROWS: usize;
@@ -98,7 +99,7 @@ pub(crate) trait Tile {
     unsafe fn run(job: &TileJob);
 }
 
-/// Tiles in vectors of four, for CPUs without a version of their own: NEON is such.
+/// Tiles in vectors of four, for CPUs without their own implementation, such as those with NEON.
 #[derive(Debug)]
 pub(crate) struct Portable;
 
@@ -107,7 +108,7 @@ impl Tile for Portable {
     const COLUMNS: usize = 16;
 
     unsafe fn run(job: &TileJob) {
-        // SAFETY: as the caller promises; each arm passes the row count that the job states.
+        // SAFETY: guaranteed by the caller; each arm passes the row count of the job.
         unsafe {
             match job.rows {
                 1 => portable::<1>(job),
@@ -121,11 +122,11 @@ impl Tile for Portable {
 
 /// # Safety
 ///
-/// `job` as [`TileJob`] demands, with `job.rows == MR`.
+/// `job` as [`TileJob`] requires, with `job.rows == MR`.
 unsafe fn portable<const MR: usize>(job: &TileJob) {
     const VECTORS: usize = Portable::COLUMNS / 4;
     let mut sums = [[f32x4::ZERO; VECTORS]; MR];
-    // SAFETY: indices stay within the shape that the caller vouches for.
+    // SAFETY: indices are within the shape, which the caller guarantees.
     unsafe {
         for p in 0..job.depth {
             let line = *job

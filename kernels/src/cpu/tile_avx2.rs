@@ -1,5 +1,5 @@
-//! The innermost product for CPUs with AVX2 and FMA: up to 6 rows by 16 columns in registers,
-//! or 2 by 32 where there are few rows, whose sums would wait for each other.
+//! The innermost product for CPUs with AVX2 and FMA: up to 6 rows × 16 columns in registers, or 2 ×
+//! 32 for few rows, which would otherwise stall on their sums.
 
 use std::arch::x86_64::{
     _mm256_add_ps, _mm256_broadcast_ss, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_setzero_ps,
@@ -7,14 +7,14 @@ use std::arch::x86_64::{
 };
 
 use super::lanes_avx2::LANES;
-use super::prefetch::ask_to_read_later;
+use super::prefetch::prefetch_l2;
 use super::tile::{Tile, TileJob};
 
-/// Tiles of `V` registers a row.
+/// Tiles with `V` registers per row.
 #[derive(Debug)]
 pub(crate) struct Avx2<const V: usize>;
 
-/// Registers of half a line of a panel.
+/// Registers per half line of a panel.
 const HALF: usize = 2;
 
 impl<const V: usize> Tile for Avx2<V> {
@@ -22,18 +22,18 @@ impl<const V: usize> Tile for Avx2<V> {
     const COLUMNS: usize = LANES * V;
 
     unsafe fn run(job: &TileJob) {
-        // SAFETY: the caller promises AVX2, FMA and valid pointers for `job`'s shape; each arm
-        // passes the row count that the job states.
+        // SAFETY: the caller guarantees AVX2, FMA and valid pointers for the job's shape; each arm
+        // passes the row count of the job.
         unsafe {
             match job.rows {
                 1 => tile::<1, V, false>(job),
                 2 => tile::<2, V, false>(job),
-                // No more rows than registers.
+                // Not more rows than registers.
                 _ if V > HALF => unreachable!("at most two rows of whole panels"),
                 3 => tile::<3, V, false>(job),
                 4 => tile::<4, V, false>(job),
                 5 => tile::<5, V, false>(job),
-                // Strides that the compiler knows save a third of the instructions.
+                // Compile-time strides save a third of the instructions.
                 _ if (job.a_row_stride, job.a_depth_stride) == (1, 12) => tile::<6, V, true>(job),
                 _ => tile::<6, V, false>(job),
             }
@@ -43,12 +43,12 @@ impl<const V: usize> Tile for Avx2<V> {
 
 /// # Safety
 ///
-/// AVX2 and FMA; `job` as [`TileJob`] demands, with `job.rows == MR`; A's rows lie in a strip of 12
-/// where `STRIP` says so.
+/// AVX2 and FMA; `job` as [`TileJob`] requires, with `job.rows == MR`; A's rows are in a strip of
+/// 12 if `STRIP`.
 #[target_feature(enable = "avx2,fma")]
 unsafe fn tile<const MR: usize, const V: usize, const STRIP: bool>(job: &TileJob) {
-    // SAFETY: A holds `MR` rows of `depth` elements under its strides, B `depth` lines. What is added
-    // and C have the rows and columns of the job.
+    // SAFETY: A has `MR` rows of `depth` elements under its strides, B has `depth` lines. The
+    // summands and C have the rows and columns of the job.
     unsafe {
         let mut sums = [[_mm256_setzero_ps(); V]; MR];
         let (mut a, mut b) = (job.a, job.b);
@@ -65,7 +65,7 @@ unsafe fn tile<const MR: usize, const V: usize, const STRIP: bool>(job: &TileJob
                 *line = _mm256_loadu_ps(half.add(v % HALF * LANES));
             }
             for half in 0..V / HALF {
-                ask_to_read_later(next.wrapping_add(half * size_of::<f32>() * job.b_half_stride));
+                prefetch_l2(next.wrapping_add(half * size_of::<f32>() * job.b_half_stride));
             }
             next = next.wrapping_add(next_step);
             for (i, sum) in sums.iter_mut().enumerate() {
@@ -87,7 +87,7 @@ unsafe fn tile<const MR: usize, const V: usize, const STRIP: bool>(job: &TileJob
             }
             return;
         }
-        // One question for all rows: each for itself would take as long as some depths.
+        // One branch for all rows: a branch per row would take as long as several depths.
         let added = [
             (job.sums, job.sums_row_stride),
             (job.bias, 0),

@@ -1,8 +1,8 @@
-//! The innermost product for CPUs with AVX-512: up to 12 rows by 32 or 16 columns in registers.
+//! The innermost product for CPUs with AVX-512: up to 12 rows × 32 or 16 columns in registers.
 //!
-//! 24 of the 32 registers accumulate, two hold a line of B, and A is broadcast from memory; that
-//! needs 14 loads for 24 multiply-adds, which the two load ports sustain. Lines that will be read or
-//! written are asked for beforehand: without that a tenth of the time is spent waiting.
+//! 24 of the 32 registers accumulate, two hold a line of B, and A is broadcast from memory: 14
+//! loads per 24 multiply-adds, which the two load ports sustain. Lines to be read or written are
+//! prefetched; without this a tenth of the time is spent waiting.
 
 use std::arch::x86_64::{
     __m512, _MM_HINT_ET0, _MM_HINT_T0, _MM_HINT_T1, _mm_prefetch, _mm512_add_ps, _mm512_castpd_ps,
@@ -15,7 +15,7 @@ use std::arch::x86_64::{
 use super::lanes_avx512::lanes;
 use super::tile::{Tile, TileJob};
 
-/// Tiles of `V` registers, 16 columns each: 2, or 1 where C has few columns.
+/// Tiles with `V` registers of 16 columns: 2, or 1 if C has few columns.
 #[derive(Debug)]
 pub(crate) struct Avx512<const V: usize>;
 
@@ -24,8 +24,8 @@ impl<const V: usize> Tile for Avx512<V> {
     const COLUMNS: usize = 16 * V;
 
     unsafe fn run(job: &TileJob) {
-        // SAFETY: the caller promises AVX-512F and valid pointers for `job`'s shape; each arm
-        // passes the row count that the job states.
+        // SAFETY: the caller guarantees AVX-512F and valid pointers for the job's shape; each arm
+        // passes the row count of the job.
         unsafe {
             match job.rows {
                 1 => tile::<1, V, false>(job),
@@ -39,7 +39,7 @@ impl<const V: usize> Tile for Avx512<V> {
                 9 => tile::<9, V, false>(job),
                 10 => tile::<10, V, false>(job),
                 11 => tile::<11, V, false>(job),
-                // Strides that the compiler knows save a third of the instructions.
+                // Compile-time strides save a third of the instructions.
                 _ if (job.a_row_stride, job.a_depth_stride) == (1, 12) => tile::<12, V, true>(job),
                 _ => tile::<12, V, false>(job),
             }
@@ -47,35 +47,35 @@ impl<const V: usize> Tile for Avx512<V> {
     }
 }
 
-/// Lines of a panel from the one that is read to the one that the second level of cache is asked for.
-/// From there the processor brings them itself, and better unasked: decoding from memory takes up to
-/// 0.93 of the time on a Zen 5. Nearer or farther than 32 to 64 lines takes longer, too.
+/// L2 prefetch distance in panel lines. The hardware moves lines on to L1 itself, and faster
+/// without software prefetches: decoding from memory takes as little as 0.93 of the time on a Zen
+/// 5. Distances outside 32 to 64 lines are also slower.
 pub(crate) const LINES_AHEAD: usize = 48;
-/// Words of a strip from the one that is read to the one that the first level is asked for.
+/// L1 prefetch distance in words of a strip.
 pub(crate) const STRIP_AHEAD: usize = 192;
 
-/// Depths before the end of a tile at which the lines are asked for that it writes.
+/// Depths before the end of a tile at which its output lines are prefetched.
 const DEPTHS_TO_WRITE: usize = 32;
 
-/// Has `N` cache lines brought that will be read.
+/// Prefetches `N` cache lines for reading.
 #[target_feature(enable = "avx512f")]
 #[inline]
-pub(crate) fn ask_to_read<const N: usize>(first: *const f32) {
+pub(crate) fn prefetch_l1<const N: usize>(first: *const f32) {
     for n in 0..N {
         _mm_prefetch::<_MM_HINT_T0>(first.wrapping_add(16 * n).cast());
     }
 }
 
-/// Has `N` cache lines brought to the second level that will be read after what is read now.
+/// Prefetches `N` cache lines into the L2 cache, for reading later.
 #[target_feature(enable = "avx512f")]
 #[inline]
-pub(crate) fn ask_to_read_later<const N: usize>(first: *const f32) {
+pub(crate) fn prefetch_l2<const N: usize>(first: *const f32) {
     for n in 0..N {
         _mm_prefetch::<_MM_HINT_T1>(first.wrapping_add(16 * n).cast());
     }
 }
 
-/// Has `N` cache lines brought that will be written.
+/// Prefetches `N` cache lines for writing.
 #[target_feature(enable = "avx512f")]
 #[inline]
 pub(crate) fn ask_to_write<const N: usize>(first: *const f32) {
@@ -86,12 +86,12 @@ pub(crate) fn ask_to_write<const N: usize>(first: *const f32) {
 
 /// # Safety
 ///
-/// AVX-512F; `job` as [`TileJob`] demands, with `job.rows == MR`; A's rows lie
-/// in a strip of 12 where `STRIP` says so.
+/// AVX-512F; `job` as [`TileJob`] requires, with `job.rows == MR`; A's rows are in a strip of 12 if
+/// `STRIP`.
 #[target_feature(enable = "avx512f")]
 unsafe fn tile<const MR: usize, const V: usize, const STRIP: bool>(job: &TileJob) {
-    // SAFETY: A holds `MR` rows of `depth` elements under its strides, B `depth` lines. What
-    // is added and C have the rows and columns of the job.
+    // SAFETY: A has `MR` rows of `depth` elements under its strides, B has `depth` lines. The
+    // summands and C have the rows and columns of the job.
     unsafe {
         let mut sums = [[_mm512_setzero_ps(); V]; MR];
         let (mut a, mut b) = (job.a, job.b);
@@ -100,8 +100,8 @@ unsafe fn tile<const MR: usize, const V: usize, const STRIP: bool>(job: &TileJob
         } else {
             (job.a_row_stride, job.a_depth_stride)
         };
-        // C's lines are asked for shortly before they are written: those asked for at the start of
-        // a deep tile would be driven out of the first level by what the tile reads.
+        // C's lines are prefetched shortly before they are written: lines prefetched at the start
+        // of a deep tile would be evicted from L1 by the tile's inputs.
         let late = job.depth.min(DEPTHS_TO_WRITE);
         for (depths, is_last) in [(job.depth - late, false), (late, true)] {
             for _ in 0..depths {
@@ -109,9 +109,9 @@ unsafe fn tile<const MR: usize, const V: usize, const STRIP: bool>(job: &TileJob
                 for (v, line) in line.iter_mut().enumerate() {
                     *line = _mm512_loadu_ps(b.add(16 * v));
                 }
-                ask_to_read_later::<V>(b.wrapping_add(LINES_AHEAD * job.b_line_stride));
+                prefetch_l2::<V>(b.wrapping_add(LINES_AHEAD * job.b_line_stride));
                 if STRIP {
-                    ask_to_read::<1>(a.wrapping_add(STRIP_AHEAD));
+                    prefetch_l1::<1>(a.wrapping_add(STRIP_AHEAD));
                 }
                 for (i, sum) in sums.iter_mut().enumerate() {
                     let value = _mm512_set1_ps(*a.add(i * row_stride));
@@ -142,25 +142,25 @@ unsafe fn tile<const MR: usize, const V: usize, const STRIP: bool>(job: &TileJob
     }
 }
 
-/// Writes 16 columns of a row, of which those from `column` on that the job has.
+/// Stores those of 16 columns of a row, starting at `column`, that the job has.
 ///
 /// # Safety
 ///
-/// As for [`tile`].
+/// Same as for [`tile`].
 #[target_feature(enable = "avx512f")]
 #[inline]
 unsafe fn store(job: &TileJob, row: usize, column: usize, value: __m512) {
     let mask = lanes(job.columns.saturating_sub(column));
     let to = job.c.wrapping_add(row * job.c_row_stride + column);
-    // SAFETY: lanes outside the mask are not touched.
+    // SAFETY: lanes outside the mask are not accessed.
     unsafe { _mm512_mask_storeu_ps(to, mask, value) };
 }
 
-/// Adds what is to be added to the rows of a tile and writes them.
+/// Adds bias and residual to the rows of a tile and stores them.
 ///
 /// # Safety
 ///
-/// As for [`tile`].
+/// Same as for [`tile`].
 #[target_feature(enable = "avx512f")]
 #[inline(never)]
 unsafe fn finish<const V: usize>(job: &TileJob, sums: &[[__m512; V]]) {
@@ -168,19 +168,19 @@ unsafe fn finish<const V: usize>(job: &TileJob, sums: &[[__m512; V]]) {
         for (v, &value) in sum.iter().enumerate() {
             let (column, mut value) = (16 * v, value);
             let mask = lanes(job.columns.saturating_sub(column));
-            let place =
+            let element =
                 |first: *const f32, stride: usize| first.wrapping_add(row * stride + column);
-            // SAFETY: lanes outside the mask are not touched.
+            // SAFETY: lanes outside the mask are not accessed.
             unsafe {
                 if !job.sums.is_null() {
-                    let sums = _mm512_maskz_loadu_ps(mask, place(job.sums, job.sums_row_stride));
+                    let sums = _mm512_maskz_loadu_ps(mask, element(job.sums, job.sums_row_stride));
                     value = _mm512_add_ps(sums, value);
                 }
                 if !job.bias.is_null() {
-                    value = _mm512_add_ps(value, _mm512_maskz_loadu_ps(mask, place(job.bias, 0)));
+                    value = _mm512_add_ps(value, _mm512_maskz_loadu_ps(mask, element(job.bias, 0)));
                 }
                 if !job.residual.is_null() {
-                    let residual = place(job.residual, job.residual_row_stride);
+                    let residual = element(job.residual, job.residual_row_stride);
                     value = _mm512_add_ps(value, _mm512_maskz_loadu_ps(mask, residual));
                 }
                 store(job, row, column, value);
@@ -189,12 +189,12 @@ unsafe fn finish<const V: usize>(job: &TileJob, sums: &[[__m512; V]]) {
     }
 }
 
-/// The columns of rows that lie so many floats apart, as rows of their own: of 16 rows after 16. Returns
-/// how many rows that are, and leaves the others.
+/// Transposes rows of floats in groups of 16. Returns the number of rows processed, and leaves the
+/// rest.
 ///
 /// # Safety
 ///
-/// AVX-512F; every row has so many columns, and each column a row that holds the rows.
+/// AVX-512F; every row has all columns, and each column has an output row with space for the rows.
 #[target_feature(enable = "avx512f")]
 pub(crate) unsafe fn transpose(
     from: *const f32,
@@ -213,10 +213,10 @@ pub(crate) unsafe fn transpose(
                 // SAFETY: lanes under the mask are columns of the row.
                 *numbers = unsafe { _mm512_maskz_loadu_ps(lanes(some), from) };
             }
-            let turned = transposed_16(block);
-            for (i, numbers) in turned.into_iter().take(some).enumerate() {
+            let transposed_block = transposed_16(block);
+            for (i, numbers) in transposed_block.into_iter().take(some).enumerate() {
                 let to = to.wrapping_add((column + i) * to_stride + row);
-                // SAFETY: the column's row has room for 16 rows from here on.
+                // SAFETY: the column's row has space for 16 rows at this offset.
                 unsafe { _mm512_storeu_ps(to, numbers) };
             }
         }
@@ -224,13 +224,14 @@ pub(crate) unsafe fn transpose(
     rows
 }
 
-/// The columns of 16 rows.
+/// Transposes 16 rows.
 #[target_feature(enable = "avx512f")]
 #[inline]
 pub(crate) fn transposed_16(r: [__m512; 16]) -> [__m512; 16] {
     let mut columns = [_mm512_setzero_ps(); 16];
-    // Within 128-bit lanes: register `s` of group `g` has element `4 * lane + s` of rows
-    // `4 * g..4 * g + 4`. Groups by name: a closure would become a call, with registers in memory.
+    // Within 128-bit lanes: register `s` of group `g` has element `4 * lane + s` of rows `4 * g..4
+    // * g + 4`. Groups are written out: a closure would not be inlined and would spill registers to
+    // memory.
     let g0 = transpose_quads([r[0], r[1], r[2], r[3]]);
     let g1 = transpose_quads([r[4], r[5], r[6], r[7]]);
     let g2 = transpose_quads([r[8], r[9], r[10], r[11]]);
@@ -245,7 +246,7 @@ pub(crate) fn transposed_16(r: [__m512; 16]) -> [__m512; 16] {
     columns
 }
 
-/// The lanes of 128 bits of four registers: the first ones of all, the second ones, …
+/// Transposes the 128-bit lanes of four registers.
 #[target_feature(enable = "avx512f")]
 #[inline]
 pub(crate) fn transpose_lanes([r0, r1, r2, r3]: [__m512; 4]) -> [__m512; 4] {
@@ -262,7 +263,7 @@ pub(crate) fn transpose_lanes([r0, r1, r2, r3]: [__m512; 4]) -> [__m512; 4] {
     ]
 }
 
-/// Transposes the 4x4 blocks that four registers hold in each 128-bit lane.
+/// Transposes the 4 × 4 blocks in each 128-bit lane of four registers.
 #[target_feature(enable = "avx512f")]
 #[inline]
 pub(crate) fn transpose_quads([r0, r1, r2, r3]: [__m512; 4]) -> [__m512; 4] {

@@ -1,4 +1,4 @@
-//! Fragments of the matrix units: 16 rows, columns and depth, with sums in f32.
+//! Tensor-core fragments: 16 rows, columns and depth, accumulated in f32.
 
 use cubecl::cmma::{Matrix, MatrixIdent, MatrixLayout};
 use cubecl::prelude::*;
@@ -6,10 +6,10 @@ use cubecl::prelude::*;
 /// Rows, columns and depth of a fragment.
 pub(crate) const FRAGMENT: usize = 16;
 
-/// What the hardware wants of the address of a fragment, in bytes.
+/// Address alignment that the hardware requires of a fragment, in bytes.
 pub(crate) const ALIGNMENT: usize = 128;
 
-/// A fragment of sums, at zero.
+/// An accumulator fragment, initialised to zero.
 #[cube]
 pub(crate) fn zeros() -> Matrix<f32> {
     Matrix::<f32>::from_value(

@@ -1,4 +1,4 @@
-//! Tensors to launch arguments, and numbers of elements to numbers of cubes.
+//! Converts tensors to launch arguments, and element counts to cube counts.
 
 use burn::backend::DType;
 use burn::backend::cubecl::dtype_to_elem_type;
@@ -12,18 +12,20 @@ use cubecl::ir::{ElemType, FloatKind};
 use cubecl::prelude::{BufferArg, CubeCount, CubeDim};
 use cubecl::server::CubeCountSelection;
 
-/// Units of a cube, where nothing else decides.
+/// Default units per cube.
 pub(crate) const UNITS: u32 = 256;
 
-/// A tensor without holes, and its sizes.
+/// The contiguous tensor and its dimensions.
 pub(crate) fn contiguous<const D: usize>(x: CubeTensor) -> (CubeTensor, [usize; D]) {
     let x = into_contiguous(x);
     let dims = x.meta.shape().iter().copied().collect::<Vec<_>>();
-    let dims = dims.try_into().expect("the rank is part of the contract");
+    let dims = dims
+        .try_into()
+        .expect("the caller passes a tensor of this rank");
     (x, dims)
 }
 
-/// Memory for a result on the device of `like`; its contents are whatever lay there.
+/// Uninitialised memory for a result on the device of `like`.
 pub(crate) fn output<const D: usize>(
     like: &CubeTensor,
     shape: [usize; D],
@@ -33,7 +35,7 @@ pub(crate) fn output<const D: usize>(
     empty_device_contiguous_dtype(client, device, Shape::new(shape), dtype)
 }
 
-/// Numbers on the device of `like`.
+/// Uploads values to the device of `like`.
 pub(crate) fn upload(like: &CubeTensor, numbers: &[u32]) -> CubeTensor {
     let handle = like.client.create_from_slice(bytes_of(numbers));
     let shape = Shape::new([numbers.len()]);
@@ -41,12 +43,12 @@ pub(crate) fn upload(like: &CubeTensor, numbers: &[u32]) -> CubeTensor {
     CubeTensor::new_contiguous(client, device, shape, handle, DType::U32)
 }
 
-/// The tensor as an argument that the caller keeps.
+/// The tensor as a launch argument; the caller keeps it.
 pub(crate) fn argument(x: &CubeTensor) -> BufferArg {
     x.clone().into_buffer_arg()
 }
 
-/// Whether tensor cores multiply tiles of 16 x 16 elements of this type and sum them in f32.
+/// Whether tensor cores multiply 16 × 16 tiles of this type with f32 accumulation.
 pub(crate) fn has_cores_for(client: &Client, element: ElemType) -> bool {
     let products = MmaConfig {
         a_type: element,
@@ -64,8 +66,7 @@ pub(crate) fn element(x: &CubeTensor) -> ElemType {
     dtype_to_elem_type(x.dtype)
 }
 
-/// The most elements of which each of `widths` is a multiple, at most `limit`: what one unit
-/// moves at once.
+/// Vector size: the largest number of elements that divides all `widths`, at most `limit`.
 pub(crate) fn vector_size(limit: usize, widths: &[usize]) -> usize {
     [8, 4, 2]
         .into_iter()
@@ -73,19 +74,19 @@ pub(crate) fn vector_size(limit: usize, widths: &[usize]) -> usize {
         .unwrap_or(1)
 }
 
-/// At least `n` cubes, within the limits of the device in each dimension.
+/// At least `n` cubes, within the device's limits per dimension.
 pub(crate) fn cubes(client: &Client, n: usize) -> CubeCount {
-    let n = u32::try_from(n).expect("a launch has fewer than 2^32 cubes");
+    let n = u32::try_from(n).expect("fewer than 2^32 cubes per launch");
     CubeCountSelection::new(client, n).cube_count()
 }
 
-/// Cubes of [`UNITS`] for `n` units of work.
+/// Cubes of [`UNITS`] units for `n` units of work.
 pub(crate) fn units(client: &Client, n: usize) -> (CubeCount, CubeDim) {
     let count = cubes(client, n.div_ceil(UNITS as usize));
     (count, CubeDim::new_1d(UNITS))
 }
 
 fn bytes_of(numbers: &[u32]) -> &[u8] {
-    // SAFETY: every byte of a `u32` is initialised, and `u8` has no alignment to break.
+    // SAFETY: every byte of a `u32` is initialised, and `u8` has no alignment requirement.
     unsafe { std::slice::from_raw_parts(numbers.as_ptr().cast(), size_of_val(numbers)) }
 }

@@ -1,9 +1,9 @@
-//! What the kernels for GPUs share: tensors in and out, launch sizes, sums over a cube.
+//! Shared code of the GPU kernels: tensor arguments, launch sizes, reductions over a cube.
 //!
 //! Kernels are written in CubeCL, which compiles them for CUDA at run time and for Vulkan in tests.
-//! A cube is CUDA's thread block, a unit its thread. Every kernel takes contiguous buffers and the
-//! sizes it needs as numbers: a launch then has nothing to look up, and a text can be emitted for
-//! a device that is not there.
+//! A cube is a CUDA thread block, a unit is a thread. Every kernel takes contiguous buffers and its
+//! sizes as numbers. Launches therefore need no further lookups, and sources can be generated for a
+//! device that is not present.
 
 pub(crate) mod fragments;
 pub(crate) mod launch;

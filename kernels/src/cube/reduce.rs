@@ -1,14 +1,15 @@
 //! Sums and maxima over the units of a cube, in shared memory.
 //!
-//! A tree of pairs in a fixed order: the same numbers give the same sum on every run. It needs no
-//! operations between the lanes of a warp, so that the same text runs where there are none.
+//! Pairwise reduction in a fixed order: the same values give the same sum in every run. It needs no
+//! warp operations, so the same code runs on devices without them.
 
 use cubecl::prelude::*;
 
-/// Sum of `value` over the units of a group, given to each of them; all units of the cube take part.
+/// Sum of `value` over the units of a group, returned to each of them; all units of the cube must
+/// call this.
 ///
-/// `scratch` holds one number a unit; `units`, those of a group side by side, is a power of two that
-/// divides the size of the cube, or is that size.
+/// `scratch` has one element per unit. A group has `units` adjacent units: a power of two that
+/// divides the cube size, or the cube size itself.
 #[cube]
 pub(crate) fn group_sum(scratch: &mut Shared<[f32]>, value: f32, #[comptime] units: u32) -> f32 {
     let unit = UNIT_POS as usize;
@@ -29,7 +30,7 @@ pub(crate) fn group_sum(scratch: &mut Shared<[f32]>, value: f32, #[comptime] uni
     total
 }
 
-/// Largest `value` of all units, given to each of them; a NaN may be passed over.
+/// Largest `value` of all units, returned to each of them; NaN may be ignored.
 #[cube]
 pub(crate) fn cube_max(scratch: &mut Shared<[f32]>, value: f32, #[comptime] units: u32) -> f32 {
     let unit = UNIT_POS as usize;

@@ -1,8 +1,8 @@
-//! The CUDA C++ text of every kernel, on a machine that has no CUDA.
+//! Generates the CUDA C++ source of every kernel on a machine without CUDA.
 //!
-//! CubeCL makes this text when a kernel is first launched and hands it to NVRTC. Here it is made
-//! for a device described by hand, so that a compiler can be run over it, and registers counted,
-//! where there is no GPU.
+//! CubeCL generates this source when a kernel is first launched, and passes it to NVRTC. This
+//! module generates it for a device description, so that it can be compiled and its registers
+//! counted without a GPU.
 
 use std::sync::Arc;
 
@@ -25,60 +25,56 @@ use cubecl_cpp::register_supported_types;
 use cubecl_cpp::shared::{CompilationOptions, CppCompiler, register_wmma_features};
 use cubecl_cpp::target::Cuda;
 
-/// What activations and weights are stored in.
+/// Dtypes of activations and weights.
 pub(crate) const ELEMENTS: [ElemType; 2] = [
     ElemType::Float(FloatKind::F32),
     ElemType::Float(FloatKind::BF16),
 ];
 
-/// A kernel as NVRTC receives it.
+/// A kernel in the form that NVRTC receives.
 #[derive(Debug, Clone)]
 pub struct Source {
-    /// The kernel's name, its sizes known at compile time, and its element type.
+    /// The kernel's name, its compile-time sizes and its element type.
     pub name: String,
     /// CUDA C++.
     pub text: String,
-    /// Bytes of shared memory that a launch asks for.
+    /// Bytes of shared memory per launch.
     pub shared_bytes: usize,
-    /// Threads of a block.
+    /// Threads per block.
     pub units: u32,
 }
 
-/// Every kernel in every form that training launches: f32 and bf16, the widest vectors.
+/// Every kernel in every variant that training launches: f32 and bf16, with the widest vectors.
 ///
 /// # Errors
 ///
-/// A kernel that does not compile to CUDA C++: its name, and the compiler's reason.
+/// A kernel that does not compile to CUDA C++: its name and the compiler's reason.
 pub fn sources() -> Result<Vec<Source>, String> {
-    let mut texts = Texts::new();
-    crate::embedding::cuda::sources(&mut texts);
-    crate::rms_norm::cuda::sources(&mut texts);
-    #[cfg(not(feature = "fusion"))]
-    crate::head_norm::cuda::sources(&mut texts);
-    #[cfg(not(feature = "fusion"))]
-    crate::gated_delta::walk_on_gpu::sources(&mut texts);
-    #[cfg(not(feature = "fusion"))]
-    crate::select_rows::cuda::sources(&mut texts);
-    crate::rope::cuda::sources(&mut texts);
-    crate::swiglu::cuda::sources(&mut texts);
-    crate::attention::cuda::sources(&mut texts);
-    crate::dropout::cuda::sources(&mut texts);
-    crate::lora_linear::low_rank::sources(&mut texts);
-    crate::linear_cross_entropy::cuda::sources(&mut texts);
-    #[cfg(not(feature = "fusion"))]
-    crate::masked_argmax::cuda::sources(&mut texts);
-    crate::adamw::cuda::sources(&mut texts);
-    texts.sources.into_iter().collect()
+    let mut sources = Sources::new();
+    crate::embedding::cuda::sources(&mut sources);
+    crate::rms_norm::cuda::sources(&mut sources);
+    crate::head_norm::cuda::sources(&mut sources);
+    crate::gated_delta::walk_on_gpu::sources(&mut sources);
+    crate::select_rows::cuda::sources(&mut sources);
+    crate::rope::cuda::sources(&mut sources);
+    crate::swiglu::cuda::sources(&mut sources);
+    crate::attention::cuda::sources(&mut sources);
+    crate::dropout::cuda::sources(&mut sources);
+    crate::lora_linear::low_rank::sources(&mut sources);
+    crate::linear_cross_entropy::cuda::sources(&mut sources);
+    crate::masked_argmax::cuda::sources(&mut sources);
+    crate::adamw::cuda::sources(&mut sources);
+    sources.sources.into_iter().collect()
 }
 
-/// The device that texts are made for, and the texts so far.
-pub(crate) struct Texts {
+/// The target device, and the sources so far.
+pub(crate) struct Sources {
     device: Arc<DeviceProperties>,
     target: Arc<TargetProperties>,
     sources: Vec<Result<Source, String>>,
 }
 
-impl Texts {
+impl Sources {
     fn new() -> Self {
         Self {
             device: Arc::new(device()),
@@ -87,7 +83,7 @@ impl Texts {
         }
     }
 
-    /// What a kernel's constructor asks of the device, and a grid that nothing reads.
+    /// Arguments of a kernel's constructor: the device, the target and an unused grid.
     pub(crate) fn device(&self) -> (Arc<DeviceProperties>, Arc<TargetProperties>, CubeCount) {
         (
             self.device.clone(),
@@ -96,15 +92,15 @@ impl Texts {
         )
     }
 
-    /// A buffer in the place of an argument.
+    /// A placeholder buffer for an argument.
     pub(crate) fn buffer(&self) -> BufferArg {
         let service = ServiceId::of::<Self>(DeviceId::new(0, 0));
         let stream = StreamId { value: 0 };
-        // SAFETY: nothing is launched, so nothing reads or writes the buffer.
+        // SAFETY: nothing is launched, so nothing accesses the buffer.
         unsafe { BufferArg::from_raw_parts(Handle::new(service, stream, 1 << 20), 1 << 16) }
     }
 
-    /// Adds the text of `kernel`, which is told from its other forms by `form`.
+    /// Adds the source of `kernel`; `form` distinguishes its variants.
     pub(crate) fn add(&mut self, form: &str, dim: CubeDim, kernel: impl CubeKernel) {
         self.sources.push(source(form, dim, &kernel));
     }
@@ -126,7 +122,7 @@ fn source(form: &str, dim: CubeDim, kernel: &impl CubeKernel) -> Result<Source, 
     })
 }
 
-/// An A100, the oldest GPU with bf16; later ones accept the same text.
+/// An A100, the oldest GPU with bf16; later GPUs accept the same source.
 fn device() -> DeviceProperties {
     let hardware = HardwareProperties {
         load_width: 128,

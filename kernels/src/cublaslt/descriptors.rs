@@ -1,7 +1,7 @@
-//! A product as cuBLASLt describes it.
+//! Describes a matrix product to cuBLASLt.
 //!
-//! The library counts by columns: a matrix of rows side by side is its transpose there. So
-//! `d = a b` is asked for as `dᵀ = bᵀ aᵀ`, and the first factor of the library is `b`.
+//! The library is column-major: it sees a row-major matrix as its transpose. `d = a b` is therefore
+//! computed as `dᵀ = bᵀ aᵀ`, and the library's first factor is `b`.
 
 use std::cell::{OnceCell, RefCell};
 use std::ffi::c_void;
@@ -16,43 +16,43 @@ use cudarc::cublaslt::sys::{
     cublasLtMatrixLayout_t, cublasStatus_t as Status, cudaDataType_t as Type, cudaStream_t,
 };
 
+use crate::choice_cache::{self, Lines};
 use crate::gpu;
-use crate::kept::{self, Lines};
 
-/// Bytes of an algorithm, opaque to all but the library.
+/// Size in bytes of an algorithm, which is opaque outside the library.
 const ALGORITHM_BYTES: usize = size_of::<cublasLtMatmulAlgo_t>();
 
 thread_local! {
-    /// One for each server's thread, hence for each device, for as long as the thread.
+    /// One handle per server thread, hence per device, for the life of the thread.
     static HANDLE: OnceCell<cublasLtHandle_t> = const { OnceCell::new() };
-    /// What was chosen for the kind of this thread's GPU, also by earlier processes; `None` where
-    /// nothing is kept.
+    /// Algorithms chosen for this thread's GPU model, including those of earlier processes; `None`
+    /// if the disk cache is disabled.
     static KEPT: RefCell<Option<Option<Lines<ALGORITHM_BYTES>>>> = const { RefCell::new(None) };
 }
 
-/// What an algorithm is chosen by.
+/// The key of an algorithm choice.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Form {
+pub(super) struct ProductShape {
     /// m, n, k.
     pub(super) sizes: [usize; 3],
-    /// Bits of the scale.
+    /// Bit pattern of the scale.
     pub(super) scale: u32,
     pub(super) factors: DType,
     pub(super) sums: DType,
     /// Whether a and b are read transposed.
     pub(super) transposed: [bool; 2],
-    /// Of a, b, c and d, in elements.
+    /// Row strides of a, b, c and d, in elements.
     pub(super) pitches: [usize; 4],
-    /// Of a, b, c and d, in bytes.
+    /// Address alignments of a, b, c and d, in bytes.
     pub(super) alignments: [u32; 4],
     /// Whether c is added.
     pub(super) is_added: bool,
     pub(super) has_bias: bool,
-    /// Bytes.
+    /// Workspace size in bytes.
     pub(super) workspace: usize,
 }
 
-/// Addresses on the device.
+/// Device addresses of the operands and the result.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Places {
     pub(super) a: u64,
@@ -63,7 +63,7 @@ pub(super) struct Places {
     pub(super) workspace: u64,
 }
 
-/// How the library computes products of one form.
+/// Algorithm and descriptors for products of one shape.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Algorithm(cublasLtMatmulAlgo_t);
 
@@ -76,7 +76,7 @@ impl Algorithm {
         bytes
     }
 
-    fn of(bytes: [u8; ALGORITHM_BYTES]) -> Self {
+    fn from_bytes(bytes: [u8; ALGORITHM_BYTES]) -> Self {
         let mut data = [0; ALGORITHM_BYTES / 8];
         for (word, from) in data.iter_mut().zip(bytes.as_chunks::<8>().0) {
             *word = u64::from_le_bytes(*from);
@@ -85,20 +85,20 @@ impl Algorithm {
     }
 }
 
-/// A descriptor and what destroys it.
+/// A descriptor and its destructor.
 struct Owned<T: Copy>(T, unsafe fn(T) -> Result<(), CublasError>);
 
 impl<T: Copy> Drop for Owned<T> {
     fn drop(&mut self) {
-        // SAFETY: made by the library, destroyed once.
+        // SAFETY: created by the library, destroyed once.
         let _ = unsafe { (self.1)(self.0) };
     }
 }
 
 /// The descriptors of a product.
-struct Described {
+struct Descriptors {
     product: Owned<cublasLtMatmulDesc_t>,
-    /// Of b, a, c and d, as the library names them.
+    /// Layouts of b, a, c and d in the library's order.
     layouts: [Owned<cublasLtMatrixLayout_t>; 4],
 }
 
@@ -113,12 +113,12 @@ fn type_of(dtype: DType) -> Type {
     match dtype {
         DType::BF16 => Type::CUDA_R_16BF,
         DType::F32 => Type::CUDA_R_32F,
-        other => unreachable!("products of {other:?}"),
+        other => unreachable!("cuBLASLt products of {other:?} are not used"),
     }
 }
 
-impl Form {
-    /// All that the choice follows from, as a line.
+impl ProductShape {
+    /// The complete key as one line.
     fn line(&self) -> String {
         let Self {
             sizes: [m, n, k],
@@ -138,22 +138,22 @@ impl Form {
         )
     }
 
-    fn described(&self) -> Result<Described, CublasError> {
+    fn descriptors(&self) -> Result<Descriptors, CublasError> {
         let [m, n, k] = self.sizes.map(|size| size as u64);
-        // As they are stored, a row of ours is a column there.
+        // Transposed storage: our rows are the library's columns.
         let layout = |dtype, [rows, columns]: [u64; 2], pitch: usize| {
             lt::create_matrix_layout(type_of(dtype), columns, rows, pitch as i64)
                 .map(|layout| Owned(layout, lt::destroy_matrix_layout))
         };
-        let stored = |[rows, columns]: [u64; 2], transposed| match transposed {
+        let stored_shape = |[rows, columns]: [u64; 2], transposed| match transposed {
             true => [columns, rows],
             false => [rows, columns],
         };
         let [a_transposed, b_transposed] = self.transposed;
         let [a, b, c, d] = self.pitches;
         let layouts = [
-            layout(self.factors, stored([k, n], b_transposed), b)?,
-            layout(self.factors, stored([m, k], a_transposed), a)?,
+            layout(self.factors, stored_shape([k, n], b_transposed), b)?,
+            layout(self.factors, stored_shape([m, k], a_transposed), a)?,
             layout(self.sums, [m, n], c)?,
             layout(self.sums, [m, n], d)?,
         ];
@@ -169,56 +169,59 @@ impl Form {
             let epilogue = Epilogue::CUBLASLT_EPILOGUE_BIAS as u32;
             set(&product, Of::CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue)?;
         }
-        Ok(Described { product, layouts })
+        Ok(Descriptors { product, layouts })
     }
 }
 
 fn set<T>(product: &Owned<cublasLtMatmulDesc_t>, of: Of, value: T) -> Result<(), CublasError> {
-    let place = (&raw const value).cast();
-    // SAFETY: the descriptor lives, and the attribute is read before the call returns.
-    unsafe { lt::set_matmul_desc_attribute(product.0, of, place, size_of::<T>()) }
+    let buffer = (&raw const value).cast();
+    // SAFETY: the descriptor is live, and the attribute is read before the call returns.
+    unsafe { lt::set_matmul_desc_attribute(product.0, of, buffer, size_of::<T>()) }
 }
 
-/// An algorithm for a form, on the thread of the device with this index: the one that was kept, if the
-/// library still takes it, else the one that it advises.
+/// An algorithm for a shape, on the thread of the device with this index: the cached one if the
+/// library still accepts it, otherwise the library's recommendation.
 ///
 /// # Errors
 ///
-/// The library has none for this form.
-pub(super) fn choose(form: &Form, index: usize) -> Result<Algorithm, CublasError> {
-    KEPT.with_borrow_mut(|kept| {
-        let Some(kept) = kept.get_or_insert_with(|| kept_of(index)) else {
-            return find(form);
+/// If the library has no algorithm for this shape.
+pub(super) fn choose(shape: &ProductShape, index: usize) -> Result<Algorithm, CublasError> {
+    KEPT.with_borrow_mut(|cache| {
+        let Some(cache) = cache.get_or_insert_with(|| open_cache(index)) else {
+            return find(shape);
         };
-        let line = form.line();
-        if let Some(bytes) = kept.get(&line)
-            && let Ok(algorithm) = taken(form, *bytes)
+        let line = shape.line();
+        if let Some(bytes) = cache.get(&line)
+            && let Ok(algorithm) = cached_algorithm(shape, *bytes)
         {
             return Ok(algorithm);
         }
-        let found = find(form)?;
-        kept.add(line, found.bytes());
-        Ok(found)
+        let selected = find(shape)?;
+        cache.add(line, selected.bytes());
+        Ok(selected)
     })
 }
 
-/// What is kept for the kind of a device.
-fn kept_of(index: usize) -> Option<Lines<ALGORITHM_BYTES>> {
+/// The disk cache for a GPU model.
+fn open_cache(index: usize) -> Option<Lines<ALGORITHM_BYTES>> {
     let kind = gpu::kind(i32::try_from(index).ok()?).ok()?;
-    // SAFETY: the library is open.
+    // SAFETY: the library is loaded.
     let version = unsafe { cublasLtGetVersion() };
-    let folder = kept::folder("cublaslt", version, &kind)?;
+    let folder = choice_cache::folder("cublaslt", version, &kind)?;
     Some(Lines::open(folder.join("algorithms")))
 }
 
-/// A kept algorithm, if the library computes the form with it in the workspace that there is.
-fn taken(form: &Form, bytes: [u8; ALGORITHM_BYTES]) -> Result<Algorithm, CublasError> {
-    let Described { product, layouts } = form.described()?;
+/// A cached algorithm, if the library supports it for this shape and workspace.
+fn cached_algorithm(
+    shape: &ProductShape,
+    bytes: [u8; ALGORITHM_BYTES],
+) -> Result<Algorithm, CublasError> {
+    let Descriptors { product, layouts } = shape.descriptors()?;
     let [b, a, c, d] = &layouts;
-    let algorithm = Algorithm::of(bytes);
+    let algorithm = Algorithm::from_bytes(bytes);
     let mut result = MaybeUninit::zeroed();
-    // SAFETY: descriptors live until they are dropped; the result is numbers, for which zeros are values,
-    // and outlives the call.
+    // SAFETY: descriptors live until they are dropped; the result is plain integers, for which zero
+    // is valid, and outlives the call.
     let result = unsafe {
         cublasLtMatmulAlgoCheck(
             handle()?,
@@ -233,24 +236,24 @@ fn taken(form: &Form, bytes: [u8; ALGORITHM_BYTES]) -> Result<Algorithm, CublasE
         .result()?;
         result.assume_init()
     };
-    if result.workspaceSize > form.workspace {
+    if result.workspaceSize > shape.workspace {
         return Err(CublasError(Status::CUBLAS_STATUS_NOT_SUPPORTED));
     }
     Ok(algorithm)
 }
 
-/// Asks the library for an algorithm.
-fn find(form: &Form) -> Result<Algorithm, CublasError> {
-    let Described { product, layouts } = form.described()?;
+/// Requests an algorithm from the library.
+fn find(shape: &ProductShape) -> Result<Algorithm, CublasError> {
+    let Descriptors { product, layouts } = shape.descriptors()?;
     let [b, a, c, d] = &layouts;
     let prefer = Owned(lt::create_matmul_pref()?, lt::destroy_matmul_pref);
-    let [a_aligned, b_aligned, c_aligned, d_aligned] = form.alignments;
-    // SAFETY: descriptors live until they are dropped; attributes have the bytes that are said.
+    let [a_aligned, b_aligned, c_aligned, d_aligned] = shape.alignments;
+    // SAFETY: descriptors live until they are dropped; attributes have the given sizes.
     unsafe {
         let most = Prefer::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
-        let room = (&raw const form.workspace).cast();
+        let room = (&raw const shape.workspace).cast();
         lt::set_matmul_pref_attribute(prefer.0, most, room, size_of::<usize>())?;
-        // Unless it is told, the library takes addresses for multiples of 256.
+        // By default, the library assumes addresses that are multiples of 256.
         for (of, alignment) in [
             (
                 Prefer::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
@@ -269,12 +272,12 @@ fn find(form: &Form) -> Result<Algorithm, CublasError> {
                 d_aligned,
             ),
         ] {
-            let place = (&raw const alignment).cast();
-            lt::set_matmul_pref_attribute(prefer.0, of, place, size_of::<u32>())?;
+            let buffer = (&raw const alignment).cast();
+            lt::set_matmul_pref_attribute(prefer.0, of, buffer, size_of::<u32>())?;
         }
-        let found =
+        let heuristic =
             lt::get_matmul_algo_heuristic(handle()?, product.0, b.0, a.0, c.0, d.0, prefer.0)?;
-        Ok(Algorithm(found.algo))
+        Ok(Algorithm(heuristic.algo))
     }
 }
 
@@ -282,26 +285,26 @@ fn find(form: &Form) -> Result<Algorithm, CublasError> {
 ///
 /// # Safety
 ///
-/// The addresses are those of matrices of the form, and of a workspace of its bytes, on the device of
-/// the current context, to which the stream belongs; they stay until the product is done.
+/// The addresses are matrices of the given shape and a workspace of the given size, on the device
+/// of the current context, which the stream belongs to. They stay valid until the product is done.
 ///
 /// # Errors
 ///
-/// The library or the driver refuses.
+/// If the library or the driver reports an error.
 pub(super) unsafe fn enqueue(
-    form: &Form,
+    shape: &ProductShape,
     algorithm: &Algorithm,
     places: Places,
     stream: cudaStream_t,
 ) -> Result<(), CublasError> {
-    let Described { product, layouts } = form.described()?;
+    let Descriptors { product, layouts } = shape.descriptors()?;
     let [b, a, c, d] = &layouts;
     if let Some(bias) = places.bias {
         set(&product, Of::CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias)?;
     }
-    let alpha = f32::from_bits(form.scale);
-    let beta: f32 = if form.is_added { 1.0 } else { 0.0 };
-    // SAFETY: the caller's contract; descriptors and scalars live until the call returns.
+    let alpha = f32::from_bits(shape.scale);
+    let beta: f32 = if shape.is_added { 1.0 } else { 0.0 };
+    // SAFETY: guaranteed by the caller; descriptors and scalars live until the call returns.
     unsafe {
         lt::matmul(
             handle()?,
@@ -318,7 +321,7 @@ pub(super) unsafe fn enqueue(
             d.0,
             &raw const algorithm.0,
             places.workspace as *mut c_void,
-            form.workspace,
+            shape.workspace,
             stream,
         )
     }

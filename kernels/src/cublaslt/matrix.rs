@@ -1,4 +1,4 @@
-//! Matrices within buffers of a GPU.
+//! Matrix views of GPU buffers.
 
 use std::ops::Range;
 
@@ -6,17 +6,17 @@ use burn::backend::DType;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 
-/// What cuBLASLt takes an address for at best, in bytes.
+/// Largest alignment that cuBLASLt uses, in bytes.
 const MOST_ALIGNED: u64 = 256;
 
-/// A matrix within a buffer: the elements of a stored row lie side by side, the rows `pitch` elements
+/// A matrix within a buffer: elements of a stored row are contiguous, rows are `pitch` elements
 /// apart. It may be read transposed.
 #[derive(Clone)]
 pub(crate) struct Matrix {
     tensor: CubeTensor,
-    /// In elements, from where the tensor begins.
+    /// Offset from the start of the tensor, in elements.
     offset: usize,
-    /// As they are stored.
+    /// Dimensions as stored.
     rows: usize,
     columns: usize,
     pitch: usize,
@@ -24,7 +24,7 @@ pub(crate) struct Matrix {
 }
 
 impl Matrix {
-    /// A tensor `[rows, columns]`; one whose columns do not lie side by side is copied.
+    /// A tensor `[rows, columns]`; copied if its rows are not contiguous.
     pub(crate) fn new(x: &CubeTensor) -> Self {
         let is_plain = |x: &CubeTensor| {
             let (shape, strides) = (x.meta.shape(), x.meta.strides());
@@ -35,7 +35,7 @@ impl Matrix {
         } else {
             into_contiguous(x.clone())
         };
-        assert_eq!(tensor.meta.shape().len(), 2, "a matrix");
+        assert_eq!(tensor.meta.shape().len(), 2, "a matrix has two dimensions");
         let (rows, columns) = (tensor.meta.shape()[0], tensor.meta.shape()[1]);
         let pitch = tensor.meta.strides()[0].max(columns);
         Self {
@@ -46,17 +46,25 @@ impl Matrix {
             pitch,
             transposed: false,
         }
-        .checked()
+        .assert_in_bounds()
     }
 
-    /// Elements `range` of a flat tensor without holes, as a matrix.
+    /// The elements `range` of a contiguous flat tensor, as a matrix.
     pub(crate) fn of_flat(
         x: &CubeTensor,
         range: Range<usize>,
         [rows, columns]: [usize; 2],
     ) -> Self {
-        assert_eq!(range.len(), rows * columns, "elements of a matrix");
-        assert_eq!(x.meta.strides().last(), Some(&1), "a tensor without holes");
+        assert_eq!(
+            range.len(),
+            rows * columns,
+            "the range must have the elements of the matrix"
+        );
+        assert_eq!(
+            x.meta.strides().last(),
+            Some(&1),
+            "the tensor must be contiguous"
+        );
         Self {
             tensor: x.clone(),
             offset: range.start,
@@ -65,14 +73,14 @@ impl Matrix {
             pitch: columns,
             transposed: false,
         }
-        .checked()
+        .assert_in_bounds()
     }
 
-    /// Some of the stored columns.
+    /// A range of the stored columns.
     pub(crate) fn columns(&self, range: Range<usize>) -> Self {
         assert!(
             !self.transposed && range.end <= self.columns,
-            "columns of a matrix"
+            "columns must be within the matrix"
         );
         Self {
             offset: self.offset + range.start,
@@ -81,7 +89,7 @@ impl Matrix {
         }
     }
 
-    /// Read the other way round.
+    /// The transposed view.
     pub(crate) fn transposed(self) -> Self {
         Self {
             transposed: !self.transposed,
@@ -89,8 +97,8 @@ impl Matrix {
         }
     }
 
-    /// That it lies within its buffer.
-    fn checked(self) -> Self {
+    /// Asserts that the matrix is within its buffer.
+    fn assert_in_bounds(self) -> Self {
         let last = match self.rows {
             0 => 0,
             rows => (rows - 1) * self.pitch + self.columns,
@@ -98,12 +106,12 @@ impl Matrix {
         let bytes = (self.offset + last) * self.tensor.dtype.size();
         assert!(
             bytes as u64 <= self.tensor.handle.size_in_used(),
-            "a matrix lies within its buffer"
+            "a matrix must be within its buffer"
         );
         self
     }
 
-    /// Rows and columns as they are read.
+    /// Rows and columns as read.
     pub(crate) fn dims(&self) -> [usize; 2] {
         match self.transposed {
             true => [self.columns, self.rows],
@@ -127,12 +135,12 @@ impl Matrix {
         self.pitch
     }
 
-    /// From where the tensor's buffer begins.
+    /// Offset from the start of the tensor's buffer.
     pub(super) fn offset_bytes(&self) -> u64 {
         (self.offset * self.tensor.dtype.size()) as u64
     }
 
-    /// Bytes of which the address is a multiple; buffers begin at multiples of more.
+    /// Address alignment in bytes; buffers are aligned at least as strictly.
     pub(super) fn alignment(&self) -> u32 {
         let offset = self.tensor.handle.offset_start.unwrap_or(0) + self.offset_bytes();
         let powers = (offset | MOST_ALIGNED).trailing_zeros();

@@ -1,9 +1,9 @@
-//! Matrix products by NVIDIA's cuBLASLt, on CubeCL's own CUDA stream, between its own launches.
+//! Matrix products by NVIDIA's cuBLASLt, queued on CubeCL's CUDA stream between its launches.
 //!
-//! Burn's products are kernels that NVRTC compiles, with one stage and no asynchronous copies; these
-//! are what NVIDIA tunes for each of its GPUs. The library is opened at run time and asked for an
-//! algorithm once for each kind of product, or once more where it refuses the one that is kept on disk.
-//! Where it is missing, or has none, whoever asks computes with Burn's products.
+//! Burn's products are NVRTC kernels with one pipeline stage and no asynchronous copies; cuBLASLt's
+//! kernels are tuned by NVIDIA for each GPU. The library is loaded at run time and selects an
+//! algorithm once per kind of product, and again if it rejects the one cached on disk. If it is
+//! missing or has no algorithm, callers use Burn's products.
 
 mod descriptors;
 mod matrix;
@@ -21,35 +21,35 @@ use cubecl_server::driver::DriverError;
 use crate::cube::launch::output;
 use crate::gpu::Library;
 use crate::on_stream::{Asked, is_cuda, on_stream};
-use descriptors::{Algorithm, Form};
+use descriptors::{Algorithm, ProductShape};
 pub(crate) use matrix::Matrix;
 
-/// What algorithms may take beside the matrices; what NVIDIA advises for its newest GPUs.
+/// Workspace size available to algorithms: NVIDIA's recommendation for its newest GPUs.
 const WORKSPACE_BYTES: usize = 32 << 20;
 
-/// Turns the products off where it is `0`: all is then computed by kernels that NVRTC compiles.
+/// Environment variable; `0` disables cuBLASLt, so that NVRTC kernels compute all products.
 pub(crate) const SWITCH: &str = "TOOLTUNE_CUBLASLT";
 
-/// Whether products of tensors of this client can be had.
+/// Whether cuBLASLt products are available for tensors of this client.
 pub(crate) fn is_served(client: &Client) -> bool {
     static IS_FOUND: LazyLock<bool> = LazyLock::new(|| Library::CublasLt.is_wanted(SWITCH));
     is_cuda(client) && *IS_FOUND
 }
 
-/// `d = alpha * a b + c + bias`, f32 inside, rounded once.
+/// `d = alpha * a b + c + bias`, accumulated in f32 and rounded once.
 #[derive(Clone)]
 pub(crate) struct Product {
     /// Scale of the product.
     pub(crate) alpha: f32,
     /// `[m, k]`.
     pub(crate) a: Matrix,
-    /// `[k, n]`, of the type of `a`.
+    /// `[k, n]`, with the dtype of `a`.
     pub(crate) b: Matrix,
-    /// `[m, n]`, of the type of `d`, which it may be.
+    /// `[m, n]`, with the dtype of `d`; may be `d` itself.
     pub(crate) c: Option<Matrix>,
-    /// `[n]`, of the type of `d`.
+    /// `[n]`, with the dtype of `d`.
     pub(crate) bias: Option<CubeTensor>,
-    /// `[m, n]`: f32, or the type of `a`; of the stream of the calling thread.
+    /// `[m, n]`: f32 or the dtype of `a`, on the stream of the calling thread.
     pub(crate) d: Matrix,
 }
 
@@ -66,29 +66,29 @@ impl Product {
         }
     }
 
-    /// With another scale.
+    /// Sets the scale.
     pub(crate) fn scaled(self, alpha: f32) -> Self {
         Self { alpha, ..self }
     }
 
-    /// Added to what `d` holds.
-    pub(crate) fn added(self) -> Self {
+    /// Adds the product to the contents of `d`.
+    pub(crate) fn accumulate(self) -> Self {
         Self {
             c: Some(self.d.clone()),
             ..self
         }
     }
 
-    /// Queues the product behind all that this thread has queued; `None`, and nothing is done, where
+    /// Queues the product after all earlier work of this thread. Returns `None` and does nothing if
     /// cuBLASLt has no algorithm for it.
     ///
     /// # Panics
     ///
-    /// If sizes, types or the stream of `d` are not as they must be: a bug of the caller.
+    /// If the sizes, dtypes or the stream of `d` are invalid: a bug of the caller.
     pub(crate) fn enqueue(self) -> Option<()> {
         struct CublasLt;
         let algorithm = self.algorithm()?;
-        let form = self.form();
+        let shape = self.shape();
         let client = self.d.tensor().client.clone();
         let scratch = workspace(&client);
         let handle = |tensor: &CubeTensor| tensor.handle.clone();
@@ -103,7 +103,7 @@ impl Product {
         let buffers = [reads, vec![handle(self.d.tensor())], vec![scratch]];
         on_stream::<CublasLt>(&client, buffers, move |stream, addresses| {
             let mut addresses = addresses.iter().copied();
-            let mut next = || addresses.next().expect("an address for each buffer");
+            let mut next = || addresses.next().expect("one address per buffer");
             let (a, b) = (next() + a_offset, next() + b_offset);
             let c = has_c.then(|| next() + c_offset);
             let bias = has_bias.then(&mut next);
@@ -116,39 +116,47 @@ impl Product {
                 d,
                 workspace: next(),
             };
-            // SAFETY: the server has resolved the addresses, `on_stream` holds their buffers until the
-            // product is queued, and matrices lie within their buffers.
-            unsafe { descriptors::enqueue(&form, &algorithm, places, stream.cast()) }
+            // SAFETY: the server resolved the addresses, `on_stream` keeps their buffers alive
+            // until the product is queued, and matrices are within their buffers.
+            unsafe { descriptors::enqueue(&shape, &algorithm, places, stream.cast()) }
                 .map_err(|error| DriverError::new("cublasLtMatmul", error.0 as u32).into())
         });
         Some(())
     }
 
-    fn form(&self) -> Form {
+    fn shape(&self) -> ProductShape {
         let [m, k] = self.a.dims();
         let [b_k, n] = self.b.dims();
-        assert_eq!((b_k, self.d.dims()), (k, [m, n]), "sizes of a product");
-        assert!(m * n * k > 0, "a product of nothing");
+        assert_eq!(
+            (b_k, self.d.dims()),
+            (k, [m, n]),
+            "the dimensions of a product must match"
+        );
+        assert!(m * n * k > 0, "the dimensions of a product must not be 0");
         let dtypes = [self.a.dtype(), self.b.dtype()];
-        assert_eq!(dtypes[0], dtypes[1], "factors of one type");
+        assert_eq!(dtypes[0], dtypes[1], "the factors must have the same dtype");
         let d = self.d.dtype();
         assert!(
             d == DType::F32 || d == dtypes[0],
-            "sums of a type that is wide enough"
+            "the result must be f32 or have the dtype of the factors"
         );
         if let Some(c) = &self.c {
             assert_eq!(
                 (c.dims(), c.dtype()),
                 ([m, n], d),
-                "what a product is added to"
+                "the summand must have the shape and dtype of the result"
             );
         }
         if let Some(bias) = &self.bias {
             let shape = bias.meta.shape().iter().product::<usize>();
-            assert_eq!((shape, bias.dtype), (n, d), "the bias of a product");
+            assert_eq!(
+                (shape, bias.dtype),
+                (n, d),
+                "the bias must have the columns and dtype of the result"
+            );
         }
         assert!(!self.d.is_transposed() && !self.c.as_ref().is_some_and(Matrix::is_transposed));
-        Form {
+        ProductShape {
             sizes: [m, n, k],
             scale: self.alpha.to_bits(),
             factors: dtypes[0],
@@ -174,24 +182,24 @@ impl Product {
         }
     }
 
-    /// The algorithm of such products, asked for once; `None` where there is none.
+    /// The algorithm for such products, selected once; `None` if there is none.
     fn algorithm(&self) -> Option<Algorithm> {
-        static FOUND: Asked<Form, Algorithm> = Asked::none();
-        // The scale does not change the choice.
-        let form = Form {
+        static FOUND: Asked<ProductShape, Algorithm> = Asked::none();
+        // The scale does not affect the choice.
+        let shape = ProductShape {
             scale: 1.0f32.to_bits(),
-            ..self.form()
+            ..self.shape()
         };
-        let wanted = form.clone();
+        let chosen_shape = shape.clone();
         let client = &self.d.tensor().client;
         let index = client.service_id().device.index_id;
-        FOUND.get(client, form, move || {
-            descriptors::choose(&wanted, index.into()).ok()
+        FOUND.get(client, shape, move || {
+            descriptors::choose(&chosen_shape, index.into()).ok()
         })
     }
 }
 
-/// `x w`, or `x wᵀ`, in the type of `x`; `None` where cuBLASLt does not compute it.
+/// `x w` or `x wᵀ`, in the dtype of `x`; `None` if cuBLASLt cannot compute it.
 pub(crate) fn product(x: &CubeTensor, w: &CubeTensor, transposed: bool) -> Option<CubeTensor> {
     if !is_served(&x.client) || x.dtype != w.dtype {
         return None;
@@ -209,15 +217,15 @@ pub(crate) fn product(x: &CubeTensor, w: &CubeTensor, transposed: bool) -> Optio
     Some(y)
 }
 
-/// The workspace of the calling thread's stream, held for the life of the process: one product at a
-/// time runs there.
+/// The workspace of the calling thread's stream, which is kept for the life of the process; the
+/// stream runs one product at a time.
 fn workspace(client: &Client) -> Handle {
     static HELD: LazyLock<Mutex<HashMap<(ServiceId, StreamId), Handle>>> =
         LazyLock::new(Mutex::default);
     let key = (client.service_id(), StreamId::current());
-    let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
-    let made = held
+    let mut workspaces = HELD.lock().unwrap_or_else(PoisonError::into_inner);
+    let workspace = workspaces
         .entry(key)
         .or_insert_with(|| client.empty(WORKSPACE_BYTES));
-    made.clone()
+    workspace.clone()
 }

@@ -1,4 +1,4 @@
-//! A descriptor of cuDNN's backend interface: what is set by attributes, then finalized.
+//! A descriptor of cuDNN's backend API: set attributes, then finalise.
 
 use std::ffi::{c_char, c_void};
 use std::fmt;
@@ -10,11 +10,11 @@ use cudarc::cudnn::sys::{
     cudnnHandle_t, cudnnStatus_t,
 };
 
-/// What cuDNN answered in place of success.
+/// A cuDNN status other than success.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Refusal {
     pub(super) status: cudnnStatus_t,
-    /// In the library's words.
+    /// The library's message.
     pub(super) reason: String,
 }
 
@@ -24,13 +24,13 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// `Ok` for success, else the status with what the library says of it.
-pub(super) fn checked(status: cudnnStatus_t) -> Result<(), Refusal> {
+/// `Ok` for success, otherwise the status and the library's message.
+pub(super) fn check_status(status: cudnnStatus_t) -> Result<(), Refusal> {
     if status == cudnnStatus_t::CUDNN_STATUS_SUCCESS {
         return Ok(());
     }
     let mut text = [0 as c_char; 512];
-    // SAFETY: the library writes at most that many bytes, the last of them zero.
+    // SAFETY: the library writes at most this many bytes, including a final zero.
     unsafe { sys::cudnnGetLastErrorString(text.as_mut_ptr(), text.len()) };
     let bytes: Vec<u8> = text
         .iter()
@@ -43,21 +43,21 @@ pub(super) fn checked(status: cudnnStatus_t) -> Result<(), Refusal> {
     })
 }
 
-/// An address: of the device for a tensor, of the host for a scalar.
+/// An address: on the device for a tensor, on the host for a scalar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(transparent)]
 pub(super) struct Address(pub(super) u64);
 
-/// What an attribute holds.
+/// A value of an attribute.
 ///
 /// # Safety
 ///
-/// `KIND` is how the library names a value of these bytes.
+/// `KIND` is the library's type for a value of these bytes.
 pub(super) unsafe trait Value: Copy {
     const KIND: Kind;
 }
 
-// SAFETY: cudnn_graph.h documents the types of attributes: 64-bit integers, one byte for a boolean,
+// SAFETY: cudnn_graph.h documents the attribute types: 64-bit integers, one byte for a boolean,
 // pointers, and C enumerations.
 unsafe impl Value for i64 {
     const KIND: Kind = Kind::CUDNN_TYPE_INT64;
@@ -103,17 +103,17 @@ unsafe impl Value for sys::cudnnBackendHeurMode_t {
     const KIND: Kind = Kind::CUDNN_TYPE_HEUR_MODE;
 }
 
-/// A descriptor, destroyed when it is dropped.
+/// A descriptor, destroyed on drop.
 #[derive(Debug)]
 pub(super) struct Descriptor(Raw);
 
-// SAFETY: descriptors are plain memory of the library, which nothing else points to; cuDNN allows
-// their use from any thread, one at a time.
+// SAFETY: descriptors are plain memory of the library with a single owner; cuDNN allows their use
+// from any thread, one at a time.
 unsafe impl Send for Descriptor {}
 
 impl Drop for Descriptor {
     fn drop(&mut self) {
-        // SAFETY: made by the library, destroyed once.
+        // SAFETY: created by the library, destroyed once.
         unsafe { sys::cudnnBackendDestroyDescriptor(self.0) };
     }
 }
@@ -121,8 +121,8 @@ impl Drop for Descriptor {
 impl Descriptor {
     pub(super) fn new(of: Type) -> Result<Self, Refusal> {
         let mut raw = ptr::null_mut();
-        // SAFETY: the library writes the descriptor's address there.
-        checked(unsafe { sys::cudnnBackendCreateDescriptor(of, &raw mut raw) })?;
+        // SAFETY: the library writes the descriptor's address to this pointer.
+        check_status(unsafe { sys::cudnnBackendCreateDescriptor(of, &raw mut raw) })?;
         Ok(Self(raw))
     }
 
@@ -130,7 +130,7 @@ impl Descriptor {
         self.set_raw(name, T::KIND, values.len(), values.as_ptr().cast())
     }
 
-    /// Sets an attribute that consists of other descriptors.
+    /// Sets an attribute whose values are descriptors.
     pub(super) fn set_parts(&self, name: Name, parts: &[&Self]) -> Result<(), Refusal> {
         let raw: Vec<Raw> = parts.iter().map(|part| part.0).collect();
         let kind = Kind::CUDNN_TYPE_BACKEND_DESCRIPTOR;
@@ -145,34 +145,35 @@ impl Descriptor {
         values: *const c_void,
     ) -> Result<(), Refusal> {
         let count = count as i64;
-        // SAFETY: the descriptor lives; `values` are that many of the kind, copied before the return.
-        checked(unsafe { sys::cudnnBackendSetAttribute(self.0, name, kind, count, values) })
+        // SAFETY: the descriptor is live; `values` has this number of values of the type, which are
+        // copied before the call returns.
+        check_status(unsafe { sys::cudnnBackendSetAttribute(self.0, name, kind, count, values) })
     }
 
-    pub(super) fn finalized(self) -> Result<Self, Refusal> {
-        // SAFETY: the descriptor lives.
-        checked(unsafe { sys::cudnnBackendFinalize(self.0) })?;
+    pub(super) fn finalize(self) -> Result<Self, Refusal> {
+        // SAFETY: the descriptor is live.
+        check_status(unsafe { sys::cudnnBackendFinalize(self.0) })?;
         Ok(self)
     }
 
-    /// An attribute of one integer.
+    /// Reads an integer attribute.
     pub(super) fn integer(&self, name: Name) -> Result<i64, Refusal> {
         let (mut value, mut count) = (0i64, 0i64);
         // SAFETY: the library writes at most one integer, and the count.
-        checked(unsafe {
-            let place = (&raw mut value).cast();
+        check_status(unsafe {
+            let buffer = (&raw mut value).cast();
             let kind = Kind::CUDNN_TYPE_INT64;
-            sys::cudnnBackendGetAttribute(self.0, name, kind, 1, &raw mut count, place)
+            sys::cudnnBackendGetAttribute(self.0, name, kind, 1, &raw mut count, buffer)
         })?;
         Ok(value)
     }
 
-    /// An attribute of characters.
+    /// Reads a string attribute.
     pub(super) fn text(&self, name: Name) -> Result<Vec<u8>, Refusal> {
         let kind = Kind::CUDNN_TYPE_CHAR;
         let mut count = 0i64;
-        // SAFETY: of no elements the library writes the count alone.
-        checked(unsafe {
+        // SAFETY: for zero elements the library writes only the count.
+        check_status(unsafe {
             sys::cudnnBackendGetAttribute(
                 self.0,
                 name,
@@ -183,26 +184,26 @@ impl Descriptor {
             )
         })?;
         let mut text = vec![0u8; usize::try_from(count).unwrap_or(0)];
-        // SAFETY: the library writes at most that many characters, and the count.
-        checked(unsafe {
-            let place = text.as_mut_ptr().cast();
-            sys::cudnnBackendGetAttribute(self.0, name, kind, count, &raw mut count, place)
+        // SAFETY: the library writes at most this many characters, and the count.
+        check_status(unsafe {
+            let buffer = text.as_mut_ptr().cast();
+            sys::cudnnBackendGetAttribute(self.0, name, kind, count, &raw mut count, buffer)
         })?;
         text.truncate(usize::try_from(count).unwrap_or(0));
         Ok(text)
     }
 
-    /// An attribute that consists of descriptors of one type, at most `most` of them.
+    /// Reads an attribute whose values are descriptors of one type, at most `most` of them.
     pub(super) fn parts(&self, name: Name, of: Type, most: usize) -> Result<Vec<Self>, Refusal> {
-        // The library fills descriptors that the caller has made.
+        // The library fills descriptors that the caller creates.
         let mut parts: Vec<Self> = (0..most).map(|_| Self::new(of)).collect::<Result<_, _>>()?;
         let mut raw: Vec<Raw> = parts.iter().map(|part| part.0).collect();
         let mut count = 0i64;
-        // SAFETY: the library fills at most that many descriptors, and writes the count.
-        checked(unsafe {
-            let place = raw.as_mut_ptr().cast();
+        // SAFETY: the library fills at most this many descriptors, and writes the count.
+        check_status(unsafe {
+            let buffer = raw.as_mut_ptr().cast();
             let kind = Kind::CUDNN_TYPE_BACKEND_DESCRIPTOR;
-            sys::cudnnBackendGetAttribute(self.0, name, kind, most as i64, &raw mut count, place)
+            sys::cudnnBackendGetAttribute(self.0, name, kind, most as i64, &raw mut count, buffer)
         })?;
         parts.truncate(usize::try_from(count).unwrap_or(0));
         Ok(parts)

@@ -1,4 +1,4 @@
-//! A graph of operations for cuDNN, and the plan that computes it.
+//! A cuDNN operation graph, and the execution plan that computes it.
 
 use std::fmt::Write;
 
@@ -8,16 +8,16 @@ use cudarc::cudnn::sys::{
     cudnnPointwiseMode_t as Mode, cudnnReduceTensorOp_t as Reduce,
 };
 
-use super::descriptor::{Address, Descriptor, Refusal, checked};
-use crate::kept::{self, Files};
+use super::descriptor::{Address, Descriptor, Refusal, check_status};
+use crate::choice_cache::{self, Files};
 
-/// Engine configurations that are tried, the best first.
+/// Maximum number of engine configurations to try, best first.
 const MOST_ENGINES: usize = 16;
 
 /// Four dimensions or strides.
 pub(super) type Four = [i64; 4];
 
-/// A tensor of a graph: its place among the graph's tensors, and its dimensions.
+/// A tensor of a graph: its index among the graph's tensors, and its dimensions.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tensor {
     index: usize,
@@ -25,47 +25,47 @@ pub(super) struct Tensor {
     pub(super) strides: Four,
 }
 
-/// Operations so far.
+/// A graph under construction.
 #[derive(Debug, Default)]
 pub(super) struct Graph {
     tensors: Vec<Descriptor>,
     operations: Vec<Descriptor>,
     /// The descriptors that operations refer to.
     parts: Vec<Descriptor>,
-    /// Numbers that are given at each execution, from the memory of the host.
+    /// Scalars that are passed at each execution, in host memory.
     scalars: Vec<(i64, f32)>,
-    /// All of the above that a plan follows from, a line each.
-    said: String,
+    /// Everything above that determines a plan, one line per entry: the cache key.
+    description: String,
 }
 
-/// Where a tensor is.
+/// Storage of a tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Storage {
-    /// On the device, where the caller says.
+    /// On the device, at an address that the caller passes.
     Given,
-    /// Within the plan only.
+    /// Only within the plan.
     Virtual,
-    /// On the host: a number.
+    /// A scalar on the host.
     Scalar,
 }
 
-/// Sizes that a product is cut to, for each document.
+/// Dimensions to which a product is cut for each document.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Cut {
+pub(super) struct ProductLengths {
     pub(super) m: Option<Tensor>,
     pub(super) n: Option<Tensor>,
     pub(super) k: Option<Tensor>,
-    /// What the rest of a cut product holds.
+    /// Value of the padding of a cut product.
     pub(super) padding: Option<f64>,
 }
 
 /// Row-major strides.
-pub(super) fn packed([_, b, c, d]: Four) -> Four {
+pub(super) fn row_major([_, b, c, d]: Four) -> Four {
     [b * c * d, c * d, d, 1]
 }
 
 impl Graph {
-    /// `ragged` says where each document begins, in elements.
+    /// `ragged` has the start of each document, in elements.
     fn tensor(
         &mut self,
         (uid, storage): (i64, Storage),
@@ -75,7 +75,7 @@ impl Graph {
         ragged: Option<Tensor>,
     ) -> Result<Tensor, Refusal> {
         let offsets = ragged.map(|ragged| ragged.index);
-        self.say(format_args!(
+        self.append_description(format_args!(
             "tensor {uid} {storage:?} {data:?} {dims:?} {strides:?} {offsets:?}"
         ));
         let (is_virtual, is_scalar) = (storage == Storage::Virtual, storage == Storage::Scalar);
@@ -91,7 +91,7 @@ impl Graph {
             let offsets = &self.tensors[ragged.index];
             tensor.set_parts(Name::CUDNN_ATTR_TENSOR_RAGGED_OFFSET_DESC, &[offsets])?;
         }
-        self.tensors.push(tensor.finalized()?);
+        self.tensors.push(tensor.finalize()?);
         Ok(Tensor {
             index: self.tensors.len() - 1,
             dims,
@@ -99,13 +99,13 @@ impl Graph {
         })
     }
 
-    fn say(&mut self, line: std::fmt::Arguments<'_>) {
-        // A string takes all that is written.
-        let _ = writeln!(self.said, "{line}");
+    fn append_description(&mut self, line: std::fmt::Arguments<'_>) {
+        // Writing to a string cannot fail.
+        let _ = writeln!(self.description, "{line}");
     }
 
-    /// A tensor that the caller gives the address of, under the number `uid`.
-    pub(super) fn given(
+    /// A tensor whose address the caller passes under the number `uid`.
+    pub(super) fn external_tensor(
         &mut self,
         uid: i64,
         data: Data,
@@ -116,8 +116,8 @@ impl Graph {
         self.tensor((uid, Storage::Given), data, dims, strides, ragged)
     }
 
-    /// A tensor that exists within the plan only.
-    pub(super) fn within(
+    /// A tensor that exists only within the plan.
+    pub(super) fn virtual_tensor(
         &mut self,
         data: Data,
         dims: Four,
@@ -128,7 +128,7 @@ impl Graph {
         self.tensor((uid, Storage::Virtual), data, dims, strides, ragged)
     }
 
-    /// A number.
+    /// A scalar.
     pub(super) fn scalar(&mut self, value: f32) -> Result<Tensor, Refusal> {
         let uid = self.own_uid();
         self.scalars.push((uid, value));
@@ -136,31 +136,31 @@ impl Graph {
         self.tensor((uid, Storage::Scalar), data, [1; 4], [1; 4], None)
     }
 
-    /// Numbers of tensors that the caller does not name lie above those that it does.
+    /// Internal tensors are numbered above those that the caller names.
     fn own_uid(&self) -> i64 {
         1_000 + self.tensors.len() as i64
     }
 
-    /// `mode` of `inputs`, by element: one input, two, or two and the choice between them.
+    /// Element-wise `mode` of `inputs`: one input, two, or two and the selection mask.
     pub(super) fn pointwise(
         &mut self,
         mode: Mode,
         inputs: &[Tensor],
         data: Data,
     ) -> Result<Tensor, Refusal> {
-        let y = self.within(data, inputs[0].dims, inputs[0].strides, None)?;
+        let y = self.virtual_tensor(data, inputs[0].dims, inputs[0].strides, None)?;
         self.pointwise_into(mode, inputs, None, y)?;
         Ok(y)
     }
 
     /// The index of each element along an axis.
     pub(super) fn index(&mut self, like: Tensor, axis: i64) -> Result<Tensor, Refusal> {
-        let y = self.within(Data::CUDNN_DATA_INT32, like.dims, like.strides, None)?;
+        let y = self.virtual_tensor(Data::CUDNN_DATA_INT32, like.dims, like.strides, None)?;
         self.pointwise_into(Mode::CUDNN_POINTWISE_GEN_INDEX, &[like], Some(axis), y)?;
         Ok(y)
     }
 
-    /// As [`Self::pointwise`], into a tensor that is there already.
+    /// Like [`Self::pointwise`], writing to an existing tensor.
     pub(super) fn pointwise_into(
         &mut self,
         mode: Mode,
@@ -169,7 +169,7 @@ impl Graph {
         y: Tensor,
     ) -> Result<(), Refusal> {
         let indices: Vec<usize> = inputs.iter().map(|input| input.index).collect();
-        self.say(format_args!("{mode:?} {indices:?} {axis:?} {}", y.index));
+        self.append_description(format_args!("{mode:?} {indices:?} {axis:?} {}", y.index));
         let how = Descriptor::new(Type::CUDNN_BACKEND_POINTWISE_DESCRIPTOR)?;
         how.set(Name::CUDNN_ATTR_POINTWISE_MODE, &[mode])?;
         let precision = match mode {
@@ -184,7 +184,7 @@ impl Graph {
         if let Some(axis) = axis {
             how.set(Name::CUDNN_ATTR_POINTWISE_AXIS, &[axis])?;
         }
-        let how = how.finalized()?;
+        let how = how.finalize()?;
         let operation = Descriptor::new(Type::CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR)?;
         operation.set_parts(Name::CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, &[&how])?;
         let names = [
@@ -200,17 +200,21 @@ impl Graph {
         self.add(operation, how)
     }
 
-    /// `c = a b` for each document and head, f32 inside.
-    pub(super) fn product(&mut self, [a, b, c]: [Tensor; 3], cut: Cut) -> Result<(), Refusal> {
-        let [m, n, k] = [cut.m, cut.n, cut.k].map(|size| size.map(|size| size.index));
-        let (of, padding) = ([a, b, c].map(|tensor| tensor.index), cut.padding);
-        self.say(format_args!("product {of:?} {m:?} {n:?} {k:?} {padding:?}"));
+    /// `c = a b` for each document and head, accumulated in f32.
+    pub(super) fn product(
+        &mut self,
+        [a, b, c]: [Tensor; 3],
+        lengths: ProductLengths,
+    ) -> Result<(), Refusal> {
+        let [m, n, k] = [lengths.m, lengths.n, lengths.k].map(|size| size.map(|size| size.index));
+        let (of, padding) = ([a, b, c].map(|tensor| tensor.index), lengths.padding);
+        self.append_description(format_args!("product {of:?} {m:?} {n:?} {k:?} {padding:?}"));
         let how = Descriptor::new(Type::CUDNN_BACKEND_MATMUL_DESCRIPTOR)?;
         how.set(Name::CUDNN_ATTR_MATMUL_COMP_TYPE, &[Data::CUDNN_DATA_FLOAT])?;
-        if let Some(padding) = cut.padding {
+        if let Some(padding) = lengths.padding {
             how.set(Name::CUDNN_ATTR_MATMUL_PADDING_VALUE, &[padding])?;
         }
-        let how = how.finalized()?;
+        let how = how.finalize()?;
         let operation = Descriptor::new(Type::CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR)?;
         operation.set_parts(Name::CUDNN_ATTR_OPERATION_MATMUL_DESC, &[&how])?;
         let operands = [
@@ -219,15 +223,15 @@ impl Graph {
             (Name::CUDNN_ATTR_OPERATION_MATMUL_CDESC, Some(c)),
             (
                 Name::CUDNN_ATTR_OPERATION_MATMUL_GEMM_M_OVERRIDE_DESC,
-                cut.m,
+                lengths.m,
             ),
             (
                 Name::CUDNN_ATTR_OPERATION_MATMUL_GEMM_N_OVERRIDE_DESC,
-                cut.n,
+                lengths.n,
             ),
             (
                 Name::CUDNN_ATTR_OPERATION_MATMUL_GEMM_K_OVERRIDE_DESC,
-                cut.k,
+                lengths.k,
             ),
         ];
         for (name, tensor) in operands {
@@ -238,16 +242,16 @@ impl Graph {
         self.add(operation, how)
     }
 
-    /// `y`, `x` reduced along the dimensions in which `y` is shorter.
+    /// Reduces `x` to `y` along the dimensions in which `y` is shorter.
     pub(super) fn reduce(&mut self, by: Reduce, x: Tensor, y: Tensor) -> Result<(), Refusal> {
-        self.say(format_args!("{by:?} {} {}", x.index, y.index));
+        self.append_description(format_args!("{by:?} {} {}", x.index, y.index));
         let how = Descriptor::new(Type::CUDNN_BACKEND_REDUCTION_DESCRIPTOR)?;
         how.set(Name::CUDNN_ATTR_REDUCTION_OPERATOR, &[by])?;
         how.set(
             Name::CUDNN_ATTR_REDUCTION_COMP_TYPE,
             &[Data::CUDNN_DATA_FLOAT],
         )?;
-        let how = how.finalized()?;
+        let how = how.finalize()?;
         let operation = Descriptor::new(Type::CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR)?;
         operation.set_parts(Name::CUDNN_ATTR_OPERATION_REDUCTION_DESC, &[&how])?;
         let [x, y] = [x, y].map(|tensor| &self.tensors[tensor.index]);
@@ -256,45 +260,45 @@ impl Graph {
         self.add(operation, how)
     }
 
-    /// `x` with its last two dimensions exchanged.
-    pub(super) fn transposed(
+    /// `x` with its last two dimensions swapped.
+    pub(super) fn transpose(
         &mut self,
         x: Tensor,
         data: Data,
         ragged: Option<Tensor>,
     ) -> Result<Tensor, Refusal> {
         let swapped = |[a, b, c, d]: Four| [a, b, d, c];
-        let y = self.within(data, swapped(x.dims), swapped(x.strides), ragged)?;
-        self.say(format_args!("reshape {} {}", x.index, y.index));
+        let y = self.virtual_tensor(data, swapped(x.dims), swapped(x.strides), ragged)?;
+        self.append_description(format_args!("reshape {} {}", x.index, y.index));
         let operation = Descriptor::new(Type::CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR)?;
         let [from, to] = [x, y].map(|tensor| &self.tensors[tensor.index]);
         operation.set_parts(Name::CUDNN_ATTR_OPERATION_RESHAPE_XDESC, &[from])?;
         operation.set_parts(Name::CUDNN_ATTR_OPERATION_RESHAPE_YDESC, &[to])?;
-        self.operations.push(operation.finalized()?);
+        self.operations.push(operation.finalize()?);
         Ok(y)
     }
 
     fn add(&mut self, operation: Descriptor, how: Descriptor) -> Result<(), Refusal> {
-        self.operations.push(operation.finalized()?);
+        self.operations.push(operation.finalize()?);
         self.parts.push(how);
         Ok(())
     }
 
-    /// The plan of the best engine that takes the graph, for the GPU of `on`: the one that was kept, if
-    /// cuDNN still takes it, else a new one.
+    /// The plan of the best engine that supports the graph, for the GPU of `target`: the cached plan if
+    /// cuDNN still accepts it, otherwise a new one.
     ///
     /// # Errors
     ///
-    /// No engine takes it: what the last one said.
-    pub(super) fn plan(self, on: &Place) -> Result<Plan, Refusal> {
-        let Some(plans) = &on.plans else {
-            return self.compiled(on);
+    /// If no engine supports it: the message of the last one.
+    pub(super) fn plan(self, target: &PlanTarget) -> Result<Plan, Refusal> {
+        let Some(plans) = &target.plans else {
+            return self.compile(target);
         };
-        let name = kept::name_of(&self.said);
-        // Of threads that want the same plan one makes it.
+        let name = choice_cache::key_hash(&self.description);
+        // If several threads need the same plan, only one builds it.
         let _claim = plans.claim(&name);
         if let Some(json) = plans.get(&name) {
-            match restored(&json, on) {
+            match load_plan(&json, target) {
                 Ok((plan, workspace)) => {
                     return Ok(Plan {
                         plan,
@@ -303,34 +307,34 @@ impl Graph {
                         _made_of: None,
                     });
                 }
-                Err(refusal) => tracing::debug!("cuDNN does not take a kept plan ({refusal})"),
+                Err(refusal) => tracing::debug!("cuDNN rejected a cached plan ({refusal})"),
             }
         }
-        let plan = self.compiled(on)?;
-        // Without its text a plan is made again by the next process.
+        let plan = self.compile(target)?;
+        // If the plan cannot be serialised, the next process builds it again.
         match plan
             .plan
             .text(Name::CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION)
         {
-            Ok(json) => plans.put(&name, &json),
-            Err(refusal) => tracing::debug!("cuDNN has no text of a plan ({refusal})"),
+            Ok(json) => plans.store(&name, &json),
+            Err(refusal) => tracing::debug!("cuDNN could not serialise a plan ({refusal})"),
         }
         Ok(plan)
     }
 
-    fn compiled(self, on: &Place) -> Result<Plan, Refusal> {
+    fn compile(self, target: &PlanTarget) -> Result<Plan, Refusal> {
         let graph = Descriptor::new(Type::CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR)?;
         let operations: Vec<&Descriptor> = self.operations.iter().collect();
         graph.set_parts(Name::CUDNN_ATTR_OPERATIONGRAPH_OPS, &operations)?;
-        on.set_handle(&graph, Name::CUDNN_ATTR_OPERATIONGRAPH_HANDLE)?;
-        let graph = graph.finalized()?;
+        target.set_handle(&graph, Name::CUDNN_ATTR_OPERATIONGRAPH_HANDLE)?;
+        let graph = graph.finalize()?;
 
         let heuristics = Descriptor::new(Type::CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR)?;
         heuristics.set_parts(Name::CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, &[&graph])?;
         let mode = Heuristics::CUDNN_HEUR_MODE_A;
         heuristics.set(Name::CUDNN_ATTR_ENGINEHEUR_MODE, &[mode])?;
-        on.set_properties(&heuristics, Name::CUDNN_ATTR_ENGINEHEUR_DEVICEPROP)?;
-        let heuristics = heuristics.finalized()?;
+        target.set_properties(&heuristics, Name::CUDNN_ATTR_ENGINEHEUR_DEVICEPROP)?;
+        let heuristics = heuristics.finalize()?;
         let configurations = heuristics.parts(
             Name::CUDNN_ATTR_ENGINEHEUR_RESULTS,
             Type::CUDNN_BACKEND_ENGINECFG_DESCRIPTOR,
@@ -338,10 +342,10 @@ impl Graph {
         )?;
         let mut refusal = Refusal {
             status: sys::cudnnStatus_t::CUDNN_STATUS_NOT_SUPPORTED,
-            reason: "no engine was proposed".to_owned(),
+            reason: "cuDNN proposed no engine".to_owned(),
         };
         for configuration in configurations {
-            match finished(&configuration, on) {
+            match build_plan(&configuration, target) {
                 Ok((plan, workspace)) => {
                     return Ok(Plan {
                         plan,
@@ -350,32 +354,36 @@ impl Graph {
                         _made_of: Some([graph, configuration]),
                     });
                 }
-                Err(said) => refusal = said,
+                Err(error) => refusal = error,
             }
         }
         Err(refusal)
     }
 }
 
-/// The plan of one configuration, and the bytes of its workspace.
-fn finished(configuration: &Descriptor, on: &Place) -> Result<(Descriptor, usize), Refusal> {
+/// The plan of one configuration, and its workspace size in bytes.
+fn build_plan(
+    configuration: &Descriptor,
+    target: &PlanTarget,
+) -> Result<(Descriptor, usize), Refusal> {
     let plan = Descriptor::new(Type::CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)?;
     plan.set_parts(
         Name::CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
         &[configuration],
     )?;
-    on.set_handle(&plan, Name::CUDNN_ATTR_EXECUTION_PLAN_HANDLE)?;
-    on.set_properties(&plan, Name::CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP)?;
-    with_workspace(plan.finalized()?)
+    target.set_handle(&plan, Name::CUDNN_ATTR_EXECUTION_PLAN_HANDLE)?;
+    target.set_properties(&plan, Name::CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP)?;
+    with_workspace(plan.finalize()?)
 }
 
-/// The plan that a text of cuDNN's describes, with its compiled kernels, and the bytes of its workspace.
-fn restored(json: &[u8], on: &Place) -> Result<(Descriptor, usize), Refusal> {
+/// The plan from cuDNN's serialised form, with its compiled kernels, and its workspace size in
+/// bytes.
+fn load_plan(json: &[u8], target: &PlanTarget) -> Result<(Descriptor, usize), Refusal> {
     let plan = Descriptor::new(Type::CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)?;
-    on.set_handle(&plan, Name::CUDNN_ATTR_EXECUTION_PLAN_HANDLE)?;
-    on.set_properties(&plan, Name::CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP)?;
+    target.set_handle(&plan, Name::CUDNN_ATTR_EXECUTION_PLAN_HANDLE)?;
+    target.set_properties(&plan, Name::CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP)?;
     plan.set(Name::CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, json)?;
-    with_workspace(plan.finalized()?)
+    with_workspace(plan.finalize()?)
 }
 
 fn with_workspace(plan: Descriptor) -> Result<(Descriptor, usize), Refusal> {
@@ -383,76 +391,76 @@ fn with_workspace(plan: Descriptor) -> Result<(Descriptor, usize), Refusal> {
     Ok((plan, usize::try_from(bytes).unwrap_or(0)))
 }
 
-/// Which GPU a plan is for, and what is kept of plans for such ones.
+/// The GPU that a plan is for, and the cache for GPUs of this kind.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct PlanTarget {
     gpu: Gpu,
     plans: Option<Files>,
 }
 
 #[derive(Debug)]
 enum Gpu {
-    /// That of the handle.
+    /// The GPU of a handle.
     Handle(cudnnHandle_t),
-    /// One that is described to cuDNN by its properties: nothing is computed there.
-    Described(Descriptor),
+    /// A GPU described by its properties, for building plans only.
+    Properties(Descriptor),
 }
 
-impl Place {
+impl PlanTarget {
     /// The GPU of a handle.
-    pub(super) fn of(handle: cudnnHandle_t, plans: Option<Files>) -> Self {
+    pub(super) fn from_handle(handle: cudnnHandle_t, plans: Option<Files>) -> Self {
         Self {
             gpu: Gpu::Handle(handle),
             plans,
         }
     }
 
-    /// The GPU of an index, without a handle: nothing is computed there.
-    pub(super) fn of_device(index: i32, plans: Option<Files>) -> Result<Self, Refusal> {
+    /// The GPU with an index, without a handle: for building plans only.
+    pub(super) fn from_device(index: i32, plans: Option<Files>) -> Result<Self, Refusal> {
         let properties = Descriptor::new(Type::CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR)?;
         properties.set(Name::CUDNN_ATTR_DEVICEPROP_DEVICE_ID, &[index])?;
         Ok(Self {
-            gpu: Gpu::Described(properties.finalized()?),
+            gpu: Gpu::Properties(properties.finalize()?),
             plans,
         })
     }
 
-    /// A GPU of these properties, without one.
-    pub(super) fn described(json: &str, plans: Option<Files>) -> Result<Self, Refusal> {
+    /// A GPU with these properties, which need not be present.
+    pub(super) fn from_properties(json: &str, plans: Option<Files>) -> Result<Self, Refusal> {
         let properties = Descriptor::new(Type::CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR)?;
         properties.set(
             Name::CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION,
             json.as_bytes(),
         )?;
         Ok(Self {
-            gpu: Gpu::Described(properties.finalized()?),
+            gpu: Gpu::Properties(properties.finalize()?),
             plans,
         })
     }
 
-    fn set_handle(&self, of: &Descriptor, name: Name) -> Result<(), Refusal> {
+    fn set_handle(&self, descriptor: &Descriptor, name: Name) -> Result<(), Refusal> {
         match &self.gpu {
-            Gpu::Handle(handle) => of.set(name, &[*handle]),
-            Gpu::Described(_) => Ok(()),
+            Gpu::Handle(handle) => descriptor.set(name, &[*handle]),
+            Gpu::Properties(_) => Ok(()),
         }
     }
 
-    fn set_properties(&self, of: &Descriptor, name: Name) -> Result<(), Refusal> {
+    fn set_properties(&self, descriptor: &Descriptor, name: Name) -> Result<(), Refusal> {
         match &self.gpu {
             Gpu::Handle(_) => Ok(()),
-            Gpu::Described(properties) => of.set_parts(name, &[properties]),
+            Gpu::Properties(properties) => descriptor.set_parts(name, &[properties]),
         }
     }
 }
 
-/// How a GPU computes a graph.
+/// Plan with which a GPU computes a graph.
 #[derive(Debug)]
 pub(super) struct Plan {
     plan: Descriptor,
-    /// Bytes of scratch memory.
+    /// Workspace size in bytes.
     pub(super) workspace: usize,
     scalars: Vec<(i64, f32)>,
-    /// The graph and the configuration, unless the plan was kept.
+    /// The graph and the configuration, unless the plan came from the cache.
     _made_of: Option<[Descriptor; 2]>,
 }
 
@@ -461,13 +469,13 @@ impl Plan {
     ///
     /// # Safety
     ///
-    /// `places` names each tensor that the caller gives, with an address on the device of what the
-    /// graph says of it; `workspace` has as many bytes as the plan asks for. All stay until the work is
-    /// done.
+    /// `places` has an address for each tensor that the caller provides, on the device and as large
+    /// as the graph requires; `workspace` has the plan's workspace size. All stay valid until the
+    /// work is done.
     ///
     /// # Errors
     ///
-    /// cuDNN or the driver refuses.
+    /// If cuDNN or the driver reports an error.
     pub(super) unsafe fn enqueue(
         &self,
         handle: cudnnHandle_t,
@@ -489,8 +497,8 @@ impl Plan {
             Name::CUDNN_ATTR_VARIANT_PACK_WORKSPACE,
             &[Address(workspace)],
         )?;
-        let pack = pack.finalized()?;
-        // SAFETY: the caller's contract; the numbers of the host are read before the call returns.
-        checked(unsafe { sys::cudnnBackendExecute(handle, self.plan.raw(), pack.raw()) })
+        let pack = pack.finalize()?;
+        // SAFETY: guaranteed by the caller; host scalars are read before the call returns.
+        check_status(unsafe { sys::cudnnBackendExecute(handle, self.plan.raw(), pack.raw()) })
     }
 }

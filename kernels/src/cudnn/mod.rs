@@ -1,14 +1,14 @@
-//! Attention by NVIDIA's cuDNN, on CubeCL's own CUDA stream, between its own launches.
+//! Attention by NVIDIA's cuDNN, queued on CubeCL's CUDA stream between its launches.
 //!
-//! Its kernels for Hopper are several times as fast as those that CubeCL makes of ours. The library is
-//! opened at run time; a plan is asked for once for each form of a micro-batch, and kept on disk. Where the library is
-//! missing, too old, switched off or has no engine, whoever asks computes with our kernels. Those give
-//! the same bits every time; cuDNN's backward pass adds query gradients in the order in which its blocks
-//! end, so that the last bits differ from run to run.
+//! On Hopper its kernels are several times as fast as ours from CubeCL. The library is loaded at
+//! run time; a plan is built once per shape of a micro-batch and cached on disk. If the library is
+//! missing, too old, disabled or has no engine, callers use our kernels. Those are bitwise
+//! reproducible; cuDNN's backward pass adds query gradients in the order in which its blocks
+//! finish, so the last bits differ from run to run.
 
-mod ahead;
 mod descriptor;
 mod graph;
+mod prefetch;
 mod sdpa;
 
 use std::cell::RefCell;
@@ -24,50 +24,51 @@ use cudarc::cudnn::sys::{cudnnCreate, cudnnGetVersion, cudnnHandle_t, cudnnSetSt
 use cudarc::driver::result::memset_d8_async;
 
 use crate::attention::{Causality, Documents, Queries};
+use crate::choice_cache::{self, Files};
 use crate::cube::launch::output;
 use crate::gpu::{self, Library, compute_capability};
-use crate::kept::{self, Files};
 use crate::on_stream::{Asked, is_cuda, on_stream};
-pub use ahead::{AttentionLayers, PlansAhead, n_attention_forms};
-use descriptor::{Refusal, checked};
-use graph::{Place, Plan};
-use sdpa::{Band, Form, uid};
+use descriptor::{Refusal, check_status};
+use graph::{Plan, PlanTarget};
+pub use prefetch::{AttentionLayers, PlanPrefetch, n_attention_shapes};
+use sdpa::{Band, PlanShape, uid};
 
-/// Turns it off where it is `0`: attention is then computed by kernels that give the same bits every
-/// time.
+/// Environment variable; `0` disables cuDNN, so that bitwise reproducible kernels compute
+/// attention.
 pub(crate) const SWITCH: &str = "TOOLTUNE_CUDNN";
 
-/// 9.10: the first whose engines take minus infinity for what is masked, and clear their own sums.
+/// Version 9.10 is the first whose engines accept minus infinity for masked scores and clear their
+/// own sums.
 const OLDEST: usize = 91_000;
 
-/// What addresses within a buffer are multiples of, in bytes.
+/// Alignment of addresses within a buffer, in bytes.
 const ALIGNMENT: usize = 256;
 
-/// What the scratch memory of a backward pass may take, in bytes; above it our kernels, which need
-/// none, are the better choice.
+/// Maximum scratch memory of a backward pass, in bytes; above it our kernels, which need none, are
+/// the better choice.
 const MOST_SCRATCH: usize = 4 << 30;
 
-/// Whether attention of tensors of this client can be had.
+/// Whether cuDNN attention is available for tensors of this client.
 pub(crate) fn is_served(client: &Client) -> bool {
     is_cuda(client) && is_found()
 }
 
 fn is_found() -> bool {
     static IS_FOUND: LazyLock<bool> = LazyLock::new(|| {
-        // SAFETY: the library is open.
+        // SAFETY: the library is loaded.
         Library::Cudnn.is_wanted(SWITCH) && unsafe { cudnnGetVersion() } >= OLDEST
     });
     *IS_FOUND
 }
 
-/// Whether engines of a device compute with ragged sums: those for Ampere, Ada and the small Blackwells
-/// are wrong with them (cudnn-frontend 1.32 withholds them there).
+/// Whether a device's engines support ragged tensors: those for Ampere, Ada and the small
+/// Blackwells compute wrong results with them (cudnn-frontend 1.32 disables them there).
 fn takes_ragged(index: i32) -> Option<bool> {
     let capability = compute_capability(index).ok()?;
     Some(matches!(capability, (9, 0) | (10, 0) | (10, 3)))
 }
 
-/// Which device a CUDA client is of.
+/// Index of a CUDA client's device.
 fn index_of(client: &Client) -> i32 {
     client.service_id().device.index_id.into()
 }
@@ -78,7 +79,7 @@ enum Pass {
     Backward,
 }
 
-/// Attention within documents, of a tensor `qkv`, `[n, h + 2 g, c]`, bf16, without holes.
+/// Attention within documents for a contiguous bf16 tensor `qkv`, `[n, h + 2 g, c]`.
 pub(crate) struct Attention<'a> {
     pub(crate) qkv: &'a CubeTensor,
     pub(crate) queries: Queries,
@@ -86,25 +87,25 @@ pub(crate) struct Attention<'a> {
     pub(crate) causality: Causality,
 }
 
-/// What a graph says of a buffer, and the buffer with an offset in bytes.
+/// A tensor's number in the graph, its buffer, and its offset in the buffer in bytes.
 type Placed = (i64, usize, usize);
 
 impl Attention<'_> {
-    /// The result, `[n, h, c]`, bf16, and the logarithms of the sums of exponentials, `[n, h]`, f32;
-    /// `None`, and nothing is done, where cuDNN does not compute it.
+    /// The result, `[n, h, c]`, bf16, and the log-sum-exp of the scores, `[n, h]`, f32. Returns
+    /// `None` and does nothing if cuDNN cannot compute it.
     pub(crate) fn forward(&self) -> Option<[CubeTensor; 2]> {
-        let form = self.form()?;
-        let workspace = form.workspace(&self.qkv.client, Pass::Forward)?;
-        let [n, h, c] = [self.documents.n_tokens(), form.heads, form.size];
+        let plan_shape = self.plan_shape()?;
+        let workspace = plan_shape.workspace(&self.qkv.client, Pass::Forward)?;
+        let [n, h, c] = [self.documents.n_tokens(), plan_shape.heads, plan_shape.size];
         let out = output(self.qkv, [n, h, c], DType::BF16);
         let log_sums = output(self.qkv, [n, h], DType::F32);
         let numbers = self
             .documents
-            .starts(self.qkv, form.documents, units(&form));
-        let mut places = self.given(&form);
+            .starts(self.qkv, plan_shape.documents, row_sizes(&plan_shape));
+        let mut places = self.input_locations(&plan_shape);
         places.extend([(uid::OUT, 2, 0), (uid::LOG_SUMS, 3, 0)]);
         self.enqueue(Work {
-            form,
+            plan_shape,
             pass: Pass::Forward,
             reads: vec![self.qkv, &numbers],
             writes: vec![&out, &log_sums],
@@ -115,20 +116,20 @@ impl Attention<'_> {
         Some([out, log_sums])
     }
 
-    /// The gradient of `qkv`, of its shape, from the result, the logarithms, and the gradient of the
-    /// result; all without holes.
+    /// The gradient of `qkv`, with its shape, from the result, the log-sum-exp and the gradient of
+    /// the result, all contiguous.
     pub(crate) fn backward(&self, [out, log_sums, d_out]: [&CubeTensor; 3]) -> Option<CubeTensor> {
-        let form = self.form()?;
-        let workspace = form.workspace(&self.qkv.client, Pass::Backward)?;
+        let plan_shape = self.plan_shape()?;
+        let workspace = plan_shape.workspace(&self.qkv.client, Pass::Backward)?;
         let n = self.documents.n_tokens();
-        let dims = [n, form.heads + 2 * form.groups, form.size];
+        let dims = [n, plan_shape.heads + 2 * plan_shape.groups, plan_shape.size];
         let d_qkv = output(self.qkv, dims, DType::BF16);
         let numbers = self
             .documents
-            .starts(self.qkv, form.documents, units(&form));
-        let mut places = self.given(&form);
+            .starts(self.qkv, plan_shape.documents, row_sizes(&plan_shape));
+        let mut places = self.input_locations(&plan_shape);
         places.extend([(uid::OUT, 2, 0), (uid::LOG_SUMS, 3, 0), (uid::D_OUT, 4, 0)]);
-        let [_, keys, values] = within(&form);
+        let [_, keys, values] = qkv_offsets(&plan_shape);
         let gradients = [uid::D_QUERIES, uid::D_KEYS, uid::D_VALUES];
         places.extend(
             gradients
@@ -137,13 +138,13 @@ impl Attention<'_> {
                 .map(|(uid, at)| (uid, 5, at)),
         );
         let mut own = 0;
-        for (uid, bytes) in scratch(&form, n) {
+        for (uid, bytes) in scratch(&plan_shape, n) {
             places.push((uid, 6, own));
             own += bytes;
         }
-        let width = form.width();
+        let width = plan_shape.width();
         self.enqueue(Work {
-            form,
+            plan_shape,
             pass: Pass::Backward,
             reads: vec![self.qkv, &numbers, out, log_sums, d_out],
             writes: vec![&d_qkv],
@@ -154,27 +155,28 @@ impl Attention<'_> {
         Some(d_qkv)
     }
 
-    /// How cuDNN would see it; `None` where it cannot.
-    fn form(&self) -> Option<Form> {
+    /// The plan shape for this attention; `None` if cuDNN does not support it.
+    fn plan_shape(&self) -> Option<PlanShape> {
         let [n, all, size] = *self.qkv.meta.shape().as_slice() else {
             return None;
         };
         if self.qkv.dtype != DType::BF16 {
             return None;
         }
-        let seen = (self.queries, self.documents, self.causality);
-        Form::of(&self.qkv.client, [n, all, size], seen)
+        let arguments = (self.queries, self.documents, self.causality);
+        PlanShape::for_attention(&self.qkv.client, [n, all, size], arguments)
     }
 
-    /// Where the tensors that both passes read lie: within buffer 0, `qkv`, and 1, the numbers.
-    fn given(&self, form: &Form) -> Vec<Placed> {
-        let [queries, keys, values] = within(form);
+    /// Locations of the tensors that both passes read: in buffer 0, `qkv`, and buffer 1, the
+    /// document lengths and starts.
+    fn input_locations(&self, plan_shape: &PlanShape) -> Vec<Placed> {
+        let [queries, keys, values] = qkv_offsets(plan_shape);
         let mut places = vec![
             (uid::QUERIES, 0, queries),
             (uid::KEYS, 0, keys),
             (uid::VALUES, 0, values),
         ];
-        let sections = sections(form.documents).map(|first| first * size_of::<u32>());
+        let sections = sections(plan_shape.documents).map(|first| first * size_of::<u32>());
         let [lengths, starts, out_starts, log_starts] = sections;
         places.extend(uid::LENGTHS.map(|uid| (uid, 1, lengths)));
         places.extend(uid::STARTS.map(|uid| (uid, 1, starts)));
@@ -188,7 +190,7 @@ impl Attention<'_> {
     fn enqueue(&self, work: Work<'_>) {
         struct Cudnn;
         let Work {
-            form,
+            plan_shape,
             pass,
             reads,
             writes,
@@ -197,14 +199,15 @@ impl Attention<'_> {
             cleared: (cleared, row),
         } = work;
         let client = &self.qkv.client;
-        let handles = |of: &[&CubeTensor]| of.iter().map(|x| x.handle.clone()).collect::<Vec<_>>();
+        let handles =
+            |tensors: &[&CubeTensor]| tensors.iter().map(|x| x.handle.clone()).collect::<Vec<_>>();
         let n_tensors = reads.len() + writes.len();
         let aligned = own.next_multiple_of(ALIGNMENT);
         let mut scratch: Vec<Handle> = Vec::new();
         if aligned + workspace > 0 {
             scratch.push(client.empty(aligned + workspace));
         }
-        // Rows that no document has are zeros.
+        // Padding rows are zero.
         let row = row * DType::BF16.size();
         let (end, n) = (self.documents.end(), self.documents.n_tokens());
         let buffers = [handles(&reads), handles(&writes), scratch];
@@ -221,46 +224,51 @@ impl Attention<'_> {
                 .collect();
             if end < n {
                 let first = addresses[cleared] + (end * row) as u64;
-                // SAFETY: the rows lie within their buffer, which `on_stream` holds.
+                // SAFETY: the rows are within their buffer, which `on_stream` keeps alive.
                 unsafe { memset_d8_async(first, 0, (n - end) * row, stream) }
                     .map_err(|error| failed("cuMemsetD8Async", error.0 as u32))?;
             }
-            with_held(index, |held| {
-                let plan = held
+            with_thread_state(index, |state| {
+                let plan = state
                     .plans
-                    .get(&(form.clone(), pass))
-                    .expect("the plan was made");
+                    .get(&(plan_shape.clone(), pass))
+                    .expect("the plan was built");
                 // SAFETY: the handle lives as long as the thread.
-                checked(unsafe { cudnnSetStream(held.handle, stream.cast()) })?;
-                // SAFETY: the server has resolved the addresses, and `on_stream` holds their buffers
-                // until the work is queued; sizes follow from the form.
-                unsafe { plan.enqueue(held.handle, &places, scratch + aligned as u64) }
+                check_status(unsafe { cudnnSetStream(state.handle, stream.cast()) })?;
+                // SAFETY: the server resolved the addresses, and `on_stream` keeps their buffers
+                // alive until the work is queued; sizes follow from the plan shape.
+                unsafe { plan.enqueue(state.handle, &places, scratch + aligned as u64) }
             })
             .map_err(|refusal| failed("cudnnBackendExecute", refusal.status as u32).into())
         });
     }
 }
 
-/// Whether cuDNN computes attention and its gradient, of a tensor `[n, h + 2 g, c]`, bf16, of this
+/// Whether cuDNN computes attention and its gradient for a bf16 tensor `[n, h + 2 g, c]` of this
 /// client.
-pub(crate) fn takes(client: &Client, dims: [usize; 3], seen: Seen<'_>) -> bool {
-    let has_plan = |form: &Form, pass| form.workspace(client, pass).is_some();
-    Form::of(client, dims, seen).is_some_and(|form| {
+pub(crate) fn supports(
+    client: &Client,
+    dims: [usize; 3],
+    arguments: AttentionArguments<'_>,
+) -> bool {
+    let has_plan = |plan_shape: &PlanShape, pass| plan_shape.workspace(client, pass).is_some();
+    PlanShape::for_attention(client, dims, arguments).is_some_and(|plan_shape| {
         [Pass::Forward, Pass::Backward]
             .iter()
-            .all(|&pass| has_plan(&form, pass))
+            .all(|&pass| has_plan(&plan_shape, pass))
     })
 }
 
-/// What is seen of which tokens.
-type Seen<'a> = (Queries, &'a Documents, Causality);
+/// Heads, documents and mask of an attention.
+type AttentionArguments<'a> = (Queries, &'a Documents, Causality);
 
-impl Form {
-    /// How cuDNN would see attention of a tensor of these dimensions; `None` where it cannot.
-    fn of(
+impl PlanShape {
+    /// The plan shape for attention of a tensor with these dimensions; `None` if cuDNN does not
+    /// support it.
+    fn for_attention(
         client: &Client,
         [n, all, size]: [usize; 3],
-        (queries, documents, causality): Seen<'_>,
+        (queries, documents, causality): AttentionArguments<'_>,
     ) -> Option<Self> {
         if !is_served(client) {
             return None;
@@ -271,12 +279,12 @@ impl Form {
         let takes_ragged = takes_ragged(index_of(client))?;
         let scale = queries.scale(size) as f32;
         let dims = [n, heads, groups, size];
-        Self::fitting(takes_ragged, dims, scale, &lengths, causality)
+        Self::for_lengths(takes_ragged, dims, scale, &lengths, causality)
     }
 
-    /// How cuDNN would see attention of `n` tokens in documents of these lengths, with so many query and
-    /// key/value heads of a size.
-    fn fitting(
+    /// The plan shape for attention of `n` tokens in documents of these lengths, with these numbers
+    /// of query and key/value heads and this head size.
+    fn for_lengths(
         takes_ragged: bool,
         [n, heads, groups, size]: [usize; 4],
         scale: f32,
@@ -285,147 +293,156 @@ impl Form {
     ) -> Option<Self> {
         let longest = *lengths.iter().max()?;
         let all = heads + 2 * groups;
-        // The engines read sixteen bytes at a time, and count elements in 31 bits.
+        // The engines read sixteen bytes at a time, and use 31-bit element indices.
         if size % 8 != 0 || n * all * size > i32::MAX as usize {
             return None;
         }
-        // Plans are for so many documents of so many tokens at most: powers of two keep them few.
+        // Plans are for a maximum number of documents and tokens: rounding to powers of two keeps
+        // them few.
         let length = longest.next_power_of_two().max(64);
-        let mut form = Form {
+        let mut plan_shape = PlanShape {
             documents: lengths.len().next_power_of_two(),
             length,
             heads,
             groups,
             size,
             scale: scale.to_bits(),
-            band: Band::of(causality, longest),
+            band: Band::new(causality, longest),
             ragged: false,
         };
-        let ragged = Form {
+        let ragged = PlanShape {
             ragged: true,
-            ..form.clone()
+            ..plan_shape.clone()
         };
-        if takes_ragged && size % 16 == 0 && total(&ragged, n) < total(&form, n) {
-            form = ragged;
+        if takes_ragged && size % 16 == 0 && total(&ragged, n) < total(&plan_shape, n) {
+            plan_shape = ragged;
         }
-        (total(&form, n) <= MOST_SCRATCH).then_some(form)
+        (total(&plan_shape, n) <= MOST_SCRATCH).then_some(plan_shape)
     }
 
-    /// Bytes of the workspace of a plan, which is made when its form is first met; `None` where there
-    /// is none.
+    /// Workspace bytes of a plan, which is built when its shape is first used; `None` if there is
+    /// none.
     fn workspace(&self, client: &Client, pass: Pass) -> Option<usize> {
-        static FOUND: Asked<(Form, Pass), usize> = Asked::none();
-        let (form, wanted, index) = (self.clone(), pass, index_of(client));
-        // Once for a form: an answer is kept.
+        static FOUND: Asked<(PlanShape, Pass), usize> = Asked::none();
+        let (plan_shape, wanted, index) = (self.clone(), pass, index_of(client));
+        // Once per shape: the result is cached.
         FOUND.get(client, (self.clone(), pass), move || {
-            let made = with_held(index, |held| held.make(&form, wanted));
-            if let Err(refusal) = &made {
+            let plan = with_thread_state(index, |state| state.make(&plan_shape, wanted));
+            if let Err(refusal) = &plan {
                 tracing::warn!(
-                    "cuDNN has no plan for attention of {} heads of {} over documents of up to {} \
-                     tokens ({refusal}); a slower kernel computes it",
-                    form.heads,
-                    form.size,
-                    form.length
+                    "cuDNN has no plan for attention with {} heads of size {} over documents of up to \
+                     {} tokens ({refusal}); using a slower kernel",
+                    plan_shape.heads,
+                    plan_shape.size,
+                    plan_shape.length
                 );
             }
-            made.ok()
+            plan.ok()
         })
     }
 }
 
-/// What attention a plan is for: bf16, by itself without a GPU.
+/// Shape of the attention that a plan is for, in bf16; needs no GPU.
 #[derive(Debug, Clone, Copy)]
 pub struct AttentionShape {
-    /// Documents at most.
+    /// Maximum number of documents.
     pub documents: usize,
-    /// Tokens of a document at most.
+    /// Maximum tokens per document.
     pub length: usize,
-    /// Query heads, and key/value heads.
+    /// Numbers of query heads and of key/value heads.
     pub heads: [usize; 2],
-    /// Elements of a head.
+    /// Head size.
     pub size: usize,
-    /// Which tokens of its document a token sees.
+    /// Attention mask within a document.
     pub causality: Causality,
-    /// Whether scratch memory lies end to end, as where documents differ much in length.
+    /// Whether scratch memory is packed, for documents of very different lengths.
     pub ragged: bool,
 }
 
 impl AttentionShape {
-    fn form(&self) -> Form {
+    fn plan_shape(&self) -> PlanShape {
         let [heads, groups] = self.heads;
-        Form {
+        PlanShape {
             documents: self.documents,
             length: self.length,
             heads,
             groups,
             size: self.size,
             scale: (Queries::from(heads).scale(self.size) as f32).to_bits(),
-            band: Band::of(self.causality, self.length),
+            band: Band::new(self.causality, self.length),
             ragged: self.ragged,
         }
     }
 }
 
-/// Bytes of the workspaces of cuDNN's plans for attention, forward and backward, on a GPU that is
-/// described by cuDNN's JSON of device properties, under a name; none has to be there. The plans are
-/// those that were kept for this name, if there are any.
+/// Workspace bytes of cuDNN's attention plans, forward and backward, on a GPU described by cuDNN's
+/// JSON of device properties under a name; the GPU need not be present. Uses the cached plans for
+/// this name, if any.
 ///
 /// # Errors
 ///
-/// In cuDNN's words, for the pass that no engine takes.
+/// cuDNN's message, for a pass that no engine supports.
 pub fn plan_workspaces(
     (name, properties): (&str, &str),
     shape: AttentionShape,
 ) -> Result<[Result<usize, String>; 2], String> {
-    let said = |refusal: Refusal| refusal.to_string();
-    let on = Place::described(properties, kept_plans(name)).map_err(said)?;
-    let form = shape.form();
-    Ok([form.forward(&on), form.backward(&on)]
-        .map(|plan| plan.map(|plan| plan.workspace).map_err(said)))
+    let message = |refusal: Refusal| refusal.to_string();
+    let target = PlanTarget::from_properties(properties, cached_plans(name)).map_err(message)?;
+    let plan_shape = shape.plan_shape();
+    Ok([plan_shape.forward(&target), plan_shape.backward(&target)]
+        .map(|plan| plan.map(|plan| plan.workspace).map_err(message)))
 }
 
-/// What is queued.
+/// Work to be queued.
 struct Work<'a> {
-    form: Form,
+    plan_shape: PlanShape,
     pass: Pass,
     reads: Vec<&'a CubeTensor>,
     writes: Vec<&'a CubeTensor>,
-    /// Buffers are counted over reads, writes, then scratch memory.
+    /// Buffers are numbered: reads, then writes, then scratch memory.
     places: Vec<Placed>,
-    /// Bytes of the workspace, and of other scratch memory.
+    /// Bytes of the workspace and of the other scratch memory.
     scratch: [usize; 2],
-    /// The buffer whose rows beyond the documents are cleared, and elements of its rows.
+    /// The buffer whose padding rows are cleared, and its elements per row.
     cleared: (usize, usize),
 }
 
-/// Bytes from where `qkv` begins to queries, keys and values.
-fn within(form: &Form) -> [usize; 3] {
-    let head = form.size * DType::BF16.size();
-    [0, form.heads * head, (form.heads + form.groups) * head]
+/// Byte offsets of queries, keys and values within `qkv`.
+fn qkv_offsets(plan_shape: &PlanShape) -> [usize; 3] {
+    let head = plan_shape.size * DType::BF16.size();
+    [
+        0,
+        plan_shape.heads * head,
+        (plan_shape.heads + plan_shape.groups) * head,
+    ]
 }
 
-/// Elements of a row of `qkv`, of the result, and of the logarithms.
-fn units(form: &Form) -> [usize; 3] {
-    [form.width(), form.heads * form.size, form.heads]
+/// Elements per row of `qkv`, of the result and of the log-sum-exp.
+fn row_sizes(plan_shape: &PlanShape) -> [usize; 3] {
+    [
+        plan_shape.width(),
+        plan_shape.heads * plan_shape.size,
+        plan_shape.heads,
+    ]
 }
 
-/// Scratch tensors of a backward pass over `n` tokens, and their bytes.
-fn scratch(form: &Form, n: usize) -> Vec<(i64, usize)> {
-    let rows = match form.ragged {
+/// Scratch tensors of a backward pass over `n` tokens, with their bytes.
+fn scratch(plan_shape: &PlanShape, n: usize) -> Vec<(i64, usize)> {
+    let rows = match plan_shape.ragged {
         true => n,
-        false => form.documents * form.length,
+        false => plan_shape.documents * plan_shape.length,
     };
     let [f32_bytes, bf16_bytes] = [DType::F32, DType::BF16].map(|dtype| dtype.size());
-    let sums = match form.ragged {
-        true => form.width(),
-        false => form.heads * form.size,
+    let sums = match plan_shape.ragged {
+        true => plan_shape.width(),
+        false => plan_shape.heads * plan_shape.size,
     };
     let mut all = vec![
-        (uid::DOTS, rows * form.heads * f32_bytes),
+        (uid::DOTS, rows * plan_shape.heads * f32_bytes),
         (uid::D_QUERY_SUMS, rows * sums * f32_bytes),
     ];
-    if form.ragged && form.heads != form.groups {
-        let each = rows * form.width() * (form.heads / form.groups) * bf16_bytes;
+    if plan_shape.ragged && plan_shape.heads != plan_shape.groups {
+        let each = rows * plan_shape.width() * (plan_shape.heads / plan_shape.groups) * bf16_bytes;
         all.extend([(uid::D_KEYS_EACH, each), (uid::D_VALUES_EACH, each)]);
     }
     for (_, bytes) in &mut all {
@@ -434,21 +451,22 @@ fn scratch(form: &Form, n: usize) -> Vec<(i64, usize)> {
     all
 }
 
-/// Bytes of the scratch memory of a backward pass; that of the plan itself, where it sums the gradients
-/// of the keys of each query head, as far as it is known.
-fn total(form: &Form, n: usize) -> usize {
-    let own: usize = scratch(form, n).iter().map(|(_, bytes)| bytes).sum();
-    match form.ragged || form.heads == form.groups {
+/// Scratch bytes of a backward pass. This includes the plan's own memory for the key gradients of
+/// each query head, as far as it is known.
+fn total(plan_shape: &PlanShape, n: usize) -> usize {
+    let own: usize = scratch(plan_shape, n).iter().map(|(_, bytes)| bytes).sum();
+    match plan_shape.ragged || plan_shape.heads == plan_shape.groups {
         true => own,
         false => {
-            let each = form.documents * form.length * form.heads * form.size;
+            let each =
+                plan_shape.documents * plan_shape.length * plan_shape.heads * plan_shape.size;
             own + 2 * each * DType::BF16.size()
         }
     }
 }
 
-/// Where lengths, starts, starts in the result, and in the logarithms begin among the numbers of so
-/// many documents: at multiples of sixteen bytes.
+/// Offsets of the lengths, the starts, the starts in the result and the starts in the log-sum-exp,
+/// for this number of documents: multiples of sixteen bytes.
 pub(crate) fn sections(documents: usize) -> [usize; 4] {
     let (lengths, starts) = (
         documents.next_multiple_of(4),
@@ -457,13 +475,17 @@ pub(crate) fn sections(documents: usize) -> [usize; 4] {
     [0, lengths, lengths + starts, lengths + 2 * starts]
 }
 
-/// Lengths and starts of `documents` documents, of which the last may have no tokens, in units of so
-/// many elements, as [`sections`] says.
-pub(crate) fn numbers(of: &Documents, documents: usize, units: [usize; 3]) -> Vec<u32> {
+/// Lengths and starts of `documents` documents (padded with empty ones), in the given units of
+/// elements, at the offsets of [`sections`].
+pub(crate) fn lengths_and_starts(
+    lengths: &Documents,
+    documents: usize,
+    units: [usize; 3],
+) -> Vec<u32> {
     let sections = sections(documents);
     let mut numbers = vec![0u32; sections[3] + (documents + 1).next_multiple_of(4)];
-    let number = |n: usize| u32::try_from(n).expect("a form has fewer than 2^31 elements");
-    let spans: Vec<(usize, usize)> = of.spans().collect();
+    let number = |n: usize| u32::try_from(n).expect("plan shapes have fewer than 2^31 elements");
+    let spans: Vec<(usize, usize)> = lengths.spans().collect();
     let end = spans.last().map_or(0, |(start, length)| start + length);
     for i in 0..=documents {
         let (start, length) = spans.get(i).copied().unwrap_or((end, 0));
@@ -477,52 +499,57 @@ pub(crate) fn numbers(of: &Documents, documents: usize, units: [usize; 3]) -> Ve
     numbers
 }
 
-/// What the thread of a device holds for as long as it lives.
-struct Held {
-    on: Place,
+/// State of a device thread, for the life of the thread.
+struct ThreadState {
+    target: PlanTarget,
     handle: cudnnHandle_t,
-    plans: HashMap<(Form, Pass), Plan>,
+    plans: HashMap<(PlanShape, Pass), Plan>,
 }
 
 thread_local! {
-    static HELD: RefCell<Option<Held>> = const { RefCell::new(None) };
+    static THREAD_STATE: RefCell<Option<ThreadState>> = const { RefCell::new(None) };
 }
 
-/// On the thread of the device with this index.
-fn with_held<T>(
+/// Runs `body` on the thread of the device with this index.
+fn with_thread_state<T>(
     index: i32,
-    body: impl FnOnce(&mut Held) -> Result<T, Refusal>,
+    body: impl FnOnce(&mut ThreadState) -> Result<T, Refusal>,
 ) -> Result<T, Refusal> {
-    HELD.with_borrow_mut(|held| {
-        if held.is_none() {
+    THREAD_STATE.with_borrow_mut(|state| {
+        if state.is_none() {
             let mut handle = std::ptr::null_mut();
-            // SAFETY: the library writes the handle there; the thread's context is that of the device.
-            checked(unsafe { cudnnCreate(&raw mut handle) })?;
+            // SAFETY: the library writes the handle to this pointer; the thread's context belongs
+            // to the device.
+            check_status(unsafe { cudnnCreate(&raw mut handle) })?;
             let plans = HashMap::new();
-            let kept = gpu::kind(index).ok().and_then(|kind| kept_plans(&kind));
-            let on = Place::of(handle, kept);
-            *held = Some(Held { on, handle, plans });
+            let cached_plans = gpu::kind(index).ok().and_then(|kind| cached_plans(&kind));
+            let target = PlanTarget::from_handle(handle, cached_plans);
+            *state = Some(ThreadState {
+                target,
+                handle,
+                plans,
+            });
         }
-        body(held.as_mut().expect("made above"))
+        body(state.as_mut().expect("initialised above"))
     })
 }
 
-/// What is kept of plans for a kind of GPU.
-fn kept_plans(kind: &str) -> Option<Files> {
-    // SAFETY: the library is open.
+/// The plan cache for a GPU model.
+fn cached_plans(kind: &str) -> Option<Files> {
+    // SAFETY: the library is loaded.
     let version = unsafe { cudnnGetVersion() };
-    kept::folder("cudnn", version, kind).map(Files::of)
+    choice_cache::folder("cudnn", version, kind).map(Files::new)
 }
 
-impl Held {
-    /// Makes a plan and says the bytes of its workspace.
-    fn make(&mut self, form: &Form, pass: Pass) -> Result<usize, Refusal> {
+impl ThreadState {
+    /// Builds a plan and returns its workspace bytes.
+    fn make(&mut self, plan_shape: &PlanShape, pass: Pass) -> Result<usize, Refusal> {
         let plan = match pass {
-            Pass::Forward => form.forward(&self.on),
-            Pass::Backward => form.backward(&self.on),
+            Pass::Forward => plan_shape.forward(&self.target),
+            Pass::Backward => plan_shape.backward(&self.target),
         }?;
         let workspace = plan.workspace;
-        self.plans.insert((form.clone(), pass), plan);
+        self.plans.insert((plan_shape.clone(), pass), plan);
         Ok(workspace)
     }
 }

@@ -1,4 +1,4 @@
-//! The trained map as an operation of the CPU backend, with its backward pass.
+//! The trained linear layer as an operation of the CPU backend, with its backward pass.
 
 use std::borrow::Cow;
 
@@ -19,17 +19,17 @@ use crate::cpu::pool::Buffer;
 use crate::frozen_weight::{Packed, PackedMatrix, with_matrix};
 use crate::maybe::Maybe;
 
-/// Everything that is no tensor.
+/// Arguments other than tensors.
 #[derive(Debug, Clone)]
 pub(crate) struct Spec {
     pub(super) packed: Packed,
     pub(super) transform: InputTransform,
 }
 
-/// What backends implement themselves.
+/// Operation that a backend implements itself.
 #[backend_extension(Autodiff, Flex)]
 pub(crate) trait DenseOps: Backend {
-    /// The contract is [`super::dense`]'s.
+    /// Same contract as [`super::dense`].
     fn trained_linear(
         x: FloatTensor<Self>,
         weight: FloatTensor<Self>,
@@ -39,12 +39,12 @@ pub(crate) trait DenseOps: Backend {
     ) -> FloatTensor<Self>;
 }
 
-/// Gradients of what has a node: input, weight and bias.
+/// Which of input, weight and bias get gradients.
 pub(crate) type InputGradients<B> = [Option<FloatTensor<B>>; 3];
 
-/// The backward pass, on tensors without a graph.
+/// The backward pass, on tensors that are not part of an autodiff graph.
 pub(crate) trait DenseGradients: DenseOps {
-    /// Gradients of input, weight and bias, where they are wanted.
+    /// Gradients of input, weight and bias, if requested.
     fn trained_linear_gradients(
         x: FloatTensor<Self>,
         spec: Spec,
@@ -53,7 +53,7 @@ pub(crate) trait DenseGradients: DenseOps {
     ) -> InputGradients<Self>;
 }
 
-/// Numbers of the type of a product: those of the tensor, or narrowed ones.
+/// Elements in the dtype of a product: the tensor's own, or converted ones.
 fn numbers_of<T: Operand>(x: &FlexTensor) -> Cow<'_, [T]> {
     match T::slice(x) {
         Some(x) => Cow::Borrowed(x),
@@ -159,7 +159,7 @@ impl DenseGradients for Flex {
 #[derive(Debug)]
 struct DenseBackward;
 
-/// What [`DenseBackward`] keeps.
+/// Saved state of [`DenseBackward`].
 #[derive(Debug, Clone)]
 struct State<B: Backend> {
     x: FloatTensor<B>,
@@ -183,9 +183,9 @@ impl<B: DenseGradients> Backward<B, 4> for DenseBackward {
             gradients.register::<B>(residual.id, dy.clone());
         }
         let nodes = [x_node, weight, bias];
-        let wanted = [0, 1, 2].map(|i| nodes[i].is_some());
-        let found = B::trained_linear_gradients(x, spec, dy, wanted);
-        for (node, gradient) in nodes.into_iter().zip(found) {
+        let requested = [0, 1, 2].map(|i| nodes[i].is_some());
+        let input_gradients = B::trained_linear_gradients(x, spec, dy, requested);
+        for (node, gradient) in nodes.into_iter().zip(input_gradients) {
             if let (Some(node), Some(gradient)) = (node, gradient) {
                 gradients.register::<B>(node.id, gradient);
             }
@@ -209,7 +209,7 @@ impl<B: DenseGradients, C: CheckpointStrategy> DenseOps for Autodiff<B, C> {
             .stateful();
         let has_residual = residual.is_some();
         let [x, weight, bias] = [x, weight, bias].map(|tensor| tensor.into_primitive());
-        let residual = Maybe::of(residual.map(|tensor| tensor.into_primitive()));
+        let residual = Maybe::from_option(residual.map(|tensor| tensor.into_primitive()));
         let y = B::trained_linear(x.clone(), weight, bias, residual, spec.clone());
         match prepared {
             OpsKind::Tracked(prep) => prep.finish(

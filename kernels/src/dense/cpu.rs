@@ -1,7 +1,7 @@
-//! The trained map on slices: output, and the gradients of input, weight and bias.
+//! The trained linear layer on slices: output, and the gradients of input, weight and bias.
 //!
-//! The gradient of the weight is a product over tokens, thousands of them. They are taken a part at
-//! a time, so that both operands of a part stay in cache.
+//! The weight gradient is a product over thousands of tokens. It is computed in parts, so that both
+//! operands of a part stay in cache.
 
 use std::borrow::Cow;
 use std::ops::{Deref, Range};
@@ -24,20 +24,20 @@ use crate::cpu::shared::Shared;
 /// Words of tokens whose products are summed at a time.
 const TOKEN_WORDS: usize = 768;
 
-/// Tokens whose gradients one task sums for the bias.
+/// Tokens per task for the bias gradient.
 const BIAS_TOKENS: usize = 256;
 
-/// The input of a map as it is read: numbers that a product needs are made when it needs them.
+/// The input of a layer; converted elements are computed when a product needs them.
 #[derive(Debug)]
 pub(super) enum TransformedInput<'a, T: Operand> {
-    /// As it is.
+    /// Read unchanged.
     Plain(Cow<'a, [T]>),
-    /// Through GELU, from rows of so many numbers.
+    /// Read through GELU, from rows of this width.
     Gelu(&'a [T], usize),
 }
 
 impl<T: Operand> TransformedInput<'_, T> {
-    /// Numbers `run`, made by all threads.
+    /// The elements `run`, computed by all threads.
     fn part(&self, run: Range<usize>) -> Part<'_, T> {
         match self {
             Self::Plain(x) => Part::Lying(&x[run]),
@@ -66,7 +66,7 @@ impl<T: Operand> RowSource<T> for TransformedInput<'_, T> {
     }
 }
 
-/// Some numbers of an input.
+/// Some elements of an input.
 enum Part<'a, T: Operand> {
     Lying(&'a [T]),
     Made(Buffer<T>),
@@ -83,7 +83,7 @@ impl<T: Operand> Deref for Part<'_, T> {
     }
 }
 
-/// `read(x) Wᵀ + b` plus the residual `[n, out]`, with panels of the weight whose depth is `in`.
+/// `read(x) Wᵀ + b` plus the residual `[n, out]`, with weight panels of depth `in`.
 pub(super) fn output<T: Operand, O: Operand>(
     x: &TransformedInput<'_, T>,
     weight: &Panels<T>,
@@ -93,12 +93,12 @@ pub(super) fn output<T: Operand, O: Operand>(
     rows_times_panels(x, weight, Some(bias), residual)
 }
 
-/// `dy W`, `[n, in]`, with panels of the weight whose depth is `out`.
+/// `dy W`, `[n, in]`, with weight panels of depth `out`.
 pub(super) fn input_gradient<T: Operand, O: Operand>(dy: &[T], weight: &Panels<T>) -> Buffer<O> {
     rows_times_panels(dy, weight, None, None)
 }
 
-/// `dyᵀ read(x)`, `[out, in]`, of rows `[n, out]` and `[n, in]`.
+/// `dyᵀ read(x)`, `[out, in]`, from rows `[n, out]` and `[n, in]`.
 pub(super) fn weight_gradient<T: Operand>(
     dy: &[T],
     x: &TransformedInput<'_, T>,
@@ -130,7 +130,7 @@ pub(super) fn weight_gradient<T: Operand>(
     sums
 }
 
-/// The rows, with rows of zeros up to whole words of tokens.
+/// The rows, padded with zero rows to whole words of tokens.
 fn whole_words<T: Operand>(rows: &[T], width: usize) -> Cow<'_, [T]> {
     let n = rows.len() / width.max(1);
     if n.is_multiple_of(T::DEPTHS) {
@@ -141,7 +141,7 @@ fn whole_words<T: Operand>(rows: &[T], width: usize) -> Cow<'_, [T]> {
     Cow::Owned(whole)
 }
 
-/// The sum over all rows `[n, width]`, in an order that does not depend on the threads.
+/// Sum over all rows of `[n, width]`, in an order that does not depend on the number of threads.
 pub(super) fn bias_gradient<T: Number>(dy: &[T], width: usize) -> Buffer<f32> {
     let parts: Vec<&[T]> = dy.chunks((BIAS_TOKENS * width).max(1)).collect();
     let partial = map_tasks(&parts, |rows| {

@@ -1,4 +1,4 @@
-//! GELU and its slope on slices, exact to the rounding of f32.
+//! GELU and its derivative on slices, accurate to f32 rounding.
 
 use std::mem::MaybeUninit;
 
@@ -8,7 +8,7 @@ use crate::cpu::number::Number;
 use crate::cpu::pool::Buffer;
 use crate::cpu::rows::{for_rows, write_rows};
 
-/// `x Φ(x)` of each number, in rows of `width`.
+/// `x Φ(x)` of each element, in rows of `width`.
 pub(super) fn gelu<T: Number>(x: &[T], width: usize) -> Buffer<T> {
     let width = width.max(1);
     // SAFETY: `forward` writes all of its target.
@@ -19,15 +19,19 @@ pub(super) fn gelu<T: Number>(x: &[T], width: usize) -> Buffer<T> {
     }
 }
 
-/// The same on this thread, to `y`, all of which is written.
+/// Computes it on this thread and writes all of `y`.
 pub(super) fn gelu_to<T: Number>(x: &[T], y: &mut [MaybeUninit<T>]) {
-    assert_eq!(x.len(), y.len(), "as many numbers");
+    assert_eq!(x.len(), y.len(), "x and y must have the same length");
     forward(x, y);
 }
 
-/// Makes the gradient of `gelu(x)` that of `x`, where it lies, in rows of `width`.
+/// Replaces the gradient of `gelu(x)` by the gradient of `x`, in rows of `width`.
 pub(super) fn to_input_gradient<T: Number>(x: &[T], gradient: &mut [T], width: usize) {
-    assert_eq!(x.len(), gradient.len(), "a gradient of each number");
+    assert_eq!(
+        x.len(),
+        gradient.len(),
+        "x and its gradient must have the same length"
+    );
     for_rows(gradient, width.max(1), |rows, gradient| {
         backward(&x[rows.start * width..rows.end * width], gradient);
     });
@@ -37,8 +41,8 @@ pub(super) fn to_input_gradient<T: Number>(x: &[T], gradient: &mut [T], width: u
 ///
 /// # Source
 ///
-/// Abramowitz and Stegun, 7.1.26: the complementary error function with an error of 1.5e-7. Below 0
-/// it is used as it is, which keeps the digits of small values.
+/// Abramowitz and Stegun, 7.1.26: the complementary error function with an error of 1.5e-7. For x
+/// below 0 it is used directly, which keeps the precision of small values.
 #[inline(always)]
 fn distribution(x: f32) -> (f32, f32) {
     const P: f32 = 0.327_591_1 * std::f32::consts::FRAC_1_SQRT_2;
@@ -51,7 +55,7 @@ fn distribution(x: f32) -> (f32, f32) {
     let p = p * t - 0.284_496_74;
     let p = p * t + 0.254_829_6;
     let tail = 0.5 * p * t * density;
-    // A comparison with NaN is false, and the tail is NaN then.
+    // Comparisons with NaN are false, so the tail is NaN.
     (if x < 0.0 { tail } else { 1.0 - tail }, density)
 }
 
@@ -92,11 +96,11 @@ mod tests {
     }
 
     #[test]
-    fn the_distribution_is_right_to_seven_digits() {
+    fn normal_cdf_has_seven_correct_digits() {
         for i in -600..=600 {
             let x = f64::from(i) / 100.0;
-            let found = f64::from(distribution(x as f32).0);
-            assert!((found - expected(x)).abs() < 3e-7, "{x}: {found}");
+            let ours = f64::from(distribution(x as f32).0);
+            assert!((ours - expected(x)).abs() < 3e-7, "{x}: {ours}");
         }
     }
 

@@ -1,7 +1,7 @@
-//! A linear map whose weight and bias are trained: what an encoder learns as a whole.
+//! A linear layer with a trained weight and bias, for fully trained encoders.
 //!
-//! The map may read its input through GELU, which then is computed again in the backward pass
-//! instead of being kept: in a feed-forward block it would be the widest activation of all.
+//! The layer may apply GELU to its input. GELU is then recomputed in the backward pass instead of
+//! stored: in a feed-forward block it would be the widest activation.
 
 mod backend;
 mod cpu;
@@ -17,37 +17,37 @@ use crate::maybe::Maybe;
 use crate::route::is_served_by_cpu;
 use backend::{DenseOps, Spec};
 
-/// Weight and bias of a map, the weight as products read it.
+/// Weight and bias of a layer; the weight is in the format that products use.
 #[derive(Debug, Clone)]
 pub struct Dense {
-    /// `[out, in]`, f32; its gradient is f32, whatever products read.
+    /// `[out, in]`, f32; its gradient is f32, whatever dtype products use.
     pub weight: Tensor<2>,
     /// `[out]`, f32.
     pub bias: Tensor<1>,
     dtype: ComputeDtype,
-    /// Of the weight, on the CPU.
+    /// Packed weight, on the CPU.
     packed: Option<Packed>,
 }
 
-/// What a map reads of its input.
+/// How a layer reads its input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InputTransform {
-    /// The input as it is.
+    /// Unchanged.
     Plain,
-    /// `x Φ(x)` with the normal distribution function Φ, exactly.
+    /// Through exact GELU: `x Φ(x)`, with the normal distribution function Φ.
     Gelu,
 }
 
 impl Dense {
-    /// A map that multiplies in `dtype`. The weight is packed here: after an update, the map is made
-    /// anew.
+    /// A layer whose products use `dtype`. The weight is packed here: create a new layer after each
+    /// update.
     ///
     /// # Panics
     ///
-    /// If there is not one bias for each output: a bug of the caller.
+    /// If the number of biases differs from the number of outputs: a bug of the caller.
     pub fn new(weight: Tensor<2>, bias: Tensor<1>, dtype: ComputeDtype) -> Self {
         let shape = weight.dims();
-        assert_eq!(bias.dims(), [shape[0]], "a bias for each output");
+        assert_eq!(bias.dims(), [shape[0]], "a layer needs one bias per output");
         let packed = pack(&weight, dtype);
         Self {
             weight,
@@ -63,7 +63,7 @@ impl Dense {
     }
 }
 
-/// The panels of a weight, where the CPU multiplies it.
+/// The packed weight, if the CPU computes the products.
 fn pack(weight: &Tensor<2>, dtype: ComputeDtype) -> Option<Packed> {
     let shape = weight.dims();
     let values = if weight.is_autodiff() {
@@ -75,58 +75,65 @@ fn pack(weight: &Tensor<2>, dtype: ComputeDtype) -> Option<Packed> {
     Some(Packed::new(values.numbers(), shape, dtype))
 }
 
-/// `read(x) Wᵀ + b`, plus the residual where there is one.
+/// `read(x) Wᵀ + b`, plus the residual if there is one.
 ///
 /// # Shapes
 ///
-/// - `x`: `[n, in]`, f32 or the map's compute type; the latter where it is read through GELU
+/// - `x`: `[n, in]`, f32 or the layer's compute dtype; the latter if it is read through GELU
 /// - `residual`: `[n, out]`, f32
-/// - returns: `[n, out]`, f32 with a residual, else of the map's compute type
+/// - returns: `[n, out]`, f32 with a residual, otherwise the layer's compute dtype
 ///
-/// Gradients have the types of what they belong to.
+/// Each gradient has the dtype of its tensor.
 ///
 /// # Panics
 ///
-/// If the shapes or types disagree: a bug of the caller.
+/// If the shapes or dtypes do not match: a bug of the caller.
 ///
 /// # Source
 ///
 /// `torch.nn.functional.linear`; Hendrycks and Gimpel 2016, equation 1, for GELU.
 pub fn dense(
     x: Tensor<2>,
-    map: &Dense,
+    layer: &Dense,
     residual: Option<Tensor<2>>,
     transform: InputTransform,
 ) -> Tensor<2> {
     crate::operation!("dense");
-    let [out_features, in_features] = map.weight.dims();
+    let [out_features, in_features] = layer.weight.dims();
     let [n, columns] = x.dims();
-    assert_eq!(columns, in_features, "columns of x and of the weight");
+    assert_eq!(
+        columns, in_features,
+        "x must have the columns of the weight"
+    );
     if let Some(residual) = &residual {
         let shape = [n, out_features];
-        assert_eq!(residual.dims(), shape, "the shape of the residual");
+        assert_eq!(
+            residual.dims(),
+            shape,
+            "the residual must have the shape of the output"
+        );
     }
-    let compute = map.dtype.dtype();
+    let compute = layer.dtype.dtype();
     assert!(
         x.dtype() == compute || (transform == InputTransform::Plain && x.dtype() == DType::F32),
-        "a map in {compute:?} cannot read {:?}",
+        "a layer computed in {compute:?} cannot read an input of {:?}",
         x.dtype()
     );
-    let served = is_served_by_cpu(&x) && map.weight.dtype() == DType::F32;
-    match &map.packed {
-        Some(packed) if served => {
+    let uses_kernel = is_served_by_cpu(&x) && layer.weight.dtype() == DType::F32;
+    match &layer.packed {
+        Some(packed) if uses_kernel => {
             let spec = Spec {
                 packed: packed.clone(),
                 transform,
             };
             Tensor::from_dispatch(Dispatch::trained_linear(
                 x.into_dispatch(),
-                map.weight.clone().into_dispatch(),
-                map.bias.clone().into_dispatch(),
-                Maybe::of(residual.map(Tensor::into_dispatch)),
+                layer.weight.clone().into_dispatch(),
+                layer.bias.clone().into_dispatch(),
+                Maybe::from_option(residual.map(Tensor::into_dispatch)),
                 spec,
             ))
         }
-        _ => reference::dense(x, &map.weight, &map.bias, residual, transform, compute),
+        _ => reference::dense(x, &layer.weight, &layer.bias, residual, transform, compute),
     }
 }

@@ -1,11 +1,11 @@
-//! The trained map in plain tensor operations.
+//! The trained linear layer in plain tensor operations.
 
 use burn::tensor::{DType, Tensor, activation};
 
 use super::InputTransform;
 use crate::route::arithmetic;
 
-/// The contract is [`super::dense`]'s, with the weight, the bias and the type of the output given.
+/// Same contract as [`super::dense`], with weight, bias and output dtype as arguments.
 pub fn dense(
     x: Tensor<2>,
     weight: &Tensor<2>,
@@ -16,13 +16,13 @@ pub fn dense(
 ) -> Tensor<2> {
     let dtype = arithmetic(x.dtype());
     let x = x.cast(dtype);
-    let read = match transform {
+    let input = match transform {
         InputTransform::Plain => x,
         InputTransform::Gelu => activation::gelu(x),
     };
-    // Products read numbers of the map's type, whatever they are summed in.
-    let [read, weight] = [read, weight.clone()].map(|x| x.cast(output).cast(dtype));
-    let y = read.matmul(weight.transpose());
+    // Products read elements of the layer's dtype, whatever dtype they accumulate in.
+    let [input, weight] = [input, weight.clone()].map(|x| x.cast(output).cast(dtype));
+    let y = input.matmul(weight.transpose());
     let y = y.add(bias.clone().cast(dtype).unsqueeze());
     match residual {
         Some(residual) => y.add(residual.cast(dtype)),

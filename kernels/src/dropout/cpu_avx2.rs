@@ -1,4 +1,5 @@
-//! The mask of sixteen columns at once on CPUs with AVX2: compilers make branches of it.
+//! Dropout masks of 16 columns at once on CPUs with AVX2, because compilers turn the plain loop
+//! into branches.
 
 use std::arch::x86_64::{
     __m256i, _mm256_add_epi64, _mm256_add_ps, _mm256_and_ps, _mm256_and_si256, _mm256_castsi256_ps,
@@ -14,10 +15,10 @@ use super::{ADDED, FIRST_FACTOR, SECOND_FACTOR};
 use crate::cpu::lanes_avx2::{LANES, load, store};
 use crate::cpu::number::Number;
 
-/// Columns of the draws that fill a register.
+/// Columns of the random words that fill a register.
 pub(super) const COLUMNS: usize = 16;
 
-/// The lower 64 bits of products with a factor.
+/// The lower 64 bits of a product with a factor.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
 fn times(x: __m256i, factor: u64) -> __m256i {
@@ -29,7 +30,7 @@ fn times(x: __m256i, factor: u64) -> __m256i {
     _mm256_add_epi64(_mm256_mul_epu32(x, low), _mm256_slli_epi64::<32>(mixed))
 }
 
-/// [`super::mix`] of four numbers.
+/// [`super::mix`] of four values.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
 fn mix(x: __m256i) -> __m256i {
@@ -45,17 +46,17 @@ fn mix(x: __m256i) -> __m256i {
     _mm256_xor_si256(x, _mm256_srli_epi64::<31>(x))
 }
 
-/// Ones for each of the sixteen columns from `column` on that is kept.
+/// All ones for each kept column, of the sixteen starting at `column`.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
-fn kept(word: u64, threshold: u16, column: usize) -> __m256i {
+fn keep_mask(word: u64, threshold: u16, column: usize) -> __m256i {
     let first = _mm256_set1_epi64x(word.wrapping_add(column as u64 / 4) as i64);
     let draws = mix(_mm256_add_epi64(first, _mm256_set_epi64x(3, 2, 1, 0)));
     let larger = _mm256_max_epu16(draws, _mm256_set1_epi16(threshold as i16));
     _mm256_cmpeq_epi16(larger, draws)
 }
 
-/// Both halves of a mask, widened to 32 bits a column.
+/// Both halves of a mask, widened to 32 bits per column.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
 fn halves(kept: __m256i) -> [__m256i; 2] {
@@ -65,7 +66,8 @@ fn halves(kept: __m256i) -> [__m256i; 2] {
     ]
 }
 
-/// As the function of this name beside, for whole registers of columns: returns how many those are.
+/// Like the portable function of the same name, for whole registers of columns; returns the number
+/// of columns processed.
 ///
 /// # Safety
 ///
@@ -74,17 +76,17 @@ fn halves(kept: __m256i) -> [__m256i; 2] {
 pub(super) unsafe fn keep<T: Number>(word: u64, threshold: u16, from: &[T], to: &mut [T]) -> usize {
     let whole = from.len() / COLUMNS * COLUMNS;
     for column in (0..whole).step_by(COLUMNS) {
-        let kept = kept(word, threshold, column);
-        // SAFETY: sixteen numbers from here on.
+        let mask = keep_mask(word, threshold, column);
+        // SAFETY: there are sixteen elements at this offset.
         unsafe {
             let (from, to) = (from.as_ptr().add(column), to.as_mut_ptr().add(column));
             if T::DTYPE == DType::BF16 {
-                let values = _mm256_and_si256(kept, _mm256_loadu_si256(from.cast()));
+                let values = _mm256_and_si256(mask, _mm256_loadu_si256(from.cast()));
                 _mm256_storeu_si256(to.cast(), values);
             } else {
-                for (half, kept) in halves(kept).into_iter().enumerate() {
+                for (half, mask) in halves(mask).into_iter().enumerate() {
                     let values = load(from.add(half * LANES));
-                    let values = _mm256_and_ps(_mm256_castsi256_ps(kept), values);
+                    let values = _mm256_and_ps(_mm256_castsi256_ps(mask), values);
                     store(to.add(half * LANES), values);
                 }
             }
@@ -93,7 +95,8 @@ pub(super) unsafe fn keep<T: Number>(word: u64, threshold: u16, from: &[T], to: 
     whole
 }
 
-/// As the function of this name beside, for whole registers of columns: returns how many those are.
+/// Like the portable function of the same name, for whole registers of columns; returns the number
+/// of columns processed.
 ///
 /// # Safety
 ///
@@ -102,12 +105,12 @@ pub(super) unsafe fn keep<T: Number>(word: u64, threshold: u16, from: &[T], to: 
 pub(super) unsafe fn add_kept(word: u64, threshold: u16, from: &[f32], to: &mut [f32]) -> usize {
     let whole = from.len() / COLUMNS * COLUMNS;
     for column in (0..whole).step_by(COLUMNS) {
-        for (half, kept) in halves(kept(word, threshold, column))
+        for (half, kept) in halves(keep_mask(word, threshold, column))
             .into_iter()
             .enumerate()
         {
             let first = column + half * LANES;
-            // SAFETY: eight numbers from here on.
+            // SAFETY: there are eight elements at this offset.
             unsafe {
                 let added =
                     _mm256_and_ps(_mm256_castsi256_ps(kept), load(from.as_ptr().add(first)));

@@ -1,8 +1,8 @@
 //! Dropout of an adapter's input on a GPU: the mask is computed where it is used.
 //!
-//! Whether element (row, column) is kept is a pure function of a 64-bit key, the same as on the
-//! CPU: a GPU's run can be resumed on a CPU. 64-bit numbers are pairs of 32-bit ones here, which
-//! is what every GPU makes of them anyway.
+//! Whether element (row, column) is kept is a pure function of a 64-bit key, identical to the
+//! CPU's, so a run from a GPU can be resumed on a CPU. 64-bit integers are pairs of 32-bit ones
+//! here, as GPUs implement them anyway.
 
 use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
@@ -11,13 +11,13 @@ use cubecl::prelude::*;
 use super::{Dropout, KeepElements};
 use crate::cube::launch::{argument, contiguous, element, output, units, vector_size};
 
-/// Columns whose 16 random bits come from one 64-bit number.
+/// Columns whose 16 random bits come from one 64-bit word.
 const GROUP: usize = 4;
 
-/// Vectors of a row that one unit has.
+/// Vectors of a row per unit.
 const VECTORS: usize = 4;
 
-/// A 64-bit number.
+/// A 64-bit integer.
 #[derive(CubeType, Clone, Copy)]
 pub(crate) struct Word {
     pub(crate) low: u32,
@@ -46,7 +46,7 @@ fn product(a: Word, #[comptime] b: u64) -> Word {
 
 /// `a ^ (a >> shift)`.
 #[cube]
-fn folded(a: Word, #[comptime] shift: u32) -> Word {
+fn xor_shifted(a: Word, #[comptime] shift: u32) -> Word {
     let rest = comptime!(32 - shift).runtime();
     let shift = comptime!(shift).runtime();
     Word {
@@ -62,12 +62,12 @@ fn mix(x: Word) -> Word {
         low: comptime!(0x7F4A_7C15u32).runtime(),
         high: comptime!(0x9E37_79B9u32).runtime(),
     };
-    let x = product(folded(sum(x, step), 30u32), 0xBF58_476D_1CE4_E5B9u64);
-    let x = product(folded(x, 27u32), 0x94D0_49BB_1331_11EBu64);
-    folded(x, 31u32)
+    let x = product(xor_shifted(sum(x, step), 30u32), 0xBF58_476D_1CE4_E5B9u64);
+    let x = product(xor_shifted(x, 27u32), 0x94D0_49BB_1331_11EBu64);
+    xor_shifted(x, 31u32)
 }
 
-/// The 64 bits that decide on a group of columns.
+/// The 64 random bits of a group of columns.
 #[cube]
 fn bits_of(key_low: u32, key_high: u32, group: usize) -> Word {
     mix(sum(
@@ -82,7 +82,7 @@ fn bits_of(key_low: u32, key_high: u32, group: usize) -> Word {
     ))
 }
 
-/// What the draws of a row begin with.
+/// The first word from which the random bits of a row derive.
 #[cube]
 pub(crate) fn row_key(row: usize, state_low: u32, state_high: u32) -> Word {
     let key = mix(Word {
@@ -95,57 +95,58 @@ pub(crate) fn row_key(row: usize, state_low: u32, state_high: u32) -> Word {
     })
 }
 
-/// A vector that begins with column `first` of a row, with zeros where it is dropped; `threshold` is
-/// in units of 1/65536.
+/// A vector starting at column `first` of a row, with zeros for dropped elements; `threshold` is in
+/// units of 1/65536.
 #[cube]
-pub(crate) fn kept_of<T: Float, N: Size>(
+pub(crate) fn apply_dropout_to_vector<T: Float, N: Size>(
     vector: Vector<T, N>,
     key_low: u32,
     key_high: u32,
     first: usize,
     threshold: u32,
-    // Elements of the vector.
+    // Elements per vector.
     #[comptime] size: usize,
 ) -> Vector<T, N> {
-    let mut kept = vector;
+    let mut dropped = vector;
     #[unroll]
     for group in 0..comptime!(size.div_ceil(GROUP)) {
         let bits = bits_of(key_low, key_high, first / GROUP + group);
         #[unroll]
         for i in 0..comptime!(size.min(GROUP)) {
-            // Where the element lies within its group.
-            let at = if comptime!(size < GROUP) {
+            // Position of the element within its group.
+            let position = if comptime!(size < GROUP) {
                 first % GROUP + i
             } else {
                 comptime!(i).runtime()
             };
-            let half = select(at < 2, bits.low, bits.high);
-            let draw = (half >> (at as u32 % 2 * 16)) & 0xFFFF;
+            let half = select(position < 2, bits.low, bits.high);
+            let draw = (half >> (position as u32 % 2 * 16)) & 0xFFFF;
             let e = comptime!(group * GROUP + i);
-            let value = select(draw < threshold, T::new(0.0), kept.extract(e));
-            kept.insert(e, value);
+            let value = select(draw < threshold, T::new(0.0), dropped.extract(e));
+            dropped.insert(e, value);
         }
     }
-    kept
+    dropped
 }
 
-/// Each unit has every `units`-th vector of a row: what is drawn for the row is drawn once for them.
+/// Each unit processes every `units`-th vector of a row, so the row's first word is computed once
+/// for all of them.
 #[cube(launch, create_dummy_kernel)]
 fn drop_elements<T: Float, N: Size>(
     x: &[Vector<T, N>],
     y: &mut [Vector<T, N>],
     rows: u32,
-    // Vectors of a row.
+    // Vectors per row.
     width: u32,
-    // Units of a row.
+    // Units per row.
     units: u32,
     state_low: u32,
     state_high: u32,
     // In units of 1/65536.
     threshold: u32,
-    // Elements of a vector.
+    // Elements per vector.
     #[comptime] size: usize,
-    // Whether what is kept is added to `y`.
+    // Whether kept elements are added to `y`.
     #[comptime] adds: bool,
     #[define(T)] _dtype: ElemType,
 ) {
@@ -156,37 +157,37 @@ fn drop_elements<T: Float, N: Size>(
         let key = row_key(row, state_low, state_high);
         let key_low = key.low;
         let key_high = key.high;
-        let mut place = ABSOLUTE_POS % units;
-        while place < width {
-            let kept = kept_of::<T, N>(
-                x[row * width + place],
+        let mut column = ABSOLUTE_POS % units;
+        while column < width {
+            let kept = apply_dropout_to_vector::<T, N>(
+                x[row * width + column],
                 key_low,
                 key_high,
-                place * size,
+                column * size,
                 threshold,
                 size,
             );
             if comptime!(adds) {
-                let sum = Vector::<f32, N>::cast_from(y[row * width + place]);
+                let sum = Vector::<f32, N>::cast_from(y[row * width + column]);
                 let sum = sum + Vector::<f32, N>::cast_from(kept);
-                y[row * width + place] = Vector::<T, N>::cast_from(sum);
+                y[row * width + column] = Vector::<T, N>::cast_from(sum);
             } else {
-                y[row * width + place] = kept;
+                y[row * width + column] = kept;
             }
-            place += units;
+            column += units;
         }
     }
 }
 
-/// `x`, `[n, in]`, with zeros where elements are dropped.
-pub(crate) fn kept(x: CubeTensor, dropout: Dropout) -> CubeTensor {
+/// `x`, `[n, in]`, with dropped elements set to zero.
+pub(crate) fn apply_dropout(x: CubeTensor, dropout: Dropout) -> CubeTensor {
     let (x, [n, width]) = contiguous(x);
     let y = output(&x, [n, width], x.dtype);
     launch(&x, &y, [n, width], dropout, false);
     y
 }
 
-/// `y + kept(x)` in the place of `y`; both `[n, in]`, without holes and of one type.
+/// Adds the kept elements of `x` to `y` in place; both `[n, in]`, contiguous and of the same dtype.
 #[cfg(feature = "cuda")]
 pub(crate) fn add_kept(y: CubeTensor, x: CubeTensor, dropout: Dropout) -> CubeTensor {
     let (x, dims) = contiguous(x);
@@ -229,12 +230,12 @@ fn launch(
 
 impl KeepElements for CubeBackend {
     fn keep(x: CubeTensor, dropout: Dropout) -> CubeTensor {
-        kept(x, dropout)
+        apply_dropout(x, dropout)
     }
 }
 
 #[cfg(feature = "cuda-source")]
-pub(crate) fn sources(texts: &mut crate::cube::source::Texts) {
+pub(crate) fn sources(sources: &mut crate::cube::source::Sources) {
     let dim = CubeDim::new_1d(crate::cube::launch::UNITS);
     for element in crate::cube::source::ELEMENTS {
         let wide = 16 / element.size();
@@ -243,12 +244,12 @@ pub(crate) fn sources(texts: &mut crate::cube::source::Texts) {
             (true, wide, "added"),
             (false, 1, "single"),
         ] {
-            let [x, y] = [0; 2].map(|_| texts.buffer());
-            let (device, target, count) = texts.device();
+            let [x, y] = [0; 2].map(|_| sources.buffer());
+            let (device, target, count) = sources.device();
             let kernel = drop_elements::create_dummy_kernel(
                 device, target, count, dim, vector, x, y, 1, 1, 1, 1, 1, 1, vector, adds, element,
             );
-            texts.add(form, dim, kernel);
+            sources.add(form, dim, kernel);
         }
     }
 }

@@ -1,8 +1,9 @@
-//! A number to the dropout mask of one projection's input: the same number, the same mask.
+//! The dropout mask of a projection's input, derived from a number: the same number gives the same
+//! mask.
 //!
-//! The backward pass needs the mask again without its having been kept, and a resumed run repeats
-//! it. So it is a pure function of the number, the row and the column, from a generator of our own
-//! that no dependency can change. What is kept is not scaled here: `1 / (1 - p)` belongs to the
+//! The backward pass needs the mask again without storing it, and a resumed run repeats it. The
+//! mask is therefore a pure function of the number, the row and the column, from our own generator
+//! that no dependency can change. Kept elements are not scaled here: `1 / (1 - p)` is part of the
 //! adapter's scaling, so that bf16 inputs are not rounded again.
 
 #[cfg(target_arch = "x86_64")]
@@ -29,98 +30,107 @@ use crate::cpu::pool::Buffer;
 /// The mask of one projection's input in one micro-batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Dropout {
-    /// What the mask is made from.
+    /// The seed of the mask.
     pub state: u64,
     /// Probability of dropping an element, in units of 1/65536.
     pub threshold: u16,
 }
 
 impl Dropout {
-    /// What a kept element is multiplied with: the inverse of the exact rounded probability, so
-    /// that the expectation stays 1.
+    /// Scale of kept elements: the inverse of the exact rounded keep probability, so that the
+    /// expectation is unchanged.
     pub fn scale(self) -> f32 {
         65536.0 / (65536.0 - f32::from(self.threshold))
     }
 
-    /// 1 where an element is kept, 0 where it is dropped: `[n, in]`, f32.
+    /// 1 for kept elements, 0 for dropped ones: `[n, in]`, f32.
     pub fn mask(self, [rows, width]: [usize; 2], device: &Device) -> Tensor<2> {
         let ones = vec![1.0f32; width];
-        let mut kept = vec![0.0; width];
+        let mut dropped = vec![0.0; width];
         let mut values = Vec::with_capacity(rows * width);
         for row in 0..rows {
-            self.keep(row, 0, &ones, &mut kept);
-            values.extend_from_slice(&kept);
+            self.keep(row, 0, &ones, &mut dropped);
+            values.extend_from_slice(&dropped);
         }
         Tensor::from_data(TensorData::new(values, [rows, width]), device)
     }
 
-    /// Copies part of row `row`, from column `first` on, with zeros where it is dropped.
+    /// Copies part of row `row`, starting at column `first`, with dropped elements set to zero.
     ///
     /// # Panics
     ///
-    /// If `first` is not a multiple of 4, of which one draw decides.
+    /// If `first` is not a multiple of 4, because one random word covers four columns.
     pub(crate) fn keep<T: Number>(self, row: usize, first: usize, from: &[T], to: &mut [T]) {
-        assert!(first.is_multiple_of(4), "a draw decides on four columns");
-        assert_eq!(from.len(), to.len(), "as many numbers to write as to read");
+        assert!(
+            first.is_multiple_of(4),
+            "one random word covers four columns"
+        );
+        assert_eq!(
+            from.len(),
+            to.len(),
+            "from and to must have the same length"
+        );
         let word = mix(self.state ^ mix(row as u64)).wrapping_add(first as u64 / 4);
-        // SAFETY: detected; the lengths are compared above.
-        let done = match Isa::detect() {
+        // SAFETY: the CPU feature was detected; the lengths were compared above.
+        let n_done = match Isa::detect() {
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => return unsafe { cpu_avx512::keep(word, self.threshold, from, to) },
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => unsafe { cpu_avx2::keep(word, self.threshold, from, to) },
             Isa::Portable => 0,
         };
-        let word = word.wrapping_add(done as u64 / 4);
-        keep(word, self.threshold, &from[done..], &mut to[done..]);
+        let word = word.wrapping_add(n_done as u64 / 4);
+        keep(word, self.threshold, &from[n_done..], &mut to[n_done..]);
     }
 
-    /// Adds a row of f32, less what is dropped.
+    /// Adds the kept elements of a row of f32.
     pub(crate) fn add_kept(self, row: usize, from: &[f32], to: &mut [f32]) {
-        assert_eq!(from.len(), to.len(), "as many numbers to add to as to add");
+        assert_eq!(
+            from.len(),
+            to.len(),
+            "from and to must have the same length"
+        );
         let word = mix(self.state ^ mix(row as u64));
-        // SAFETY: detected; the lengths are compared above.
-        let done = match Isa::detect() {
+        // SAFETY: the CPU feature was detected; the lengths were compared above.
+        let n_done = match Isa::detect() {
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => return unsafe { cpu_avx512::add_kept(word, self.threshold, from, to) },
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => unsafe { cpu_avx2::add_kept(word, self.threshold, from, to) },
             Isa::Portable => 0,
         };
-        let word = word.wrapping_add(done as u64 / 4);
-        add_kept(word, self.threshold, &from[done..], &mut to[done..]);
+        let word = word.wrapping_add(n_done as u64 / 4);
+        add_kept(word, self.threshold, &from[n_done..], &mut to[n_done..]);
     }
 }
 
-/// Dropout on tensors without a graph.
+/// Dropout on tensors that are not part of an autodiff graph.
 #[cfg(any(test, feature = "cube"))]
 #[backend_extension(
     Flex: cfg(test),
     Cube: cfg(feature = "cube"),
-    Fusion: cfg(feature = "fusion"),
 )]
 pub(crate) trait KeepElements: Backend {
-    /// `x`, `[n, in]`, with zeros where elements are dropped.
-    #[fusion(dtype = x, shape = x)]
+    /// `x`, `[n, in]`, with dropped elements set to zero.
     fn keep(x: FloatTensor<Self>, dropout: Dropout) -> FloatTensor<Self>;
 }
 
 #[cfg(test)]
 impl KeepElements for Flex {
-    /// For f32 alone: products of bf16 drop while they read.
+    /// Only for f32: bf16 products apply dropout while they read.
     fn keep(x: FlexTensor, dropout: Dropout) -> FlexTensor {
         let x = contiguous(x);
         let [n, width] = dims(&x);
-        let mut kept = Buffer::repeated(0.0f32, n * width);
+        let mut dropped = Buffer::repeated(0.0f32, n * width);
         let rows = numbers(&x).chunks_exact(width.max(1));
-        for (row, (x, kept)) in rows.zip(kept.chunks_exact_mut(width.max(1))).enumerate() {
-            dropout.keep(row, 0, x, kept);
+        for (row, (x, dropped)) in rows.zip(dropped.chunks_exact_mut(width.max(1))).enumerate() {
+            dropout.keep(row, 0, x, dropped);
         }
-        tensor(kept, [n, width])
+        tensor(dropped, [n, width])
     }
 }
 
-/// Numbers of [`mix`].
+/// Constants of [`mix`].
 const ADDED: u64 = 0x9E37_79B9_7F4A_7C15;
 const FIRST_FACTOR: u64 = 0xBF58_476D_1CE4_E5B9;
 const SECOND_FACTOR: u64 = 0x94D0_49BB_1331_11EB;
@@ -134,7 +144,7 @@ pub fn mix(x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// Draws of 32 columns.
+/// Random words for 32 columns.
 #[inline(always)]
 fn draws(word: u64) -> [u16; 32] {
     let words: [u64; 8] = std::array::from_fn(|i| mix(word.wrapping_add(i as u64)));
@@ -182,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_number_gives_the_same_mask_and_another_one_another() {
+    fn equal_keys_give_equal_masks() {
         let dropout = Dropout {
             state: 17,
             threshold: 3277,
@@ -202,14 +212,14 @@ mod tests {
             threshold: (0.3 * 65536.0) as u16,
         };
         let values = values(dropout, [2000, 577]);
-        let kept = values.iter().map(|&v| f64::from(v)).sum::<f64>() / values.len() as f64;
+        let mean = values.iter().map(|&v| f64::from(v)).sum::<f64>() / values.len() as f64;
         // 1.15 million draws with standard deviation 0.46: 6 sigma are 0.0026.
-        assert!((kept - 0.7).abs() < 0.0026, "{kept}");
-        assert!((kept * f64::from(dropout.scale()) - 1.0).abs() < 0.0037);
+        assert!((mean - 0.7).abs() < 0.0026, "{mean}");
+        assert!((mean * f64::from(dropout.scale()) - 1.0).abs() < 0.0037);
     }
 
     #[test]
-    fn every_draw_is_that_of_its_four_columns() {
+    fn each_word_decides_its_four_columns() {
         let dropout = Dropout {
             state: 23,
             threshold: 30_000,
@@ -220,14 +230,18 @@ mod tests {
                 let (row, column) = (i / width, i % width);
                 let word = mix(dropout.state ^ mix(row as u64)).wrapping_add(column as u64 / 4);
                 let draw = (mix(word) >> (16 * (column % 4))) & 0xffff;
-                let kept = draw >= u64::from(dropout.threshold);
-                assert_eq!(value != 0.0, kept, "row {row}, column {column} of {width}");
+                let is_kept = draw >= u64::from(dropout.threshold);
+                assert_eq!(
+                    value != 0.0,
+                    is_kept,
+                    "row {row}, column {column} of {width}"
+                );
             }
         }
     }
 
     #[test]
-    fn parts_of_a_row_and_floats_are_masked_alike() {
+    fn row_parts_and_f32_use_the_same_mask() {
         let dropout = Dropout {
             state: 5,
             threshold: 20_000,

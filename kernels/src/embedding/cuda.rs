@@ -1,4 +1,4 @@
-//! Rows of a table on a GPU: each unit copies one vector of a row, as f32.
+//! Looks up embedding rows on a GPU: each unit copies one vector of a row, as f32.
 
 use burn::backend::DType;
 use burn_cubecl::CubeBackend;
@@ -6,10 +6,10 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::EmbeddingOps;
-use crate::HeldNumbers;
+use crate::DeviceIntegers;
 use crate::cube::launch::{argument, contiguous, element, output, units, vector_size};
 
-/// Numbers of a vector: four are what a unit writes at once.
+/// Elements per vector: a unit writes four at once.
 const VECTOR: usize = 4;
 
 #[cube(launch, create_dummy_kernel)]
@@ -18,7 +18,7 @@ fn copy_rows<T: Float, N: Size>(
     ids: &[u32],
     y: &mut [Vector<f32, N>],
     tokens: u32,
-    // Vectors of a row.
+    // Vectors per row.
     width: u32,
     #[define(T)] _dtype: ElemType,
 ) {
@@ -31,7 +31,7 @@ fn copy_rows<T: Float, N: Size>(
 }
 
 impl EmbeddingOps for CubeBackend {
-    fn rows_of_table(table: CubeTensor, ids: HeldNumbers) -> CubeTensor {
+    fn rows_of_table(table: CubeTensor, ids: DeviceIntegers) -> CubeTensor {
         let (table, [_, d]) = contiguous(table);
         let n = ids.numbers().len();
         let y = output(&table, [n, d], DType::F32);
@@ -56,14 +56,14 @@ impl EmbeddingOps for CubeBackend {
 }
 
 #[cfg(feature = "cuda-source")]
-pub(crate) fn sources(texts: &mut crate::cube::source::Texts) {
+pub(crate) fn sources(sources: &mut crate::cube::source::Sources) {
     let dim = CubeDim::new_1d(crate::cube::launch::UNITS);
     for element in crate::cube::source::ELEMENTS {
-        let [table, ids, y] = [0; 3].map(|_| texts.buffer());
-        let (device, target, count) = texts.device();
+        let [table, ids, y] = [0; 3].map(|_| sources.buffer());
+        let (device, target, count) = sources.device();
         let kernel = copy_rows::create_dummy_kernel(
             device, target, count, dim, VECTOR, table, ids, y, 1, 1, element,
         );
-        texts.add("", dim, kernel);
+        sources.add("", dim, kernel);
     }
 }

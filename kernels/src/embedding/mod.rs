@@ -1,4 +1,4 @@
-//! Token ids to rows of the embedding.
+//! Looks up token embeddings.
 
 mod cpu;
 #[cfg(feature = "cube")]
@@ -11,14 +11,14 @@ use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Dispatch, backend_extension};
 use burn::tensor::Tensor;
 
-use crate::HeldNumbers;
+use crate::DeviceIntegers;
 use crate::frozen_weight::{FrozenWeight, Storage};
 #[cfg(feature = "cube")]
 use crate::route::is_served_by_gpu;
 
-/// Row `ids[t]` of `table` for each token, in f32: the residual stream begins here.
+/// Row `ids[t]` of `table` for each token, in f32: the start of the residual stream.
 ///
-/// A table that is packed because it is also the head is read from its panels.
+/// A packed table (one that is also the LM head) is read from its panels.
 ///
 /// # Shapes
 ///
@@ -27,23 +27,23 @@ use crate::route::is_served_by_gpu;
 ///
 /// # Panics
 ///
-/// If an id is no row of the table: callers check ids against the vocabulary.
+/// If an id is not a row of the table: callers check ids against the vocabulary.
 pub fn embedding(table: &FrozenWeight, ids: &[u32]) -> Tensor<2> {
-    embedding_held(table, &HeldNumbers::new(ids.to_vec()))
+    embedding_of_device_ids(table, &DeviceIntegers::new(ids.to_vec()))
 }
 
-/// [`embedding`] of ids that a GPU finds in the same place when they change.
+/// [`embedding`] of ids at a fixed device address, so that GPU launches can be replayed.
 ///
 /// # Panics
 ///
-/// As [`embedding`].
-pub fn embedding_held(table: &FrozenWeight, held: &HeldNumbers) -> Tensor<2> {
+/// Same as [`embedding`].
+pub fn embedding_of_device_ids(table: &FrozenWeight, device_ids: &DeviceIntegers) -> Tensor<2> {
     crate::operation!("embedding");
-    let ids = held.numbers();
+    let ids = device_ids.numbers();
     let [vocabulary, d] = table.dims();
     assert!(
         ids.iter().all(|&id| (id as usize) < vocabulary),
-        "token ids within the vocabulary"
+        "token ids must be below the vocabulary size"
     );
     match table.storage() {
         Storage::Packed(packed) => cpu::embedding(packed, d, ids, table.device()),
@@ -51,21 +51,17 @@ pub fn embedding_held(table: &FrozenWeight, held: &HeldNumbers) -> Tensor<2> {
             #[cfg(feature = "cube")]
             if is_served_by_gpu(dense) {
                 let dense = dense.as_ref().clone().into_dispatch();
-                return Tensor::from_dispatch(Dispatch::rows_of_table(dense, held.clone()));
+                return Tensor::from_dispatch(Dispatch::rows_of_table(dense, device_ids.clone()));
             }
             reference::embedding(dense, ids)
         }
     }
 }
 
-/// What GPUs implement themselves; nothing is differentiated.
+/// Operation that a GPU implements itself; not differentiable.
 #[cfg(feature = "cube")]
-#[backend_extension(Cube, Fusion: cfg(feature = "fusion"))]
+#[backend_extension(Cube)]
 pub(crate) trait EmbeddingOps: Backend {
-    /// Rows `ids` of a table as f32.
-    #[fusion(
-        dtype = burn::tensor::DType::F32,
-        shape = burn::tensor::Shape::new([ids.numbers().len(), table[1]]),
-    )]
-    fn rows_of_table(table: FloatTensor<Self>, ids: HeldNumbers) -> FloatTensor<Self>;
+    /// Rows `ids` of a table, as f32.
+    fn rows_of_table(table: FloatTensor<Self>, ids: DeviceIntegers) -> FloatTensor<Self>;
 }

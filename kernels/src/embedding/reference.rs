@@ -1,8 +1,8 @@
-//! Rows of a table that is a tensor, on any device.
+//! Looks up rows of a table tensor, on any device.
 
 use burn::tensor::{DType, Int, Tensor, TensorData};
 
-/// The contract is [`super::embedding`]'s.
+/// Same contract as [`super::embedding`].
 pub fn embedding(table: &Tensor<2>, ids: &[u32]) -> Tensor<2> {
     let indices: Vec<i32> = ids.iter().map(|&id| id as i32).collect();
     let indices = TensorData::new(indices, [ids.len()]);

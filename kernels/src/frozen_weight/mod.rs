@@ -1,8 +1,8 @@
-//! A frozen matrix, stored as its device multiplies it.
+//! A frozen weight, stored in the format in which its device multiplies it.
 //!
 //! On a GPU that is a tensor in the checkpoint's layout. On the CPU the matrix is packed once, for
-//! `x Wᵀ`; the panels for `dy W` are made of those when a gradient needs them, and only the head's
-//! stay.
+//! `x Wᵀ`. The panels for `dy W` are derived from these when a gradient needs them; only the LM
+//! head's are cached.
 
 #[cfg(feature = "cube")]
 mod cuda;
@@ -20,8 +20,8 @@ use crate::route::is_gpu;
 use crate::route::{is_cpu, multiplies_bf16};
 pub(crate) use packed::{Packed, PackedMatrix, with_matrix};
 
-/// A tensor `[out, in]` for products in `dtype`. It is rounded before it is uploaded, so that the device
-/// never holds the f32 values, twice the size of the weight, beside it.
+/// A tensor `[out, in]` for products in `dtype`. It is rounded before it is uploaded, so that the
+/// device never also holds the f32 values, which are twice as large.
 fn dense(values: Vec<f32>, shape: [usize; 2], dtype: ComputeDtype, device: &Device) -> Tensor<2> {
     let data = match dtype {
         ComputeDtype::F32 => TensorData::new(values, shape),
@@ -39,29 +39,29 @@ pub struct FrozenWeight {
     row_squares: Arc<OnceLock<Vec<f32>>>,
 }
 
-/// Where the numbers are.
+/// Storage of the elements.
 #[derive(Debug, Clone)]
 pub(crate) enum Storage {
     /// `[out, in]`.
     Dense(Box<Tensor<2>>),
-    /// Panels in the memory of the CPU.
+    /// Panels in CPU memory.
     Packed(Packed),
 }
 
-/// Type of the numbers that products read; sums are always f32.
+/// Element type that products read; accumulation is always f32.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ComputeDtype {
-    /// 32-bit floats, exact to the reference.
+    /// 32-bit floats, exact compared with the reference.
     F32,
-    /// 16-bit floats with the range of f32: half the memory, and more than twice the speed where
-    /// the processor multiplies them.
+    /// 16-bit floats with the range of f32: half the memory, and more than twice the speed on
+    /// processors with bf16 instructions.
     Bf16,
 }
 
 impl ComputeDtype {
-    /// bf16 where the device multiplies it faster than f32: CPUs with AVX-512 BF16, and GPUs whose
-    /// tensor cores take it, which NVIDIA's do from compute capability 8.0 on.
-    pub fn best_of(device: &Device) -> Self {
+    /// bf16 if the device multiplies it faster than f32: CPUs with AVX-512 BF16, and GPUs with bf16
+    /// tensor cores (NVIDIA: compute capability 8.0 and above).
+    pub fn fastest_on(device: &Device) -> Self {
         let is_fast = if is_cpu(device) {
             has_pairs()
         } else {
@@ -70,7 +70,7 @@ impl ComputeDtype {
         if is_fast { Self::Bf16 } else { Self::F32 }
     }
 
-    /// The type of activations between operations.
+    /// The dtype of activations between operations.
     pub fn dtype(self) -> DType {
         match self {
             Self::F32 => DType::F32,
@@ -86,26 +86,30 @@ impl FrozenWeight {
     ///
     /// If there are not `out * in` values.
     pub fn new(values: Vec<f32>, shape: [usize; 2], dtype: ComputeDtype, device: &Device) -> Self {
-        assert_eq!(values.len(), shape[0] * shape[1], "values of a weight");
+        assert_eq!(
+            values.len(),
+            shape[0] * shape[1],
+            "a weight needs out * in values"
+        );
         let storage = if is_cpu(device) {
             Storage::Packed(Packed::new(&values, shape, dtype))
         } else {
             Storage::Dense(Box::new(dense(values, shape, dtype, device)))
         };
-        Self::stored(storage, shape, device)
+        Self::from_storage(storage, shape, device)
     }
 
-    /// Stores the numbers that `fill` writes, row-major `[out, in]`, for products in bf16, as
-    /// [`Self::new`] stores their widened values.
+    /// Stores the elements that `fill` writes, row-major `[out, in]`, for products in bf16, in the
+    /// same format as [`Self::new`].
     ///
-    /// `fill` gets the place of its first number in the matrix, and numbers to write: parts of the
-    /// matrix, in no order, in all threads. A GPU takes them as they come, so that never the whole
-    /// matrix is in the host's memory.
+    /// `fill` gets the index of its first element and a slice to write: parts of the matrix, in any
+    /// order, from all threads. A GPU receives each part as soon as it is filled, so the whole
+    /// matrix is never in host memory.
     ///
     /// # Errors
     ///
-    /// What `fill` answers, of the first part with an error.
-    pub fn filled<E: Send>(
+    /// The first error of `fill`, in the order of the parts.
+    pub fn from_fill<E: Send>(
         shape: [usize; 2],
         device: &Device,
         fill: impl Fn(usize, &mut [bf16]) -> Result<(), E> + Sync,
@@ -114,13 +118,13 @@ impl FrozenWeight {
         #[cfg(feature = "cube")]
         if is_gpu(device) {
             let matrix = pieces::on_gpu(shape, device, fill)?;
-            return Ok(Self::stored(
+            return Ok(Self::from_storage(
                 Storage::Dense(Box::new(matrix)),
                 shape,
                 device,
             ));
         }
-        let values = pieces::whole(n, fill)?;
+        let values = pieces::fill_all(n, fill)?;
         let storage = if is_cpu(device) {
             Storage::Packed(Packed::of_bf16(&values, shape))
         } else {
@@ -128,10 +132,10 @@ impl FrozenWeight {
             let matrix = Tensor::from_data(data, (device, DType::BF16));
             Storage::Dense(Box::new(matrix))
         };
-        Ok(Self::stored(storage, shape, device))
+        Ok(Self::from_storage(storage, shape, device))
     }
 
-    fn stored(storage: Storage, shape: [usize; 2], device: &Device) -> Self {
+    fn from_storage(storage: Storage, shape: [usize; 2], device: &Device) -> Self {
         Self {
             shape,
             device: device.clone(),
@@ -140,7 +144,7 @@ impl FrozenWeight {
         }
     }
 
-    /// The sum of squares of each row, computed once.
+    /// Sum of squares of each row, computed once.
     pub(crate) fn row_squares(&self) -> &[f32] {
         self.row_squares.get_or_init(|| {
             let values: Vec<f32> = self.to_tensor().into_data().iter::<f32>().collect();
@@ -156,7 +160,7 @@ impl FrozenWeight {
         self.shape
     }
 
-    /// The device that holds it.
+    /// The device of the weight.
     pub fn device(&self) -> &Device {
         &self.device
     }
@@ -173,7 +177,7 @@ impl FrozenWeight {
         }
     }
 
-    /// The matrix as f32, `[out, in]`: what references compute with.
+    /// The matrix as f32, `[out, in]`, for references.
     pub fn to_tensor(&self) -> Tensor<2> {
         match &self.storage {
             Storage::Dense(dense) => dense.as_ref().clone().cast(DType::F32),
@@ -188,7 +192,7 @@ impl FrozenWeight {
         &self.storage
     }
 
-    /// Bytes that it takes at present.
+    /// Current size in bytes.
     pub fn bytes(&self) -> usize {
         match &self.storage {
             Storage::Dense(dense) => self.shape[0] * self.shape[1] * dense.dtype().size(),

@@ -1,4 +1,4 @@
-//! A frozen matrix as panels, which serve both directions of a product.
+//! A frozen weight as panels, for both directions of a product.
 
 use std::sync::{Arc, OnceLock};
 
@@ -9,14 +9,14 @@ use crate::cpu::packed::convert::narrowed;
 use crate::cpu::packed::operand::Operand;
 use crate::cpu::packed::panels::Panels;
 
-/// A packed matrix `[out, in]` in the type that products read.
+/// A packed matrix `[out, in]` in the dtype that products read.
 #[derive(Debug, Clone)]
 pub(crate) enum Packed {
     F32(Arc<PackedMatrix<f32>>),
     Bf16(Arc<PackedMatrix<bf16>>),
 }
 
-/// Evaluates an expression with a name for the matrix, whatever its type.
+/// Evaluates an expression with `$name` bound to the matrix, for any dtype.
 macro_rules! with_matrix {
     ($packed:expr, $matrix:ident => $work:expr) => {
         match $packed {
@@ -40,7 +40,7 @@ impl Packed {
         Self::Bf16(Arc::new(PackedMatrix::new(values, shape)))
     }
 
-    /// The type that products read.
+    /// The dtype that products read.
     pub(crate) fn dtype(&self) -> DType {
         match self {
             Self::F32(_) => DType::F32,
@@ -48,7 +48,7 @@ impl Packed {
         }
     }
 
-    /// Rows `rows` as f32, one after the other.
+    /// Rows `rows` as f32, consecutively.
     pub(crate) fn rows(&self, rows: impl Iterator<Item = usize>) -> Vec<f32> {
         with_matrix!(self, matrix => matrix.rows(rows))
     }
@@ -63,7 +63,7 @@ impl Packed {
 pub(crate) struct PackedMatrix<T> {
     /// For `x Wᵀ`.
     forward: Panels<T>,
-    /// For `dy W`, where they stay.
+    /// For `dy W`, if cached.
     backward: OnceLock<Panels<T>>,
 }
 
@@ -80,13 +80,13 @@ impl<T: Operand> PackedMatrix<T> {
         &self.forward
     }
 
-    /// Panels for `dy W`, made for one product: depth `out`, columns `in`.
+    /// Panels for `dy W`, built for one product: depth `out`, columns `in`.
     pub(crate) fn backward(&self) -> Panels<T> {
         self.forward.transposed()
     }
 
-    /// The same, made once and kept: of the head, which every chunk of the loss needs and whose
-    /// panels no cache holds.
+    /// Panels for `dy W`, built once and cached: for the LM head, which every chunk of the loss
+    /// needs and whose panels exceed every CPU cache.
     pub(crate) fn kept_backward(&self) -> &Panels<T> {
         self.backward.get_or_init(|| self.forward.transposed())
     }

@@ -1,5 +1,5 @@
-//! Numbers of a weight on their way to its device: parts are filled in all threads at once, and on a GPU
-//! no more of the weight than some pieces is ever in the host's memory.
+//! Transfers a weight to its device: all threads fill parts at the same time, and for a GPU only a
+//! few pieces of the weight are in host memory at once.
 
 use std::mem::MaybeUninit;
 
@@ -13,46 +13,46 @@ use super::cuda::{Piece, PieceOps as _};
 #[cfg(feature = "cube")]
 use crate::cpu::pool::Buffer;
 
-/// Numbers of a piece, 8 MiB. Pieces pass through memory that the GPU's copy engine reads, and are as
-/// many as the queue of the device has places: the memory of all of them is some hundred MiB, which
-/// each weight finds warm.
+/// Elements per piece, 8 MiB. Pieces are in memory that the GPU's copy engine reads, and as many
+/// exist as the device's queue has slots. Together they take a few hundred MiB, which all weights
+/// reuse.
 #[cfg(feature = "cube")]
 const PIECE: usize = 4 << 20;
 
-/// Numbers of a part, which one thread fills while they are in its cache.
+/// Elements per part, which one thread fills while they are in its cache.
 const PART: usize = 1 << 18;
 
-/// Fills all of `to`, whose first number is number `start` of the weight.
+/// Fills all of `to`, which starts at element `start` of the weight.
 fn fill_parts<E: Send>(
     start: usize,
     to: &mut [MaybeUninit<bf16>],
     fill: &(impl Fn(usize, &mut [bf16]) -> Result<(), E> + Sync),
 ) -> Result<(), E> {
     let parts = to.par_chunks_mut(PART).enumerate();
-    let filled = parts.map(|(i, part)| fill(start + i * PART, zeroed(part)));
-    // All parts are written, so that nothing of `to` stays without a value behind a fault either.
-    filled.reduce(|| Ok(()), Result::and)
+    let results = parts.map(|(i, part)| fill(start + i * PART, zero_fill(part)));
+    // All parts are written, so that `to` is initialised even after an error.
+    results.reduce(|| Ok(()), Result::and)
 }
 
-/// Zeros, which are in the cache for what is written over them.
-fn zeroed(part: &mut [MaybeUninit<bf16>]) -> &mut [bf16] {
+/// Zeros, which are then in the cache when they are overwritten.
+fn zero_fill(part: &mut [MaybeUninit<bf16>]) -> &mut [bf16] {
     part.fill(MaybeUninit::new(bf16::ZERO));
-    // SAFETY: all of them have just been written.
+    // SAFETY: all elements were just written.
     unsafe { std::slice::from_raw_parts_mut(part.as_mut_ptr().cast(), part.len()) }
 }
 
-/// All numbers of a weight.
+/// All elements of a weight.
 ///
 /// # Errors
 ///
-/// The first that `fill` answers with.
-pub(super) fn whole<E: Send>(
+/// The first error of `fill`.
+pub(super) fn fill_all<E: Send>(
     n: usize,
     fill: impl Fn(usize, &mut [bf16]) -> Result<(), E> + Sync,
 ) -> Result<Vec<bf16>, E> {
     let mut values = Vec::with_capacity(n);
     fill_parts(0, &mut values.spare_capacity_mut()[..n], &fill)?;
-    // SAFETY: the capacity suffices, and all of it was written.
+    // SAFETY: the capacity suffices, and all elements were written.
     unsafe { values.set_len(n) };
     Ok(values)
 }
@@ -61,7 +61,7 @@ pub(super) fn whole<E: Send>(
 ///
 /// # Errors
 ///
-/// As [`whole`].
+/// Same as [`whole`].
 #[cfg(feature = "cube")]
 pub(super) fn on_gpu<E: Send>(
     shape: [usize; 2],
@@ -70,18 +70,18 @@ pub(super) fn on_gpu<E: Send>(
 ) -> Result<Tensor<2>, E> {
     use burn::backend::Dispatch;
 
-    let beside = Tensor::<1>::empty([1], (device, DType::BF16)).into_dispatch();
-    let mut matrix = Dispatch::matrix_beside(beside, shape);
+    let like = Tensor::<1>::empty([1], (device, DType::BF16)).into_dispatch();
+    let mut matrix = Dispatch::empty_matrix_like(like, shape);
     let n = shape[0] * shape[1];
     for start in (0..n).step_by(PIECE) {
-        let mut filled = Ok(());
+        let mut result = Ok(());
         // SAFETY: all parts are written.
         let piece = unsafe {
             Buffer::filled(PIECE.min(n - start), |to| {
-                filled = fill_parts(start, to, &fill);
+                result = fill_parts(start, to, &fill);
             })
         };
-        filled?;
+        result?;
         matrix = Dispatch::with_piece(matrix, start, Piece::new(piece));
     }
     Ok(Tensor::from_dispatch(matrix))

@@ -1,21 +1,21 @@
-//! The gated delta rule in tensor operations, a chunk of tokens at a time.
+//! The gated delta rule in tensor operations, one chunk of tokens at a time.
 //!
-//! Within a chunk the corrections of all tokens are one triangular system; between chunks the state is
-//! handed on. All chunks of all documents prepare their systems together, and the first chunks of all
-//! documents hand on their states together, then the second ones, and so on.
+//! Within a chunk, the corrections of all tokens form one triangular system; between chunks the
+//! state is passed on. The systems of all chunks of all documents are prepared together. Then the
+//! first chunks of all documents pass on their states together, then the second chunks, and so on.
 
 use burn::tensor::{Bool, Device, Int, Tensor, TensorData};
 
-use super::walk::{Order, Walk, states_behind};
+use super::walk::{Order, Walk, states_after};
 use super::{DeltaHeads, DeltaInputs, NORM_EPS};
 use crate::Documents;
 use crate::head_norm::{SpanNorm, head_norm};
 use crate::route::arithmetic;
 
-/// Tokens of a chunk, a power of two.
+/// Tokens per chunk, a power of two.
 pub const CHUNK: usize = 64;
 
-/// The contract is [`super::gated_delta`]'s, differentiable; f64 is computed in f64.
+/// Same contract as [`super::gated_delta`], differentiable; f64 inputs are computed in f64.
 ///
 /// # Source
 ///
@@ -24,7 +24,7 @@ pub fn gated_delta(inputs: DeltaInputs, heads: DeltaHeads, documents: &Documents
     read(inputs, heads, documents, |_, _| ()).0
 }
 
-/// The contract is [`super::gated_delta_states`]'s, differentiable; f64 is computed in f64.
+/// Same contract as [`super::gated_delta_states`], differentiable; f64 inputs are computed in f64.
 pub fn gated_delta_states(
     inputs: DeltaInputs,
     heads: DeltaHeads,
@@ -35,7 +35,7 @@ pub fn gated_delta_states(
         let last = indices(&layout.last_chunks, &chunks.walk.keys.device());
         let [walked, keys, decay] = [&chunks.walked, &chunks.walk.keys, &chunks.walk.decay]
             .map(|x| x.clone().select(0, last.clone()));
-        states_behind(walked, keys, decay)
+        states_after(walked, keys, decay)
     });
     let none = || {
         let shape = [0, heads.value_heads, heads.key_dim, heads.value_dim];
@@ -44,12 +44,12 @@ pub fn gated_delta_states(
     (read, states.unwrap_or_else(none))
 }
 
-/// What is read, and what `of` makes of the chunks, if there are any.
+/// The outputs, and the result of `of` for the chunks, if there are any.
 fn read<R>(
     inputs: DeltaInputs,
     heads: DeltaHeads,
     documents: &Documents,
-    of: impl FnOnce(&Chunks, &Layout) -> R,
+    extra: impl FnOnce(&Chunks, &Layout) -> R,
 ) -> (Tensor<3>, Option<R>) {
     let (dtype, device) = (inputs.qkv.dtype(), inputs.qkv.device());
     let layout = Layout::new(documents);
@@ -58,15 +58,18 @@ fn read<R>(
         return (Tensor::zeros([n, h, dv], (&device, dtype)), None);
     }
     let chunks = Chunks::new(inputs, heads, &layout);
-    let found = of(&chunks, &layout);
-    let read = chunks.readers.matmul(chunks.walked);
-    (layout.of_tokens(read).cast(dtype), Some(found))
+    let extra_result = extra(&chunks, &layout);
+    let output = chunks.readers.matmul(chunks.walked);
+    (
+        layout.to_token_order(output).cast(dtype),
+        Some(extra_result),
+    )
 }
 
-/// Queries of length `1 / √key_dim` and keys of length 1; values as they are.
-fn normed(qkv: Tensor<2>, heads: DeltaHeads) -> Tensor<2> {
+/// Queries normalised to length `1 / √key_dim` and keys to length 1; values unchanged.
+fn normalize_heads(qkv: Tensor<2>, heads: DeltaHeads) -> Tensor<2> {
     let [n, width] = qkv.dims();
-    // A mean is a sum divided by the number of its terms, and so must be what is added to it.
+    // A mean is a sum divided by the number of terms, so the epsilon must be divided as well.
     let dim = heads.key_dim as f64;
     let weights = |scale: f64| std::iter::repeat_n((scale / dim.sqrt()) as f32, heads.keys());
     let weights: Vec<f32> = weights(dim.powf(-0.5)).chain(weights(1.0)).collect();
@@ -78,14 +81,14 @@ fn normed(qkv: Tensor<2>, heads: DeltaHeads) -> Tensor<2> {
     head_norm(qkv.reshape([n, 1, width]), &norm).reshape([n, width])
 }
 
-/// Where tokens lie in the chunks.
+/// Mapping between tokens and chunk positions.
 struct Layout {
-    /// Of each place in the chunks its token, or the number of tokens for none.
+    /// Token of each chunk position, or the number of tokens for padding.
     tokens: Vec<i32>,
-    /// Of each token its place in the chunks, or their number for padding.
+    /// Chunk position of each token, or the number of positions for padding.
     places: Vec<i32>,
     order: Order,
-    /// Of each document the place of its last chunk.
+    /// Index of each document's last chunk.
     last_chunks: Vec<i32>,
 }
 
@@ -109,9 +112,9 @@ impl Layout {
                 let (start, length) = spans[i];
                 let first = number * CHUNK;
                 for t in first..length.min(first + CHUNK) {
-                    let at = place * CHUNK + t - first;
-                    tokens[at] = (start + t) as i32;
-                    places[start + t] = at as i32;
+                    let position = place * CHUNK + t - first;
+                    tokens[position] = (start + t) as i32;
+                    places[start + t] = position as i32;
                 }
                 last_chunks[i] = place as i32;
                 place += 1;
@@ -127,7 +130,7 @@ impl Layout {
         }
     }
 
-    /// Rows of tokens, `[n, d]`, as chunks, `[chunks, CHUNK, d]`; rows of no token are zero.
+    /// Converts rows of tokens, `[n, d]`, to chunks, `[chunks, CHUNK, d]`, padded with zero rows.
     fn in_chunks(&self, x: Tensor<2>) -> Tensor<3> {
         let (device, d) = (x.device(), x.dims()[1]);
         let none = Tensor::zeros([1, d], (&device, x.dtype()));
@@ -137,8 +140,8 @@ impl Layout {
             .reshape([chunks, CHUNK, d])
     }
 
-    /// Chunks, `[chunks, h, CHUNK, d]`, as rows of tokens, `[n, h, d]`; padding is zero.
-    fn of_tokens(&self, x: Tensor<4>) -> Tensor<3> {
+    /// Converts chunks, `[chunks, h, CHUNK, d]`, to rows of tokens, `[n, h, d]`; padding is zero.
+    fn to_token_order(&self, x: Tensor<4>) -> Tensor<3> {
         let [chunks, h, _, d] = x.dims();
         let device = x.device();
         let none = Tensor::zeros([1, h, d], (&device, x.dtype()));
@@ -147,18 +150,18 @@ impl Layout {
     }
 }
 
-fn indices(of: &[i32], device: &Device) -> Tensor<1, Int> {
-    // Under autodiff, too, indices are those of the device below.
-    Tensor::from_data(TensorData::new(of.to_vec(), [of.len()]), device)
+fn indices(values: &[i32], device: &Device) -> Tensor<1, Int> {
+    // Indices are on the inner device, also under autodiff.
+    Tensor::from_data(TensorData::new(values.to_vec(), [values.len()]), device)
 }
 
-/// Heads beside each other, `[chunks, CHUNK, h d]`, as `[chunks, h, CHUNK, d]`.
+/// Splits adjacent heads: `[chunks, CHUNK, h d]` to `[chunks, h, CHUNK, d]`.
 fn by_heads(x: Tensor<3>, h: usize) -> Tensor<4> {
     let [chunks, tokens, width] = x.dims();
     x.reshape([chunks, tokens, h, width / h]).swap_dims(1, 2)
 }
 
-/// What is the same for the value heads of a key head, `[chunks, key heads, …]`, for each of them.
+/// Repeats a tensor of the key heads, `[chunks, key heads, …]`, for each of their value heads.
 fn for_value_heads(x: Tensor<4>, heads: DeltaHeads) -> Tensor<4> {
     let [chunks, h, a, b] = x.dims();
     let group = heads.value_heads / h;
@@ -172,12 +175,12 @@ fn for_value_heads(x: Tensor<4>, heads: DeltaHeads) -> Tensor<4> {
 
 /// All chunks.
 struct Chunks {
-    /// What is multiplied with states and changes to be read, `[chunks, value heads, CHUNK, key_dim +
-    /// CHUNK]`: queries, decayed from the chunk's begin, and scores of tokens within the chunk, decayed
-    /// between them.
+    /// Left operand whose product with states and updates is the output, `[chunks, value heads,
+    /// CHUNK, key_dim + CHUNK]`: queries decayed from the start of the chunk, and scores within the
+    /// chunk decayed between the tokens.
     readers: Tensor<4>,
     walk: Walk,
-    /// What [`Walk::run`] gave.
+    /// Result of [`Walk::run`].
     walked: Tensor<4>,
 }
 
@@ -185,7 +188,7 @@ impl Chunks {
     fn new(inputs: DeltaInputs, heads: DeltaHeads, layout: &Layout) -> Self {
         let (device, dtype) = (inputs.qkv.device(), arithmetic(inputs.qkv.dtype()));
         let h = heads.value_heads;
-        let qkv = layout.in_chunks(normed(inputs.qkv.cast(dtype), heads));
+        let qkv = layout.in_chunks(normalize_heads(inputs.qkv.cast(dtype), heads));
         let part =
             |first: usize, width: usize, h: usize| by_heads(qkv.clone().narrow(2, first, width), h);
         let queries = part(0, heads.keys(), heads.key_heads);
@@ -200,20 +203,20 @@ impl Chunks {
         let later = Tensor::<2, Bool>::tril_mask([CHUNK; 2], 0, &device);
         let later = later.unsqueeze::<4>().expand([chunks, h, CHUNK, CHUNK]);
         let between = between.mask_fill(later, f32::NEG_INFINITY).exp();
-        let of_keys = |x: &Tensor<4>| {
+        let products_with_keys = |x: &Tensor<4>| {
             let products = x.clone().matmul(keys.clone().swap_dims(2, 3));
             for_value_heads(products, heads).mul(between.clone())
         };
-        let system = of_keys(&keys).mul(beta.clone());
+        let system = products_with_keys(&keys).mul(beta.clone());
         let inverse = differentiable_inverse(system).mul(beta.swap_dims(2, 3));
-        let scores = of_keys(&queries);
+        let scores = products_with_keys(&queries);
         let last = sums.clone().narrow(2, CHUNK - 1, 1);
         let from_begin = sums.clone().exp();
         let [queries, keys] = [queries, keys].map(|x| for_value_heads(x, heads));
         let corrected = inverse.clone().mul(from_begin.clone().swap_dims(2, 3));
         let walk = Walk {
             values: inverse.matmul(values),
-            held: corrected.matmul(keys.clone()),
+            state_coefficients: corrected.matmul(keys.clone()),
             keys: keys.mul(last.clone().sub(sums).exp()),
             decay: last.exp(),
         };
@@ -225,26 +228,26 @@ impl Chunks {
     }
 }
 
-/// [`inverse`], whose gradient is that of one step of Newton's method from the inverse itself: two
-/// products, and nothing is kept of how it was found.
+/// [`inverse`] with the gradient of a single Newton step at the inverse itself: two products,
+/// without storing intermediate results.
 fn differentiable_inverse(system: Tensor<4>) -> Tensor<4> {
     if !system.is_autodiff() {
         return inverse(system);
     }
-    let found = Tensor::from_inner(inverse(system.clone().inner()));
-    let twice = found.clone().mul_scalar(2.0);
+    let inverted = Tensor::from_inner(inverse(system.clone().inner()));
+    let twice = inverted.clone().mul_scalar(2.0);
     let options = (&system.device(), system.dtype());
     let below = Tensor::<2>::ones([CHUNK; 2], options).tril(-1);
     let identity = Tensor::<2>::eye(CHUNK, options.0).cast(options.1);
     let whole = system.mul(below.unsqueeze()).add(identity.unsqueeze());
-    twice.sub(found.clone().matmul(whole).matmul(found))
+    twice.sub(inverted.clone().matmul(whole).matmul(inverted))
 }
 
-/// The inverse of the identity and what lies strictly below the diagonal of `system`, `[…, CHUNK, CHUNK]`.
+/// Inverse of the identity plus the strictly lower triangle of `system`, `[…, CHUNK, CHUNK]`.
 ///
-/// Blocks on the diagonal are inverted, two of which give one of twice the size: the products are those
-/// of a forward substitution, which powers of the matrix are not, whose sums would lose every digit
-/// where keys are alike.
+/// Inverts diagonal blocks and repeatedly combines two of them into one of twice the size, with the
+/// products of a forward substitution. A series of matrix powers would lose all precision if keys
+/// are similar.
 fn inverse(system: Tensor<4>) -> Tensor<4> {
     let options = (&system.device(), system.dtype());
     let mut inverse = Tensor::<2>::eye(CHUNK, &system.device())
@@ -252,8 +255,8 @@ fn inverse(system: Tensor<4>) -> Tensor<4> {
         .unsqueeze::<4>();
     let mut size = 1;
     while size < CHUNK {
-        let lower_left = |at: usize| {
-            let [i, j] = [at / CHUNK / size, at % CHUNK / size];
+        let lower_left = |index: usize| {
+            let [i, j] = [index / CHUNK / size, index % CHUNK / size];
             if i % 2 == 1 && j + 1 == i { 1.0 } else { 0.0 }
         };
         let mask: Vec<f32> = (0..CHUNK * CHUNK).map(lower_left).collect();

@@ -1,9 +1,9 @@
-//! The gated delta rule on slices, forward.
+//! Forward pass of the gated delta rule on slices.
 //!
-//! A task is a key head of a document with the value heads that read it. It walks the document a chunk
-//! of tokens at a time: what the tokens of a chunk correct of each other is a triangular system of
-//! equations, what they find in the state and hand on to it are products of small matrices. Tasks depend
-//! on shapes alone and never on threads, and so does every sum.
+//! A task is a key head of a document, with the value heads that use it. It processes the document
+//! one chunk at a time: the corrections within a chunk are a triangular system of equations;
+//! reading and updating the state are products of small matrices. Tasks depend on shapes only,
+//! never on the number of threads, so the summation order is fixed.
 
 use std::mem::MaybeUninit;
 
@@ -17,7 +17,7 @@ use crate::cpu::rows::for_tasks;
 use crate::cpu::scratch::with_scratch;
 use crate::cpu::shared::Shared;
 
-/// What the rule reads; shapes are those of [`super::DeltaInputs`].
+/// Inputs of the rule, with the shapes of [`super::DeltaInputs`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Inputs<'a, T> {
     pub(crate) qkv: &'a [T],
@@ -30,15 +30,15 @@ pub(crate) struct Inputs<'a, T> {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Task {
     pub(super) document: usize,
-    /// First token.
+    /// Index of its first token.
     pub(super) start: usize,
     pub(super) length: usize,
     pub(super) key_head: usize,
 }
 
 impl Task {
-    /// All of them, those of long documents first, so that no thread begins with one when the others
-    /// are done.
+    /// All tasks, long documents first, so that no thread starts a long one when the others are
+    /// done.
     pub(super) fn all(documents: &Documents, heads: DeltaHeads) -> Vec<Self> {
         let spans = documents.spans().enumerate();
         let heads = |(document, (start, length))| {
@@ -54,13 +54,13 @@ impl Task {
         tasks
     }
 
-    /// Value heads that read it.
+    /// Value heads that use this key head.
     pub(super) fn value_heads(&self, heads: DeltaHeads) -> std::ops::Range<usize> {
         let group = heads.value_heads / heads.key_heads;
         self.key_head * group..(self.key_head + 1) * group
     }
 
-    /// First tokens of its chunks, and how many they have.
+    /// First token and length of each chunk.
     pub(super) fn chunks(
         &self,
     ) -> impl DoubleEndedIterator<Item = (usize, usize)> + ExactSizeIterator + use<> {
@@ -70,34 +70,35 @@ impl Task {
     }
 }
 
-/// What every token reads, `[n, value heads, value_dim]`; padding rows are zero.
+/// The outputs of all tokens, `[n, value heads, value_dim]`; padding rows are zero.
 pub(crate) fn read<T: Number>(inputs: Inputs<'_, T>, documents: &Documents) -> Buffer<T> {
     walk(inputs, documents, None)
 }
 
-/// The same, and the state that each document ends with, `[documents, value heads, key_dim,
+/// The outputs, and the final state of each document, `[documents, value heads, key_dim,
 /// value_dim]`.
 pub(crate) fn read_with_states<T: Number>(
     inputs: Inputs<'_, T>,
     documents: &Documents,
 ) -> (Buffer<T>, Buffer<f32>) {
     let heads = inputs.heads;
-    let mut read = None;
+    let mut outputs = None;
     let numbers = documents.spans().count() * heads.value_heads * heads.key_dim * heads.value_dim;
-    // SAFETY: a task of each document and key head writes the states of its value heads.
+    // SAFETY: the task of each document and key head writes the states of its value heads.
     let states = unsafe {
         Buffer::filled(numbers, |states| {
-            read = Some(walk(inputs, documents, Some(Shared::new(states))));
+            outputs = Some(walk(inputs, documents, Some(Shared::new(states))));
         })
     };
-    (read.unwrap_or_default(), states)
+    (outputs.unwrap_or_default(), states)
 }
 
 type States<'a> = Option<Shared<'a, MaybeUninit<f32>>>;
 
 fn walk<T: Number>(inputs: Inputs<'_, T>, documents: &Documents, states: States<'_>) -> Buffer<T> {
     let width = inputs.heads.values();
-    // SAFETY: tasks write the tokens of all documents for all value heads, the rest is written here.
+    // SAFETY: tasks write the tokens of all documents for all value heads; the padding is written
+    // here.
     unsafe {
         Buffer::filled(documents.n_tokens() * width, |out| {
             out[documents.end() * width..].fill(MaybeUninit::new(T::narrow(0.0)));
@@ -110,7 +111,7 @@ fn walk<T: Number>(inputs: Inputs<'_, T>, documents: &Documents, states: States<
 
 /// # Safety
 ///
-/// Nobody else touches what the task's value heads read, or their states.
+/// No one else accesses the outputs or states of the task's value heads.
 unsafe fn walk_document<T: Number>(
     inputs: Inputs<'_, T>,
     task: &Task,
@@ -139,15 +140,15 @@ unsafe fn walk_document<T: Number>(
                 .clone()
                 .zip(all_states.chunks_exact_mut(strides.state()))
             {
-                let before = (!is_first).then_some(&*state);
+                let previous = (!is_first).then_some(&*state);
                 value_head.load(inputs, head, first, &key_head);
-                value_head.solve(&key_head, before);
-                value_head.read(&key_head, before, read);
-                value_head.hand_on_in_place(&key_head, state, is_first);
+                value_head.solve(&key_head, previous);
+                value_head.read(&key_head, previous, read);
+                value_head.update_state_in_place(&key_head, state, is_first);
                 for (i, row) in read.chunks_exact(strides.value).take(m).enumerate() {
-                    let at = ((first + i) * heads.value_heads + head) * heads.value_dim;
-                    // SAFETY: as the caller promises.
-                    let to = unsafe { out.slice(at, heads.value_dim) };
+                    let index = ((first + i) * heads.value_heads + head) * heads.value_dim;
+                    // SAFETY: guaranteed by the caller.
+                    let to = unsafe { out.slice(index, heads.value_dim) };
                     narrow_slice(&row[..heads.value_dim], to);
                 }
             }
@@ -158,7 +159,7 @@ unsafe fn walk_document<T: Number>(
         for (head, state) in group.zip(all_states.chunks_exact(strides.state())) {
             let first = (task.document * heads.value_heads + head) * heads.key_dim;
             for (i, row) in state.chunks_exact(strides.value).enumerate() {
-                // SAFETY: as the caller promises.
+                // SAFETY: guaranteed by the caller.
                 let to = unsafe { states.slice((first + i) * heads.value_dim, heads.value_dim) };
                 narrow_slice(&row[..heads.value_dim], to);
             }

@@ -1,7 +1,8 @@
 //! Gradients of the gated delta rule on slices.
 //!
-//! A task walks its document once forward, to find the state before each chunk, and once backward, with
-//! the gradient of the state behind each chunk. Nothing of the forward pass is kept but what it read.
+//! A task processes its document once forward, to recompute the state before each chunk, and once
+//! backward, with the gradient of the state after each chunk. Of the forward pass only the inputs
+//! are stored.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -9,8 +10,8 @@ use std::ops::Range;
 use super::DeltaHeads;
 use super::cpu::{Inputs, Task};
 use super::cpu_chunk::{
-    CHUNK, KeyHead, OfTokens, Strides, ValueHead, between_tokens, scale, solve_back, to_tokens,
-    widen, write_scaled,
+    CHUNK, KeyHead, PerToken, Strides, ValueHead, between_tokens, scale, solve_transposed,
+    to_tokens, widen, write_scaled,
 };
 use crate::Documents;
 use crate::cpu::isa::for_each_isa;
@@ -24,7 +25,7 @@ use crate::cpu::shared::Shared;
 use crate::cpu::small::{Shape, multiply, transpose};
 use crate::cpu::sum::sum_of_pairs;
 
-/// Gradients of what [`Inputs`] has, each in its shape.
+/// Gradients of [`Inputs`], with the same shapes.
 #[derive(Debug)]
 pub(crate) struct Found<T> {
     pub(crate) qkv: Buffer<T>,
@@ -32,17 +33,18 @@ pub(crate) struct Found<T> {
     pub(crate) beta: Buffer<f32>,
 }
 
-/// Gradients, given that of what was read, `[n, value heads, value_dim]`; those of padding are zero.
+/// Gradients from the gradient of the outputs, `[n, value heads, value_dim]`; padding rows are
+/// zero.
 pub(crate) fn gradients<T: Number>(
     inputs: Inputs<'_, T>,
-    d_read: &[T],
+    d_output: &[T],
     documents: &Documents,
 ) -> Found<T> {
     let heads = inputs.heads;
     let (n, end) = (documents.n_tokens(), documents.end());
     let [mut log_decay, mut beta] =
         [0.0; 2].map(|zero| Buffer::repeated(zero, n * heads.value_heads));
-    // SAFETY: tasks write the tokens of all documents for all heads, the rest is written here.
+    // SAFETY: tasks write the tokens of all documents for all heads; the padding is written here.
     let qkv = unsafe {
         Buffer::filled(n * heads.width(), |qkv| {
             qkv[end * heads.width()..].fill(MaybeUninit::new(T::narrow(0.0)));
@@ -53,7 +55,7 @@ pub(crate) fn gradients<T: Number>(
                 beta: Shared::new(&mut beta),
             };
             let tasks = Task::all(documents, heads);
-            for_tasks(&tasks, |task| walk_document(inputs, d_read, task, &to));
+            for_tasks(&tasks, |task| walk_document(inputs, d_output, task, &to));
         })
     };
     Found {
@@ -71,55 +73,56 @@ struct Targets<'a, T> {
 }
 
 impl<T: Number> Targets<'_, T> {
-    /// Rows from token `first` on, `stride` apart, to a part of queries, keys and values.
+    /// Writes rows (`stride` apart) to a part of queries, keys and values, starting at token
+    /// `first`.
     ///
     /// # Safety
     ///
-    /// Nobody else touches that part of these tokens.
+    /// No one else accesses that part of these tokens.
     unsafe fn write(&self, first: usize, part: Range<usize>, rows: &[f32], stride: usize) {
         for (i, row) in rows.chunks_exact(stride).enumerate() {
-            let at = (first + i) * self.heads.width() + part.start;
-            // SAFETY: as the caller promises.
+            let index = (first + i) * self.heads.width() + part.start;
+            // SAFETY: guaranteed by the caller.
             narrow_slice(&row[..part.len()], unsafe {
-                self.qkv.slice(at, part.len())
+                self.qkv.slice(index, part.len())
             });
         }
     }
 
-    /// Gradients of a value head's decays and shares.
+    /// Writes the decay and beta gradients of a value head.
     ///
     /// # Safety
     ///
-    /// Nobody else touches those of these tokens.
+    /// No one else accesses those gradients of these tokens.
     unsafe fn write_gates(&self, first: usize, head: usize, gates: &Gates, m: usize) {
         let mut sum = 0.0;
         for i in (0..m).rev() {
-            // A decay is in the sums of all tokens from its own on.
+            // A decay is part of the sums of its own token and all later ones.
             sum += gates.sums[i];
-            let at = (first + i) * self.heads.value_heads + head;
-            // SAFETY: as the caller promises.
+            let index = (first + i) * self.heads.value_heads + head;
+            // SAFETY: guaranteed by the caller.
             unsafe {
-                self.log_decay.slice(at, 1)[0] = sum;
-                self.beta.slice(at, 1)[0] = gates.beta[i];
+                self.log_decay.slice(index, 1)[0] = sum;
+                self.beta.slice(index, 1)[0] = gates.beta[i];
             }
         }
     }
 }
 
-/// Gradients of numbers of each token.
+/// Gradients of per-token scalars.
 #[derive(Debug)]
 struct Gates {
-    /// Of the sum of the logarithms of decays up to it.
-    sums: OfTokens,
-    beta: OfTokens,
+    /// Gradient of the cumulative log-decay up to the token.
+    sums: PerToken,
+    beta: PerToken,
 }
 
 /// # Safety
 ///
-/// Nobody else touches the gradients of the task's heads for its tokens.
+/// No one else accesses the gradients of the task's heads for its tokens.
 unsafe fn walk_document<T: Number>(
     inputs: Inputs<'_, T>,
-    d_read: &[T],
+    d_output: &[T],
     task: &Task,
     to: &Targets<'_, T>,
 ) {
@@ -146,48 +149,48 @@ unsafe fn walk_document<T: Number>(
             key_head.load(inputs, task.key_head, first, m);
             let (before, behind) = states[chunk * all..].split_at_mut(all);
             for (i, head) in group.clone().enumerate() {
-                let place = i * strides.state()..(i + 1) * strides.state();
-                let before = (chunk > 0).then_some(&before[place.clone()]);
+                let range = i * strides.state()..(i + 1) * strides.state();
+                let before = (chunk > 0).then_some(&before[range.clone()]);
                 value_head.load(inputs, head, first, &key_head);
                 value_head.solve(&key_head, before);
-                value_head.hand_on(&key_head, before, &mut behind[place]);
+                value_head.write_next_state(&key_head, before, &mut behind[range]);
             }
         }
         for (chunk, (first, m)) in task.chunks().enumerate().rev() {
             key_head.load(inputs, task.key_head, first, m);
             memory.clear(m);
             for (i, head) in group.clone().enumerate() {
-                let place = i * strides.state()..(i + 1) * strides.state();
-                let before = &states[chunk * all..][place.clone()];
-                let around = Around {
+                let range = i * strides.state()..(i + 1) * strides.state();
+                let before = &states[chunk * all..][range.clone()];
+                let context = ChunkContext {
                     before: (chunk > 0).then_some(before),
                     is_last: chunk + 1 == n_chunks,
                 };
                 for (i, row) in memory
-                    .d_read
+                    .d_output
                     .chunks_exact_mut(strides.value)
                     .take(m)
                     .enumerate()
                 {
-                    let at = ((first + i) * heads.value_heads + head) * heads.value_dim;
-                    widen(&d_read[at..at + heads.value_dim], row);
+                    let index = ((first + i) * heads.value_heads + head) * heads.value_dim;
+                    widen(&d_output[index..index + heads.value_dim], row);
                 }
                 value_head.load(inputs, head, first, &key_head);
-                value_head.solve(&key_head, around.before);
+                value_head.solve(&key_head, context.before);
                 let gates =
-                    memory.of_head(&key_head, &mut value_head, around, &mut d_states[place]);
+                    memory.head_gradient(&key_head, &mut value_head, context, &mut d_states[range]);
                 let part = 2 * heads.keys() + head * heads.value_dim;
                 let rows = &memory.d_change[..m * strides.value];
-                // SAFETY: as the caller promises.
+                // SAFETY: guaranteed by the caller.
                 unsafe {
                     to.write(first, part..part + heads.value_dim, rows, strides.value);
                     to.write_gates(first, head, &gates, m);
                 }
             }
-            memory.of_products(&key_head);
+            memory.product_gradients(&key_head);
             for (i, rows) in [&memory.d_q, &memory.d_k].into_iter().enumerate() {
                 let part = i * heads.keys() + task.key_head * heads.key_dim;
-                // SAFETY: as the caller promises.
+                // SAFETY: guaranteed by the caller.
                 unsafe {
                     to.write(
                         first,
@@ -201,41 +204,43 @@ unsafe fn walk_document<T: Number>(
     });
 }
 
-/// What lies around a chunk.
+/// The chunk's initial state and position in the document.
 #[derive(Debug, Clone, Copy)]
-struct Around<'a> {
-    /// The state before it, unless it is the first one.
+struct ChunkContext<'a> {
+    /// The state before the chunk, except for the first chunk.
     before: Option<&'a [f32]>,
-    /// Whether it is the last one, whose state nobody reads.
+    /// Whether this is the last chunk, whose state is not used.
     is_last: bool,
 }
 
-/// Gradients of a chunk, and room for what they are made of.
+/// Gradients of a chunk, and working memory.
 #[derive(Debug)]
 struct Memory<'m> {
     strides: Strides,
-    /// Of what the head's tokens read, `[CHUNK, value_dim]`; in the end decayed from the chunk's begin.
-    d_read: &'m mut [f32],
-    /// Of changes, then of the equations' right sides, in the end of values, `[CHUNK, value_dim]`.
+    /// Gradient of the head's outputs, `[CHUNK, value_dim]`; finally decayed from the start of the
+    /// chunk.
+    d_output: &'m mut [f32],
+    /// Gradient of the updates, then of the right-hand sides of the equations, finally of the
+    /// values, `[CHUNK, value_dim]`.
     d_change: &'m mut [f32],
-    /// Of what the state holds under keys, `[CHUNK, value_dim]`.
-    d_held: &'m mut [f32],
-    /// Of queries and keys of unit length, over the value heads, `[CHUNK, key_dim]`.
+    /// Gradient of the state's values under the keys, `[CHUNK, value_dim]`.
+    d_state_values: &'m mut [f32],
+    /// Gradients of normalised queries and keys, summed over the value heads, `[CHUNK, key_dim]`.
     d_q: &'m mut [f32],
     d_k: &'m mut [f32],
-    /// Part of one of them.
+    /// A summand of one of these.
     part: &'m mut [f32],
-    /// Of the products of queries and keys, and of keys and keys, over the value heads,
-    /// `[CHUNK, CHUNK]`.
+    /// Gradients of the products of queries and keys, and of keys and keys, summed over the value
+    /// heads, `[CHUNK, CHUNK]`.
     d_qk: &'m mut [f32],
     d_kk: &'m mut [f32],
-    /// Of scores and of the system, `[CHUNK, CHUNK]`.
+    /// Gradients of the scores and of the system, `[CHUNK, CHUNK]`.
     d_scores: &'m mut [f32],
     d_system: &'m mut [f32],
-    /// Changes as columns, `[value_dim, CHUNK]`.
+    /// Transposed updates, `[value_dim, CHUNK]`.
     changes: &'m mut [f32],
-    /// The state or its gradient, `[value_dim, key_dim]`.
-    turned: &'m mut [f32],
+    /// The transposed state or its gradient, `[value_dim, key_dim]`.
+    transposed: &'m mut [f32],
 }
 
 impl<'m> Memory<'m> {
@@ -244,21 +249,21 @@ impl<'m> Memory<'m> {
         rows + 4 * CHUNK * CHUNK + strides.value_dim * (CHUNK + strides.key)
     }
 
-    /// In memory of [`Memory::floats`], whatever that holds.
+    /// Splits memory of size [`Memory::floats`]; contents are arbitrary.
     fn in_memory(mut memory: &'m mut [f32], strides: Strides) -> Self {
         let mut take = |n: usize| {
             let (part, rest) = std::mem::take(&mut memory).split_at_mut(n);
             memory = rest;
             part
         };
-        let [d_read, d_change, d_held] = [CHUNK * strides.value; 3].map(&mut take);
+        let [d_output, d_change, d_state_values] = [CHUNK * strides.value; 3].map(&mut take);
         let [d_q, d_k, part] = [CHUNK * strides.key; 3].map(&mut take);
         let [d_qk, d_kk, d_scores, d_system] = [CHUNK * CHUNK; 4].map(&mut take);
         Self {
             strides,
-            d_read,
+            d_output,
             d_change,
-            d_held,
+            d_state_values,
             d_q,
             d_k,
             part,
@@ -267,11 +272,11 @@ impl<'m> Memory<'m> {
             d_scores,
             d_system,
             changes: take(strides.value_dim * CHUNK),
-            turned: take(strides.value_dim * strides.key),
+            transposed: take(strides.value_dim * strides.key),
         }
     }
 
-    /// Begins with the value heads of a chunk.
+    /// Starts a chunk, before its value heads.
     fn clear(&mut self, m: usize) {
         for rows in [&mut *self.d_q, &mut *self.d_k] {
             rows[..m * self.strides.key].fill(0.0);
@@ -281,13 +286,14 @@ impl<'m> Memory<'m> {
         }
     }
 
-    /// Adds what a value head says of queries and keys; leaves the gradient of its values in `d_change`
-    /// and that of the state before the chunk in `d_state`, which held that of the state behind it.
-    fn of_head(
+    /// Adds a value head's contributions to the query and key gradients. Leaves the gradient of its
+    /// values in `d_change`; `d_state` must hold the gradient of the state after the chunk and is
+    /// replaced by the gradient of the state before it.
+    fn head_gradient(
         &mut self,
         keys: &KeyHead<'_>,
         head: &mut ValueHead<'_>,
-        around: Around<'_>,
+        context: ChunkContext<'_>,
         d_state: &mut [f32],
     ) -> Gates {
         let (strides, m) = (self.strides, keys.m);
@@ -295,54 +301,54 @@ impl<'m> Memory<'m> {
             sums: [0.0; CHUNK],
             beta: [0.0; CHUNK],
         };
-        if !around.is_last {
-            self.of_state_behind(keys, head, d_state, &mut gates);
-            strides.turn_state(d_state, self.turned);
-            let handed_on = strides.values(head.handed_on, m);
+        if !context.is_last {
+            self.init_change_gradient(keys, head, d_state, &mut gates);
+            strides.transpose_state(d_state, self.transposed);
+            let decayed_changes = strides.values(head.decayed_changes, m);
             multiply(
                 strides.to_keys(self.d_k, true),
-                handed_on,
+                decayed_changes,
                 Shape::Full,
-                strides.turned(self.turned),
+                strides.transposed_state(self.transposed),
             );
         }
-        let d_read = strides.values(self.d_read, m);
+        let d_output = strides.values(self.d_output, m);
         let scores = between_tokens(head.scores, m).transposed();
         multiply(
-            strides.to_values(self.d_change, !around.is_last),
+            strides.to_values(self.d_change, !context.is_last),
             scores,
             Shape::Upper,
-            d_read,
+            d_output,
         );
         let changes = [m, strides.value_dim];
         transpose(head.change, strides.value, changes, self.changes, CHUNK);
         let changes = Matrix::strided(self.changes, [strides.value_dim, m], CHUNK);
-        multiply(to_tokens(self.d_scores), d_read, Shape::Full, changes);
-        solve_back(head.system, self.d_change, m, strides);
+        multiply(to_tokens(self.d_scores), d_output, Shape::Full, changes);
+        solve_transposed(head.system, self.d_change, m, strides);
         let d_right = strides.values(self.d_change, m);
         multiply(to_tokens(self.d_system), d_right, Shape::Full, changes);
-        self.of_right_sides(head, m, &mut gates);
-        if let Some(before) = around.before {
-            if !around.is_last {
-                let along = sum_of_rows(before, d_state, strides);
-                gates.sums[m - 1] += head.whole * along;
+        self.right_side_gradients(head, m, &mut gates);
+        if let Some(before) = context.before {
+            if !context.is_last {
+                let projection = sum_of_rows(before, d_state, strides);
+                gates.sums[m - 1] += head.whole * projection;
                 scale(d_state, head.whole);
             }
             for (row, &decay) in self
-                .d_read
+                .d_output
                 .chunks_exact_mut(strides.value)
                 .zip(&head.from_begin[..m])
             {
                 scale(&mut row[..strides.value_dim], decay);
             }
-            strides.turn_state(before, self.turned);
-            let turned = strides.turned(self.turned);
-            let d_read = strides.values(self.d_read, m);
+            strides.transpose_state(before, self.transposed);
+            let transposed = strides.transposed_state(self.transposed);
+            let d_output = strides.values(self.d_output, m);
             multiply(
                 strides.to_keys(self.part, false),
-                d_read,
+                d_output,
                 Shape::Full,
-                turned,
+                transposed,
             );
             for i in 0..m {
                 let row = i * strides.key..i * strides.key + strides.key_dim;
@@ -350,22 +356,27 @@ impl<'m> Memory<'m> {
                 gates.sums[i] += dot(part, &keys.q[row.clone()]);
                 add(part, &mut self.d_q[row]);
             }
-            let d_held = strides.values(self.d_held, m);
-            multiply(strides.to_keys(self.d_k, true), d_held, Shape::Full, turned);
+            let d_state_values = strides.values(self.d_state_values, m);
+            multiply(
+                strides.to_keys(self.d_k, true),
+                d_state_values,
+                Shape::Full,
+                transposed,
+            );
             for (rows, d_rows, adds) in [
-                (&*keys.q, d_read, !around.is_last),
-                (&*keys.k, d_held, true),
+                (&*keys.q, d_output, !context.is_last),
+                (&*keys.k, d_state_values, true),
             ] {
                 let rows = strides.keys(rows, m).transposed();
                 multiply(strides.to_values(d_state, adds), rows, Shape::Full, d_rows);
             }
         }
-        of_decays(self, head, keys, &mut gates);
+        decay_gradients(self, head, keys, &mut gates);
         gates
     }
 
-    /// Begins the gradient of changes with what the state behind the chunk has of them.
-    fn of_state_behind(
+    /// Initialises the gradient of the updates with the part from the state after the chunk.
+    fn init_change_gradient(
         &mut self,
         keys: &KeyHead<'_>,
         head: &mut ValueHead<'_>,
@@ -373,38 +384,39 @@ impl<'m> Memory<'m> {
         gates: &mut Gates,
     ) {
         let (strides, m) = (self.strides, keys.m);
-        head.weigh_changes(m);
+        head.decay_changes(m);
         let lines = strides.state_lines(d_state);
         let target = strides.to_values(self.d_change, false);
         multiply(target, strides.keys(keys.k, m), Shape::Full, lines);
         for i in 0..m {
             let row = i * strides.value..i * strides.value + strides.value_dim;
             let d_row = &mut self.d_change[row.clone()];
-            let along = dot(d_row, &head.handed_on[row]);
-            gates.sums[m - 1] += along;
-            gates.sums[i] -= along;
+            let projection = dot(d_row, &head.decayed_changes[row]);
+            gates.sums[m - 1] += projection;
+            gates.sums[i] -= projection;
             scale(d_row, head.to_end[i]);
         }
     }
 
-    /// From the gradient of the equations' right sides to those of values, shares and what the state
-    /// held.
-    fn of_right_sides(&mut self, head: &ValueHead<'_>, m: usize, gates: &mut Gates) {
+    /// From the gradient of the right-hand sides to the gradients of values, beta and the state's
+    /// values under the keys.
+    fn right_side_gradients(&mut self, head: &ValueHead<'_>, m: usize, gates: &mut Gates) {
         let strides = self.strides;
         for i in 0..m {
             let row = i * strides.value..i * strides.value + strides.value_dim;
             let (beta, decay) = (head.beta[i], head.from_begin[i]);
             let d_right = &mut self.d_change[row.clone()];
-            let held = dot(d_right, &head.held[row.clone()]);
-            gates.beta[i] += dot(d_right, &head.v[row.clone()]) - decay * held;
-            gates.sums[i] -= beta * decay * held;
-            write_scaled(d_right, -beta * decay, &mut self.d_held[row]);
+            let state_product = dot(d_right, &head.state_values[row.clone()]);
+            gates.beta[i] += dot(d_right, &head.v[row.clone()]) - decay * state_product;
+            gates.sums[i] -= beta * decay * state_product;
+            write_scaled(d_right, -beta * decay, &mut self.d_state_values[row]);
             scale(d_right, beta);
         }
     }
 
-    /// Makes gradients of queries and keys of those of their products and of unit length.
-    fn of_products(&mut self, keys: &KeyHead<'_>) {
+    /// From the gradients of the products and of the normalised rows to the gradients of queries
+    /// and keys.
+    fn product_gradients(&mut self, keys: &KeyHead<'_>) {
         let (strides, m) = (self.strides, keys.m);
         let (q, k) = (strides.keys(keys.q, m), strides.keys(keys.k, m));
         let (qk, kk) = (between_tokens(self.d_qk, m), between_tokens(self.d_kk, m));
@@ -424,13 +436,13 @@ impl<'m> Memory<'m> {
         {
             for (i, &factor) in factors.iter().enumerate().take(m) {
                 let row = i * strides.key..i * strides.key + strides.key_dim;
-                of_norm(&rows[row.clone()], factor, scale, &mut d_rows[row]);
+                norm_gradient(&rows[row.clone()], factor, scale, &mut d_rows[row]);
             }
         }
     }
 }
 
-/// `Σ a b` over the numbers of two states.
+/// `Σ a b` over the elements of two states.
 fn sum_of_rows(a: &[f32], b: &[f32], strides: Strides) -> f32 {
     let rows = a
         .chunks_exact(strides.value)
@@ -454,25 +466,27 @@ for_each_isa! {
 }
 
 for_each_isa! {
-    /// From the gradient of a row of length `scale` to that of the row, which a factor gave length 1.
-    fn of_norm(row: &[f32], factor: f32, scale: f32, d_row: &mut [f32]) {
-        // A scaled row times the scaled row's gradient, in units of length 1.
-        let along = sum_of_pairs(row, &*d_row, |a, b| a * b) / scale;
+    /// Converts the gradient of a row normalised to length `scale` to the gradient of the original
+    /// row; `factor` normalises the row to length 1.
+    fn norm_gradient(row: &[f32], factor: f32, scale: f32, d_row: &mut [f32]) {
+        // Dot product of the scaled row and its gradient, in units of length 1.
+        let projection = sum_of_pairs(row, &*d_row, |a, b| a * b) / scale;
         for (d, value) in d_row.iter_mut().zip(row) {
-            *d = (*d * scale - value * along) * factor;
+            *d = (*d * scale - value * projection) * factor;
         }
     }
 }
 
 for_each_isa! {
-    /// From gradients of scores and of the system to those of products, decays and shares.
-    fn of_decays(
+    /// From the gradients of scores and of the system to the gradients of products, decays and
+    /// beta.
+    fn decay_gradients(
         memory: &mut Memory<'_>,
         head: &ValueHead<'_>,
         keys: &KeyHead<'_>,
         gates: &mut Gates,
     ) {
-        let mut columns: OfTokens = [0.0; CHUNK];
+        let mut columns: PerToken = [0.0; CHUNK];
         for i in 0..keys.m {
             let row = i * CHUNK..(i + 1) * CHUNK;
             let [between, scores, system, kk, d_scores, d_system] = [
@@ -483,12 +497,12 @@ for_each_isa! {
                 &memory.d_scores[row.clone()],
                 &memory.d_system[row.clone()],
             ]
-            .map(|row| <&OfTokens>::try_from(row).expect("a row"));
-            let d_qk: &mut OfTokens = (&mut memory.d_qk[row.clone()]).try_into().expect("a row");
-            let d_kk: &mut OfTokens = (&mut memory.d_kk[row]).try_into().expect("a row");
+            .map(|row| <&PerToken>::try_from(row).expect("a row"));
+            let d_qk: &mut PerToken = (&mut memory.d_qk[row.clone()]).try_into().expect("a row");
+            let d_kk: &mut PerToken = (&mut memory.d_kk[row]).try_into().expect("a row");
             let [mut along, mut shares] = [[0.0; CHUNK]; 2];
             for j in 0..CHUNK {
-                // Selects: what lies behind the diagonal may be anything.
+                // Selects, because elements above the diagonal are arbitrary.
                 let d_score = if j <= i { d_scores[j] } else { 0.0 };
                 let d_factor = if j < i { d_system[j] } else { 0.0 };
                 let kk = if j < i { kk[j] } else { 0.0 };

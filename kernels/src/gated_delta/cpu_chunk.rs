@@ -1,4 +1,5 @@
-//! A chunk of tokens: what its tokens correct of each other, find in the state and hand on to it.
+//! A chunk of tokens: the corrections between its tokens, their outputs, and the update of the
+//! state.
 
 use super::cpu::Inputs;
 use super::{DeltaHeads, NORM_EPS};
@@ -9,25 +10,26 @@ use crate::cpu::number::Number;
 use crate::cpu::small::{LINE, Shape, Target, multiply, row_stride, transpose};
 use crate::cpu::sum::sum_of_pairs;
 
-/// Tokens of a chunk.
+/// Tokens per chunk.
 pub(super) const CHUNK: usize = 32;
 
-/// Tokens whose equations are solved one after the other; those before them come in by products.
+/// Tokens whose equations are solved sequentially; earlier tokens contribute through matrix
+/// products.
 const BLOCK: usize = 16;
 
 const SQUARE: usize = CHUNK * CHUNK;
 
-/// A number for each token of a chunk.
-pub(super) type OfTokens = [f32; CHUNK];
+/// One value per token of a chunk.
+pub(super) type PerToken = [f32; CHUNK];
 
-/// Sizes of heads, and floats from row to row in memory.
+/// Head sizes, and row strides in floats.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Strides {
     pub(super) key_dim: usize,
     pub(super) value_dim: usize,
-    /// Of rows of keys.
+    /// Row stride of keys.
     pub(super) key: usize,
-    /// Of rows of values.
+    /// Row stride of values.
     pub(super) value: usize,
 }
 
@@ -41,25 +43,25 @@ impl Strides {
         }
     }
 
-    /// Floats of a state, `[key_dim, value_dim]`.
+    /// Floats per state, `[key_dim, value_dim]`.
     pub(super) fn state(self) -> usize {
         self.key_dim * self.value
     }
 
-    /// A state as lines of a product.
+    /// A state as the lines of a right operand.
     pub(super) fn state_lines(self, state: &[f32]) -> Matrix<'_> {
         Matrix::strided(state, [self.key_dim, self.value_dim], self.value)
     }
 
-    /// Writes a state as `[value_dim, key_dim]`.
-    pub(super) fn turn_state(self, state: &[f32], to: &mut [f32]) {
+    /// Writes the transposed state, `[value_dim, key_dim]`.
+    pub(super) fn transpose_state(self, state: &[f32], to: &mut [f32]) {
         let shape = [self.key_dim, self.value_dim];
         transpose(state, self.value, shape, to, self.key);
     }
 
-    /// What [`Strides::turn_state`] wrote as lines of a product.
-    pub(super) fn turned(self, turned: &[f32]) -> Matrix<'_> {
-        Matrix::strided(turned, [self.value_dim, self.key_dim], self.key)
+    /// The result of [`Strides::transpose_state`] as the lines of a right operand.
+    pub(super) fn transposed_state(self, transposed: &[f32]) -> Matrix<'_> {
+        Matrix::strided(transposed, [self.value_dim, self.key_dim], self.key)
     }
 
     /// `m` rows of keys.
@@ -72,7 +74,7 @@ impl Strides {
         Matrix::strided(rows, [m, self.value_dim], self.value)
     }
 
-    /// Rows of keys to write.
+    /// Rows of keys, as the target of a product.
     pub(super) fn to_keys(self, numbers: &mut [f32], adds: bool) -> Target<'_> {
         Target {
             numbers,
@@ -81,7 +83,7 @@ impl Strides {
         }
     }
 
-    /// Rows of values to write.
+    /// Rows of values, as the target of a product.
     pub(super) fn to_values(self, numbers: &mut [f32], adds: bool) -> Target<'_> {
         Target {
             numbers,
@@ -91,12 +93,12 @@ impl Strides {
     }
 }
 
-/// Numbers between tokens, `m` rows of them.
+/// `m` rows of a token-by-token matrix.
 pub(super) fn between_tokens(numbers: &[f32], m: usize) -> Matrix<'_> {
     Matrix::strided(numbers, [m, m], CHUNK)
 }
 
-/// Numbers between tokens to write.
+/// A token-by-token matrix, as the target of a product.
 pub(super) fn to_tokens(numbers: &mut [f32]) -> Target<'_> {
     Target {
         numbers,
@@ -105,24 +107,24 @@ pub(super) fn to_tokens(numbers: &mut [f32]) -> Target<'_> {
     }
 }
 
-/// What the value heads of a key head share.
+/// Data shared by the value heads of a key head.
 #[derive(Debug)]
 pub(super) struct KeyHead<'m> {
     strides: Strides,
     /// Tokens of this chunk.
     pub(super) m: usize,
-    /// Queries of length `1 / √key_dim`, `[CHUNK, key_dim]`.
+    /// Queries normalised to length `1 / √key_dim`, `[CHUNK, key_dim]`.
     pub(super) q: &'m mut [f32],
-    /// Keys of length 1, `[CHUNK, key_dim]`.
+    /// Keys normalised to length 1, `[CHUNK, key_dim]`.
     pub(super) k: &'m mut [f32],
-    /// What queries and keys were multiplied with to have length 1.
-    pub(super) factors: [OfTokens; 2],
-    /// Products of queries, a row each, and keys, `[CHUNK, CHUNK]`.
+    /// Factors that normalised queries and keys to length 1.
+    pub(super) factors: [PerToken; 2],
+    /// Products of queries (rows) and keys, `[CHUNK, CHUNK]`.
     pub(super) qk: &'m mut [f32],
     /// Products of keys and keys, `[CHUNK, CHUNK]`.
     pub(super) kk: &'m mut [f32],
-    /// Keys, a column each, `[key_dim, CHUNK]`.
-    turned: &'m mut [f32],
+    /// Transposed keys, `[key_dim, CHUNK]`.
+    transposed: &'m mut [f32],
 }
 
 impl<'m> KeyHead<'m> {
@@ -130,12 +132,12 @@ impl<'m> KeyHead<'m> {
         2 * CHUNK * strides.key + 2 * SQUARE + strides.key_dim * CHUNK
     }
 
-    /// In memory of [`KeyHead::floats`], whatever that holds.
+    /// Splits memory of size [`KeyHead::floats`]; contents are arbitrary.
     pub(super) fn in_memory(memory: &'m mut [f32], strides: Strides) -> Self {
         let (q, memory) = memory.split_at_mut(CHUNK * strides.key);
         let (k, memory) = memory.split_at_mut(CHUNK * strides.key);
         let (qk, memory) = memory.split_at_mut(SQUARE);
-        let (kk, turned) = memory.split_at_mut(SQUARE);
+        let (kk, transposed) = memory.split_at_mut(SQUARE);
         Self {
             strides,
             m: 0,
@@ -144,11 +146,11 @@ impl<'m> KeyHead<'m> {
             factors: [[0.0; CHUNK]; 2],
             qk,
             kk,
-            turned,
+            transposed,
         }
     }
 
-    /// Reads `m` tokens from token `first` on.
+    /// Reads `m` tokens starting at `first`.
     pub(super) fn load<T: Number>(
         &mut self,
         inputs: Inputs<'_, T>,
@@ -167,11 +169,11 @@ impl<'m> KeyHead<'m> {
             }
         }
         self.m = m;
-        transpose(self.k, key, [m, key_dim], self.turned, CHUNK);
-        let turned = Matrix::strided(self.turned, [key_dim, m], CHUNK);
+        transpose(self.k, key, [m, key_dim], self.transposed, CHUNK);
+        let transposed = Matrix::strided(self.transposed, [key_dim, m], CHUNK);
         for (rows, to) in [(&*self.q, &mut *self.qk), (&*self.k, &mut *self.kk)] {
             let rows = self.strides.keys(rows, m);
-            multiply(to_tokens(to), rows, Shape::Full, turned);
+            multiply(to_tokens(to), rows, Shape::Full, transposed);
         }
     }
 }
@@ -182,25 +184,26 @@ pub(super) struct ValueHead<'m> {
     strides: Strides,
     /// Values, `[CHUNK, value_dim]`.
     pub(super) v: &'m mut [f32],
-    /// What the state before the chunk holds under the keys, `[CHUNK, value_dim]`; zeros for the first
-    /// chunk.
-    pub(super) held: &'m mut [f32],
-    /// What each token changes under its key, `[CHUNK, value_dim]`.
+    /// The state's values under the keys before the chunk, `[CHUNK, value_dim]`; zeros for the
+    /// first chunk.
+    pub(super) state_values: &'m mut [f32],
+    /// Each token's update under its key, `[CHUNK, value_dim]`.
     pub(super) change: &'m mut [f32],
-    /// Decay between tokens, `[CHUNK, CHUNK]`; zeros behind the diagonal.
+    /// Decay between tokens, `[CHUNK, CHUNK]`; zeros above the diagonal.
     pub(super) between: &'m mut [f32],
-    /// What is added of each change to those behind it, `[CHUNK, CHUNK]`; zeros on the diagonal and
-    /// behind it.
+    /// Coefficients with which each update is added to later ones, `[CHUNK, CHUNK]`; zeros on and
+    /// above the diagonal.
     pub(super) system: &'m mut [f32],
-    /// What a token reads of each change, `[CHUNK, CHUNK]`; zeros behind the diagonal.
+    /// Coefficients with which each token reads the updates, `[CHUNK, CHUNK]`; zeros above the
+    /// diagonal.
     pub(super) scores: &'m mut [f32],
-    /// Changes as the chunk's end sees them.
-    pub(super) handed_on: &'m mut [f32],
-    pub(super) beta: OfTokens,
-    /// Decay from the chunk's begin to each token.
-    pub(super) from_begin: OfTokens,
-    /// Decay from each token to the chunk's end.
-    pub(super) to_end: OfTokens,
+    /// Updates, decayed to the end of the chunk.
+    pub(super) decayed_changes: &'m mut [f32],
+    pub(super) beta: PerToken,
+    /// Decay from the start of the chunk to each token.
+    pub(super) from_begin: PerToken,
+    /// Decay from each token to the end of the chunk.
+    pub(super) to_end: PerToken,
     /// Decay of the whole chunk.
     pub(super) whole: f32,
 }
@@ -210,23 +213,23 @@ impl<'m> ValueHead<'m> {
         4 * CHUNK * strides.value + 3 * SQUARE
     }
 
-    /// In memory of [`ValueHead::floats`], whatever that holds.
+    /// Splits memory of size [`ValueHead::floats`]; contents are arbitrary.
     pub(super) fn in_memory(memory: &'m mut [f32], strides: Strides) -> Self {
         let (v, memory) = memory.split_at_mut(CHUNK * strides.value);
-        let (held, memory) = memory.split_at_mut(CHUNK * strides.value);
+        let (state_values, memory) = memory.split_at_mut(CHUNK * strides.value);
         let (change, memory) = memory.split_at_mut(CHUNK * strides.value);
-        let (handed_on, memory) = memory.split_at_mut(CHUNK * strides.value);
+        let (decayed_changes, memory) = memory.split_at_mut(CHUNK * strides.value);
         let (between, memory) = memory.split_at_mut(SQUARE);
         let (system, scores) = memory.split_at_mut(SQUARE);
         Self {
             strides,
             v,
-            held,
+            state_values,
             change,
             between,
             system,
             scores,
-            handed_on,
+            decayed_changes,
             beta: [0.0; CHUNK],
             from_begin: [0.0; CHUNK],
             to_end: [0.0; CHUNK],
@@ -234,7 +237,7 @@ impl<'m> ValueHead<'m> {
         }
     }
 
-    /// Reads the chunk's tokens, from token `first` on.
+    /// Reads the chunk's tokens, starting at `first`.
     pub(super) fn load<T: Number>(
         &mut self,
         inputs: Inputs<'_, T>,
@@ -250,9 +253,9 @@ impl<'m> ValueHead<'m> {
             let from = token * heads.width() + 2 * heads.keys() + head * dim;
             let to = &mut self.v[i * self.strides.value..][..dim];
             widen(&inputs.qkv[from..][..dim], to);
-            let at = token * heads.value_heads + head;
-            sum += inputs.log_decay[at];
-            (*sum_here, self.beta[i]) = (sum, inputs.beta[at]);
+            let index = token * heads.value_heads + head;
+            sum += inputs.log_decay[index];
+            (*sum_here, self.beta[i]) = (sum, inputs.beta[index]);
         }
         sums[m..].fill(sum);
         self.whole = exp(sum);
@@ -260,31 +263,31 @@ impl<'m> ValueHead<'m> {
             self.from_begin[i] = exp(sum_here);
             self.to_end[i] = exp(sum - sum_here);
         }
-        decayed(self, keys, &sums);
+        apply_decays(self, keys, &sums);
     }
 
-    /// What each token changes, given the state before the chunk.
+    /// The update of each token, from the state before the chunk.
     pub(super) fn solve(&mut self, keys: &KeyHead<'_>, before: Option<&[f32]>) {
         let (strides, m) = (self.strides, keys.m);
         match before {
             Some(state) => multiply(
-                strides.to_values(self.held, false),
+                strides.to_values(self.state_values, false),
                 strides.keys(keys.k, m),
                 Shape::Full,
                 strides.state_lines(state),
             ),
-            None => self.held[..m * strides.value].fill(0.0),
+            None => self.state_values[..m * strides.value].fill(0.0),
         }
         for i in 0..m {
             let row = i * strides.value..i * strides.value + strides.value_dim;
             let factors = [self.beta[i], -self.beta[i] * self.from_begin[i]];
-            let parts = [&self.v[row.clone()], &self.held[row.clone()]];
+            let parts = [&self.v[row.clone()], &self.state_values[row.clone()]];
             write_sum(factors, parts, &mut self.change[row]);
         }
         solve(self.system, self.change, m, strides);
     }
 
-    /// What each token reads, `[CHUNK, value_dim]`.
+    /// The output of each token, `[CHUNK, value_dim]`.
     pub(super) fn read(&self, keys: &KeyHead<'_>, before: Option<&[f32]>, to: &mut [f32]) {
         let (strides, m) = (self.strides, keys.m);
         if let Some(state) = before {
@@ -302,8 +305,8 @@ impl<'m> ValueHead<'m> {
         multiply(target, scores, Shape::Lower, strides.values(self.change, m));
     }
 
-    /// The state behind the chunk.
-    pub(super) fn hand_on(
+    /// The state after the chunk.
+    pub(super) fn write_next_state(
         &mut self,
         keys: &KeyHead<'_>,
         before: Option<&[f32]>,
@@ -315,8 +318,8 @@ impl<'m> ValueHead<'m> {
         self.add_changes(keys, behind, before.is_some());
     }
 
-    /// The same in place; before the first chunk `state` holds any numbers.
-    pub(super) fn hand_on_in_place(
+    /// Updates `state` in place; before the first chunk its contents are arbitrary.
+    pub(super) fn update_state_in_place(
         &mut self,
         keys: &KeyHead<'_>,
         state: &mut [f32],
@@ -330,17 +333,17 @@ impl<'m> ValueHead<'m> {
 
     fn add_changes(&mut self, keys: &KeyHead<'_>, state: &mut [f32], adds: bool) {
         let (strides, m) = (self.strides, keys.m);
-        self.weigh_changes(m);
+        self.decay_changes(m);
         multiply(
             strides.to_values(state, adds),
             strides.keys(keys.k, m).transposed(),
             Shape::Full,
-            strides.values(self.handed_on, m),
+            strides.values(self.decayed_changes, m),
         );
     }
 
-    /// Changes as the chunk's end sees them.
-    pub(super) fn weigh_changes(&mut self, m: usize) {
+    /// Updates, decayed to the end of the chunk.
+    pub(super) fn decay_changes(&mut self, m: usize) {
         let Strides {
             value, value_dim, ..
         } = self.strides;
@@ -349,14 +352,14 @@ impl<'m> ValueHead<'m> {
             write_scaled(
                 &self.change[row.clone()],
                 self.to_end[i],
-                &mut self.handed_on[row],
+                &mut self.decayed_changes[row],
             );
         }
     }
 }
 
-/// Changes the right sides of the equations of `m` tokens, rows of values, to their solution: to each
-/// row those before it are added, times the factors of its row of `system`.
+/// Replaces the right-hand sides of the equations of `m` tokens (rows of values) by the solution:
+/// adds the earlier rows to each row, times the coefficients in its row of `system`.
 fn solve(system: &[f32], rows: &mut [f32], m: usize, strides: Strides) {
     for first in (0..m).step_by(BLOCK) {
         let end = m.min(first + BLOCK);
@@ -375,9 +378,9 @@ fn solve(system: &[f32], rows: &mut [f32], m: usize, strides: Strides) {
     }
 }
 
-/// The same of the transposed equations: to each row those behind it are added, times the factors of its
+/// Solves the transposed equations: adds the later rows to each row, times the coefficients in its
 /// column of `system`.
-pub(super) fn solve_back(system: &[f32], rows: &mut [f32], m: usize, strides: Strides) {
+pub(super) fn solve_transposed(system: &[f32], rows: &mut [f32], m: usize, strides: Strides) {
     for first in (0..m).step_by(BLOCK).rev() {
         let end = m.min(first + BLOCK);
         let (block, later) =
@@ -392,12 +395,12 @@ pub(super) fn solve_back(system: &[f32], rows: &mut [f32], m: usize, strides: St
             let factors = factors.transposed();
             multiply(strides.to_values(block, true), factors, Shape::Full, later);
         }
-        substitute_back(system, first..end, block, strides);
+        substitute_transposed(system, first..end, block, strides);
     }
 }
 
 for_each_isa! {
-    /// A row times a factor that gives it length `scale`; returns the one that gives it length 1.
+    /// Scales a row to length `scale`; returns the factor that would scale it to length 1.
     fn write_normed[T: Number](from: &[T], scale: f32, to: &mut [f32]) -> f32 {
         let squares = sum_of_pairs(from, from, |a, b| a.widen() * b.widen());
         let factor = (squares + NORM_EPS as f32).sqrt().recip();
@@ -441,18 +444,18 @@ for_each_isa! {
 }
 
 for_each_isa! {
-    /// What the products of keys and queries are between tokens of a value head, given the sums of the
-    /// logarithms of decays up to each token.
-    fn decayed(head: &mut ValueHead<'_>, keys: &KeyHead<'_>, sums: &OfTokens) {
+    /// Applies the decays between tokens of a value head to the products of queries and keys, given
+    /// the cumulative log-decay up to each token.
+    fn apply_decays(head: &mut ValueHead<'_>, keys: &KeyHead<'_>, sums: &PerToken) {
         for i in 0..keys.m {
             let row = i * CHUNK..(i + 1) * CHUNK;
-            let between: &mut OfTokens = (&mut head.between[row.clone()]).try_into().expect("a row");
+            let between: &mut PerToken = (&mut head.between[row.clone()]).try_into().expect("a row");
             let [qk, kk] = [&keys.qk[row.clone()], &keys.kk[row.clone()]];
-            let [qk, kk]: [&OfTokens; 2] = [qk, kk].map(|row| row.try_into().expect("a row"));
-            let scores: &mut OfTokens = (&mut head.scores[row.clone()]).try_into().expect("a row");
-            let system: &mut OfTokens = (&mut head.system[row]).try_into().expect("a row");
+            let [qk, kk]: [&PerToken; 2] = [qk, kk].map(|row| row.try_into().expect("a row"));
+            let scores: &mut PerToken = (&mut head.scores[row.clone()]).try_into().expect("a row");
+            let system: &mut PerToken = (&mut head.system[row]).try_into().expect("a row");
             for j in 0..CHUNK {
-                // A select, not a product: what lies behind the diagonal may be anything.
+                // A select instead of a product, because elements above the diagonal are arbitrary.
                 let decay = exp(sums[i] - sums[j]);
                 between[j] = if j <= i { decay } else { 0.0 };
                 scores[j] = if j <= i { decay * qk[j] } else { 0.0 };
@@ -463,7 +466,7 @@ for_each_isa! {
 }
 
 for_each_isa! {
-    /// Solves the equations of `tokens`, whose rows `block` begins with.
+    /// Solves the equations of `tokens`; `block` starts with their rows.
     fn substitute(
         system: &[f32],
         tokens: std::ops::Range<usize>,
@@ -481,8 +484,8 @@ for_each_isa! {
 }
 
 for_each_isa! {
-    /// Solves the transposed equations of `tokens`, whose rows `block` begins with.
-    fn substitute_back(
+    /// Solves the transposed equations of `tokens`; `block` starts with their rows.
+    fn substitute_transposed(
         system: &[f32],
         tokens: std::ops::Range<usize>,
         block: &mut [f32],
@@ -496,7 +499,7 @@ for_each_isa! {
     }
 }
 
-/// Adds rows, each times its factor, to one.
+/// Adds rows, each multiplied by its factor, to one row.
 #[inline(always)]
 fn add_rows<'a>(
     factors: impl Iterator<Item = f32> + Clone,

@@ -1,8 +1,9 @@
-//! The gated delta rule over packed documents: linear attention with a state that forgets and corrects.
+//! The gated delta rule over packed documents: linear attention with a state that decays and
+//! corrects itself.
 //!
-//! Each value head has a state, a matrix from keys to values. A token lets it decay, reads what it holds
-//! under the token's key, moves that by a share towards the token's value, and reads it under the
-//! token's query. Every document begins with an empty state.
+//! Each value head has a state, a matrix from keys to values. A token decays the state, reads the
+//! value stored under its key, moves that value towards its own by the fraction `beta`, and reads
+//! the new state with its query. Every document starts with an empty state.
 
 pub mod chunked;
 pub(crate) mod cpu;
@@ -10,7 +11,7 @@ pub(crate) mod cpu_backward;
 mod cpu_chunk;
 pub mod reference;
 mod walk;
-#[cfg(all(feature = "cube", not(feature = "fusion")))]
+#[cfg(feature = "cube")]
 pub(crate) mod walk_on_gpu;
 
 use burn::backend::Flex;
@@ -22,64 +23,66 @@ use crate::cpu::number::with_number;
 use crate::route::is_served_by_cpu;
 use cpu::Inputs;
 
-/// Heads of a gated delta rule; each key head serves as many value heads, which follow each other.
+/// Heads of a gated delta rule; each key head serves the same number of consecutive value heads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeltaHeads {
-    /// Heads of queries, and of keys.
+    /// Number of query heads, and of key heads.
     pub key_heads: usize,
-    /// Heads of values, a multiple of those of keys.
+    /// Number of value heads, a multiple of the key heads.
     pub value_heads: usize,
-    /// Numbers of a query or a key.
+    /// Size of a query or key head.
     pub key_dim: usize,
-    /// Numbers of a value.
+    /// Size of a value head.
     pub value_dim: usize,
 }
 
 impl DeltaHeads {
-    /// Numbers of all keys of a token.
+    /// Elements of all keys of a token.
     pub fn keys(&self) -> usize {
         self.key_heads * self.key_dim
     }
 
-    /// Numbers of all values of a token.
+    /// Elements of all values of a token.
     pub fn values(&self) -> usize {
         self.value_heads * self.value_dim
     }
 
-    /// Numbers of all queries, keys and values of a token.
+    /// Elements of all queries, keys and values of a token.
     pub fn width(&self) -> usize {
         2 * self.keys() + self.values()
     }
 }
 
-/// What a gated delta rule reads of each token.
+/// Inputs of a gated delta rule per token.
 #[derive(Debug, Clone)]
 pub struct DeltaInputs {
-    /// Queries, keys and values behind each other, `[n, width]`, f32 or bf16.
+    /// Queries, keys and values concatenated, `[n, width]`, f32 or bf16.
     pub qkv: Tensor<2>,
-    /// Logarithm of what the state of each value head is multiplied with, `[n, value heads]`, f32, at
-    /// most 0.
+    /// Log-decay of the state of each value head, `[n, value heads]`, f32, at most 0.
     pub log_decay: Tensor<2>,
-    /// The share by which what the state holds moves to the value, `[n, value heads]`, f32, from 0 to 1.
+    /// Fraction by which the stored value moves to the new value, `[n, value heads]`, f32, from 0
+    /// to 1.
     pub beta: Tensor<2>,
 }
 
-/// Added to the sum of squares by which queries and keys are normed.
+/// Added to the sum of squares when queries and keys are normalised.
 const NORM_EPS: f64 = 1e-6;
 
-/// Reads every document's tokens in order, from an empty state on; padding rows are zero.
+/// Processes the tokens of every document in order, starting with an empty state; padding rows are
+/// zero.
 ///
-/// Queries and keys are divided by their length, and queries by `√key_dim`. The kernel is the CPU's, for
-/// tensors without a graph; others go to tensor operations, a chunk at a time.
+/// Queries and keys are divided by their length, and queries also by `√key_dim`. The kernel runs on
+/// the CPU for tensors without an autodiff graph; others use tensor operations, one chunk at a
+/// time.
 ///
 /// # Shapes
 ///
-/// - `inputs`: as its fields say
+/// - `inputs`: see its fields
 /// - returns: `[n, value heads, value_dim]`, the dtype of `qkv`
 ///
 /// # Panics
 ///
-/// If the shapes do not fit `heads`, or `documents` speak of another number of tokens.
+/// If the shapes do not match `heads`, or `documents` has a different number of tokens.
 ///
 /// # Source
 ///
@@ -94,8 +97,8 @@ pub fn gated_delta(inputs: DeltaInputs, heads: DeltaHeads, documents: &Documents
     }
 }
 
-/// The same, with the state that each document with tokens ends with, `[documents, value heads,
-/// key_dim, value_dim]`, f32.
+/// [`gated_delta`] that also returns the final state of each non-empty document, `[documents, value
+/// heads, key_dim, value_dim]`, f32.
 pub fn gated_delta_states(
     inputs: DeltaInputs,
     heads: DeltaHeads,
@@ -104,19 +107,19 @@ pub fn gated_delta_states(
     check(&inputs, heads);
     check_tokens(&inputs, documents);
     match on_slices(&inputs, heads, documents) {
-        Some(found) => found,
+        Some(result) => result,
         None => chunked::gated_delta_states(inputs, heads, documents),
     }
 }
 
-/// What the CPU's kernel reads, and the last states; `None` for tensors that are not its.
+/// Outputs and final states from the CPU kernel; `None` if it does not support the tensors.
 fn on_slices(
     inputs: &DeltaInputs,
     heads: DeltaHeads,
     documents: &Documents,
 ) -> Option<(Tensor<3>, Tensor<4>)> {
-    let read = &inputs.qkv;
-    let qkv = is_served_by_cpu(read).then(|| plain(read, read.dtype()))??;
+    let qkv_tensor = &inputs.qkv;
+    let qkv = is_served_by_cpu(qkv_tensor).then(|| plain(qkv_tensor, qkv_tensor.dtype()))??;
     let [log_decay, beta] = [&inputs.log_decay, &inputs.beta].map(|x| plain(x, DType::F32));
     let (log_decay, beta) = (log_decay?, beta?);
     let DeltaHeads {
@@ -127,33 +130,33 @@ fn on_slices(
     } = heads;
     let shape = [documents.n_tokens(), value_heads, value_dim];
     let states_shape = [documents.spans().count(), value_heads, key_dim, value_dim];
-    let (read, states) = with_number!(read.dtype(), T => {
+    let (qkv_tensor, states) = with_number!(qkv_tensor.dtype(), T => {
         let inputs = Inputs::<T> {
             qkv: qkv.numbers(),
             log_decay: log_decay.numbers(),
             beta: beta.numbers(),
             heads,
         };
-        let (read, states) = cpu::read_with_states(inputs, documents);
-        (tensor(read, shape), tensor(states, states_shape))
+        let (qkv_tensor, states) = cpu::read_with_states(inputs, documents);
+        (tensor(qkv_tensor, shape), tensor(states, states_shape))
     });
     Some((
-        Tensor::from_primitive::<Flex>(read),
+        Tensor::from_primitive::<Flex>(qkv_tensor),
         Tensor::from_primitive::<Flex>(states),
     ))
 }
 
-/// Reads one new token a row, with the state of its row.
+/// Processes one new token per row, with the row's state.
 ///
 /// # Shapes
 ///
-/// - `inputs`: as its fields say, `b` rows
+/// - `inputs`: see its fields, with `b` rows
 /// - `state`: `[b, value heads, key_dim, value_dim]`, f32
 /// - returns: `[b, value heads, value_dim]`, the dtype of `qkv`, and the new state
 ///
 /// # Panics
 ///
-/// If the shapes do not fit `heads`.
+/// If the shapes do not match `heads`.
 pub fn decode(inputs: DeltaInputs, heads: DeltaHeads, state: Tensor<4>) -> (Tensor<3>, Tensor<4>) {
     crate::operation!("gated_delta decode");
     check(&inputs, heads);
@@ -165,7 +168,7 @@ pub fn decode(inputs: DeltaInputs, heads: DeltaHeads, state: Tensor<4>) -> (Tens
             heads.key_dim,
             heads.value_dim
         ],
-        "gated_delta: a state for each row and head"
+        "gated_delta: the state must have a matrix for each row and value head"
     );
     reference::decode(inputs, heads, state)
 }
@@ -173,7 +176,7 @@ pub fn decode(inputs: DeltaInputs, heads: DeltaHeads, state: Tensor<4>) -> (Tens
 fn check(inputs: &DeltaInputs, heads: DeltaHeads) {
     assert!(
         heads.key_heads > 0 && heads.value_heads.is_multiple_of(heads.key_heads),
-        "gated_delta: {} value heads are no multiple of {} key heads",
+        "gated_delta: {} value heads are not a multiple of {} key heads",
         heads.value_heads,
         heads.key_heads
     );
@@ -181,7 +184,7 @@ fn check(inputs: &DeltaInputs, heads: DeltaHeads) {
     assert!(
         inputs.qkv.dims() == [n, heads.width()]
             && [&inputs.log_decay, &inputs.beta].map(|x| x.dims()) == [[n, heads.value_heads]; 2],
-        "gated_delta: {:?}, {:?} and {:?} do not fit {heads:?}",
+        "gated_delta: inputs of shapes {:?}, {:?} and {:?} do not match {heads:?}",
         inputs.qkv.dims(),
         inputs.log_decay.dims(),
         inputs.beta.dims()
@@ -192,6 +195,6 @@ fn check_tokens(inputs: &DeltaInputs, documents: &Documents) {
     assert_eq!(
         inputs.qkv.dims()[0],
         documents.n_tokens(),
-        "gated_delta: the documents have other tokens than the tensor"
+        "gated_delta: the documents and the tensor have different numbers of tokens"
     );
 }

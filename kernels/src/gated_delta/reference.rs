@@ -1,4 +1,4 @@
-//! The gated delta rule in plain tensor operations, a token at a time.
+//! The gated delta rule in plain tensor operations, one token at a time.
 
 use burn::tensor::{DType, Tensor};
 
@@ -6,12 +6,12 @@ use super::{DeltaHeads, DeltaInputs, NORM_EPS};
 use crate::Documents;
 use crate::route::arithmetic;
 
-/// What one token, or many, read and write, with a query and a key for each value head.
+/// Inputs of one or more tokens, with a query and a key for each value head.
 #[derive(Debug, Clone)]
 struct Prepared {
-    /// Of length `1 / √key_dim`, `[n, value heads, key_dim]`.
+    /// Normalised to length `1 / √key_dim`, `[n, value heads, key_dim]`.
     q: Tensor<3>,
-    /// Of length 1, `[n, value heads, key_dim]`.
+    /// Normalised to length 1, `[n, value heads, key_dim]`.
     k: Tensor<3>,
     /// `[n, value heads, value_dim]`.
     v: Tensor<3>,
@@ -22,7 +22,7 @@ struct Prepared {
 }
 
 impl Prepared {
-    /// In f32, or in f64 where the inputs are.
+    /// In f32, or in f64 for f64 inputs.
     fn new(inputs: DeltaInputs, heads: DeltaHeads) -> Self {
         let inside = arithmetic(inputs.qkv.dtype());
         let qkv = inputs.qkv.cast(inside);
@@ -49,33 +49,33 @@ impl Prepared {
     }
 
     fn token(&self, t: usize) -> Self {
-        let of_heads = |x: &Tensor<3>| x.clone().narrow(0, t, 1);
+        let head_slice = |x: &Tensor<3>| x.clone().narrow(0, t, 1);
         let number = |x: &Tensor<2>| x.clone().narrow(0, t, 1);
         Self {
-            q: of_heads(&self.q),
-            k: of_heads(&self.k),
-            v: of_heads(&self.v),
+            q: head_slice(&self.q),
+            k: head_slice(&self.k),
+            v: head_slice(&self.v),
             log_decay: number(&self.log_decay),
             beta: number(&self.beta),
         }
     }
 
-    /// One token a row: what it reads, and the state behind it.
+    /// One token per row: its output, and the state after it.
     fn step(self, state: Tensor<4>) -> (Tensor<3>, Tensor<4>) {
         let [b, heads, key_dim, value_dim] = state.dims();
         let state = state.mul(self.log_decay.exp().reshape([b, heads, 1, 1]));
-        let held = self.k.clone().reshape([b, heads, 1, key_dim]);
-        let held = held.matmul(state.clone());
-        let change = self.v.reshape([b, heads, 1, value_dim]).sub(held);
+        let stored = self.k.clone().reshape([b, heads, 1, key_dim]);
+        let stored = stored.matmul(state.clone());
+        let change = self.v.reshape([b, heads, 1, value_dim]).sub(stored);
         let change = change.mul(self.beta.reshape([b, heads, 1, 1]));
         let key = self.k.reshape([b, heads, key_dim, 1]);
         let state = state.add(key.matmul(change));
-        let read = self.q.reshape([b, heads, 1, key_dim]).matmul(state.clone());
-        (read.reshape([b, heads, value_dim]), state)
+        let output = self.q.reshape([b, heads, 1, key_dim]).matmul(state.clone());
+        (output.reshape([b, heads, value_dim]), state)
     }
 }
 
-/// The contract is [`super::gated_delta_states`]'s, differentiable; f64 is computed in f64.
+/// Same contract as [`super::gated_delta_states`], differentiable; f64 inputs are computed in f64.
 pub fn gated_delta(
     inputs: DeltaInputs,
     heads: DeltaHeads,
@@ -89,9 +89,9 @@ pub fn gated_delta(
         let shape = [1, heads.value_heads, heads.key_dim, heads.value_dim];
         let mut state = Tensor::zeros(shape, options);
         for t in start..start + length {
-            let of_token;
-            (of_token, state) = prepared.token(t).step(state);
-            read.push(of_token);
+            let output;
+            (output, state) = prepared.token(t).step(state);
+            read.push(output);
         }
         states.push(state);
     }
@@ -103,7 +103,7 @@ pub fn gated_delta(
     (Tensor::cat(read, 0).cast(dtype), Tensor::cat(states, 0))
 }
 
-/// The contract is [`super::decode`]'s; f64 is computed in f64.
+/// Same contract as [`super::decode`]; f64 inputs are computed in f64.
 pub fn decode(inputs: DeltaInputs, heads: DeltaHeads, state: Tensor<4>) -> (Tensor<3>, Tensor<4>) {
     let dtype: DType = inputs.qkv.dtype();
     let (read, state) = Prepared::new(inputs, heads).step(state);

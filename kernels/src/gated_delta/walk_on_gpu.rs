@@ -1,8 +1,8 @@
-//! The walk over chunks on a GPU: a cube has some columns of the state of one head of one document, which
-//! know nothing of the others. Arithmetic is f32.
+//! The walk over chunks on a GPU: a cube owns some columns of the state of one head of one
+//! document, which are independent of the others. Arithmetic is f32.
 //!
-//! Backward it is the same walk from the last chunk to the first: the gradient of the state takes the
-//! place of the state, and what was held and what was written change places.
+//! The backward pass is the same walk from the last chunk to the first: the gradient of the state
+//! replaces the state, and the operands that read and write the state are swapped.
 
 use burn::backend::autodiff::Autodiff;
 use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
@@ -18,32 +18,32 @@ use cubecl::prelude::*;
 use super::walk::{Order, Walk};
 use crate::cube::launch::{argument, contiguous, output, upload};
 
-/// Units on a side of a cube.
+/// Units per side of a cube.
 const SIDE: usize = 16;
 
-/// Columns of a cube: each unit has two, so far apart as a cube has units in a row.
+/// Columns per cube: two per unit, one row of units apart.
 const COLUMNS: usize = 2 * SIDE;
 
-/// Tokens of what is written under keys that a cube has in shared memory at once.
+/// Tokens of the written operand that are in shared memory at a time.
 const WRITTEN: usize = 8;
 
-/// Sizes that the kernel is compiled for.
+/// Compile-time sizes of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Form {
-    /// Of a chunk, a multiple of [`SIDE`].
+struct KernelSizes {
+    /// Tokens per chunk, a multiple of [`SIDE`].
     tokens: usize,
     key_dim: usize,
-    /// Whether it walks backward, with gradients.
+    /// Whether this is the backward walk, with gradients.
     gradient: bool,
 }
 
-impl Form {
-    /// Rows of the state that a unit has.
+impl KernelSizes {
+    /// Rows of the state per unit.
     fn own_rows(&self) -> usize {
         self.key_dim.div_ceil(SIDE)
     }
 
-    /// Tokens of a chunk that a unit has.
+    /// Tokens of a chunk per unit.
     fn own_tokens(&self) -> usize {
         self.tokens / SIDE
     }
@@ -53,32 +53,35 @@ impl Form {
         self.own_rows() * SIDE
     }
 
-    /// Numbers of the shared part of what is multiplied with the state, or written into it.
+    /// Elements of the shared-memory tile of the operand that reads or writes the state.
     fn part(&self) -> usize {
         (self.tokens * (SIDE + 1)).max(WRITTEN * (self.rows() + 1))
     }
 }
 
-/// Contracts are those of [`Walk::run`] and of its gradient.
+/// Same contracts as [`Walk::run`] and its gradient.
 #[cube(launch, create_dummy_kernel)]
 fn walk_chunks(
-    // Values, `[chunks, h, tokens, value_dim]`; backward the gradient of what the walk gave.
-    given: &[f32],
-    // What is multiplied with the state, and what is multiplied with the changes and written.
-    read: &[f32],
-    written: &[f32],
+    // Values, `[chunks, h, tokens, value_dim]`; in the backward pass the gradient of the walk's
+    // result.
+    values: &[f32],
+    // The operand multiplied with the state, and the operand multiplied with the updates and added
+    // to the state.
+    readers: &[f32],
+    writers: &[f32],
     decay: &[f32],
-    // Of each number of chunks the place of the first document's chunk, and behind them their count.
+    // For each chunk number, the index of the first document's chunk; after the last, the total
+    // count.
     firsts: &[u32],
     out: &mut [f32],
     h: u32,
     value_dim: u32,
-    #[comptime] form: Form,
+    #[comptime] sizes: KernelSizes,
 ) {
-    let key_dim = comptime!(form.key_dim);
-    let tokens = comptime!(form.tokens);
-    let own_rows = comptime!(form.own_rows());
-    let own_tokens = comptime!(form.own_tokens());
+    let key_dim = comptime!(sizes.key_dim);
+    let tokens = comptime!(sizes.tokens);
+    let own_rows = comptime!(sizes.own_rows());
+    let own_tokens = comptime!(sizes.own_tokens());
     let value_dim = value_dim as usize;
     let h = h as usize;
     let rank = CUBE_POS_Z as usize;
@@ -87,9 +90,9 @@ fn walk_chunks(
     let x = UNIT_POS as usize % SIDE;
     let column = CUBE_POS_X as usize * COLUMNS + x;
 
-    let mut shared_state = Shared::<[f32]>::new_slice(comptime!(form.rows() * COLUMNS));
-    let mut changes = Shared::<[f32]>::new_slice(comptime!(form.tokens * COLUMNS));
-    let mut part = Shared::<[f32]>::new_slice(comptime!(form.part()));
+    let mut shared_state = Shared::<[f32]>::new_slice(comptime!(sizes.rows() * COLUMNS));
+    let mut changes = Shared::<[f32]>::new_slice(comptime!(sizes.tokens * COLUMNS));
+    let mut part = Shared::<[f32]>::new_slice(comptime!(sizes.part()));
     let mut state = Array::<f32>::new(comptime!(2 * own_rows));
     let mut sums = Array::<f32>::new(comptime!(2 * own_tokens));
     #[unroll]
@@ -106,13 +109,13 @@ fn walk_chunks(
     let mut step = 0usize.runtime();
     while step < count {
         let mut number = step;
-        if comptime!(form.gradient) {
+        if comptime!(sizes.gradient) {
             number = count - 1 - step;
         }
         let chunk = (firsts[number] as usize + rank) * h + head;
-        let to = chunk * comptime!(form.key_dim + form.tokens) * value_dim;
+        let to = chunk * comptime!(sizes.key_dim + sizes.tokens) * value_dim;
 
-        // What the state is, to all units and to the result.
+        // Share the state with all units and store it in the result.
         #[unroll]
         for j in 0..own_rows {
             let row = y + comptime!(j * SIDE);
@@ -128,13 +131,13 @@ fn walk_chunks(
         }
         sync_cube();
 
-        add_read(read, chunk, &shared_state, &mut part, &mut sums, form);
-        // What they change.
+        sum_state_products(readers, chunk, &shared_state, &mut part, &mut sums, sizes);
+        // The updates.
         let mut from = chunk * tokens * value_dim;
-        if comptime!(form.gradient) {
+        if comptime!(sizes.gradient) {
             from = to + key_dim * value_dim;
         }
-        let behind = to + key_dim * value_dim;
+        let updates = to + key_dim * value_dim;
         #[unroll]
         for j in 0..own_tokens {
             let token = y * own_tokens + j;
@@ -143,13 +146,13 @@ fn walk_chunks(
                 let column = column + comptime!(i * SIDE);
                 let mut change = 0.0f32;
                 if column < value_dim {
-                    change = given[from + token * value_dim + column];
-                    if comptime!(form.gradient) {
+                    change = values[from + token * value_dim + column];
+                    if comptime!(sizes.gradient) {
                         change += sums[comptime!(2 * j + i)];
                     } else {
                         change -= sums[comptime!(2 * j + i)];
                     }
-                    out[behind + token * value_dim + column] = change;
+                    out[updates + token * value_dim + column] = change;
                 }
                 changes[token * COLUMNS + x + comptime!(i * SIDE)] = change;
             }
@@ -163,32 +166,32 @@ fn walk_chunks(
             #[unroll]
             for i in 0..2 {
                 let mut own = state[comptime!(2 * j + i)] * decay;
-                if comptime!(form.gradient) {
+                if comptime!(sizes.gradient) {
                     let column = column + comptime!(i * SIDE);
                     if row < key_dim && column < value_dim {
-                        own += given[to + row * value_dim + column];
+                        own += values[to + row * value_dim + column];
                     }
                 }
                 state[comptime!(2 * j + i)] = own;
             }
         }
-        add_written(written, chunk, &changes, &mut part, &mut state, form);
+        add_updates(writers, chunk, &changes, &mut part, &mut state, sizes);
         step += 1;
     }
 }
 
-/// What the unit's tokens of a chunk read of the state, in `sums`.
+/// Reads the state for the unit's tokens of a chunk, into `sums`.
 #[cube]
-fn add_read(
-    read: &[f32],
+fn sum_state_products(
+    readers: &[f32],
     chunk: usize,
     shared_state: &Shared<[f32]>,
     part: &mut Shared<[f32]>,
     sums: &mut Array<f32>,
-    #[comptime] form: Form,
+    #[comptime] sizes: KernelSizes,
 ) {
-    let key_dim = comptime!(form.key_dim);
-    let own_tokens = comptime!(form.own_tokens());
+    let key_dim = comptime!(sizes.key_dim);
+    let own_tokens = comptime!(sizes.own_tokens());
     let y = UNIT_POS as usize / SIDE;
     let x = UNIT_POS as usize % SIDE;
     #[unroll]
@@ -198,12 +201,12 @@ fn add_read(
     let mut first = 0usize.runtime();
     while first < key_dim {
         let mut i = UNIT_POS as usize;
-        while i < comptime!(form.tokens * SIDE) {
+        while i < comptime!(sizes.tokens * SIDE) {
             let token = i / SIDE;
             let row = first + i % SIDE;
             let mut value = 0.0f32;
             if row < key_dim {
-                value = read[(chunk * comptime!(form.tokens) + token) * key_dim + row];
+                value = readers[(chunk * comptime!(sizes.tokens) + token) * key_dim + row];
             }
             part[token * comptime!(SIDE + 1) + i % SIDE] = value;
             i += comptime!(SIDE * SIDE);
@@ -211,9 +214,9 @@ fn add_read(
         sync_cube();
         #[unroll]
         for k in 0..SIDE {
-            let at = (first + k) * COLUMNS + x;
-            let a = shared_state[at];
-            let b = shared_state[at + SIDE];
+            let index = (first + k) * COLUMNS + x;
+            let a = shared_state[index];
+            let b = shared_state[index + SIDE];
             #[unroll]
             for i in 0..own_tokens {
                 let factor = part[(y * own_tokens + i) * comptime!(SIDE + 1) + k];
@@ -226,48 +229,49 @@ fn add_read(
     }
 }
 
-/// Adds what the tokens of a chunk write into the unit's part of the state; takes it away backward.
+/// Adds the updates of a chunk to the unit's part of the state; subtracts them in the backward
+/// pass.
 #[cube]
-fn add_written(
-    written: &[f32],
+fn add_updates(
+    writers: &[f32],
     chunk: usize,
     changes: &Shared<[f32]>,
     part: &mut Shared<[f32]>,
     state: &mut Array<f32>,
-    #[comptime] form: Form,
+    #[comptime] sizes: KernelSizes,
 ) {
-    let key_dim = comptime!(form.key_dim);
-    let own_rows = comptime!(form.own_rows());
-    let pitch = comptime!(form.rows() + 1);
+    let key_dim = comptime!(sizes.key_dim);
+    let own_rows = comptime!(sizes.own_rows());
+    let pitch = comptime!(sizes.rows() + 1);
     let y = UNIT_POS as usize / SIDE;
     let x = UNIT_POS as usize % SIDE;
     let mut first = 0usize.runtime();
-    while first < comptime!(form.tokens) {
+    while first < comptime!(sizes.tokens) {
         let mut i = UNIT_POS as usize;
-        while i < comptime!(WRITTEN * form.rows()) {
-            let token = i / comptime!(form.rows());
-            let row = i % comptime!(form.rows());
+        while i < comptime!(WRITTEN * sizes.rows()) {
+            let token = i / comptime!(sizes.rows());
+            let row = i % comptime!(sizes.rows());
             let mut value = 0.0f32;
             if row < key_dim {
-                value = written[(chunk * comptime!(form.tokens) + first + token) * key_dim + row];
+                value = writers[(chunk * comptime!(sizes.tokens) + first + token) * key_dim + row];
             }
             part[token * pitch + row] = value;
             i += comptime!(SIDE * SIDE);
         }
-        // Of the changes, too, which other units wrote.
+        // Also waits for the updates that other units wrote.
         sync_cube();
         #[unroll]
         for k in 0..WRITTEN {
-            let at = (first + k) * COLUMNS + x;
-            let mut a = changes[at];
-            let mut b = changes[at + SIDE];
-            if comptime!(form.gradient) {
+            let index = (first + k) * COLUMNS + x;
+            let mut a = changes[index];
+            let mut b = changes[index + SIDE];
+            if comptime!(sizes.gradient) {
                 a = 0.0 - a;
                 b = 0.0 - b;
             }
             #[unroll]
             for j in 0..own_rows {
-                let factor = part[comptime!(k * (form.rows() + 1)) + y + comptime!(j * SIDE)];
+                let factor = part[comptime!(k * (sizes.rows() + 1)) + y + comptime!(j * SIDE)];
                 state[comptime!(2 * j)] += factor * a;
                 state[comptime!(2 * j + 1)] += factor * b;
             }
@@ -277,42 +281,43 @@ fn add_written(
     }
 }
 
-/// Tensors of a walk, in the shapes of [`Walk`].
+/// Tensors of a walk, with the shapes of [`Walk`].
 #[derive(Debug, Clone)]
 pub(crate) struct Walked<B: Backend> {
-    held: FloatTensor<B>,
+    state_coefficients: FloatTensor<B>,
     keys: FloatTensor<B>,
     decay: FloatTensor<B>,
-    /// What the walk gave.
+    /// The walk's result.
     given: FloatTensor<B>,
     order: Order,
 }
 
-/// What backends implement themselves.
+/// Operation that a backend implements itself.
 #[backend_extension(Autodiff, Cube)]
 pub(crate) trait WalkOps: Backend {
-    /// The contract is [`Walk::run`]'s.
+    /// Same contract as [`Walk::run`].
     fn walk_states(
         values: FloatTensor<Self>,
-        held: FloatTensor<Self>,
+        state_coefficients: FloatTensor<Self>,
         keys: FloatTensor<Self>,
         decay: FloatTensor<Self>,
         order: Order,
     ) -> FloatTensor<Self>;
 }
 
-/// The backward pass, on tensors without a graph.
+/// The backward pass, on tensors that are not part of an autodiff graph.
 pub(crate) trait WalkGradients: WalkOps {
-    /// The gradient of the state behind each chunk, and behind its rows those of the values, `[chunks,
-    /// h, key_dim + tokens, value_dim]`.
-    fn walk_back(walked: &Walked<Self>, d_given: FloatTensor<Self>) -> FloatTensor<Self>;
+    /// The gradient of the state after each chunk, followed by the gradients of the values,
+    /// `[chunks, h, key_dim + tokens, value_dim]`.
+    fn walk_states_backward(walked: &Walked<Self>, d_given: FloatTensor<Self>)
+    -> FloatTensor<Self>;
 }
 
-/// The contract is [`Walk::run`]'s, for tensors of f32 on a GPU.
+/// Same contract as [`Walk::run`], for f32 tensors on a GPU.
 pub(super) fn run(walk: Walk, order: Order) -> Tensor<4> {
     Tensor::from_dispatch(Dispatch::walk_states(
         walk.values.into_dispatch(),
-        walk.held.into_dispatch(),
+        walk.state_coefficients.into_dispatch(),
         walk.keys.into_dispatch(),
         walk.decay.into_dispatch(),
         order,
@@ -320,19 +325,19 @@ pub(super) fn run(walk: Walk, order: Order) -> Tensor<4> {
 }
 
 fn launch(
-    given: CubeTensor,
-    [read, written, decay]: [CubeTensor; 3],
+    values: CubeTensor,
+    [readers, writers, decay]: [CubeTensor; 3],
     order: &Order,
     gradient: bool,
 ) -> CubeTensor {
-    let (given, [chunks, h, _, value_dim]) = contiguous(given);
-    let (read, [_, _, tokens, key_dim]) = contiguous(read);
-    let (written, [_, _, _, _]) = contiguous(written);
+    let (values, [chunks, h, _, value_dim]) = contiguous(values);
+    let (readers, [_, _, tokens, key_dim]) = contiguous(readers);
+    let (writers, [_, _, _, _]) = contiguous(writers);
     let (decay, [_, _, _, _]) = contiguous(decay);
     let out = output(
-        &given,
+        &values,
         [chunks, h, key_dim + tokens, value_dim],
-        given.dtype,
+        values.dtype,
     );
     let documents = order.widths.first().copied().unwrap_or(0);
     if documents * h * value_dim == 0 {
@@ -342,21 +347,21 @@ fn launch(
     for &width in &order.widths {
         firsts.push(firsts[firsts.len() - 1] + width as u32);
     }
-    let firsts = upload(&given, &firsts);
-    let sizes = [value_dim.div_ceil(COLUMNS), h, documents].map(|n| n as u32);
+    let firsts = upload(&values, &firsts);
+    let cubes = [value_dim.div_ceil(COLUMNS), h, documents].map(|n| n as u32);
     walk_chunks::launch(
-        &given.client,
-        CubeCount::new_3d(sizes[0], sizes[1], sizes[2]),
+        &values.client,
+        CubeCount::new_3d(cubes[0], cubes[1], cubes[2]),
         CubeDim::new_1d((SIDE * SIDE) as u32),
-        argument(&given),
-        argument(&read),
-        argument(&written),
+        argument(&values),
+        argument(&readers),
+        argument(&writers),
         argument(&decay),
         argument(&firsts),
         argument(&out),
         h as u32,
         value_dim as u32,
-        Form {
+        KernelSizes {
             tokens,
             key_dim,
             gradient,
@@ -368,21 +373,29 @@ fn launch(
 impl WalkOps for CubeBackend {
     fn walk_states(
         values: CubeTensor,
-        held: CubeTensor,
+        state_coefficients: CubeTensor,
         keys: CubeTensor,
         decay: CubeTensor,
         order: Order,
     ) -> CubeTensor {
-        launch(values, [held, keys, decay], &order, false)
+        launch(values, [state_coefficients, keys, decay], &order, false)
     }
 }
 
 impl WalkGradients for CubeBackend {
-    fn walk_back(walked: &Walked<Self>, d_given: CubeTensor) -> CubeTensor {
+    fn walk_states_backward(walked: &Walked<Self>, d_given: CubeTensor) -> CubeTensor {
         let Walked {
-            held, keys, decay, ..
+            state_coefficients,
+            keys,
+            decay,
+            ..
         } = walked.clone();
-        launch(d_given, [keys, held, decay], &walked.order, true)
+        launch(
+            d_given,
+            [keys, state_coefficients, decay],
+            &walked.order,
+            true,
+        )
     }
 }
 
@@ -396,7 +409,7 @@ impl<B: WalkGradients> Backward<B, 4> for WalkBackward {
         crate::operation!("gated_delta backward");
         let d_given = gradients.consume::<B>(&ops.node);
         let walked = ops.state;
-        let back = B::walk_back(&walked, d_given);
+        let back = B::walk_states_backward(&walked, d_given);
         let [_, _, tokens, key_dim] = walked.keys.shape().dims();
         let part = |x: FloatTensor<B>, first: usize, n: usize| {
             let all = Slice::from(..);
@@ -406,12 +419,18 @@ impl<B: WalkGradients> Backward<B, 4> for WalkBackward {
         let parts = |x: FloatTensor<B>| [part(x.clone(), 0, key_dim), part(x, key_dim, tokens)];
         let [states, changes] = parts(walked.given);
         let [d_behind, d_values] = parts(back);
-        let along = B::float_mul(states.clone(), d_behind.clone());
-        let d_decay = B::float_sum_dim(B::float_sum_dim(along, 3), 2);
+        let state_products = B::float_mul(states.clone(), d_behind.clone());
+        let d_decay = B::float_sum_dim(B::float_sum_dim(state_products, 3), 2);
         let d_keys = B::float_matmul(changes, B::float_swap_dims(d_behind, 2, 3));
-        let d_held = B::float_matmul(d_values.clone(), B::float_swap_dims(states, 2, 3));
-        let found = [d_values, B::float_neg(d_held), d_keys, d_decay];
-        for (parent, gradient) in ops.parents.into_iter().zip(found) {
+        let d_state_coefficients =
+            B::float_matmul(d_values.clone(), B::float_swap_dims(states, 2, 3));
+        let input_gradients = [
+            d_values,
+            B::float_neg(d_state_coefficients),
+            d_keys,
+            d_decay,
+        ];
+        for (parent, gradient) in ops.parents.into_iter().zip(input_gradients) {
             if let Some(parent) = parent {
                 gradients.register::<B>(parent.id, gradient);
             }
@@ -422,54 +441,60 @@ impl<B: WalkGradients> Backward<B, 4> for WalkBackward {
 impl<B: WalkGradients, C: CheckpointStrategy> WalkOps for Autodiff<B, C> {
     fn walk_states(
         values: FloatTensor<Self>,
-        held: FloatTensor<Self>,
+        state_coefficients: FloatTensor<Self>,
         keys: FloatTensor<Self>,
         decay: FloatTensor<Self>,
         order: Order,
     ) -> FloatTensor<Self> {
         let prepared = WalkBackward
-            .prepare::<C>([values.node(), held.node(), keys.node(), decay.node()])
+            .prepare::<C>([
+                values.node(),
+                state_coefficients.node(),
+                keys.node(),
+                decay.node(),
+            ])
             .compute_bound()
             .stateful();
-        let [values, held, keys, decay] =
-            [values, held, keys, decay].map(|tensor| tensor.into_primitive());
-        let given = B::walk_states(
+        let [values, state_coefficients, keys, decay] =
+            [values, state_coefficients, keys, decay].map(|tensor| tensor.into_primitive());
+        let states = B::walk_states(
             values,
-            held.clone(),
+            state_coefficients.clone(),
             keys.clone(),
             decay.clone(),
             order.clone(),
         );
         let walked = Walked::<B> {
-            held,
+            state_coefficients,
             keys,
             decay,
-            given: given.clone(),
+            given: states.clone(),
             order,
         };
         match prepared {
-            OpsKind::Tracked(prep) => prep.finish(walked, given),
-            OpsKind::UnTracked(prep) => prep.finish(given),
+            OpsKind::Tracked(prep) => prep.finish(walked, states),
+            OpsKind::UnTracked(prep) => prep.finish(states),
         }
     }
 }
 
 #[cfg(feature = "cuda-source")]
-pub(crate) fn sources(texts: &mut crate::cube::source::Texts) {
+pub(crate) fn sources(sources: &mut crate::cube::source::Sources) {
     let dim = CubeDim::new_1d((SIDE * SIDE) as u32);
     for (gradient, name) in [(false, "forward"), (true, "gradient")] {
         for key_dim in [128, 256] {
-            let form = Form {
+            let sizes = KernelSizes {
                 tokens: super::chunked::CHUNK,
                 key_dim,
                 gradient,
             };
-            let [given, read, written, decay, firsts, out] = [0; 6].map(|_| texts.buffer());
-            let (device, target, count) = texts.device();
+            let [values, readers, writers, decay, firsts, out] = [0; 6].map(|_| sources.buffer());
+            let (device, target, count) = sources.device();
             let kernel = walk_chunks::create_dummy_kernel(
-                device, target, count, dim, given, read, written, decay, firsts, out, 1, 1, form,
+                device, target, count, dim, values, readers, writers, decay, firsts, out, 1, 1,
+                sizes,
             );
-            texts.add(&format!("{name}, keys of {key_dim}"), dim, kernel);
+            sources.add(&format!("{name}, keys of {key_dim}"), dim, kernel);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A layer of linear attention as an operation of the CPU backend, with its backward pass.
+//! A linear-attention layer as an operation of the CPU backend, with its backward pass.
 
 use burn::backend::autodiff::Autodiff;
 use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
@@ -14,33 +14,33 @@ use crate::cpu::number::with_number;
 use crate::gated_norm::cpu::Norm;
 use crate::{DeltaHeads, Documents};
 
-/// What is no tensor.
+/// Arguments other than tensors.
 #[derive(Debug, Clone)]
-pub(crate) struct Form {
+pub(crate) struct Arguments {
     pub(crate) heads: DeltaHeads,
-    /// Of the norm.
+    /// Epsilon of the norm.
     pub(crate) eps: f32,
     pub(crate) documents: Documents,
 }
 
-/// What backends implement themselves.
+/// Operation that a backend implements itself.
 #[backend_extension(Autodiff, Flex)]
 pub(crate) trait DeltaNetOps: Backend {
-    /// The contract is [`super::gated_delta_net`]'s, with the weights of the convolution turned,
-    /// `[kernel, width]`.
+    /// Same contract as [`super::gated_delta_net`], with transposed convolution weights, `[kernel,
+    /// width]`.
     fn delta_net(
         x: FloatTensor<Self>,
         conv: FloatTensor<Self>,
         rate: FloatTensor<Self>,
         step_bias: FloatTensor<Self>,
         norm: FloatTensor<Self>,
-        form: Form,
+        arguments: Arguments,
     ) -> FloatTensor<Self>;
 }
 
-/// Both passes, on tensors without a graph.
+/// Both passes, on tensors that are not part of an autodiff graph.
 pub(crate) trait DeltaNetPasses: DeltaNetOps {
-    /// What is given, and what was read of the states, `[n, value heads, value_dim]` each.
+    /// The result and the outputs of the states, `[n, value heads, value_dim]` each.
     fn delta_net_forward(x: FloatTensor<Self>, frozen: &Frozen<Self>) -> [FloatTensor<Self>; 2];
 
     /// The gradient of `x`.
@@ -52,47 +52,47 @@ pub(crate) trait DeltaNetPasses: DeltaNetOps {
     ) -> FloatTensor<Self>;
 }
 
-/// What is not differentiated.
+/// Tensors without gradients.
 #[derive(Debug, Clone)]
 pub(crate) struct Frozen<B: Backend> {
     conv: FloatTensor<B>,
     rate: FloatTensor<B>,
     step_bias: FloatTensor<B>,
     norm: FloatTensor<B>,
-    form: Form,
+    arguments: Arguments,
 }
 
 impl Frozen<Flex> {
     fn contiguous(&self) -> Self {
-        let of = |x: &FlexTensor| contiguous(x.clone());
+        let to_contiguous = |x: &FlexTensor| contiguous(x.clone());
         Self {
-            conv: of(&self.conv),
-            rate: of(&self.rate),
-            step_bias: of(&self.step_bias),
-            norm: of(&self.norm),
-            form: self.form.clone(),
+            conv: to_contiguous(&self.conv),
+            rate: to_contiguous(&self.rate),
+            step_bias: to_contiguous(&self.step_bias),
+            norm: to_contiguous(&self.norm),
+            arguments: self.arguments.clone(),
         }
     }
 
-    /// Of tensors that went through [`Frozen::contiguous`].
+    /// From tensors that went through [`Frozen::contiguous`].
     fn layer(&self) -> Layer<'_> {
         Layer {
-            heads: self.form.heads,
+            heads: self.arguments.heads,
             conv: floats(&self.conv),
             rate: floats(&self.rate),
             step_bias: floats(&self.step_bias),
             norm: Norm {
                 weight: floats(&self.norm),
-                eps: self.form.eps,
+                eps: self.arguments.eps,
             },
-            documents: &self.form.documents,
+            documents: &self.arguments.documents,
         }
     }
 
     fn shape(&self) -> [usize; 3] {
-        let Form {
+        let Arguments {
             heads, documents, ..
-        } = &self.form;
+        } = &self.arguments;
         [documents.n_tokens(), heads.value_heads, heads.value_dim]
     }
 }
@@ -104,14 +104,14 @@ impl DeltaNetOps for Flex {
         rate: FlexTensor,
         step_bias: FlexTensor,
         norm: FlexTensor,
-        form: Form,
+        arguments: Arguments,
     ) -> FlexTensor {
         let frozen = Frozen {
             conv,
             rate,
             step_bias,
             norm,
-            form,
+            arguments,
         };
         let [y, _] = Self::delta_net_forward(x, &frozen);
         y
@@ -134,7 +134,10 @@ impl DeltaNetPasses for Flex {
     ) -> FlexTensor {
         let [x, read, dy] = [x, read, dy].map(contiguous);
         let frozen = frozen.contiguous();
-        let shape = [frozen.shape()[0], frozen.form.heads.columns().iter().sum()];
+        let shape = [
+            frozen.shape()[0],
+            frozen.arguments.heads.columns().iter().sum(),
+        ];
         with_number!(x.dtype(), T => {
             let [x, read, dy] = [&x, &read, &dy].map(numbers::<T>);
             tensor(cpu::gradient(x, read, dy, frozen.layer()), shape)
@@ -146,7 +149,7 @@ impl DeltaNetPasses for Flex {
 struct DeltaNetBackward;
 
 impl<B: DeltaNetPasses> Backward<B, 1> for DeltaNetBackward {
-    /// What was given, what was read of the states, and the rest.
+    /// The input, the outputs of the states, and the other arguments.
     type State = (FloatTensor<B>, FloatTensor<B>, Frozen<B>);
 
     fn backward(self, ops: Ops<Self::State, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
@@ -167,7 +170,7 @@ impl<B: DeltaNetPasses, C: CheckpointStrategy> DeltaNetOps for Autodiff<B, C> {
         rate: FloatTensor<Self>,
         step_bias: FloatTensor<Self>,
         norm: FloatTensor<Self>,
-        form: Form,
+        arguments: Arguments,
     ) -> FloatTensor<Self> {
         let prepared = DeltaNetBackward
             .prepare::<C>([x.node()])
@@ -179,7 +182,7 @@ impl<B: DeltaNetPasses, C: CheckpointStrategy> DeltaNetOps for Autodiff<B, C> {
             rate: rate.into_primitive(),
             step_bias: step_bias.into_primitive(),
             norm: norm.into_primitive(),
-            form,
+            arguments,
         };
         let [y, read] = B::delta_net_forward(x.clone(), &frozen);
         match prepared {

@@ -1,5 +1,5 @@
-//! A layer of linear attention on slices. The backward pass convolves and opens the gates again, so that
-//! nothing is kept but what the layer was given and what it read of the states.
+//! A linear-attention layer on slices. The backward pass recomputes the convolution and the gates,
+//! so only the layer's input and the outputs of the states are stored.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ use crate::gated_delta::{cpu as rule, cpu_backward};
 use crate::gated_norm::cpu::{self as gated_norm, Norm};
 use crate::{DeltaHeads, Documents};
 
-/// What is frozen of a layer, and the documents that it reads.
+/// Frozen parameters of a layer, and its documents.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Layer<'a> {
     pub(super) heads: DeltaHeads,
@@ -25,9 +25,9 @@ pub(super) struct Layer<'a> {
     pub(super) documents: &'a Documents,
 }
 
-/// What the rule and the norm read.
+/// Inputs of the rule and the norm.
 struct Prepared<T> {
-    /// Before and behind the convolution.
+    /// Before and after the convolution.
     raw: Buffer<T>,
     qkv: Buffer<T>,
     log_decay: Buffer<f32>,
@@ -40,9 +40,9 @@ impl<T: Number> Prepared<T> {
         let [raw, gate, share, step] = layer.places();
         let raw = layer.part(x, raw);
         let taps = layer.taps(positions);
-        let gates = |column: usize, of: &(dyn Fn(usize, f32) -> f32 + Sync)| {
+        let gates = |column: usize, formula: &(dyn Fn(usize, f32) -> f32 + Sync)| {
             let [n, h, all] = [layer.n(), layer.heads.value_heads, layer.columns()];
-            let gates = (0..n * h).map(|i| of(i % h, x[i / h * all + column + i % h].widen()));
+            let gates = (0..n * h).map(|i| formula(i % h, x[i / h * all + column + i % h].widen()));
             Buffer::copy_of(&gates.collect::<Vec<_>>())
         };
         Self {
@@ -75,7 +75,7 @@ impl<'a> Layer<'a> {
         self.heads.columns().iter().sum()
     }
 
-    /// Where a row has queries, keys and values, the gate, shares and steps.
+    /// Columns of a row: queries, keys and values, the gate, beta and steps.
     fn places(&self) -> [Range<usize>; 4] {
         let mut first = 0;
         self.heads.columns().map(|width| {
@@ -96,7 +96,7 @@ impl<'a> Layer<'a> {
         }
     }
 
-    /// Some columns of all rows.
+    /// Copies some columns of all rows.
     fn part<T: Number>(&self, x: &[T], columns: Range<usize>) -> Buffer<T> {
         let all = self.columns();
         // SAFETY: each row is copied.
@@ -110,50 +110,53 @@ impl<'a> Layer<'a> {
     }
 }
 
-/// What is given, and what was read of the states, `[n, value heads, value_dim]` each.
+/// The result and the outputs of the states, `[n, value heads, value_dim]` each.
 pub(super) fn forward<T: Number>(x: &[T], layer: Layer<'_>) -> [Buffer<T>; 2] {
     let positions = layer.positions();
     let prepared = Prepared::new(x, layer, &positions);
-    let read = rule::read(prepared.inputs(layer.heads), layer.documents);
-    let y = gated_norm::forward(&read, &prepared.gate, layer.norm);
-    [y, read]
+    let output = rule::read(prepared.inputs(layer.heads), layer.documents);
+    let y = gated_norm::forward(&output, &prepared.gate, layer.norm);
+    [y, output]
 }
 
-/// The gradient of `x`, from `x`, what was read of the states, and the gradient of what was given.
-pub(super) fn gradient<T: Number>(x: &[T], read: &[T], dy: &[T], layer: Layer<'_>) -> Buffer<T> {
+/// The gradient of `x`, from `x`, the outputs of the states and the gradient of the result.
+pub(super) fn gradient<T: Number>(x: &[T], output: &[T], dy: &[T], layer: Layer<'_>) -> Buffer<T> {
     let positions = layer.positions();
     let mut prepared = Prepared::new(x, layer, &positions);
-    let [d_read, d_gate] = gated_norm::gradients([read, &prepared.gate, dy], layer.norm);
+    let [d_read, d_gate] = gated_norm::gradients([output, &prepared.gate, dy], layer.norm);
     prepared.gate = Buffer::default();
-    let found = cpu_backward::gradients(prepared.inputs(layer.heads), &d_read, layer.documents);
+    let input_gradients =
+        cpu_backward::gradients(prepared.inputs(layer.heads), &d_read, layer.documents);
     drop(d_read);
     prepared.qkv = Buffer::default();
-    let d_qkv = conv::gradient(&prepared.raw, &found.qkv, layer.taps(&positions));
+    let d_qkv = conv::gradient(&prepared.raw, &input_gradients.qkv, layer.taps(&positions));
     prepared.raw = Buffer::default();
     let (h, all) = (layer.heads.value_heads, layer.columns());
-    let [of_qkv, of_gate, of_share, of_step] = layer.places();
-    // SAFETY: each row is written part by part.
+    let [qkv_columns, gate_columns, beta_columns, step_columns] = layer.places();
+    // SAFETY: all parts of each row are written.
     unsafe {
         write_rows([layer.n(), all], |rows, to| {
             for (row, to) in rows.zip(to.chunks_exact_mut(all)) {
-                for (part, from) in [(&of_qkv, &d_qkv), (&of_gate, &d_gate)] {
+                for (part, from) in [(&qkv_columns, &d_qkv), (&gate_columns, &d_gate)] {
                     let width = part.len();
                     to[part.clone()].write_copy_of_slice(&from[row * width..][..width]);
                 }
                 for head in 0..h {
-                    let (at, share) = (row * h + head, prepared.beta[row * h + head]);
-                    let d_share = found.beta[at] * share * (1.0 - share);
-                    let step = x[row * all + of_step.start + head].widen() + layer.step_bias[head];
-                    let d_step = found.log_decay[at] * layer.rate[head] * sigmoid(step);
-                    to[of_share.start + head].write(T::narrow(d_share));
-                    to[of_step.start + head].write(T::narrow(d_step));
+                    let (index, beta) = (row * h + head, prepared.beta[row * h + head]);
+                    let d_beta = input_gradients.beta[index] * beta * (1.0 - beta);
+                    let step =
+                        x[row * all + step_columns.start + head].widen() + layer.step_bias[head];
+                    let d_step =
+                        input_gradients.log_decay[index] * layer.rate[head] * sigmoid(step);
+                    to[beta_columns.start + head].write(T::narrow(d_beta));
+                    to[step_columns.start + head].write(T::narrow(d_step));
                 }
             }
         })
     }
 }
 
-/// `ln(1 + eˣ)`, which no number overflows.
+/// `ln(1 + eˣ)`, without overflow.
 fn softplus(x: f32) -> f32 {
     x.max(0.0) + exp(-x.abs()).ln_1p()
 }

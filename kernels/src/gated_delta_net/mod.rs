@@ -1,6 +1,6 @@
-//! Linear attention by the gated delta rule, from what a layer's first product gives to what its last
-//! one reads: a short convolution of queries, keys and values, gates of the state, the rule itself, and
-//! a norm with a gate.
+//! The core of a linear-attention layer with the gated delta rule, between its input and output
+//! projections: a short convolution of queries, keys and values, the gates of the state, the rule
+//! itself, and a gated norm.
 
 mod backend;
 mod cpu;
@@ -9,45 +9,44 @@ pub mod reference;
 use burn::backend::Dispatch;
 use burn::tensor::{DType, Tensor, activation};
 
-use crate::causal_conv::{causal_conv, turned};
+use crate::causal_conv::{causal_conv, transposed_weight};
 use crate::gated_delta::gated_delta;
 use crate::gated_norm::{GatedNorm, gated_norm};
 use crate::route::is_served_by_cpu;
 use crate::{DeltaHeads, DeltaInputs, Documents};
-use backend::{DeltaNetOps, Form};
+use backend::{Arguments, DeltaNetOps};
 
-/// What a layer has beside its products; frozen.
+/// Frozen parameters of a layer other than its projections.
 #[derive(Debug, Clone)]
 pub struct GatedDeltaNet {
-    /// Its heads.
+    /// Heads of the layer.
     pub heads: DeltaHeads,
-    /// The convolution of queries, keys and values, `[width, kernel]`, f32.
+    /// Convolution weights of queries, keys and values, `[width, kernel]`, f32.
     pub conv: Tensor<2>,
-    /// What a head's step is multiplied with to be the logarithm of its decay, `[1, value heads]`, f32,
-    /// below 0.
+    /// Factor of a head's step that gives its log-decay, `[1, value heads]`, f32, below 0.
     pub rate: Tensor<2>,
-    /// Added to a head's step before it is made positive, `[1, value heads]`, f32.
+    /// Added to a head's step before softplus, `[1, value heads]`, f32.
     pub step_bias: Tensor<2>,
-    /// Of what is read of the states.
+    /// Norm of the outputs of the states.
     pub norm: GatedNorm,
 }
 
-/// What the first product says of each token.
+/// Parts of the input projection's output, per token.
 #[derive(Debug, Clone)]
 pub struct DeltaParts {
     /// Queries, keys and values before the convolution, `[n, width]`.
     pub qkv: Tensor<2>,
-    /// The gate of what is read, `[n, value heads * value_dim]`.
+    /// Gate of the outputs, `[n, value heads * value_dim]`.
     pub gate: Tensor<2>,
-    /// As [`DeltaInputs::log_decay`].
+    /// See [`DeltaInputs::log_decay`].
     pub log_decay: Tensor<2>,
-    /// As [`DeltaInputs::beta`].
+    /// See [`DeltaInputs::beta`].
     pub beta: Tensor<2>,
 }
 
 impl DeltaHeads {
-    /// Columns of what the first product gives: queries, keys and values, the gate, and of each value
-    /// head its share and its step.
+    /// Columns of the input projection's output: queries, keys and values, the gate, and beta and
+    /// step of each value head.
     pub fn columns(&self) -> [usize; 4] {
         [
             self.width(),
@@ -59,17 +58,17 @@ impl DeltaHeads {
 }
 
 impl GatedDeltaNet {
-    /// Of `x`, `[n, columns]`, the dtype of whose first two parts stays.
+    /// Splits `x`, `[n, columns]`; the first two parts keep its dtype.
     ///
     /// # Panics
     ///
-    /// If `x` has other columns than [`DeltaHeads::columns`].
+    /// If the number of columns of `x` is not [`DeltaHeads::columns`].
     pub fn parts(&self, x: Tensor<2>) -> DeltaParts {
         let columns = self.heads.columns();
         assert_eq!(
             x.dims()[1],
             columns.iter().sum::<usize>(),
-            "gated_delta_net: columns of the first product"
+            "gated_delta_net: the input has the wrong number of columns"
         );
         let mut first = 0;
         let [qkv, gate, share, step] = columns.map(|width| {
@@ -78,7 +77,7 @@ impl GatedDeltaNet {
         });
         let dtype = self.rate.dtype();
         let step = step.cast(dtype).add(self.step_bias.clone());
-        // The logarithm of 1 + exp(step), which no step overflows.
+        // `ln(1 + exp(step))`, without overflow.
         let step = activation::log_sigmoid(step.neg()).neg();
         DeltaParts {
             qkv,
@@ -89,18 +88,18 @@ impl GatedDeltaNet {
     }
 }
 
-/// What is read of the states of the documents, normed and gated; padding rows are zero.
+/// The outputs of the documents' states, normalised and gated; padding rows are zero.
 ///
 /// # Shapes
 ///
-/// - `x`: `[n, columns]` as [`DeltaHeads::columns`] says, f32 or bf16
+/// - `x`: `[n, columns]`, see [`DeltaHeads::columns`], f32 or bf16
 /// - returns: `[n, value heads, value_dim]`, the dtype of `x`
 ///
-/// On a GPU its steps are operations of their own.
+/// On a GPU, each step is a separate operation.
 ///
 /// # Panics
 ///
-/// If the shapes do not fit each other, or `documents` speak of another number of tokens.
+/// If the shapes do not match, or `documents` has a different number of tokens.
 ///
 /// # Source
 ///
@@ -115,7 +114,7 @@ pub fn gated_delta_net(x: Tensor<2>, net: &GatedDeltaNet, documents: &Documents)
             && net.conv.dims()[1] > 0
             && gates == [[1, heads.value_heads]; 2]
             && norm.weight.dims() == [heads.value_dim],
-        "gated_delta_net: {:?} does not fit {} tokens, {heads:?}, weights of {:?} and gates of {gates:?}",
+        "gated_delta_net: an input of shape {:?} does not match {} tokens, {heads:?}, weights of {:?} and gates of {gates:?}",
         x.dims(),
         documents.n_tokens(),
         net.conv.dims(),
@@ -128,11 +127,11 @@ pub fn gated_delta_net(x: Tensor<2>, net: &GatedDeltaNet, documents: &Documents)
     }
     Tensor::from_dispatch(Dispatch::delta_net(
         x.into_dispatch(),
-        turned(&net.conv).into_dispatch(),
+        transposed_weight(&net.conv).into_dispatch(),
         net.rate.clone().into_dispatch(),
         net.step_bias.clone().into_dispatch(),
         norm.weight.clone().into_dispatch(),
-        Form {
+        Arguments {
             heads: *heads,
             eps: norm.eps as f32,
             documents: documents.clone(),
@@ -140,7 +139,7 @@ pub fn gated_delta_net(x: Tensor<2>, net: &GatedDeltaNet, documents: &Documents)
     ))
 }
 
-/// The contract is [`gated_delta_net`]'s, by the functions for each step.
+/// Same contract as [`gated_delta_net`], computed with the functions of each step.
 fn in_steps(x: Tensor<2>, net: &GatedDeltaNet, documents: &Documents) -> Tensor<3> {
     let parts = net.parts(x);
     let inputs = DeltaInputs {
@@ -148,6 +147,6 @@ fn in_steps(x: Tensor<2>, net: &GatedDeltaNet, documents: &Documents) -> Tensor<
         log_decay: parts.log_decay,
         beta: parts.beta,
     };
-    let read = gated_delta(inputs, net.heads, documents);
-    gated_norm(read, parts.gate, &net.norm)
+    let output = gated_delta(inputs, net.heads, documents);
+    gated_norm(output, parts.gate, &net.norm)
 }

@@ -1,11 +1,11 @@
-//! A layer of linear attention by the references of its steps.
+//! A linear-attention layer computed with the references of its steps.
 
 use burn::tensor::Tensor;
 
 use super::GatedDeltaNet;
 use crate::{DeltaInputs, Documents, causal_conv, gated_delta, gated_norm};
 
-/// The contract is [`super::gated_delta_net`]'s; f64 is computed in f64.
+/// Same contract as [`super::gated_delta_net`]; f64 inputs are computed in f64.
 pub fn gated_delta_net(x: Tensor<2>, net: &GatedDeltaNet, documents: &Documents) -> Tensor<3> {
     let parts = net.parts(x);
     let inputs = DeltaInputs {

@@ -1,4 +1,4 @@
-//! The gated norm on slices; the backward pass computes roots and sigmoids again instead of keeping
+//! The gated norm on slices; the backward pass recomputes roots and sigmoids instead of storing
 //! them.
 
 use std::mem::MaybeUninit;
@@ -11,14 +11,14 @@ use crate::cpu::pool::Buffer;
 use crate::cpu::rows::write_rows;
 use crate::cpu::sum::sum_of_pairs;
 
-/// What heads are normed with; a head has as many numbers as weights.
+/// Parameters of the norm; a head has as many elements as there are weights.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Norm<'a> {
     pub(crate) weight: &'a [f32],
     pub(crate) eps: f32,
 }
 
-/// Heads and their gates, one behind the other, to as many numbers.
+/// Normalises consecutive heads with their gates; the result has the same size.
 pub(crate) fn forward<T: Number>(x: &[T], gate: &[T], norm: Norm<'_>) -> Buffer<T> {
     let c = norm.weight.len();
     // SAFETY: `norm_heads` writes every element of its target.
@@ -34,16 +34,16 @@ pub(crate) fn forward<T: Number>(x: &[T], gate: &[T], norm: Norm<'_>) -> Buffer<
 pub(crate) fn gradients<T: Number>(read: [&[T]; 3], norm: Norm<'_>) -> [Buffer<T>; 2] {
     let c = norm.weight.len();
     let shape = [read[0].len() / c.max(1), c];
-    let of = |rows: Range<usize>| read.map(|all| &all[rows.start * c..rows.end * c]);
+    let rows_of = |rows: Range<usize>| read.map(|all| &all[rows.start * c..rows.end * c]);
     // SAFETY: both write every element of their target.
     unsafe {
         [
             write_rows(shape, |rows, dx| {
-                let [x, gate, dy] = of(rows);
+                let [x, gate, dy] = rows_of(rows);
                 heads_gradient(x, gate, dy, norm, dx);
             }),
             write_rows(shape, |rows, d_gate| {
-                let [x, gate, dy] = of(rows);
+                let [x, gate, dy] = rows_of(rows);
                 gates_gradient(x, gate, dy, norm, d_gate);
             }),
         ]
@@ -82,10 +82,10 @@ for_each_isa! {
                 let gate = gate.widen();
                 *to = dy.widen() * w * (gate * sigmoid(gate));
             }
-            let along = sum_of_pairs(x, &weighed, |x, weighed| x.widen() * weighed);
-            let along = along * scale * scale / c as f32;
+            let projection = sum_of_pairs(x, &weighed, |x, weighed| x.widen() * weighed);
+            let projection = projection * scale * scale / c as f32;
             for ((dx, &weighed), &x) in dx.iter_mut().zip(&weighed).zip(x) {
-                dx.write(T::narrow(scale * (weighed - along * x.widen())));
+                dx.write(T::narrow(scale * (weighed - projection * x.widen())));
             }
         }
     }
@@ -100,8 +100,8 @@ for_each_isa! {
             let numbers = x.iter().zip(gate).zip(dy).zip(norm.weight);
             for (to, (((&x, &gate), &dy), &w)) in d_gate.iter_mut().zip(numbers) {
                 let gate = gate.widen();
-                let share = sigmoid(gate);
-                let slope = share * (1.0 + gate * (1.0 - share));
+                let sigmoid_gate = sigmoid(gate);
+                let slope = sigmoid_gate * (1.0 + gate * (1.0 - sigmoid_gate));
                 to.write(T::narrow(dy.widen() * x.widen() * scale * w * slope));
             }
         }

@@ -11,16 +11,16 @@ use crate::cpu::number::with_number;
 use crate::route::is_served_by_cpu;
 use cpu::Norm;
 
-/// What heads are normed with; frozen.
+/// Frozen parameters of the norm.
 #[derive(Debug, Clone)]
 pub struct GatedNorm {
-    /// A weight for each number of a head, `[c]`, f32.
+    /// One weight per element of a head, `[c]`, f32.
     pub weight: Tensor<1>,
     /// Added to the mean square of a head.
     pub eps: f64,
 }
 
-/// `x / rms(x) weight silu(gate)` of each head.
+/// `x / rms(x) * weight * silu(gate)` for each head.
 ///
 /// # Shapes
 ///
@@ -28,11 +28,11 @@ pub struct GatedNorm {
 /// - `gate`: `[n, heads * c]`, same dtype
 /// - returns: `[n, heads, c]`, same dtype
 ///
-/// The kernel is the CPU's, for tensors without a graph; others go to the reference.
+/// The kernel runs on the CPU for tensors without an autodiff graph; others use the reference.
 ///
 /// # Panics
 ///
-/// If the shapes do not fit each other.
+/// If the shapes do not match.
 ///
 /// # Source
 ///
@@ -41,7 +41,7 @@ pub fn gated_norm(x: Tensor<3>, gate: Tensor<2>, norm: &GatedNorm) -> Tensor<3> 
     let [n, heads, c] = x.dims();
     assert!(
         gate.dims() == [n, heads * c] && norm.weight.dims() == [c],
-        "gated_norm: [{n}, {heads}, {c}] does not fit a gate of {:?} and weights of {:?}",
+        "gated_norm: an input of shape [{n}, {heads}, {c}] does not match a gate of {:?} and weights of {:?}",
         gate.dims(),
         norm.weight.dims()
     );

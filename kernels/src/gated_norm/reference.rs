@@ -6,7 +6,7 @@ use super::GatedNorm;
 use crate::rms_norm::reference::rms_norm;
 use crate::route::arithmetic;
 
-/// The contract is [`super::gated_norm`]'s; f64 is computed in f64.
+/// Same contract as [`super::gated_norm`]; f64 inputs are computed in f64.
 pub fn gated_norm(x: Tensor<3>, gate: Tensor<2>, norm: &GatedNorm) -> Tensor<3> {
     let (dtype, [n, heads, c]) = (x.dtype(), x.dims());
     let inside = arithmetic(dtype);

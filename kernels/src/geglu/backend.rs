@@ -12,14 +12,14 @@ use super::cpu;
 use crate::cpu::buffer::{contiguous, dims, numbers, tensor};
 use crate::cpu::number::with_number;
 
-/// What backends implement themselves.
+/// Operation that a backend implements itself.
 #[backend_extension(Autodiff, Flex)]
 pub(crate) trait GegluOps: Backend {
     /// `gelu(gate) * up`.
     fn gated_gelu(gate_up: FloatTensor<Self>) -> FloatTensor<Self>;
 }
 
-/// The backward pass, on tensors without a graph.
+/// The backward pass, on tensors that are not part of an autodiff graph.
 pub(crate) trait GegluGradients: GegluOps {
     /// Gradient of `gate_up`.
     fn gated_gelu_gradient(gate_up: FloatTensor<Self>, dy: FloatTensor<Self>) -> FloatTensor<Self>;

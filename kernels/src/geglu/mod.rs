@@ -1,7 +1,7 @@
-//! The gate of a GeGLU feed-forward block.
+//! The activation of a GeGLU feed-forward block.
 //!
-//! Gate and up projection are one linear map, so that its result is read once and its gradient is
-//! one tensor.
+//! Gate and up projection are one linear layer, so their output is read once and its gradient is one
+//! tensor.
 
 mod backend;
 mod cpu;
@@ -13,14 +13,14 @@ use burn::tensor::Tensor;
 use crate::route::is_served_by_cpu;
 use backend::GegluOps;
 
-/// `gelu(gate) * up`, with the approximation of `gelu` by a hyperbolic tangent.
+/// `gelu(gate) * up`, with the tanh approximation of GELU.
 ///
 /// # Shapes
 ///
-/// - `gate_up`: `[n, 2 f]`, f32 or bf16: `gate` in the first `f` columns, `up` in the others
+/// - `gate_up`: `[n, 2 f]`, f32 or bf16: `gate` in the first `f` columns, `up` in the rest
 /// - returns: `[n, f]`, same dtype
 ///
-/// A GPU has no kernel: there it goes to the reference.
+/// There is no GPU kernel; GPUs use the reference.
 ///
 /// # Panics
 ///

@@ -1,4 +1,5 @@
-//! The norm of spans as an operation of backends, with its backward pass, and for the CPU.
+//! The norm of spans as an operation of backends, with its backward pass and its CPU
+//! implementation.
 
 use std::sync::Arc;
 
@@ -14,10 +15,10 @@ use super::cpu::{self, Spans};
 use crate::cpu::buffer::{contiguous, dims, floats, numbers, tensor};
 use crate::cpu::number::with_number;
 
-/// What backends implement themselves.
-#[backend_extension(Autodiff, Flex, Cube: cfg(all(feature = "cube", not(feature = "fusion"))))]
+/// Operation that a backend implements itself.
+#[backend_extension(Autodiff, Flex, Cube: cfg(feature = "cube"))]
 pub(crate) trait HeadNormOps: Backend {
-    /// The contract is [`super::head_norm`]'s.
+    /// Same contract as [`super::head_norm`].
     fn norm_spans(
         x: FloatTensor<Self>,
         weight: FloatTensor<Self>,
@@ -26,13 +27,13 @@ pub(crate) trait HeadNormOps: Backend {
     ) -> FloatTensor<Self>;
 }
 
-/// The backward pass, on tensors without a graph.
+/// The backward pass, on tensors that are not part of an autodiff graph.
 pub(crate) trait HeadNormGradients: HeadNormOps {
-    /// Gradient of `x`, of the type of `dy`.
+    /// Gradient of `x`, in the dtype of `dy`.
     fn norm_spans_gradient(saved: Saved<Self>, dy: FloatTensor<Self>) -> FloatTensor<Self>;
 }
 
-/// What the backward pass needs.
+/// Saved state of the backward pass.
 #[derive(Debug, Clone)]
 pub(crate) struct Saved<B: Backend> {
     pub(super) x: FloatTensor<B>,

@@ -1,4 +1,4 @@
-//! The norm of spans on slices; the backward pass computes the roots again instead of keeping them.
+//! The norm of spans on slices; the backward pass recomputes the roots instead of storing them.
 
 use std::mem::MaybeUninit;
 
@@ -10,7 +10,7 @@ use crate::cpu::pool::Buffer;
 use crate::cpu::rows::{change_rows, write_rows};
 use crate::cpu::sum::sum_of_pairs;
 
-/// The spans of a row, with a weight for each number of them.
+/// The spans of a row, with a weight per element.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Spans<'a> {
     pub(super) weight: &'a [f32],
@@ -18,7 +18,7 @@ pub(super) struct Spans<'a> {
     pub(super) eps: f32,
 }
 
-/// Rows of `width` numbers to as many.
+/// Normalises rows of `width` elements; the result has the same size.
 pub(super) fn forward<T: Number>(x: &[T], width: usize, norm: Spans<'_>) -> Buffer<T> {
     // SAFETY: `norm_rows` writes every element of its target.
     unsafe {
@@ -28,7 +28,7 @@ pub(super) fn forward<T: Number>(x: &[T], width: usize, norm: Spans<'_>) -> Buff
     }
 }
 
-/// The gradient of `x` in the place of `dy`, if nobody shares that.
+/// The gradient of `x`, in the memory of `dy` if it is not shared.
 pub(super) fn to_gradient<T: Number>(
     dy: FlexTensor,
     x: &[T],
@@ -73,13 +73,13 @@ for_each_isa! {
                 let (x, weight) = (&x[columns.clone()], &norm.weight[columns.clone()]);
                 let dy = &mut dy[columns];
                 let scale = inverse_rms(x, norm.eps);
-                let mut along = 0.0;
+                let mut projection = 0.0;
                 for ((x, dy), weight) in x.chunks(PART).zip(dy.chunks(PART)).zip(weight.chunks(PART)) {
-                    along += weighed_product(x, dy, weight);
+                    projection += weighed_product(x, dy, weight);
                 }
-                let along = along * scale * scale / span as f32;
+                let projection = projection * scale * scale / span as f32;
                 for ((dy, &x), &w) in dy.iter_mut().zip(x).zip(weight) {
-                    *dy = T::narrow(scale * (dy.widen() * w - along * x.widen()));
+                    *dy = T::narrow(scale * (dy.widen() * w - projection * x.widen()));
                 }
                 first += span;
             }
@@ -87,10 +87,10 @@ for_each_isa! {
     }
 }
 
-/// Numbers whose products are summed at a time.
+/// Elements whose products are summed at a time.
 const PART: usize = 64;
 
-/// `Σ x dy w` of up to [`PART`] numbers.
+/// `Σ x dy w` of up to [`PART`] elements.
 #[inline(always)]
 fn weighed_product<T: Number>(x: &[T], dy: &[T], weight: &[f32]) -> f32 {
     let mut weighed = [0.0f32; PART];

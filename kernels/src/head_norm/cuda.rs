@@ -1,5 +1,5 @@
-//! The norm of spans on a GPU: some units a span of a row, which they read twice; the second time from
-//! cache. What lies behind the spans is copied by others.
+//! The norm of spans on a GPU: a group of units per span of a row, which reads it twice, the second
+//! time from cache. Other units copy the columns after the spans.
 
 use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
@@ -10,20 +10,20 @@ use super::runs;
 use crate::cube::launch::{UNITS, argument, contiguous, cubes, element, output, vector_size};
 use crate::cube::reduce::group_sum;
 
-/// Units that share a span: those of a warp.
+/// Units per span: one warp.
 const LANES: u32 = 32;
 
 #[cube(launch, create_dummy_kernel)]
 fn norm_spans<T: Float, N: Size>(
     x: &[Vector<T, N>],
     weight: &[Vector<f32, N>],
-    // The gradient of what `x` became; `x` where there is none.
+    // Gradient of the output; `x` if there is none.
     dy: &[Vector<T, N>],
     y: &mut [Vector<T, N>],
     rows: u32,
-    // Vectors of a row.
+    // Vectors per row.
     width: u32,
-    // Two runs of spans: how many, and vectors of each.
+    // Two runs of spans: the number of spans, and vectors per span.
     first_spans: u32,
     first_length: u32,
     second_spans: u32,
@@ -34,7 +34,7 @@ fn norm_spans<T: Float, N: Size>(
 ) {
     let lane = UNIT_POS % LANES;
     let spans = first_spans + second_spans;
-    // One more than there are spans: what lies behind them.
+    // One more item than spans: the columns after them.
     let items = (spans + 1) as usize;
     let item = CUBE_POS * comptime!((UNITS / LANES) as usize) + (UNIT_POS / LANES) as usize;
     let row = item / items;
@@ -75,38 +75,39 @@ fn norm_spans<T: Float, N: Size>(
     let sum = group_sum(&mut scratch, squares.vector_sum(), LANES);
     let elements = max(normed, 1u32) as f32 * squares.vector_size() as f32;
     let scale = 1.0 / (sum / elements + eps).sqrt();
-    let mut along = 0.0f32;
+    let mut projection = 0.0f32;
     if comptime!(gradient) {
         let product = group_sum(&mut scratch, products.vector_sum(), LANES);
-        along = scale * scale * scale * product / elements;
+        projection = scale * scale * scale * product / elements;
     }
-    let along = Vector::<f32, N>::new(along);
+    let projection = Vector::<f32, N>::new(projection);
     let scale = Vector::<f32, N>::new(scale);
 
     let mut i = lane;
     while i < length {
-        let place = base + i as usize;
+        let index = base + i as usize;
         if is_rest {
-            y[place] = dy[place];
+            y[index] = dy[index];
         } else {
             let weight = weight[start + i as usize];
-            let value = Vector::<f32, N>::cast_from(x[place]);
+            let value = Vector::<f32, N>::cast_from(x[index]);
             if comptime!(gradient) {
-                let dy = Vector::<f32, N>::cast_from(dy[place]);
-                y[place] = Vector::<T, N>::cast_from(scale * dy * weight - along * value);
+                let dy = Vector::<f32, N>::cast_from(dy[index]);
+                y[index] = Vector::<T, N>::cast_from(scale * dy * weight - projection * value);
             } else {
-                y[place] = Vector::<T, N>::cast_from(value * scale * weight);
+                y[index] = Vector::<T, N>::cast_from(value * scale * weight);
             }
         }
         i += LANES;
     }
 }
 
-/// Rows of `x`, `[n, heads, c]`, normed, or the gradient of `x` from `dy`; either has the type of `x`.
+/// Normalised rows of `x`, `[n, heads, c]`, or the gradient of `x` from `dy`; the result has the
+/// dtype of `x`.
 ///
 /// # Panics
 ///
-/// If the spans are of more than two lengths one behind the other: [`runs`] says so before.
+/// If the spans are not at most two runs of equal lengths; check with [`runs`] first.
 fn normed(
     x: CubeTensor,
     weight: CubeTensor,
@@ -123,7 +124,8 @@ fn normed(
     if n * width == 0 {
         return y;
     }
-    let [first, second] = runs(spans).expect("spans of at most two lengths");
+    let [first, second] =
+        runs(spans).expect("the caller checked that spans have at most two lengths");
     let vector = vector_size(4, &[width, first.length, second.length]);
     let items = n * (spans.len() + 1);
     norm_spans::launch(
@@ -172,17 +174,17 @@ impl HeadNormGradients for CubeBackend {
 }
 
 #[cfg(feature = "cuda-source")]
-pub(crate) fn sources(texts: &mut crate::cube::source::Texts) {
+pub(crate) fn sources(sources: &mut crate::cube::source::Sources) {
     let dim = CubeDim::new_1d(UNITS);
     for element in crate::cube::source::ELEMENTS {
         for (gradient, form) in [(false, ""), (true, "gradient")] {
-            let [x, weight, dy, y] = [0; 4].map(|_| texts.buffer());
-            let (device, target, count) = texts.device();
+            let [x, weight, dy, y] = [0; 4].map(|_| sources.buffer());
+            let (device, target, count) = sources.device();
             let kernel = norm_spans::create_dummy_kernel(
                 device, target, count, dim, 4, x, weight, dy, y, 1, 1, 1, 1, 1, 1, 1e-5, gradient,
                 element,
             );
-            texts.add(form, dim, kernel);
+            sources.add(form, dim, kernel);
         }
     }
 }

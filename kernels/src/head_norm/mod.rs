@@ -1,12 +1,12 @@
-//! RMSNorm of the queries and keys of each token, before they are turned.
+//! RMSNorm of the queries and keys of each token, before rotary embedding.
 //!
-//! Some families norm each head by itself, others all queries and all keys of a token: either way a row
-//! is cut into spans that are normed one by one. The values behind them pass unchanged, because the
-//! projection that made the three of them is one, and so is its gradient.
+//! Some families normalise each head, others all queries and all keys of a token: in both cases a
+//! row is split into spans that are normalised separately. The values after them are copied
+//! unchanged, because a single projection computes all three, and they share one gradient.
 
 mod backend;
 mod cpu;
-#[cfg(all(feature = "cube", not(feature = "fusion")))]
+#[cfg(feature = "cube")]
 pub(crate) mod cuda;
 pub mod reference;
 
@@ -18,12 +18,12 @@ use burn::tensor::{DType, Tensor};
 use crate::route::{is_served, is_served_by_cpu};
 use backend::HeadNormOps;
 
-/// The spans of a row and what they are multiplied with; frozen.
+/// Frozen parameters of the norm: the spans of a row and their weights.
 #[derive(Debug, Clone)]
 pub struct SpanNorm {
-    /// A weight for each number of the spans, f32.
+    /// One weight per element of the spans, f32.
     pub weight: Tensor<1>,
-    /// Numbers of each span, from the first column of a row on.
+    /// Length of each span, starting at the first column of a row.
     pub spans: Arc<[usize]>,
     /// Added to the mean square of a span.
     pub eps: f64,
@@ -33,16 +33,17 @@ pub struct SpanNorm {
 ///
 /// # Shapes
 ///
-/// - `qkv`: `[n, heads, c]`, f32 or bf16; a row is its `heads * c` numbers, of which those behind the
-///   spans are copied
+/// - `qkv`: `[n, heads, c]`, f32 or bf16; a row has `heads * c` elements, and those after the spans
+///   are copied
 /// - returns: `[n, heads, c]`, same dtype
 ///
-/// A GPU has a kernel for spans of at most two lengths, one behind the other, as all families have them;
-/// with others, or behind Fusion, it goes to the reference.
+/// A GPU has a kernel for at most two consecutive runs of equal-length spans, as in all supported
+/// families. Other spans use the reference.
 ///
 /// # Panics
 ///
-/// If the spans are longer than a row, one has no numbers, or there is not one weight for each number.
+/// If the spans are longer than a row, a span is empty, or the number of weights differs from the
+/// length of the spans.
 ///
 /// # Source
 ///
@@ -54,17 +55,17 @@ pub fn head_norm(qkv: Tensor<3>, norm: &SpanNorm) -> Tensor<3> {
     let normed: usize = norm.spans.iter().sum();
     assert!(
         normed <= heads * c && norm.spans.iter().all(|&span| span > 0),
-        "head_norm: spans {:?} do not fit rows of [{n}, {heads}, {c}]",
+        "head_norm: spans of lengths {:?} do not fit into rows of [{n}, {heads}, {c}]",
         norm.spans
     );
     assert!(
         norm.weight.dims() == [normed],
-        "head_norm: {normed} numbers need as many weights, not {:?}",
+        "head_norm: {normed} normalised elements need the same number of weights, found {:?}",
         norm.weight.dims()
     );
     let has_kernel = match is_served_by_cpu(&qkv) {
         true => is_served_by_cpu(&norm.weight),
-        false => cfg!(not(feature = "fusion")) && is_served(&qkv) && runs(&norm.spans).is_some(),
+        false => is_served(&qkv) && runs(&norm.spans).is_some(),
     };
     if !(has_kernel && norm.weight.dtype() == DType::F32) {
         return reference::head_norm(qkv, norm);
@@ -84,7 +85,8 @@ struct Run {
     length: usize,
 }
 
-/// Spans as two runs of one length each, of which the second may be empty; `None` where they are more.
+/// The spans as two runs of equal lengths, of which the second may be empty; `None` if there are
+/// more.
 fn runs(spans: &[usize]) -> Option<[Run; 2]> {
     let mut runs = spans.chunk_by(|a, b| a == b).map(|run| Run {
         spans: run.len(),
@@ -99,7 +101,7 @@ mod tests {
     use super::{Run, runs};
 
     #[test]
-    fn spans_are_at_most_two_runs() {
+    fn spans_form_at_most_two_runs() {
         let run = |spans, length| Run { spans, length };
         assert_eq!(runs(&[]), Some([run(0, 0); 2]));
         assert_eq!(runs(&[64; 3]), Some([run(3, 64), run(0, 0)]));

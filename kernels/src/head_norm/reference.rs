@@ -6,7 +6,7 @@ use super::SpanNorm;
 use crate::rms_norm::reference::rms_norm;
 use crate::route::arithmetic;
 
-/// The contract is [`super::head_norm`]'s; f64 is computed in f64.
+/// Same contract as [`super::head_norm`]; f64 inputs are computed in f64.
 pub fn head_norm(qkv: Tensor<3>, norm: &SpanNorm) -> Tensor<3> {
     let (dtype, [n, heads, c]) = (qkv.dtype(), qkv.dims());
     let inside = arithmetic(dtype);

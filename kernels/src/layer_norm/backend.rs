@@ -11,10 +11,10 @@ use burn::backend::{Backend, Flex, backend_extension};
 use super::cpu;
 use crate::cpu::buffer::{contiguous, dims, floats, tensor};
 
-/// What backends implement themselves.
+/// Operation that a backend implements itself.
 #[backend_extension(Autodiff, Flex)]
 pub(crate) trait LayerNormOps: Backend {
-    /// The contract is [`super::layer_norm`]'s.
+    /// Same contract as [`super::layer_norm`].
     fn trained_layer_norm(
         x: FloatTensor<Self>,
         weight: FloatTensor<Self>,
@@ -23,36 +23,36 @@ pub(crate) trait LayerNormOps: Backend {
     ) -> FloatTensor<Self>;
 }
 
-/// A forward pass.
+/// Result of a forward pass.
 #[derive(Debug, Clone)]
 pub(crate) struct Normed<B: Backend> {
     y: FloatTensor<B>,
-    /// Inverse standard deviations of the rows of the input, `[n]`.
+    /// Inverse standard deviation of each input row, `[n]`.
     scales: FloatTensor<B>,
-    /// Whether the output can stand for the input in the backward pass.
+    /// Whether the backward pass can use the output instead of the input.
     is_invertible: bool,
 }
 
-/// What normed rows are found by.
+/// Source of the normalised rows.
 #[derive(Debug, Clone)]
-enum Kept<B: Backend> {
+enum SavedActivation<B: Backend> {
     Input(FloatTensor<B>),
-    /// The output, which the layer behind keeps anyway, and its scales.
+    /// The output, which the next layer stores anyway, and its scales.
     Output([FloatTensor<B>; 2]),
 }
 
-/// What the backward pass needs besides the gradient of the output.
+/// Inputs of the backward pass other than the gradient of the output.
 #[derive(Debug, Clone)]
 pub(crate) struct Saved<B: Backend> {
-    kept: Kept<B>,
+    kept: SavedActivation<B>,
     weight: FloatTensor<B>,
     bias: FloatTensor<B>,
     eps: f32,
 }
 
-/// Both passes, on tensors without a graph.
+/// Both passes, on tensors that are not part of an autodiff graph.
 pub(crate) trait LayerNormGradients: LayerNormOps {
-    /// The forward pass with what the backward pass can begin with.
+    /// The forward pass, with the state for the backward pass.
     fn layer_norm_forward(
         x: FloatTensor<Self>,
         weight: FloatTensor<Self>,
@@ -99,10 +99,12 @@ impl LayerNormGradients for Flex {
         let numbers =
             |kept| cpu::layer_norm_gradients(kept, floats(&weight), saved.eps, floats(&dy));
         let [dx, d_weight, d_bias] = match saved.kept {
-            Kept::Input(x) => numbers(cpu::Kept::Input(floats(&contiguous(x)))),
-            Kept::Output(kept) => {
+            SavedActivation::Input(x) => {
+                numbers(cpu::SavedActivation::Input(floats(&contiguous(x))))
+            }
+            SavedActivation::Output(kept) => {
                 let [y, scales] = kept.map(contiguous);
-                numbers(cpu::Kept::Output(
+                numbers(cpu::SavedActivation::Output(
                     floats(&y),
                     floats(&scales),
                     floats(&bias),
@@ -126,8 +128,8 @@ impl<B: LayerNormGradients> Backward<B, 3> for LayerNormBackward {
     fn backward(self, ops: Ops<Self::State, 3>, gradients: &mut Gradients, _: &mut Checkpointer) {
         crate::operation!("layer_norm backward");
         let dy = gradients.consume::<B>(&ops.node);
-        let found = B::layer_norm_gradients(ops.state, dy);
-        for (node, gradient) in ops.parents.into_iter().zip(found) {
+        let input_gradients = B::layer_norm_gradients(ops.state, dy);
+        for (node, gradient) in ops.parents.into_iter().zip(input_gradients) {
             if let Some(node) = node {
                 gradients.register::<B>(node.id, gradient);
             }
@@ -151,13 +153,13 @@ impl<B: LayerNormGradients, C: CheckpointStrategy> LayerNormOps for Autodiff<B, 
         let y = normed.y.clone();
         match prepared {
             OpsKind::Tracked(prep) => {
-                let kept = if normed.is_invertible {
-                    Kept::Output([normed.y, normed.scales])
+                let saved_tensors = if normed.is_invertible {
+                    SavedActivation::Output([normed.y, normed.scales])
                 } else {
-                    Kept::Input(x)
+                    SavedActivation::Input(x)
                 };
                 let saved = Saved {
-                    kept,
+                    kept: saved_tensors,
                     weight,
                     bias,
                     eps,

@@ -1,5 +1,5 @@
-//! Layer norm on slices. The backward pass needs the normed rows: it computes them again from the
-//! input, or from the output, which the layer behind keeps anyway.
+//! Layer norm on slices. The backward pass recomputes the normalised rows from the input, or from
+//! the output, which the next layer stores anyway.
 
 use std::mem::MaybeUninit;
 
@@ -9,35 +9,36 @@ use crate::cpu::rows::{map_tasks, write_rows};
 use crate::cpu::shared::Shared;
 use crate::cpu::sum::sum_of_pairs;
 
-/// Rows whose sums for weight and bias one task keeps.
+/// Rows per task for the weight and bias gradients.
 const TASK_ROWS: usize = 256;
 
-/// Largest quotient of a bias and its weight with which normed values are computed from the output:
-/// the rounding of the sum comes back as often, here as at most 4e-6 of a standard deviation.
+/// Largest ratio of a bias to its weight for which normalised values are recomputed from the
+/// output: the rounding error of the output is amplified by this ratio, here to at most 4e-6 of a
+/// standard deviation.
 const LARGEST_SHIFT: f32 = 64.0;
 
-/// What the backward pass finds the normed rows by.
+/// Source of the normalised rows in the backward pass.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Kept<'a> {
+pub(super) enum SavedActivation<'a> {
     /// The input, `[n, d]`.
     Input(&'a [f32]),
     /// The output, `[n, d]`, the inverse standard deviations of the input, `[n]`, and the bias.
     Output(&'a [f32], &'a [f32], &'a [f32]),
 }
 
-/// Whether the normed values follow from the output with hardly a digit less.
+/// Whether recomputing the normalised values from the output loses almost no precision.
 pub(super) fn is_invertible(weight: &[f32], bias: &[f32]) -> bool {
     let mut both = weight.iter().zip(bias);
     both.all(|(w, b)| w.is_normal() && b.abs() <= LARGEST_SHIFT * w.abs())
 }
 
-/// `[n, d]` to `[n, d]`, and the inverse standard deviations, `[n]`.
+/// Normalises `[n, d]`; also returns the inverse standard deviations, `[n]`.
 pub(super) fn layer_norm(x: &[f32], weight: &[f32], bias: &[f32], eps: f32) -> [Buffer<f32>; 2] {
     let d = weight.len();
     let n = x.len() / d.max(1);
     let mut scales = Buffer::repeated(0.0, n);
     let all_scales = Shared::new(&mut scales);
-    // SAFETY: `forward` writes every element of its target; rows of scales are the run's own.
+    // SAFETY: `forward` writes every element of its target; each run has its own scales.
     let y = unsafe {
         write_rows([n, d], |rows, y| {
             let scales = all_scales.slice(rows.start, rows.len());
@@ -50,7 +51,7 @@ pub(super) fn layer_norm(x: &[f32], weight: &[f32], bias: &[f32], eps: f32) -> [
 
 /// Gradients of `x`, `[n, d]`, of the weight and of the bias, `[d]`.
 pub(super) fn layer_norm_gradients(
-    kept: Kept<'_>,
+    run_inputs: SavedActivation<'_>,
     weight: &[f32],
     eps: f32,
     dy: &[f32],
@@ -68,18 +69,18 @@ pub(super) fn layer_norm_gradients(
                 let run = rows.start * d..rows.end * d;
                 let mut sums = vec![0.0f32; 2 * d];
                 let dx = dx.slice(run.start, run.len());
-                let kept = match kept {
-                    Kept::Input(x) => Kept::Input(&x[run.clone()]),
-                    Kept::Output(y, scales, bias) => {
-                        Kept::Output(&y[run.clone()], &scales[rows], bias)
+                let run_inputs = match run_inputs {
+                    SavedActivation::Input(x) => SavedActivation::Input(&x[run.clone()]),
+                    SavedActivation::Output(y, scales, bias) => {
+                        SavedActivation::Output(&y[run.clone()], &scales[rows], bias)
                     }
                 };
-                backward(kept, weight, eps, &dy[run], dx, &mut sums);
+                backward(run_inputs, weight, eps, &dy[run], dx, &mut sums);
                 sums
             });
         })
     };
-    // In order of the rows, whoever computed them.
+    // Summed in row order, independent of the threads.
     let [mut d_weight, mut d_bias] = [0, 1].map(|_| Buffer::repeated(0.0, d));
     for sums in &partial {
         for (i, (d_weight, d_bias)) in d_weight.iter_mut().zip(d_bias.iter_mut()).enumerate() {
@@ -120,9 +121,9 @@ for_each_isa! {
 }
 
 for_each_isa! {
-    /// Writes the gradient of `x`, and adds to the sums of the weight and, behind them, the bias.
+    /// Writes the gradient of `x`, and adds to the sums of the weight and, after them, the bias.
     fn backward(
-        kept: Kept<'_>,
+        kept: SavedActivation<'_>,
         weight: &[f32],
         eps: f32,
         dy: &[f32],
@@ -137,19 +138,19 @@ for_each_isa! {
         for (row, (dy, dx)) in rows.enumerate() {
             let run = row * d..(row + 1) * d;
             let scale = match kept {
-                Kept::Input(x) => {
+                SavedActivation::Input(x) => {
                     let (mean, scale) = moments(&x[run.clone()], eps);
                     let values = normed.iter_mut().zip(&x[run]);
                     values.for_each(|(normed, x)| *normed = (x - mean) * scale);
                     scale
                 }
-                Kept::Output(y, scales, bias) => {
+                SavedActivation::Output(y, scales, bias) => {
                     let values = normed.iter_mut().zip(&y[run]).zip(bias).zip(&inverse);
                     values.for_each(|(((normed, y), b), inverse)| *normed = (y - b) * inverse);
                     scales[row]
                 }
             };
-            // `dx` holds the gradient of the normed value until the row's sums are known.
+            // `dx` holds the gradient of the normalised value until the row's sums are known.
             for (i, dx) in dx.iter_mut().enumerate() {
                 d_weight[i] += dy[i] * normed[i];
                 d_bias[i] += dy[i];
@@ -158,9 +159,9 @@ for_each_isa! {
             // SAFETY: the loop above wrote the whole row.
             let dx = unsafe { dx.assume_init_mut() };
             let average = sum_of_pairs(dx, &normed, |g, _| g) / d as f32;
-            let along = sum_of_pairs(dx, &normed, |g, x| g * x) / d as f32;
+            let projection = sum_of_pairs(dx, &normed, |g, x| g * x) / d as f32;
             for (dx, &normed) in dx.iter_mut().zip(&normed) {
-                *dx = scale * (*dx - average - normed * along);
+                *dx = scale * (*dx - average - normed * projection);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Hidden states to hidden states of mean 0 and variance 1, scaled and shifted by learned numbers.
+//! Normalises hidden states to mean 0 and variance 1, with trained scale and shift.
 
 mod backend;
 mod cpu;
@@ -10,7 +10,8 @@ use burn::tensor::{DType, Tensor};
 use crate::route::is_served_by_cpu;
 use backend::LayerNormOps;
 
-/// `(x - mean) / √(variance + eps) * weight + bias` of each row; all three have gradients.
+/// `(x - mean) / √(variance + eps) * weight + bias` for each row; `x`, `weight` and `bias` are
+/// differentiable.
 ///
 /// # Shapes
 ///
@@ -20,7 +21,7 @@ use backend::LayerNormOps;
 ///
 /// # Panics
 ///
-/// If there is not one weight and one bias for each column.
+/// If the number of weights or biases differs from the number of columns.
 ///
 /// # Source
 ///

@@ -1,8 +1,8 @@
-//! Chunks of the loss on slices, with the head packed.
+//! Chunks of the loss on slices, with a packed LM head.
 //!
-//! Logits are f32 and live for a moment: as soon as some columns are there, they become exponentials
-//! above their own maximum, in the head's type. What separates these from probabilities is one
-//! factor for a row and some columns, known at the end.
+//! Logits are f32 and short-lived: as soon as some columns are computed, they are replaced by
+//! exponentials relative to their own maximum, in the head's dtype. These differ from probabilities
+//! by one factor per row and group of columns, which is known at the end.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -16,24 +16,24 @@ use crate::cpu::packed::convert::narrow_slice;
 use crate::cpu::packed::operand::Operand;
 use crate::cpu::packed::panels::{COLUMNS, Panels};
 use crate::cpu::packed::product::{Output, Panelled, Spread, Sum, Term, for_row_blocks};
-use crate::cpu::packed::rows::{Rows, evened};
+use crate::cpu::packed::rows::{Rows, pad_rows_to_words};
 use crate::cpu::packed::uninitialised;
 use crate::cpu::pool::Buffer;
 use crate::cpu::scratch::{with_numbers, with_scratch};
 use crate::cpu::shared::Shared;
 use crate::frozen_weight::PackedMatrix;
 
-/// Partial maxima and sums side by side.
+/// Parallel partial maxima and sums.
 const LANES: usize = 32;
-/// Panels of the head whose logits have a maximum of their own: those of 128 rows stay in the second
-/// level of cache.
+/// Panels of the head per group of logits with its own maximum: for 128 rows they fit in the L2
+/// cache.
 const PART_PANELS: usize = 16;
-/// Columns of a part.
+/// Columns per part.
 const PART: usize = PART_PANELS * COLUMNS;
 /// Columns whose gradients are multiplied with the head at a time.
 const GRADIENT_COLUMNS: usize = 3 * PART;
 
-/// The rows of a micro-batch, cut into chunks.
+/// The rows of a micro-batch, split into chunks.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Chunks<'a, T> {
     /// `[m, d]`.
@@ -50,27 +50,31 @@ pub(super) fn logits<T: Operand>(hidden: &[T], head: &PackedMatrix<T>) -> Buffer
     // SAFETY: the product replaces every element.
     unsafe {
         Buffer::filled(m * panels.columns(), |to| {
-            let (hidden, stride) = evened(hidden, panels.depth());
+            let (hidden, stride) = pad_rows_to_words(hidden, panels.depth());
             multiply(&hidden, stride, panels, to);
         })
     }
 }
 
-/// Rows, `stride` apart, times panels.
+/// Multiplies rows, `stride` apart, with panels.
 fn multiply<T: Operand>(
-    left: &[T],
+    row_values: &[T],
     stride: usize,
     panels: &Panels<T>,
     to: &mut [MaybeUninit<f32>],
 ) {
-    let (n, columns) = (left.len() / stride, panels.columns());
+    let (n, columns) = (row_values.len() / stride, panels.columns());
     let to = Shared::new(to);
     for_row_blocks::<T, f32>(n, panels.depth(), |rows, spread| {
         // SAFETY: blocks of rows are disjoint.
         let to = unsafe { to.slice(rows.start * columns, rows.len() * columns) };
         Sum {
             terms: &[Term::new(
-                Rows::new(&left[rows.start * stride..rows.end * stride], stride, 0),
+                Rows::new(
+                    &row_values[rows.start * stride..rows.end * stride],
+                    stride,
+                    0,
+                ),
                 panels,
             )],
             panels: Panelled::All,
@@ -83,7 +87,7 @@ fn multiply<T: Operand>(
 }
 
 impl<T: Operand> Chunks<'_, T> {
-    /// Weighted sum of the losses, and the gradient of it times `gradient_scale`, `[m, d]`.
+    /// Weighted sum of the losses, and its gradient times `gradient_scale`, `[m, d]`.
     pub(super) fn loss_and_gradient(
         &self,
         supervision: &Supervision,
@@ -108,7 +112,7 @@ impl<T: Operand> Chunks<'_, T> {
                 part: &part,
                 scale: gradient_scale,
             };
-            d_hidden.extend(gradient.of_hidden(self.head.kept_backward()));
+            d_hidden.extend(gradient.hidden_gradient(self.head.kept_backward()));
         }
         (loss_sum, d_hidden)
     }
@@ -132,20 +136,20 @@ impl<T: Operand> Chunks<'_, T> {
         })
     }
 
-    /// Computes the logits of some rows part after part; `kept`, `[m, v]`, takes their
-    /// exponentials.
+    /// Computes the logits of some rows part by part, and stores their exponentials in `kept`, `[m,
+    /// v]`, if given.
     fn softmax(
         &self,
         hidden: &[T],
         supervision: &Supervision,
-        kept: Option<Shared<'_, MaybeUninit<T>>>,
+        logits_out: Option<Shared<'_, MaybeUninit<T>>>,
     ) -> Softmax {
         let panels = self.head.forward();
         let m = supervision.targets.len();
-        let (hidden, stride) = evened(hidden, panels.depth());
+        let (hidden, stride) = pad_rows_to_words(hidden, panels.depth());
         let hidden = Rows::new(&hidden, stride, 0);
         let parts = panels.len().div_ceil(PART_PANELS);
-        let found: Vec<Part> = (0..parts)
+        let softmax_parts: Vec<Part> = (0..parts)
             .into_par_iter()
             .map(|part| {
                 let first = part * PART_PANELS;
@@ -160,31 +164,32 @@ impl<T: Operand> Chunks<'_, T> {
                         output: Output::new(uninitialised(&mut *logits), columns),
                     }
                     .run(Spread::OneThread);
-                    let picked = supervision.picked(part * PART..part * PART + columns, logits);
+                    let target_logits =
+                        supervision.target_logits(part * PART..part * PART + columns, logits);
                     let rows = logits.chunks_exact_mut(columns).enumerate();
                     let row_of = |(row, logits): (usize, &mut [f32])| {
-                        let of_row = exponentiate(logits);
-                        if let Some(kept) = &kept {
+                        let row_sum = exponentiate(logits);
+                        if let Some(logits_out) = &logits_out {
                             let first = row * panels.columns() + part * PART;
-                            // SAFETY: this task alone writes these columns.
-                            narrow_slice(logits, unsafe { kept.slice(first, columns) });
+                            // SAFETY: only this task writes these columns.
+                            narrow_slice(logits, unsafe { logits_out.slice(first, columns) });
                         }
-                        of_row
+                        row_sum
                     };
                     Part {
                         rows: rows.map(row_of).collect(),
-                        picked,
+                        target_logits,
                     }
                 })
             })
             .collect();
-        Softmax::of(found, m)
+        Softmax::new(softmax_parts, m)
     }
 }
 
 impl Supervision {
-    /// Rows whose target is among `columns`, with its logit; `logits` are those of the columns.
-    fn picked(&self, columns: Range<usize>, logits: &[f32]) -> Vec<(usize, f32)> {
+    /// The rows whose target is in `columns`, with the target's logit; `logits` has these columns.
+    fn target_logits(&self, columns: Range<usize>, logits: &[f32]) -> Vec<(usize, f32)> {
         let targets = self.targets.iter().enumerate();
         targets
             .filter(|(_, id)| columns.contains(&(**id as usize)))
@@ -196,45 +201,45 @@ impl Supervision {
     }
 }
 
-/// Maximum of some logits and the sum of their exponentials above that.
+/// Maximum of some logits, and the sum of their exponentials relative to it.
 #[derive(Debug, Clone, Copy)]
 struct RowSum {
     maximum: f32,
     sum: f32,
 }
 
-/// What a part of the columns gives.
+/// Result for a part of the columns.
 #[derive(Debug)]
 struct Part {
     rows: Vec<RowSum>,
-    /// Rows whose target is here, with its logit.
-    picked: Vec<(usize, f32)>,
+    /// Rows whose target is in this part, with its logit.
+    target_logits: Vec<(usize, f32)>,
 }
 
 /// The softmax of some rows.
 #[derive(Debug)]
 struct Softmax {
     parts: Vec<Part>,
-    /// Of all columns.
+    /// Over all columns.
     rows: Vec<RowSum>,
     /// The logit of each row's target.
-    picked: Vec<f32>,
+    target_logits: Vec<f32>,
 }
 
 impl Softmax {
     /// # Panics
     ///
     /// If a target is not in the vocabulary.
-    fn of(parts: Vec<Part>, m: usize) -> Self {
-        let mut picked = vec![None; m];
-        for &(row, logit) in parts.iter().flat_map(|part| &part.picked) {
-            picked[row] = Some(logit);
+    fn new(parts: Vec<Part>, m: usize) -> Self {
+        let mut target_logits = vec![None; m];
+        for &(row, logit) in parts.iter().flat_map(|part| &part.target_logits) {
+            target_logits[row] = Some(logit);
         }
         let row_of = |row: usize| {
-            let of_parts = || parts.iter().map(|part| part.rows[row]);
-            let maximum = of_parts().map(|part| part.maximum);
+            let row_parts = || parts.iter().map(|part| part.rows[row]);
+            let maximum = row_parts().map(|part| part.maximum);
             let maximum = finite(maximum.fold(f32::NEG_INFINITY, f32::max));
-            let sums = of_parts().map(|part| part.sum * exp(finite(part.maximum) - maximum));
+            let sums = row_parts().map(|part| part.sum * exp(finite(part.maximum) - maximum));
             RowSum {
                 maximum,
                 sum: sums.sum(),
@@ -242,16 +247,16 @@ impl Softmax {
         };
         Self {
             rows: (0..m).map(row_of).collect(),
-            picked: picked
+            target_logits: target_logits
                 .into_iter()
-                .map(|logit| logit.expect("targets are in the vocabulary"))
+                .map(|logit| logit.expect("every target is in the vocabulary"))
                 .collect(),
             parts,
         }
     }
 
     fn loss(&self, supervision: &Supervision) -> f64 {
-        let rows = self.rows.iter().zip(&self.picked);
+        let rows = self.rows.iter().zip(&self.target_logits);
         rows.zip(&supervision.weights)
             .map(|((row, logit), weight)| {
                 let log_p = logit - row.maximum - row.sum.ln();
@@ -261,7 +266,8 @@ impl Softmax {
     }
 }
 
-/// What is subtracted before exponentiating: a maximum of `-∞` would make NaN of what is 0.
+/// Value subtracted before exponentiating; subtracting a maximum of `-∞` would give NaN instead of
+/// 0.
 #[inline(always)]
 fn finite(maximum: f32) -> f32 {
     if maximum == f32::NEG_INFINITY {
@@ -271,7 +277,7 @@ fn finite(maximum: f32) -> f32 {
     }
 }
 
-/// From exponentials to the gradient of the hidden states.
+/// Computes the gradient of the hidden states from the exponentials.
 struct Gradient<'a, T> {
     softmax: &'a Softmax,
     /// `[m, v]`.
@@ -281,8 +287,8 @@ struct Gradient<'a, T> {
 }
 
 impl<T: Operand> Gradient<'_, T> {
-    /// `panels` are those of the head for `dy W`.
-    fn of_hidden(&self, panels: &Panels<T>) -> Vec<T> {
+    /// `panels` are the panels of the head for `dy W`.
+    fn hidden_gradient(&self, panels: &Panels<T>) -> Vec<T> {
         let (m, d) = (self.part.targets.len(), panels.columns());
         // SAFETY: each block writes all of its rows.
         let wide: Buffer<f32> = unsafe {
@@ -298,7 +304,7 @@ impl<T: Operand> Gradient<'_, T> {
         wide.iter().copied().map(T::narrow).collect()
     }
 
-    /// Adds the products of the logits' gradients with the head, some columns at a time.
+    /// Adds the products of the logit gradients and the head, some columns at a time.
     fn add_products(&self, rows: Range<usize>, panels: &Panels<T>, to: &mut [f32], spread: Spread) {
         let (vocabulary, d) = (panels.depth(), panels.columns());
         for start in (0..vocabulary).step_by(GRADIENT_COLUMNS) {
@@ -307,7 +313,7 @@ impl<T: Operand> Gradient<'_, T> {
             with_numbers(rows.len() * width, |gradients: &mut [T]| {
                 for (row, to) in rows.clone().zip(gradients.chunks_exact_mut(width)) {
                     to[columns.len()..].fill(T::ZERO);
-                    self.of_logits(row, columns.clone(), &mut to[..columns.len()]);
+                    self.logit_gradients(row, columns.clone(), &mut to[..columns.len()]);
                 }
                 Sum {
                     terms: &[Term::of_depths(
@@ -326,7 +332,7 @@ impl<T: Operand> Gradient<'_, T> {
     }
 
     /// Gradients of the logits of a row.
-    fn of_logits(&self, row: usize, columns: Range<usize>, to: &mut [T]) {
+    fn logit_gradients(&self, row: usize, columns: Range<usize>, to: &mut [T]) {
         let scale = (f64::from(self.part.weights[row]) * self.scale) as f32;
         let RowSum { maximum, sum } = self.softmax.rows[row];
         let vocabulary = self.exponentials.len() / self.part.targets.len();
@@ -338,14 +344,14 @@ impl<T: Operand> Gradient<'_, T> {
         }
         let target = self.part.targets[row] as usize;
         if columns.contains(&target) {
-            let p = exp(self.softmax.picked[row] - maximum) / sum;
+            let p = exp(self.softmax.target_logits[row] - maximum) / sum;
             to[target - columns.start] = T::narrow((p - 1.0) * scale);
         }
     }
 }
 
 for_each_isa! {
-    /// Logits to exponentials above their maximum.
+    /// Replaces logits by exponentials relative to their maximum.
     fn exponentiate(logits: &mut [f32]) -> RowSum {
         let mut maxima = [f32::NEG_INFINITY; LANES];
         for line in logits.chunks(LANES) {
@@ -370,7 +376,7 @@ for_each_isa! {
 }
 
 for_each_isa! {
-    /// Products that would be subnormal are 0, for the reason that [`exp`] gives.
+    /// Flushes subnormal products to 0; [`exp`] explains why.
     fn rescale[T: Operand](from: &[T], factor: f32, to: &mut [T]) {
         let least = f32::MIN_POSITIVE / factor.abs();
         for (to, from) in to.iter_mut().zip(from) {

@@ -1,7 +1,8 @@
-//! The rows of a cross entropy on a GPU: logits to losses and, in their place, their gradients.
+//! The rows of a cross entropy on a GPU: computes losses from logits and replaces the logits by
+//! their gradients.
 //!
-//! One cube a row reads the logits twice: once for the maximum and the sum of exponentials, which
-//! are kept together and corrected as the maximum grows, once to write the gradient.
+//! One cube per row reads the logits twice: first for the maximum and the sum of exponentials,
+//! which is rescaled whenever the maximum grows, then to write the gradient.
 
 use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::FloatTensor;
@@ -17,7 +18,7 @@ use crate::cube::launch::{
 };
 use crate::cube::reduce::{cube_max, group_sum};
 
-/// Below every finite logit; its exponential is zero beside any of them.
+/// Lower than every finite logit; its exponential is zero relative to any of them.
 const LOWEST: f32 = -3.0e38;
 
 #[cube(launch, create_dummy_kernel)]
@@ -27,7 +28,7 @@ fn row_losses<T: Float, N: Size>(
     weights: &[f32],
     losses: &mut [f32],
     rows: u32,
-    // Vectors of a row.
+    // Vectors per row.
     width: u32,
     gradient_scale: f32,
     #[comptime] units: u32,
@@ -56,8 +57,8 @@ fn row_losses<T: Float, N: Size>(
             own = max(own, largest.extract(j));
         }
         let maximum = cube_max(&mut scratch, own, units);
-        let rest = sums * (largest - Vector::<f32, N>::new(maximum)).exp();
-        let sum = group_sum(&mut scratch, rest.vector_sum(), units);
+        let rescaled = sums * (largest - Vector::<f32, N>::new(maximum)).exp();
+        let sum = group_sum(&mut scratch, rescaled.vector_sum(), units);
         let log_sum = maximum + sum.ln();
 
         let target = targets[row] as usize;
@@ -97,8 +98,8 @@ fn row_losses<T: Float, N: Size>(
 
 /// Losses of rows, `weight * (logsumexp(logits) - logits[target])`, `[m]`, f32.
 ///
-/// `logits`, `[m, v]`, f32 or bf16, become the gradient of `gradient_scale` times the losses' sum
-/// where a scale is given. `targets`, `[m]`, are u32, `weights`, `[m]`, f32.
+/// With a `gradient_scale`, `logits`, `[m, v]`, f32 or bf16, are replaced by the gradient of
+/// `gradient_scale` times the sum of losses. `targets`, `[m]`, are u32, `weights`, `[m]`, f32.
 pub fn losses(
     logits: CubeTensor,
     targets: CubeTensor,
@@ -130,37 +131,24 @@ pub fn losses(
     [losses, logits]
 }
 
-/// What GPUs implement themselves of the loss; nothing is differentiated.
-#[backend_extension(Cube, Fusion: cfg(feature = "fusion"))]
+/// Loss operations that a GPU implements itself; not differentiable.
+#[backend_extension(Cube)]
 pub(crate) trait LossOps: Backend {
-    /// Losses, `[m]`, of logits, `[m, v]`, and what became of the logits, as [`losses`] says.
-    #[fusion(meta = |logits, supervision, _gradient_scale| {
-        let m = supervision.targets.len();
-        let losses = burn::backend::fusion::custom::TensorSpec::new([m].into(), DType::F32);
-        (losses, logits.clone())
-    })]
+    /// Losses, `[m]`, of logits, `[m, v]`, and the logits or their gradient; see [`losses`].
     fn losses_of_rows(
         logits: FloatTensor<Self>,
         supervision: Supervision,
         gradient_scale: Option<f32>,
     ) -> (FloatTensor<Self>, FloatTensor<Self>);
 
-    /// `x wᵀ`, `[m, v]`, of `x`, `[m, d]`, and the head, `[v, d]`.
-    #[fusion(meta = |x, head| {
-        let (m, v) = (x.shape[0], head.shape[0]);
-        burn::backend::fusion::custom::TensorSpec::new([m, v].into(), x.dtype)
-    })]
+    /// `x wᵀ`, `[m, v]`, from `x`, `[m, d]`, and the head, `[v, d]`.
     fn head_logits(x: FloatTensor<Self>, head: FloatTensor<Self>) -> FloatTensor<Self>;
 
-    /// `dy w`, `[m, d]`, of the gradient of logits, `[m, v]`, and the head.
-    #[fusion(meta = |dy, head| {
-        let (m, d) = (dy.shape[0], head.shape[1]);
-        burn::backend::fusion::custom::TensorSpec::new([m, d].into(), dy.dtype)
-    })]
+    /// `dy w`, `[m, d]`, from the gradient of logits, `[m, v]`, and the head.
     fn head_gradient(dy: FloatTensor<Self>, head: FloatTensor<Self>) -> FloatTensor<Self>;
 }
 
-/// `x w`, or `x wᵀ`, by cuBLASLt where it is there, else by Burn.
+/// `x w` or `x wᵀ`, by cuBLASLt if it is available, otherwise by Burn.
 fn product(x: CubeTensor, head: CubeTensor, transposed: bool) -> CubeTensor {
     #[cfg(feature = "cuda")]
     if let Some(y) = crate::cublaslt::product(&x, &head, transposed) {
@@ -200,14 +188,14 @@ impl LossOps for CubeBackend {
     }
 }
 
-/// `hidden headᵀ` of tensors on a GPU and without a graph, in their type.
+/// `hidden headᵀ` for tensors on a GPU that are not part of an autodiff graph, in their dtype.
 pub(super) fn logits(hidden: Tensor<2>, head: &Tensor<2>) -> Tensor<2> {
     let head = head.clone().into_dispatch();
     Tensor::from_dispatch(Dispatch::head_logits(hidden.into_dispatch(), head))
 }
 
-/// The loss and, where a scale is given, the gradient of `hidden`, `[m, d]`, else `[0, d]`, for
-/// tensors on a GPU and without a graph.
+/// The loss and, with a gradient scale, the gradient of `hidden`, `[m, d]`, otherwise `[0, d]`, for
+/// tensors on a GPU that are not part of an autodiff graph.
 ///
 /// All chunks are queued before the first loss is read back.
 pub(super) fn in_chunks(
@@ -243,12 +231,12 @@ pub(super) fn in_chunks(
 }
 
 #[cfg(feature = "cuda-source")]
-pub(crate) fn sources(texts: &mut crate::cube::source::Texts) {
+pub(crate) fn sources(sources: &mut crate::cube::source::Sources) {
     let dim = CubeDim::new_1d(UNITS);
     for element in crate::cube::source::ELEMENTS {
         for gradients in [false, true] {
-            let [logits, targets, weights, losses] = [0; 4].map(|_| texts.buffer());
-            let (device, target, count) = texts.device();
+            let [logits, targets, weights, losses] = [0; 4].map(|_| sources.buffer());
+            let (device, target, count) = sources.device();
             let vector = 16 / element.size();
             let kernel = row_losses::create_dummy_kernel(
                 device, target, count, dim, vector, logits, targets, weights, losses, 1, 1, 1.0,
@@ -259,7 +247,7 @@ pub(crate) fn sources(texts: &mut crate::cube::source::Texts) {
             } else {
                 "losses alone"
             };
-            texts.add(form, dim, kernel);
+            sources.add(form, dim, kernel);
         }
     }
 }

@@ -1,8 +1,8 @@
-//! The loss of a student beside a teacher with the same head: cross-entropy, and how far the
-//! student's distribution is from the teacher's.
+//! The loss of a student with a teacher that shares its LM head: cross entropy, and the divergence
+//! between the two distributions.
 //!
-//! The teacher of self-distillation is the same model without its adapter, so only its last hidden
-//! states are given; both kinds of logits live a chunk of rows at a time.
+//! In self-distillation the teacher is the same model without its adapter, so only its last hidden
+//! states are passed. The logits of both exist for one chunk of rows at a time.
 
 use burn::tensor::{DType, IndexingUpdateOp, Int, Tensor, TensorData, activation};
 use rayon::prelude::*;
@@ -17,23 +17,24 @@ use crate::cpu::packed::product::rows_times_panels;
 use crate::cpu::pool::Buffer;
 use crate::frozen_weight::{FrozenWeight, PackedMatrix, Storage, with_matrix};
 
-/// How much the teacher counts.
+/// Weight of the teacher.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Distillation {
-    /// Share of the divergence in the loss, from 0 to 1; the rest is cross-entropy.
+    /// Fraction of the divergence in the loss, from 0 to 1; the rest is cross entropy.
     pub alpha: f64,
-    /// Both distributions are taken of logits divided by it; above 0.
+    /// Temperature that divides both logits; above 0.
     pub temperature: f64,
 }
 
-/// What the head gives back.
+/// Losses and gradient.
 #[derive(Debug, Clone)]
 pub struct DistilledLoss {
     /// Weighted sum of the negative log-likelihoods, in nats.
     pub cross_entropy_sum: f64,
     /// Weighted sum of `temperature² KL(teacher ‖ student)`, in nats.
     pub divergence_sum: f64,
-    /// Gradient of `loss_sum * gradient_scale` for the student's hidden states, `[m, d]`.
+    /// Gradient of `loss_sum * gradient_scale` with respect to the student's hidden states, `[m,
+    /// d]`.
     pub d_hidden: Tensor<2>,
 }
 
@@ -45,18 +46,18 @@ impl DistilledLoss {
     }
 }
 
-/// [`super::linear_cross_entropy`] of a student that also follows a teacher.
+/// [`super::linear_cross_entropy`] of a student that also learns from a teacher.
 ///
 /// # Shapes
 ///
-/// - `student`, `teacher`: `[m, d]`, without autodiff, in the dtype that the head computes in
+/// - `student`, `teacher`: `[m, d]`, without autodiff, in the head's compute dtype
 /// - `head`: `[v, d]`, frozen
 /// - returns: gradient `[m, d]`, in the dtype of `student`
 ///
 /// # Source
 ///
-/// Hinton et al. 2015, section 2: the divergence is multiplied by the square of the temperature, so
-/// that its gradient keeps its size.
+/// Hinton et al. 2015, section 2: the divergence is multiplied by the squared temperature, so that
+/// its gradient keeps its magnitude.
 pub fn distilled_cross_entropy(
     [student, teacher]: [Tensor<2>; 2],
     head: &FrozenWeight,
@@ -80,8 +81,10 @@ pub fn distilled_cross_entropy(
             gradient_scale,
         };
         let (sums, gradient) = match head.storage() {
-            Storage::Packed(packed) => with_matrix!(packed, matrix => chunk.fused(head, matrix)),
-            Storage::Dense(dense) => chunk.composed(dense),
+            Storage::Packed(packed) => {
+                with_matrix!(packed, matrix => chunk.compute_fused(head, matrix))
+            }
+            Storage::Dense(dense) => chunk.compute_composed(dense),
         };
         cross_entropy_sum += sums[0];
         divergence_sum += sums[1];
@@ -94,7 +97,7 @@ pub fn distilled_cross_entropy(
     }
 }
 
-/// Some rows.
+/// A chunk of rows.
 struct Chunk<'a> {
     student: Tensor<2>,
     teacher: Tensor<2>,
@@ -104,8 +107,8 @@ struct Chunk<'a> {
 }
 
 impl Chunk<'_> {
-    /// Sums of cross-entropy and divergence, and the gradient of the student's rows.
-    fn fused<T: Operand>(
+    /// Sums of cross entropy and divergence, and the gradient of the student's rows.
+    fn compute_fused<T: Operand>(
         &self,
         head: &FrozenWeight,
         matrix: &PackedMatrix<T>,
@@ -113,11 +116,11 @@ impl Chunk<'_> {
         let device = self.student.device();
         let [m, d] = self.student.dims();
         let v = head.dims()[0];
-        let of = |hidden: &Tensor<2>| {
+        let logits_of = |hidden: &Tensor<2>| {
             let logits = logits(hidden.clone(), head);
             plain(&logits, DType::F32).expect(SAME_DTYPE)
         };
-        let (student, teacher) = (of(&self.student), of(&self.teacher));
+        let (student, teacher) = (logits_of(&self.student), logits_of(&self.teacher));
         let mut d_logits = Buffer::copy_of(student.numbers::<f32>());
         let rows = d_logits
             .par_chunks_mut(v)
@@ -142,8 +145,8 @@ impl Chunk<'_> {
         (sums, Tensor::from_data(bytes, (&device, T::DTYPE)))
     }
 
-    /// The same in tensor operations.
-    fn composed(&self, head: &Tensor<2>) -> ([f64; 2], Tensor<2>) {
+    /// The same result in tensor operations.
+    fn compute_composed(&self, head: &Tensor<2>) -> ([f64; 2], Tensor<2>) {
         let Distillation { alpha, temperature } = self.distillation;
         let device = self.student.device();
         let m = self.part.rows.len();
@@ -188,42 +191,42 @@ impl Chunk<'_> {
 }
 
 for_each_isa! {
-    /// Cross-entropy and divergence of a row, whose logits become their gradient times a scale.
+    /// Cross entropy and divergence of a row; replaces its logits by their scaled gradient.
     fn row_to_gradient(
         student: &mut [f32],
         teacher: &[f32],
         target: usize,
         distillation: Distillation, scale: f32,) -> [f32; 2] {
         let Distillation { alpha, temperature } = distillation;
-        let cold = (1.0 / temperature) as f32;
-        let hard = log_sum_exp(student, 1.0);
-        let soft = log_sum_exp(student, cold);
-        let of_teacher = log_sum_exp(teacher, cold);
-        let cross_entropy = hard - student[target];
-        let of_hard = (1.0 - alpha) as f32 * scale;
-        let of_soft = (alpha * temperature) as f32 * scale;
+        let inverse_temperature = (1.0 / temperature) as f32;
+        let hard_log_sum = log_sum_exp(student, 1.0);
+        let soft_log_sum = log_sum_exp(student, inverse_temperature);
+        let teacher_log_sum = log_sum_exp(teacher, inverse_temperature);
+        let cross_entropy = hard_log_sum - student[target];
+        let hard_weight = (1.0 - alpha) as f32 * scale;
+        let soft_weight = (alpha * temperature) as f32 * scale;
         let mut lanes = [0.0f32; 16];
         for (part, teacher) in student.chunks_mut(16).zip(teacher.chunks(16)) {
             for ((lane, s), &t) in lanes.iter_mut().zip(part).zip(teacher) {
-                let (log_s, log_t) = (*s * cold - soft, t * cold - of_teacher);
+                let (log_s, log_t) = (*s * inverse_temperature - soft_log_sum, t * inverse_temperature - teacher_log_sum);
                 let (p_s, p_t) = (exp(log_s), exp(log_t));
                 *lane += p_t * (log_t - log_s);
-                *s = of_hard * exp(*s - hard) + of_soft * (p_s - p_t);
+                *s = hard_weight * exp(*s - hard_log_sum) + soft_weight * (p_s - p_t);
             }
         }
-        student[target] -= of_hard;
+        student[target] -= hard_weight;
         let divergence: f32 = lanes.iter().sum();
         [cross_entropy, (temperature * temperature) as f32 * divergence]
     }
 }
 
-/// `ln Σ e^(factor x)`; NaN if one of them is.
+/// `ln Σ e^(factor x)`; NaN if an element is NaN.
 #[inline(always)]
 fn log_sum_exp(x: &[f32], factor: f32) -> f32 {
     let mut most = [f32::NEG_INFINITY; 16];
     for part in x.chunks(16) {
         for (most, &x) in most.iter_mut().zip(part) {
-            // A comparison that NaN fails would lose it.
+            // A comparison would drop NaN, because it is false.
             *most = if x <= *most { *most } else { x };
         }
     }

@@ -1,7 +1,7 @@
-//! Last hidden states to the loss and its gradient, without ever holding all logits.
+//! The loss and its gradient from the last hidden states, without materialising all logits.
 //!
-//! Only supervised rows reach the head, a chunk of rows at a time; each chunk's logits become
-//! that chunk's gradient in place of a graph.
+//! Only supervised rows reach the LM head, one chunk of rows at a time; instead of building a
+//! graph, each chunk's logits are replaced by their gradient.
 
 mod cpu;
 #[cfg(feature = "cube")]
@@ -12,19 +12,19 @@ pub mod trained;
 
 use burn::tensor::{DType, Device, Int, Tensor, TensorData, activation};
 
-use crate::RowNumbers;
+use crate::RowIndices;
 use crate::cpu::buffer::plain;
 use crate::frozen_weight::{FrozenWeight, Storage, with_matrix};
 #[cfg(feature = "cube")]
 use crate::route::is_served_by_gpu;
 
-/// What callers of the operation promise where the head is packed.
+/// Callers pass this dtype if the head is packed.
 const SAME_DTYPE: &str = "hidden states in the head's dtype";
 
 /// The supervised rows of a micro-batch.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Supervision {
-    /// Row of the hidden states, rising.
+    /// Row index in the hidden states, increasing.
     pub rows: Vec<usize>,
     /// Token that the row predicts.
     pub targets: Vec<u32>,
@@ -33,7 +33,7 @@ pub struct Supervision {
 }
 
 impl Supervision {
-    /// Picks the rows whose weight is not zero; `targets[t]` is predicted by row `t`.
+    /// Selects the rows with a non-zero weight; row `t` predicts `targets[t]`.
     pub fn new(targets: &[u32], loss_weights: &[f32]) -> Self {
         let rows: Vec<usize> = (0..targets.len())
             .filter(|&t| loss_weights[t] != 0.0)
@@ -45,7 +45,7 @@ impl Supervision {
         }
     }
 
-    /// Entries `range` alone.
+    /// Only the entries `range`.
     fn part(&self, range: std::ops::Range<usize>) -> Self {
         Self {
             rows: self.rows[range.clone()].to_vec(),
@@ -54,36 +54,36 @@ impl Supervision {
         }
     }
 
-    /// The row numbers as what [`select_rows`](crate::select_rows::select_rows) takes.
+    /// The row indices as the argument of [`select_rows`](crate::select_rows::select_rows).
     ///
     /// # Panics
     ///
     /// If there are 2^32 - 1 rows or more.
-    pub fn row_numbers(&self) -> RowNumbers {
+    pub fn row_numbers(&self) -> RowIndices {
         let number = |&row: &usize| u32::try_from(row).expect("fewer rows than 2^32");
-        RowNumbers::new(&self.rows.iter().map(number).collect::<Vec<_>>())
+        RowIndices::new(&self.rows.iter().map(number).collect::<Vec<_>>())
     }
 }
 
-/// What the head gives back to the last hidden states.
+/// Loss and gradient.
 #[derive(Debug, Clone)]
 pub struct LossAndGradient {
     /// Weighted sum of the negative log-likelihoods, in nats.
     pub loss_sum: f64,
-    /// Gradient of `loss_sum * gradient_scale` for the hidden states, `[m, d]`.
+    /// Gradient of `loss_sum * gradient_scale` with respect to the hidden states, `[m, d]`.
     pub d_hidden: Tensor<2>,
 }
 
 /// Sums `weight * (logsumexp(logits) - logits[target])` over rows, with the gradient of `hidden`.
 ///
-/// `hidden` holds the supervised rows alone, in the order of `supervision`. The sum is not
-/// divided: a step cut into micro-batches then has the gradient of the uncut step.
-/// `gradient_scale` is `1 / sum_loss_weights` of the whole step. `chunk_rows` bounds the logits
-/// that are alive, `chunk_rows * v`, and changes nothing else.
+/// `hidden` has only the supervised rows, in the order of `supervision`. The sum is not divided, so
+/// that micro-batches of a step add up to the gradient of the whole step. `gradient_scale` is `1 /
+/// sum_loss_weights` of the whole step. `chunk_rows` limits the logits in memory to `chunk_rows *
+/// v`, and has no other effect.
 ///
 /// # Shapes
 ///
-/// - `hidden`: `[m, d]`, without autodiff, in the dtype that the head computes in
+/// - `hidden`: `[m, d]`, without autodiff, in the head's compute dtype
 /// - `head`: `[v, d]`, frozen
 /// - returns: gradient `[m, d]`, in the dtype of `hidden`
 ///
@@ -135,7 +135,7 @@ pub fn linear_cross_entropy(
     }
 }
 
-/// The loss of [`linear_cross_entropy`] alone.
+/// The loss of [`linear_cross_entropy`] without the gradient.
 pub fn linear_cross_entropy_loss(
     hidden: Tensor<2>,
     head: &FrozenWeight,
@@ -208,7 +208,7 @@ fn one_chunk(
     (loss, d_logits.cast(head.dtype()).matmul(head.clone()))
 }
 
-/// What the gradients of the rows are multiplied with, `[m, 1]`.
+/// Gradient scale of each row, `[m, 1]`.
 fn scales_of(part: &Supervision, gradient_scale: f64, device: &Device) -> Tensor<2> {
     let scales = part.weights.iter();
     let scales: Vec<f32> = scales
@@ -218,7 +218,7 @@ fn scales_of(part: &Supervision, gradient_scale: f64, device: &Device) -> Tensor
     Tensor::from_data(TensorData::new(scales, shape), device)
 }
 
-/// Logits in f32, whatever the head's dtype.
+/// Logits in f32, for any dtype of the head.
 fn logits_of(hidden: Tensor<2>, head: &Tensor<2>) -> Tensor<2> {
     #[cfg(feature = "cube")]
     if is_served_by_gpu(&hidden) && is_served_by_gpu(head) && hidden.dims()[0] > 0 {
@@ -227,11 +227,11 @@ fn logits_of(hidden: Tensor<2>, head: &Tensor<2>) -> Tensor<2> {
     hidden.matmul(head.clone().transpose()).cast(DType::F32)
 }
 
-/// Logits of normed hidden states: what sampling needs of the head.
+/// Logits of normalised hidden states, for sampling.
 ///
 /// # Shapes
 ///
-/// - `hidden`: `[m, d]`, without autodiff, in the dtype that the head computes in
+/// - `hidden`: `[m, d]`, without autodiff, in the head's compute dtype
 /// - `head`: `[v, d]`, frozen
 /// - returns: `[m, v]`, f32
 pub fn logits(hidden: Tensor<2>, head: &FrozenWeight) -> Tensor<2> {

@@ -1,22 +1,22 @@
-//! The loss with a head that is trained: its gradient beside that of the hidden states.
+//! The loss with a trained LM head: also computes the head's gradient.
 
 use burn::tensor::{DType, Tensor};
 
 use super::{Supervision, chunk_loss, scales_of};
 
-/// What a trained head gives back.
+/// Loss and gradients.
 #[derive(Debug, Clone)]
 pub struct TrainedHeadGradients {
     /// Weighted sum of the negative log-likelihoods, in nats.
     pub loss_sum: f64,
-    /// Gradient of `loss_sum * gradient_scale` for the hidden states, `[m, d]`.
+    /// Gradient of `loss_sum * gradient_scale` with respect to the hidden states, `[m, d]`.
     pub d_hidden: Tensor<2>,
-    /// The same for the head, `[v, d]`, f32.
+    /// The same gradient with respect to the head, `[v, d]`, f32.
     pub d_head: Tensor<2>,
 }
 
-/// [`linear_cross_entropy`](super::linear_cross_entropy()) with a head in f32 that learns, in plain
-/// tensor operations; products are of f32 whatever the type of `hidden`.
+/// [`linear_cross_entropy`](super::linear_cross_entropy()) with a trained f32 head, in plain tensor
+/// operations; products are f32 for any dtype of `hidden`.
 ///
 /// # Shapes
 ///
@@ -46,10 +46,10 @@ pub fn trained_cross_entropy(
         let add = burn::tensor::IndexingUpdateOp::Add;
         let d_logits = d_logits.scatter(1, targets, scales.neg(), add);
         d_hidden.push(d_logits.clone().matmul(head.clone()));
-        let of_chunk = d_logits.transpose().matmul(rows);
+        let chunk_gradient = d_logits.transpose().matmul(rows);
         d_head = Some(match d_head {
-            Some(sum) => sum.add(of_chunk),
-            None => of_chunk,
+            Some(sum) => sum.add(chunk_gradient),
+            None => chunk_gradient,
         });
     }
     TrainedHeadGradients {

@@ -1,4 +1,4 @@
-//! The factors of stacked adapters as one piece of the flat parameter buffer.
+//! The LoRA factors of stacked layers as one slice of the flat parameter buffer.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -6,49 +6,49 @@ use std::sync::Arc;
 use burn::tensor::{DType, Tensor, bf16};
 
 use super::cpu_factors::PackedFactors;
-use super::flat_gradient::{FlatGradient, GradientPlace};
+use super::flat_gradient::{FlatGradient, GradientSlot};
 use super::magnitudes::Magnitudes;
 use crate::cpu::packed::operand::Operand;
 
-/// The adapter of one map of a stack.
+/// The adapter of one layer of a stack.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AdapterPart {
     /// Rank.
     pub rank: usize,
-    /// `lora_alpha / r`, or `lora_alpha / √r` with rsLoRA; computed, never configured.
+    /// `lora_alpha / r`, or `lora_alpha / √r` with rsLoRA; always computed, never set directly.
     pub scaling: f64,
 }
 
-/// Where the factors of stacked adapters lie in their buffer: for each map that has an adapter
-/// A `[r, in]`, then B `[out, r]`.
+/// Locations of the factors of stacked adapters in their buffer: for each adapted layer A `[r, in]`,
+/// then B `[out, r]`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AdapterLayout {
     pub(crate) in_features: usize,
-    /// Output features of all maps, adapted or not.
+    /// Output features of all layers, adapted or not.
     pub(crate) outputs: usize,
     pub(crate) parts: Vec<PartLayout>,
-    /// Columns of all low-rank values, each part's even.
+    /// Columns of all low-rank values; each part has an even number.
     pub(crate) low_width: usize,
 }
 
-/// One adapter of a stack.
+/// The adapter of one layer of a stack.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct PartLayout {
-    /// Which map of the stack.
-    pub(crate) map: usize,
+    /// Index of the layer in the stack.
+    pub(crate) layer: usize,
     /// First output column.
     pub(crate) first_output: usize,
     pub(crate) out_features: usize,
     pub(crate) rank: usize,
     pub(crate) scaling: f32,
-    /// First element in the buffer.
+    /// Index of the first element in the buffer.
     pub(crate) offset: usize,
     /// First column of its low-rank values.
     pub(crate) first_low: usize,
 }
 
 impl AdapterLayout {
-    /// The layout for maps of `out_features`, of which those with a part are adapted.
+    /// The layout for layers with `out_features`; a layer with a part is adapted.
     pub fn new(
         in_features: usize,
         out_features: &[usize],
@@ -61,10 +61,10 @@ impl AdapterLayout {
             low_width: 0,
         };
         let (mut first_output, mut offset) = (0, 0);
-        for (map, (&out_features, part)) in out_features.iter().zip(adapted).enumerate() {
+        for (layer, (&out_features, part)) in out_features.iter().zip(adapted).enumerate() {
             if let Some(AdapterPart { rank, scaling }) = *part {
                 layout.parts.push(PartLayout {
-                    map,
+                    layer,
                     first_output,
                     out_features,
                     rank,
@@ -80,57 +80,58 @@ impl AdapterLayout {
         layout
     }
 
-    /// Elements of all factors.
+    /// Number of elements of all factors.
     pub fn len(&self) -> usize {
         self.parts
             .last()
             .map_or(0, |part| part.b(self.in_features).end)
     }
 
-    /// Whether no map is adapted.
+    /// Whether no layer is adapted.
     pub fn is_empty(&self) -> bool {
         self.parts.is_empty()
     }
 }
 
 impl PartLayout {
-    /// Elements of A in the buffer.
+    /// Element range of A in the buffer.
     pub(crate) fn a(&self, in_features: usize) -> Range<usize> {
         self.offset..self.offset + self.rank * in_features
     }
 
-    /// Elements of B in the buffer.
+    /// Element range of B in the buffer.
     pub(crate) fn b(&self, in_features: usize) -> Range<usize> {
         let start = self.offset + self.rank * in_features;
         start..start + self.rank * self.out_features
     }
 }
 
-/// Trainable factors of stacked maps, in PEFT's layout.
+/// Trainable factors of stacked layers, in PEFT's layout.
 #[derive(Debug, Clone)]
 pub struct StackedAdapter {
-    /// All of them, as [`AdapterLayout`] says; f32, but for those of [`StackedLinear::joined`].
+    /// All factors, in the order of [`AdapterLayout`]; f32, except in
+    /// [`StackedLinear::with_combined_adapter`].
     ///
-    /// [`StackedLinear::joined`]: super::StackedLinear::joined
+    /// [`StackedLinear::with_combined_adapter`]: super::StackedLinear::with_combined_adapter
     pub factors: Tensor<1>,
-    /// With DoRA, of the outputs of the adapted maps.
+    /// DoRA magnitudes of the adapted layers' outputs, with DoRA.
     pub magnitudes: Option<Magnitudes>,
-    /// The same factors in the type that products read, where somebody has rounded them already.
+    /// The same factors in the dtype that products read, if already cast.
     pub(super) rounded: Option<Tensor<1>>,
-    /// Where their gradient belongs.
-    gradient_place: Option<GradientPlace>,
+    /// Destination of their gradient.
+    gradient_slot: Option<GradientSlot>,
     layout: Arc<AdapterLayout>,
     packed: PackedAdapter,
 }
 
-/// The factors packed for the CPU's products in either type, once they are needed.
+/// The factors packed for the CPU's products, in either dtype, once needed.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PackedAdapter {
     f32: Arc<PackedFactors<f32>>,
     bf16: Arc<PackedFactors<bf16>>,
 }
 
-/// A type that factors are packed in.
+/// A dtype that factors are packed in.
 pub(crate) trait PackedIn: Operand {
     fn factors(packed: &PackedAdapter) -> &PackedFactors<Self>;
 }
@@ -147,61 +148,69 @@ impl PackedIn for bf16 {
     }
 }
 
-/// What an operation needs to know of an adapter beside its factors.
+/// Data of an adapter that an operation needs, other than its factors.
 #[derive(Debug, Clone)]
 pub(crate) struct AdapterPlan {
     pub(crate) layout: Arc<AdapterLayout>,
     pub(crate) packed: PackedAdapter,
     #[cfg_attr(
         not(feature = "cube"),
-        expect(dead_code, reason = "passes on the CPU give gradients of their own")
+        expect(dead_code, reason = "CPU passes return separate gradients")
     )]
-    pub(crate) gradient_place: Option<GradientPlace>,
+    pub(crate) gradient_slot: Option<GradientSlot>,
 }
 
 impl StackedAdapter {
-    /// The factors of `layout`.
+    /// An adapter with the factors of `layout`.
     ///
     /// # Panics
     ///
-    /// If their number is another: a bug of the caller.
+    /// If their number does not match the layout: a bug of the caller.
     pub fn new(factors: Tensor<1>, layout: Arc<AdapterLayout>) -> Self {
-        assert_eq!(factors.dims(), [layout.len()], "elements of the factors");
+        assert_eq!(
+            factors.dims(),
+            [layout.len()],
+            "the factors must have the elements of the layout"
+        );
         Self {
             factors,
             magnitudes: None,
             rounded: None,
-            gradient_place: None,
+            gradient_slot: None,
             layout,
             packed: PackedAdapter::default(),
         }
     }
 
-    /// The same, with the `factors` cast to the type that products read: once for all stacks instead of by
+    /// Adds the `factors` cast to the dtype that products read: once for all stacks instead of in
     /// each of them. Without autodiff.
     ///
     /// # Panics
     ///
-    /// If their number is another: a bug of the caller.
+    /// If their number does not match the layout: a bug of the caller.
     #[must_use]
     pub fn with_rounded(self, rounded: Tensor<1>) -> Self {
-        assert_eq!(rounded.dims(), self.factors.dims(), "rounded factors");
+        assert_eq!(
+            rounded.dims(),
+            self.factors.dims(),
+            "the cast factors must have the shape of the factors"
+        );
         Self {
             rounded: Some(rounded),
             ..self
         }
     }
 
-    /// The same, whose factors' gradient belongs into `whole` from its value `start` on.
+    /// Sets the destination of the factors' gradient: `whole`, starting at element `start`.
     #[must_use]
     pub fn with_gradient_in(self, whole: &FlatGradient, start: usize) -> Self {
         Self {
-            gradient_place: Some(whole.at(start)),
+            gradient_slot: Some(whole.slot(start)),
             ..self
         }
     }
 
-    /// The same factors with other magnitudes, or as plain LoRA.
+    /// The same factors with other magnitudes, or as plain LoRA without magnitudes.
     #[must_use]
     pub fn with_magnitudes(&self, magnitudes: Option<Magnitudes>) -> Self {
         Self {
@@ -210,7 +219,7 @@ impl StackedAdapter {
         }
     }
 
-    /// The same values, which `track` gives to autodiff.
+    /// The same values, registered with autodiff by `track`.
     #[must_use]
     pub fn tracked(&self, track: impl Fn(Tensor<1>) -> Tensor<1>) -> Self {
         let magnitudes = self.magnitudes.as_ref();
@@ -221,12 +230,13 @@ impl StackedAdapter {
         }
     }
 
-    /// The adapters of all maps as one of their whole output, so that two products compute it: every A
-    /// below the others, and each B beside zeros. Rows of maps without an adapter are zeros.
+    /// Merges the adapters of all layers into one adapter of the concatenated output, so that two
+    /// products compute it: all A are stacked, and the B form a block-diagonal matrix. Rows of layers
+    /// without an adapter are zero.
     ///
-    /// For computing alone, where products of few rows take no longer for being wider: factors are cast to
-    /// `dtype`. `None` where maps are scaled differently, or by magnitudes.
-    pub(super) fn joined(&self, dtype: DType) -> Option<Self> {
+    /// For inference only, where wider products of few rows take no longer: factors are cast to
+    /// `dtype`. `None` if the layers have different scalings, or magnitudes.
+    pub(super) fn combined(&self, dtype: DType) -> Option<Self> {
         let layout = &self.layout;
         let scaling = layout.parts.first()?.scaling;
         if self.magnitudes.is_some() || layout.parts.iter().any(|part| part.scaling != scaling) {
@@ -251,7 +261,7 @@ impl StackedAdapter {
         Some(Self::new(Tensor::cat(flat, 0), Arc::new(joined)))
     }
 
-    /// What is trained, in the order of the flat parameter buffer: factors, then magnitudes.
+    /// The trained tensors, in the order of the flat parameter buffer: factors, then magnitudes.
     pub fn trained(&self) -> Vec<Tensor<1>> {
         let magnitudes = self.magnitudes.iter().map(|m| m.values.clone());
         std::iter::once(self.factors.clone())
@@ -259,7 +269,7 @@ impl StackedAdapter {
             .collect()
     }
 
-    /// Where the factors lie.
+    /// Layout of the factors.
     pub fn layout(&self) -> &AdapterLayout {
         &self.layout
     }
@@ -268,20 +278,20 @@ impl StackedAdapter {
         AdapterPlan {
             layout: self.layout.clone(),
             packed: self.packed.clone(),
-            gradient_place: self.gradient_place.clone(),
+            gradient_slot: self.gradient_slot.clone(),
         }
     }
 
     /// A and B of a part.
     pub(crate) fn factors_of(&self, part: &PartLayout) -> (Tensor<2>, Tensor<2>) {
-        let cut = |range: Range<usize>, shape: [usize; 2]| {
+        let slice = |range: Range<usize>, shape: [usize; 2]| {
             let piece = self.factors.clone().narrow(0, range.start, range.len());
             piece.reshape(shape)
         };
         let in_features = self.layout.in_features;
         (
-            cut(part.a(in_features), [part.rank, in_features]),
-            cut(part.b(in_features), [part.out_features, part.rank]),
+            slice(part.a(in_features), [part.rank, in_features]),
+            slice(part.b(in_features), [part.out_features, part.rank]),
         )
     }
 }

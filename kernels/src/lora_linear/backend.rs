@@ -1,5 +1,5 @@
-//! The stacked maps as an operation of backends: slices for the CPU, and one backward pass for
-//! every backend that has its pieces.
+//! Stacked LoRA linear layers as an operation of backends: slices for the CPU, and one backward pass
+//! for every backend that implements its parts.
 
 use std::sync::Arc;
 
@@ -22,24 +22,24 @@ use crate::maybe::Maybe;
 use crate::rms_norm::RmsNormGradients;
 use crate::swiglu::SwigluGradients;
 
-/// What has no gradient.
+/// Tensors without gradients.
 #[derive(Debug, Clone, ExtensionType)]
 pub(crate) struct Frozen<B: Backend> {
-    /// `[Σ out, in]`; absent where the weight is packed.
+    /// `[Σ out, in]`; absent if the weight is packed.
     #[extension_type]
     pub(crate) weight: Maybe<B>,
     /// `[Σ out]`.
     #[extension_type]
     pub(crate) bias: Maybe<B>,
-    /// `[in]`, where the maps read a norm.
+    /// Norm weight, `[in]`, if the input is normalised.
     #[extension_type]
     pub(crate) norm: Maybe<B>,
-    /// The factors in the type that products read, where somebody has cast them.
+    /// The factors in the dtype that products read, if already cast.
     #[extension_type]
     pub(crate) rounded: Maybe<B>,
 }
 
-/// What the maps read of their input, as [`super::InputTransform`] says.
+/// How the layers read their input; see [`super::InputTransform`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum TransformSpec {
     Plain,
@@ -47,31 +47,31 @@ pub(crate) enum TransformSpec {
     Gated,
 }
 
-/// Everything that is no tensor.
+/// Arguments other than tensors.
 #[derive(Debug, Clone)]
 pub(crate) struct Spec {
     pub(crate) out_features: Arc<[usize]>,
-    /// The weight, where it is packed.
+    /// The weight, if packed.
     pub(crate) panels: Option<Packed>,
     pub(crate) adapter: Option<AdapterPlan>,
-    /// Of each map; empty for none.
+    /// Dropout of each layer; empty if there is none.
     pub(crate) dropout: Vec<Option<Dropout>>,
     pub(crate) transform: TransformSpec,
-    /// Nobody reads the output: it stays uncomputed.
+    /// If set, the output is not used and not computed.
     pub(crate) unread: bool,
-    /// As [`super::LinearExtras`] says.
+    /// See [`super::LinearExtras`].
     pub(crate) shared_gradient: Option<SharedGradient>,
 }
 
 impl Spec {
-    /// Dropout of each adapted map; empty for none.
+    /// Dropout of each adapted layer; empty if there is none.
     pub(super) fn part_dropout(&self) -> Vec<Option<Dropout>> {
         let parts = self
             .adapter
             .iter()
             .flat_map(|adapter| &adapter.layout.parts);
         let dropout: Vec<_> = parts
-            .map(|part| self.dropout.get(part.map).copied().flatten())
+            .map(|part| self.dropout.get(part.layer).copied().flatten())
             .collect();
         if dropout.iter().any(Option::is_some) {
             dropout
@@ -81,7 +81,7 @@ impl Spec {
     }
 }
 
-/// What the backward pass needs of the forward pass.
+/// State of the forward pass that the backward pass needs.
 #[derive(Debug, Clone)]
 pub(crate) struct Saved<B: Backend> {
     /// `[n, in]`.
@@ -93,12 +93,10 @@ pub(crate) struct Saved<B: Backend> {
     pub(crate) spec: Spec,
 }
 
-/// Stacked maps, differentiable where the backend is.
-///
-/// Fusion has an implementation of its own, which keeps the products apart.
+/// Stacked layers, differentiable if the backend is.
 #[backend_extension(Autodiff, Flex, Cube: cfg(feature = "cube"))]
 pub(crate) trait LinearOps: Backend {
-    /// The contract is [`super::lora_linear`]'s.
+    /// Same contract as [`super::lora_linear`].
     fn stacked_linear(
         x: FloatTensor<Self>,
         #[extension_type] factors: Maybe<Self>,
@@ -108,10 +106,10 @@ pub(crate) trait LinearOps: Backend {
     ) -> FloatTensor<Self>;
 }
 
-/// Both passes on tensors without a graph.
+/// Both passes on tensors that are not part of an autodiff graph.
 pub(crate) trait LinearPasses: LinearOps + RmsNormGradients + SwigluGradients {
-    /// What the maps read of `x`.
-    fn read(
+    /// The transformed input of the layers.
+    fn transform_input(
         x: FloatTensor<Self>,
         norm: Option<FloatTensor<Self>>,
         transform: TransformSpec,
@@ -125,23 +123,23 @@ pub(crate) trait LinearPasses: LinearOps + RmsNormGradients + SwigluGradients {
         }
     }
 
-    /// Gradient of `x` from that of what was read.
-    fn read_gradient(
+    /// Gradient of `x` from the gradient of the transformed input.
+    fn transform_input_gradient(
         x: FloatTensor<Self>,
         norm: Option<FloatTensor<Self>>,
         transform: TransformSpec,
-        d_read: FloatTensor<Self>,
+        d_input: FloatTensor<Self>,
     ) -> FloatTensor<Self> {
         match (transform, norm) {
             (TransformSpec::Normed { eps, .. }, Some(norm)) => {
-                Self::rms_norm_gradient(x, norm, eps, d_read)
+                Self::rms_norm_gradient(x, norm, eps, d_input)
             }
-            (TransformSpec::Gated, _) => Self::gated_silu_gradient(x, d_read),
-            (TransformSpec::Plain | TransformSpec::Normed { .. }, _) => d_read,
+            (TransformSpec::Gated, _) => Self::gated_silu_gradient(x, d_input),
+            (TransformSpec::Plain | TransformSpec::Normed { .. }, _) => d_input,
         }
     }
 
-    /// The output for what was read, and what the backward pass needs.
+    /// The output for a transformed input, and the state for the backward pass.
     fn linear_forward(
         x: FloatTensor<Self>,
         factors: Option<FloatTensor<Self>>,
@@ -150,7 +148,7 @@ pub(crate) trait LinearPasses: LinearOps + RmsNormGradients + SwigluGradients {
         spec: Spec,
     ) -> (FloatTensor<Self>, Saved<Self>);
 
-    /// The output alone, where no backward pass follows.
+    /// The output only, if no backward pass follows.
     fn linear_output(
         x: FloatTensor<Self>,
         factors: Maybe<Self>,
@@ -158,22 +156,22 @@ pub(crate) trait LinearPasses: LinearOps + RmsNormGradients + SwigluGradients {
         frozen: Frozen<Self>,
         spec: Spec,
     ) -> FloatTensor<Self> {
-        let x = Self::read(x, frozen.norm.clone().into_option(), spec.transform);
+        let x = Self::transform_input(x, frozen.norm.clone().into_option(), spec.transform);
         let (factors, residual) = (factors.into_option(), residual.into_option());
         Self::linear_forward(x, factors, residual, frozen, spec).0
     }
 
-    /// Gradients of what was read, if wanted, and of the factors, if there are some; `saved` holds what
-    /// was read.
+    /// Gradients of the transformed input, if requested, and of the factors, if there are any;
+    /// `saved.x` is the transformed input.
     fn linear_backward(
         saved: Saved<Self>,
         dy: FloatTensor<Self>,
         wants: Wants,
     ) -> (Option<FloatTensor<Self>>, Option<FloatTensor<Self>>);
 
-    /// The same of the input as it was given, which `saved` holds, with `added`, which is another share
-    /// of its gradient.
-    fn given_backward(
+    /// Like `linear_backward`, for the original input in `saved.x`; `added` is another summand of
+    /// its gradient.
+    fn input_backward(
         saved: Saved<Self>,
         dy: FloatTensor<Self>,
         added: Option<FloatTensor<Self>>,
@@ -183,7 +181,7 @@ pub(crate) trait LinearPasses: LinearOps + RmsNormGradients + SwigluGradients {
     }
 }
 
-/// [`LinearPasses::given_backward`] by the other pieces of a backend.
+/// [`LinearPasses::input_backward`] composed of the backend's other functions.
 pub(super) fn piecewise_backward<B: LinearPasses>(
     mut saved: Saved<B>,
     dy: FloatTensor<B>,
@@ -192,11 +190,11 @@ pub(super) fn piecewise_backward<B: LinearPasses>(
 ) -> (Option<FloatTensor<B>>, Option<FloatTensor<B>>) {
     let transform = saved.spec.transform;
     let norm = saved.frozen.norm.clone().into_option();
-    let given = saved.x.clone();
-    saved.x = B::read(saved.x, norm.clone(), transform);
-    let (d_read, d_factors) = B::linear_backward(saved, dy, wants);
-    let dx = d_read.map(|d_read| {
-        let dx = B::read_gradient(given, norm, transform, d_read);
+    let input = saved.x.clone();
+    saved.x = B::transform_input(saved.x, norm.clone(), transform);
+    let (d_input, d_factors) = B::linear_backward(saved, dy, wants);
+    let dx = d_input.map(|d_input| {
+        let dx = B::transform_input_gradient(input, norm, transform, d_input);
         match added {
             Some(added) => B::float_add(dx, added),
             None => dx,
@@ -205,14 +203,14 @@ pub(super) fn piecewise_backward<B: LinearPasses>(
     (dx, d_factors)
 }
 
-/// Parents: x, factors, residual; those that are missing repeat x.
+/// Parents: x, factors, residual; missing ones repeat x.
 #[derive(Debug)]
 struct StackedBackward;
 
-/// What [`StackedBackward`] keeps.
+/// Saved state of [`StackedBackward`].
 #[derive(Debug, Clone)]
 struct State<B: Backend> {
-    /// With the input as it was given.
+    /// With the original input.
     saved: Saved<B>,
     has_residual: bool,
 }
@@ -236,12 +234,12 @@ impl<B: LinearPasses> Backward<B, 3> for StackedBackward {
         let [x, factors, residual] = ops.parents;
         let shared = saved.spec.shared_gradient.clone();
         if let Some(residual) = residual.filter(|_| has_residual) {
-            let share = match &shared {
-                Some(shared) => shared.leave(dy.clone()),
+            let summand = match &shared {
+                Some(shared) => shared.deposit(dy.clone()),
                 None => Some(dy.clone()),
             };
-            if let Some(share) = share {
-                gradients.register::<B>(residual.id, share);
+            if let Some(summand) = summand {
+                gradients.register::<B>(residual.id, summand);
             }
         }
         let factors = factors.filter(|_| saved.factors.is_some());
@@ -256,7 +254,7 @@ impl<B: LinearPasses> Backward<B, 3> for StackedBackward {
         let added = shared
             .filter(|_| !has_residual)
             .and_then(|shared| shared.take());
-        let (dx, d_factors) = B::given_backward(saved, dy, added, wants);
+        let (dx, d_factors) = B::input_backward(saved, dy, added, wants);
         if let (Some(x), Some(dx)) = (x, dx) {
             gradients.register::<B>(x.id, dx);
         }
@@ -286,8 +284,9 @@ impl<B: LinearPasses, C: CheckpointStrategy> LinearOps for Autodiff<B, C> {
             .stateful();
         let has_residual = residual.is_some();
         let takes = spec.shared_gradient.clone().filter(|_| !has_residual);
-        let inner =
-            |tensor: Maybe<Self>| Maybe::of(tensor.into_option().map(|t| t.into_primitive()));
+        let inner = |tensor: Maybe<Self>| {
+            Maybe::from_option(tensor.into_option().map(|t| t.into_primitive()))
+        };
         let frozen = Frozen {
             weight: inner(frozen.weight),
             bias: inner(frozen.bias),
@@ -297,7 +296,7 @@ impl<B: LinearPasses, C: CheckpointStrategy> LinearOps for Autodiff<B, C> {
         let norm = frozen.norm.clone().into_option();
         let (given, transform) = (x.into_primitive(), spec.transform);
         let (y, mut saved) = B::linear_forward(
-            B::read(given.clone(), norm, transform),
+            B::transform_input(given.clone(), norm, transform),
             factors.map(|tensor| tensor.into_primitive()),
             residual.map(|tensor| tensor.into_primitive()),
             frozen,
@@ -332,8 +331,8 @@ impl LinearOps for Flex {
     }
 }
 
-/// Why weights on the CPU have panels.
-const PACKED: &str = "a frozen weight on the CPU is packed when it is made";
+/// The reason why weights on the CPU have panels.
+const PACKED: &str = "frozen weights on the CPU are packed when they are created";
 
 impl LinearPasses for Flex {
     fn linear_forward(
@@ -373,7 +372,7 @@ impl LinearPasses for Flex {
     }
 }
 
-/// The factors of a stack as they are packed.
+/// The packed factors of a stack.
 fn scaled_factors<'a>(
     factors: &'a FlexTensor,
     plan: &'a AdapterPlan,

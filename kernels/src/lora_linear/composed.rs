@@ -1,5 +1,5 @@
-//! Stacked adapted maps in the operations of any backend: the matrix products are the backend's
-//! own, the low-rank ones beside the dense one.
+//! Stacked LoRA linear layers in the operations of any backend: it computes the frozen and the
+//! low-rank products separately.
 
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, DType, FloatDType, TensorMetadata};
@@ -10,7 +10,7 @@ use super::backend::{Frozen, Saved, Spec};
 use super::cpu::Wants;
 use crate::dropout::{Dropout, KeepElements};
 
-/// The contract is [`super::backend::LinearPasses::linear_forward`]'s.
+/// Same contract as [`super::backend::LinearPasses::linear_forward`].
 pub(super) fn forward<B: KeepElements>(
     x: FloatTensor<B>,
     factors: Option<FloatTensor<B>>,
@@ -22,13 +22,13 @@ pub(super) fn forward<B: KeepElements>(
     let mut y = B::float_matmul(x.clone(), B::float_transpose(dense));
     let mut low = None;
     if let (Some(factors), Some(plan)) = (&factors, &spec.adapter) {
-        let maps = Maps::<B>::new(factors, &plan.layout, spec.part_dropout(), x.dtype());
-        let lows: Vec<_> = (0..maps.layout.parts.len())
-            .map(|i| maps.low(i, &x))
+        let layers = LowRankLayers::<B>::new(factors, &plan.layout, spec.part_dropout(), x.dtype());
+        let lows: Vec<_> = (0..layers.layout.parts.len())
+            .map(|i| layers.lora_a_forward(i, &x))
             .collect();
         let widths = spec.out_features.iter().copied();
         let n = x.shape().dims::<2>()[0];
-        y = B::float_add(y, maps.beside(&lows, widths, n));
+        y = B::float_add(y, layers.lora_b_forward(&lows, widths, n));
         low = Some(B::float_cat(lows, 1));
     }
     if let Some(bias) = frozen.bias.clone().into_option() {
@@ -52,10 +52,10 @@ pub(super) fn forward<B: KeepElements>(
 /// The weight, `[Σ out, in]`.
 fn dense<B: Backend>(frozen: &Frozen<B>) -> FloatTensor<B> {
     let weight = frozen.weight.clone().into_option();
-    weight.expect("a weight that is not packed is a tensor")
+    weight.expect("an unpacked weight is a tensor")
 }
 
-/// The contract is [`super::backend::LinearPasses::linear_backward`]'s.
+/// Same contract as [`super::backend::LinearPasses::linear_backward`].
 pub(super) fn backward<B: KeepElements>(
     saved: Saved<B>,
     dy: FloatTensor<B>,
@@ -73,19 +73,19 @@ pub(super) fn backward<B: KeepElements>(
     let mut dx = (wants == Wants::InputAndFactors).then(|| B::float_matmul(dy.clone(), dense));
     let mut d_factors = None;
     if let (Some(factors), Some(plan), Some(low)) = (&factors, &spec.adapter, low) {
-        let maps = Maps::<B>::new(factors, &plan.layout, spec.part_dropout(), x.dtype());
-        let mut pieces = Vec::with_capacity(2 * maps.layout.parts.len());
+        let layers = LowRankLayers::<B>::new(factors, &plan.layout, spec.part_dropout(), x.dtype());
+        let mut pieces = Vec::with_capacity(2 * layers.layout.parts.len());
         let mut first_low = 0;
-        for (i, part) in maps.layout.parts.iter().enumerate() {
+        for (i, part) in layers.layout.parts.iter().enumerate() {
             let dy = columns::<B>(
                 &dy,
                 part.first_output..part.first_output + part.out_features,
             );
             let low = columns::<B>(&low, first_low..first_low + part.rank);
             first_low += part.rank;
-            let d_low = B::float_matmul(dy.clone(), maps.b(part));
-            let d_low = B::float_mul_scalar(d_low, maps.scale(i).into());
-            let input = maps.kept(i, x.clone());
+            let d_low = B::float_matmul(dy.clone(), layers.b(part));
+            let d_low = B::float_mul_scalar(d_low, layers.scale(i).into());
+            let input = layers.apply_dropout(i, x.clone());
             let d_a = B::float_matmul(B::float_transpose(d_low.clone()), input);
             let d_b = B::float_matmul(B::float_transpose(dy), low);
             for gradient in [d_a, d_b] {
@@ -94,7 +94,7 @@ pub(super) fn backward<B: KeepElements>(
                 pieces.push(cast::<B>(gradient, DType::F32));
             }
             dx = dx.map(|dx| {
-                let own = maps.kept(i, B::float_matmul(d_low, maps.a(part)));
+                let own = layers.apply_dropout(i, B::float_matmul(d_low, layers.a(part)));
                 B::float_add(dx, own)
             });
         }
@@ -103,14 +103,14 @@ pub(super) fn backward<B: KeepElements>(
     (dx, d_factors)
 }
 
-/// The factors of a stack, in the type that products read.
-struct Maps<'a, B: Backend> {
+/// The factors of a stack, in the dtype that products read.
+struct LowRankLayers<'a, B: Backend> {
     factors: FloatTensor<B>,
     layout: &'a AdapterLayout,
     dropout: Vec<Option<Dropout>>,
 }
 
-impl<'a, B: KeepElements> Maps<'a, B> {
+impl<'a, B: KeepElements> LowRankLayers<'a, B> {
     fn new(
         factors: &FloatTensor<B>,
         layout: &'a AdapterLayout,
@@ -152,8 +152,8 @@ impl<'a, B: KeepElements> Maps<'a, B> {
         self.layout.parts[part].scaling * dropped
     }
 
-    /// `x` less what a part's dropout takes.
-    fn kept(&self, part: usize, x: FloatTensor<B>) -> FloatTensor<B> {
+    /// `x` after a part's dropout.
+    fn apply_dropout(&self, part: usize, x: FloatTensor<B>) -> FloatTensor<B> {
         match self.dropout(part) {
             Some(dropout) => B::keep(x, dropout),
             None => x,
@@ -161,22 +161,22 @@ impl<'a, B: KeepElements> Maps<'a, B> {
     }
 
     /// `s drop(x) Aᵀ` of a part, `[n, r]`.
-    fn low(&self, part: usize, x: &FloatTensor<B>) -> FloatTensor<B> {
+    fn lora_a_forward(&self, part: usize, x: &FloatTensor<B>) -> FloatTensor<B> {
         let a = self.a(&self.layout.parts[part]);
-        let low = B::float_matmul(self.kept(part, x.clone()), B::float_transpose(a));
+        let low = B::float_matmul(self.apply_dropout(part, x.clone()), B::float_transpose(a));
         B::float_mul_scalar(low, self.scale(part).into())
     }
 
-    /// `low Bᵀ` of every map side by side, zeros for those without an adapter: `[n, Σ out]`.
-    fn beside(
+    /// `low Bᵀ` of all layers, concatenated, with zeros for layers without an adapter: `[n, Σ out]`.
+    fn lora_b_forward(
         &self,
         lows: &[FloatTensor<B>],
         widths: impl Iterator<Item = usize>,
         n: usize,
     ) -> FloatTensor<B> {
         let mut parts = self.layout.parts.iter().zip(lows).peekable();
-        let maps = widths.enumerate().map(|(map, width)| {
-            match parts.next_if(|(part, _)| part.map == map) {
+        let layers = widths.enumerate().map(|(layer, width)| {
+            match parts.next_if(|(part, _)| part.layer == layer) {
                 Some((part, low)) => B::float_matmul(low.clone(), B::float_transpose(self.b(part))),
                 None => {
                     let shape = Shape::new([n, width]);
@@ -185,7 +185,7 @@ impl<'a, B: KeepElements> Maps<'a, B> {
                 }
             }
         });
-        B::float_cat(maps.collect(), 1)
+        B::float_cat(layers.collect(), 1)
     }
 }
 
@@ -218,7 +218,7 @@ mod tests {
     use crate::frozen_weight::Packed;
     use crate::maybe::Maybe;
 
-    /// Numbers in -1..1 that follow from `seed` alone.
+    /// Values in -1..1 that depend only on `seed`.
     fn numbers(seed: u64, n: usize) -> Buffer<f32> {
         let number = |i| (crate::dropout::mix(seed ^ i) >> 40) as f32 / (1 << 23) as f32 - 1.0;
         let mut numbers = Buffer::repeated(0.0, n);
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn the_composition_agrees_with_the_fused_passes() {
+    fn composed_passes_match_the_fused_passes() {
         let (n, inputs, outputs) = (19, 24, [16, 7, 9]);
         for (ranks, dropped) in [([4, 4, 4], false), ([3, 0, 5], false), ([2, 3, 1], true)] {
             let part = |rank| (rank > 0).then_some(AdapterPart { rank, scaling: 1.5 });
@@ -247,8 +247,8 @@ mod tests {
                 burn::tensor::Tensor::zeros([layout.len()], &burn::tensor::Device::flex()),
                 layout,
             );
-            let dropout = |map| Dropout {
-                state: map,
+            let dropout = |layer| Dropout {
+                state: layer,
                 threshold: 30_000,
             };
             let spec = Spec {

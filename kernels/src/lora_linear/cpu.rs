@@ -1,7 +1,7 @@
-//! Stacked adapted maps on slices, of bf16 or f32.
+//! Stacked LoRA linear layers on slices of bf16 or f32.
 //!
-//! A block of rows goes through everything while it is in cache: dropout, the low-rank values, and
-//! one sum of the dense and the low-rank product; in the backward pass likewise.
+//! A block of rows is processed completely while it is in cache: dropout, the low-rank values, and
+//! one sum of the dense and the low-rank product. The backward pass works the same way.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use crate::cpu::packed::convert::narrow_slice;
 use crate::cpu::packed::operand::Operand;
 use crate::cpu::packed::panels::Panels;
 use crate::cpu::packed::product::{Output, Panelled, Spread, Sum, Term, for_row_blocks};
-use crate::cpu::packed::rows::{Rows, evened};
+use crate::cpu::packed::rows::{Rows, pad_rows_to_words};
 use crate::cpu::packed::transposed_gemm::{Columns, Layout, transposed_product};
 use crate::cpu::packed::uninitialised;
 use crate::cpu::pool::Buffer;
@@ -20,13 +20,13 @@ use crate::cpu::scratch::{with_numbers, with_scratch};
 use crate::cpu::shared::Shared;
 use crate::dropout::Dropout;
 
-/// The adapters of a stack as a pass sees them.
+/// The adapters of a stack, as a pass uses them.
 #[derive(Debug)]
 pub(crate) struct Adapter<'a, P> {
     pub(crate) parts: &'a [PartLayout],
     pub(crate) low_width: usize,
     pub(crate) panels: &'a P,
-    /// Dropout of each part; empty for none.
+    /// Dropout of each part; empty if there is none.
     pub(crate) dropout: &'a [Option<Dropout>],
 }
 
@@ -38,7 +38,7 @@ impl<P> Clone for Adapter<'_, P> {
 
 impl<P> Copy for Adapter<'_, P> {}
 
-/// A pass over the rows of an input.
+/// A forward pass over the rows of an input.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Forward<'a, T> {
     /// `[n, in]`.
@@ -47,13 +47,13 @@ pub(crate) struct Forward<'a, T> {
     pub(crate) weight: &'a Panels<T>,
     pub(crate) adapter: Option<Adapter<'a, ForwardPanels<T>>>,
     pub(crate) bias: Option<&'a [f32]>,
-    /// `[n, Σ out]`; the result then is f32.
+    /// `[n, Σ out]`; the result is then f32.
     pub(crate) residual: Option<&'a [f32]>,
-    /// Nobody reads the output: it is zeros.
+    /// If set, the output is not used and left zero.
     pub(crate) unread: bool,
 }
 
-/// The output: f32 with a residual, else of the operands' type.
+/// The output: f32 with a residual, otherwise the operands' dtype.
 #[derive(Debug)]
 pub(crate) enum Values<T> {
     Wide(Buffer<f32>),
@@ -61,19 +61,19 @@ pub(crate) enum Values<T> {
 }
 
 impl<T: Operand> Forward<'_, T> {
-    /// The maps' output, and the low-rank values `[n, low_width]` that the backward pass needs.
+    /// The output of the layers, and the low-rank values `[n, low_width]` for the backward pass.
     pub(crate) fn run(&self) -> (Values<T>, Buffer<T>) {
         if self.residual.is_some() {
-            let (y, low) = self.filled::<f32>();
+            let (y, low) = self.compute::<f32>();
             (Values::Wide(y), low)
         } else {
-            let (y, low) = self.filled::<T>();
+            let (y, low) = self.compute::<T>();
             (Values::Same(y), low)
         }
     }
 
-    /// Output of type `O`, and low-rank values.
-    fn filled<O: Operand>(&self) -> (Buffer<O>, Buffer<T>) {
+    /// Output of dtype `O`, and low-rank values.
+    fn compute<O: Operand>(&self) -> (Buffer<O>, Buffer<T>) {
         let n = self.x.len().checked_div(self.weight.depth()).unwrap_or(0);
         let low_width = self.adapter.map_or(0, |adapter| adapter.low_width);
         let mut y = Buffer::default();
@@ -87,7 +87,7 @@ impl<T: Operand> Forward<'_, T> {
     }
 
     fn fill<O: Operand>(&self, n: usize, low: &mut [MaybeUninit<T>], y: &mut [MaybeUninit<O>]) {
-        let (x, stride) = evened(self.x, self.weight.depth());
+        let (x, stride) = pad_rows_to_words(self.x, self.weight.depth());
         let columns = self.weight.columns();
         let low_width = self.adapter.map_or(0, |adapter| adapter.low_width);
         let (low, y) = (Shared::new(low), Shared::new(y));
@@ -133,7 +133,7 @@ impl<T: Operand> Forward<'_, T> {
 }
 
 impl<T: Operand> Adapter<'_, ForwardPanels<T>> {
-    /// `s drop(x) Aᵀ` of all parts, for rows from `first_row` on.
+    /// `s drop(x) Aᵀ` of all parts, for rows starting at `first_row`.
     fn low_values(&self, x: &[T], stride: usize, first_row: usize, low: &mut [MaybeUninit<T>]) {
         let width = self.low_width;
         if self.dropout.is_empty() {
@@ -154,7 +154,7 @@ impl<T: Operand> Adapter<'_, ForwardPanels<T>> {
     }
 }
 
-/// One product on this thread.
+/// Computes one product on this thread.
 fn product<T: Operand>(x: &[T], stride: usize, panels: &Panels<T>, output: Output<'_>) {
     Sum {
         terms: &[Term::new(Rows::new(x, stride, 0), panels)],
@@ -179,17 +179,17 @@ fn keep_rows<T: Operand>(dropout: Dropout, x: &[T], stride: usize, first_row: us
 /// Gradient of the output, in the dtype of the output.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum OutputGradient<'a, T> {
-    /// In f32 where operands are not.
+    /// In f32, although the operands are not.
     Wide(&'a [f32]),
     Same(&'a [T]),
 }
 
-/// A pass over the rows of a gradient.
+/// A backward pass over the rows of a gradient.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Backward<'a, T> {
     /// `[n, in]`.
     pub(crate) x: &'a [T],
-    /// `[n, low_width]`, of the forward pass.
+    /// `[n, low_width]`, from the forward pass.
     pub(crate) low: &'a [T],
     /// `[n, Σ out]`.
     pub(crate) dy: OutputGradient<'a, T>,
@@ -210,19 +210,19 @@ impl<T: Operand> Backward<'_, T> {
         } else {
             0
         };
-        let in_place = match self.dy {
+        let padded_dy = match self.dy {
             OutputGradient::Same(dy) if even == outputs => Some(dy),
             _ => None,
         };
         let mut d_low = Buffer::repeated(T::ZERO, n * low_width);
-        let mut own_dy = Buffer::repeated(T::ZERO, if in_place.is_some() { 0 } else { n * even });
+        let mut own_dy = Buffer::repeated(T::ZERO, if padded_dy.is_some() { 0 } else { n * even });
         // SAFETY: each block writes all of its rows of dx.
         let dx = unsafe {
             Buffer::filled(n_dx, |dx| {
                 let (dx, d_low) = (Shared::new(dx), Shared::new(&mut d_low));
                 let own_dy = Shared::new(&mut own_dy);
                 for_row_blocks::<T, T>(n, even + low_width, |rows, spread| {
-                    let dy = match in_place {
+                    let dy = match padded_dy {
                         Some(dy) => &dy[rows.start * even..rows.end * even],
                         None => {
                             let own = own_dy.slice(rows.start * even, rows.len() * even);
@@ -241,14 +241,14 @@ impl<T: Operand> Backward<'_, T> {
                 });
             })
         };
-        let dy = in_place.unwrap_or(&own_dy);
+        let dy = padded_dy.unwrap_or(&own_dy);
         let d_factors = self.adapter.as_ref().map_or(Buffer::default(), |adapter| {
             self.factor_gradients(adapter, dy, even, &d_low)
         });
         (dx, d_factors)
     }
 
-    /// Elements of a row of the gradient: enough for every part's depths in pairs.
+    /// Row width of the gradient, padded so that every part has an even depth.
     fn row_width(&self) -> usize {
         let parts = self.adapter.map_or(&[][..], |adapter| adapter.parts);
         let ends = parts
@@ -258,7 +258,7 @@ impl<T: Operand> Backward<'_, T> {
             .next_multiple_of(T::DEPTHS)
     }
 
-    /// Rows of the gradient in the operands' type, with zeros at the end where [`Self::row_width`] is wider.
+    /// Rows of the gradient in the operands' dtype, zero-padded to [`Self::row_width`].
     fn narrow_rows(&self, rows: &Range<usize>, to: &mut [T]) {
         let width = self.weight.depth();
         let even = self.row_width();
@@ -322,7 +322,7 @@ impl<T: Operand> Backward<'_, T> {
         }
     }
 
-    /// Gradients of A and B of every part.
+    /// Gradients of A and B of each part.
     fn factor_gradients(
         &self,
         adapter: &Adapter<'_, BackwardPanels<T>>,
@@ -366,7 +366,7 @@ impl<T: Operand> Backward<'_, T> {
 }
 
 impl<T: Operand> Adapter<'_, BackwardPanels<T>> {
-    /// Adds `drop(d_low A)` of every part to the rows of a block.
+    /// Adds `drop(d_low A)` of each part to the rows of a block.
     fn add_dropped(&self, d_low: &[T], first_row: usize, columns: usize, sums: &mut [f32]) {
         with_scratch(sums.len(), |parts| {
             for (i, part) in self.parts.iter().enumerate() {
@@ -398,7 +398,7 @@ impl<T: Operand> Adapter<'_, BackwardPanels<T>> {
     }
 }
 
-/// Which gradients a backward pass is asked for.
+/// The gradients that a backward pass must compute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wants {
     InputAndFactors,

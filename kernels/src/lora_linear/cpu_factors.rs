@@ -1,8 +1,8 @@
-//! Factors of stacked adapters as panels, packed when a pass first needs them.
+//! LoRA factors of stacked adapters as panels, packed when a pass first needs them.
 //!
-//! They are small, and change with every step; within one step all micro-batches and both passes
-//! share them. Scalings are folded in before rounding: into A for the forward pass, into
-//! B for the backward pass, so that low-rank values and their gradients need no pass of their own.
+//! They are small and change with every step; within one step, all micro-batches and both passes
+//! share them. Scalings are folded in before rounding, into A for the forward pass and into B for
+//! the backward pass, so that low-rank values and their gradients need no separate scaling pass.
 
 use std::sync::{Arc, OnceLock};
 
@@ -34,53 +34,53 @@ impl<T> Default for PackedFactors<T> {
     }
 }
 
-/// What the forward pass multiplies with.
+/// Operands of the forward pass.
 #[derive(Debug)]
 pub(crate) struct ForwardPanels<T> {
-    /// First low-rank column and `s Aᵀ`: of all parts at once without dropout, else of each.
+    /// First low-rank column and `s Aᵀ`: of all parts together without dropout, otherwise per part.
     pub(crate) first: Vec<(usize, Panels<T>)>,
     /// `Bᵀ` of all parts, block-diagonal.
     pub(crate) second: Panels<T>,
 }
 
-/// What the backward pass multiplies with.
+/// Operands of the backward pass.
 #[derive(Debug)]
 pub(crate) struct BackwardPanels<T> {
     /// `s B` of each part.
     pub(crate) second: Vec<Panels<T>>,
-    /// `A`: of all parts at once without dropout, else of each.
+    /// `A`: of all parts together without dropout, otherwise per part.
     pub(crate) first: Vec<Panels<T>>,
 }
 
-/// The factors of a stack and how they are scaled.
+/// The factors of a stack and their scalings.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Factors<'a> {
     pub(crate) values: &'a [f32],
     pub(crate) layout: &'a AdapterLayout,
-    /// Dropout of each part; empty for none.
+    /// Dropout of each part; empty if there is none.
     pub(crate) dropout: &'a [Option<Dropout>],
 }
 
 impl<T: Operand> PackedFactors<T> {
     pub(crate) fn forward(&self, factors: Factors<'_>) -> Arc<ForwardPanels<T>> {
-        let made = || (factors.scales(), Arc::new(factors.forward()));
-        let kept = self.passes(factors).forward.get_or_init(made);
-        // Another rate of dropout than that of the first pass: nothing to share.
-        if kept.0 == factors.scales() {
-            kept.1.clone()
+        let pack = || (factors.scales(), Arc::new(factors.forward()));
+        let cached = self.passes(factors).forward.get_or_init(pack);
+        // The dropout rate differs from the first pass, so nothing can be shared.
+        if cached.0 == factors.scales() {
+            cached.1.clone()
         } else {
-            made().1
+            pack().1
         }
     }
 
     pub(crate) fn backward(&self, factors: Factors<'_>) -> Arc<BackwardPanels<T>> {
-        let made = || (factors.scales(), Arc::new(factors.backward()));
-        let kept = self.passes(factors).backward.get_or_init(made);
-        // Another rate of dropout than that of the first pass: nothing to share.
-        if kept.0 == factors.scales() {
-            kept.1.clone()
+        let pack = || (factors.scales(), Arc::new(factors.backward()));
+        let cached = self.passes(factors).backward.get_or_init(pack);
+        // The dropout rate differs from the first pass, so nothing can be shared.
+        if cached.0 == factors.scales() {
+            cached.1.clone()
         } else {
-            made().1
+            pack().1
         }
     }
 
@@ -94,7 +94,7 @@ impl<T: Operand> PackedFactors<T> {
 }
 
 impl Factors<'_> {
-    /// What the low-rank values of each part are multiplied with.
+    /// Scale of the low-rank values of each part.
     fn scales(&self) -> Vec<f32> {
         let parts = self.layout.parts.iter().enumerate();
         parts

@@ -1,6 +1,6 @@
-//! Stacked adapted maps by cuBLASLt: scales, residual, bias and sums are part of the products, and
-//! gradients of the factors are written where the optimizer reads them. For f32, and for ranks and sizes
-//! that [`super::low_rank`] does not serve.
+//! Stacked LoRA linear layers by cuBLASLt: scales, residual, bias and sums are part of the products,
+//! and factor gradients are written directly to the optimizer's buffer. For f32, and for ranks and
+//! sizes that [`super::low_rank`] does not support.
 //!
 //! The reference is [`super::composed`].
 
@@ -16,9 +16,9 @@ use super::cuda::{parts, scale};
 use crate::cube::launch::output;
 use crate::cublaslt::{self, Matrix, Product};
 use crate::dropout::Dropout;
-use crate::dropout::cuda::{add_kept, kept};
+use crate::dropout::cuda::{add_kept, apply_dropout};
 
-/// The factors of a stack, in the type that products read.
+/// The factors of a stack, in the dtype that products read.
 struct Factors {
     tensor: CubeTensor,
     inputs: usize,
@@ -45,15 +45,15 @@ impl Factors {
     }
 }
 
-/// `x` less what a part's dropout takes.
-fn seen(x: &Matrix, dropout: Option<Dropout>) -> Matrix {
+/// `x` after a part's dropout.
+fn with_dropout(x: &Matrix, dropout: Option<Dropout>) -> Matrix {
     dropout.map_or_else(
         || x.clone(),
-        |dropout| Matrix::new(&kept(x.tensor().clone(), dropout)),
+        |dropout| Matrix::new(&apply_dropout(x.tensor().clone(), dropout)),
     )
 }
 
-/// The contract is [`super::backend::LinearPasses::linear_forward`]'s; `None` where cuBLASLt does not
+/// Same contract as [`super::backend::LinearPasses::linear_forward`]; `None` if cuBLASLt cannot
 /// compute it.
 pub(super) fn forward(
     x: &CubeTensor,
@@ -87,8 +87,8 @@ pub(super) fn forward(
     };
     let adapted = spec.adapter.iter().flat_map(|plan| &plan.layout.parts);
     let n_adapted: usize = adapted.map(|part| part.out_features).sum();
-    // The dense product adds what the adapters have written, while it computes: they need not read what
-    // it has written. Where something is added already, or not all columns are adapted, they do.
+    // The dense product adds the adapters' output while it computes, so the adapters need not read
+    // its result. If there is already a summand, or not all columns are adapted, they run after it.
     let comes_last = residual.is_none() && factors.is_some() && n_adapted == outputs;
     if !spec.unread && !comes_last {
         dense.clone().enqueue()?;
@@ -102,24 +102,28 @@ pub(super) fn forward(
         for (part, dropout) in parts(plan, spec) {
             let own = Matrix::new(&lows).columns(first..first + part.rank);
             first += part.rank;
-            let down = Product::new(seen(&x, dropout), factors.a(part).transposed(), own.clone());
+            let down = Product::new(
+                with_dropout(&x, dropout),
+                factors.a(part).transposed(),
+                own.clone(),
+            );
             down.scaled(scale(part, dropout)).enqueue()?;
             if spec.unread {
                 continue;
             }
             let range = part.first_output..part.first_output + part.out_features;
             let up = Product::new(own, factors.b(part).transposed(), sums.columns(range));
-            if comes_last { up } else { up.added() }.enqueue()?;
+            if comes_last { up } else { up.accumulate() }.enqueue()?;
         }
         low = Some(lows);
     }
     if !spec.unread && comes_last {
-        dense.added().enqueue()?;
+        dense.accumulate().enqueue()?;
     }
     Some((y, low))
 }
 
-/// The contract is [`super::backend::LinearPasses::linear_backward`]'s; `None` where cuBLASLt does not
+/// Same contract as [`super::backend::LinearPasses::linear_backward`]; `None` if cuBLASLt cannot
 /// compute it.
 pub(super) fn backward(
     saved: &Saved<CubeBackend>,
@@ -134,22 +138,22 @@ pub(super) fn backward(
     }
     let dtype = x.tensor().dtype;
     let dy = Matrix::new(&cast::<CubeBackend>(dy.clone(), dtype));
-    let wanted = wants == Wants::InputAndFactors;
+    let wants_input = wants == Wants::InputAndFactors;
     let dense = |dx: &CubeTensor| Product::new(dy.clone(), Matrix::new(&weight), Matrix::new(dx));
     let (Some(factors), Some(plan), Some(low)) = (&saved.factors, &saved.spec.adapter, &saved.low)
     else {
-        let dx = wanted.then(|| output(x.tensor(), [n, inputs], dtype));
+        let dx = wants_input.then(|| output(x.tensor(), [n, inputs], dtype));
         if let Some(dx) = &dx {
             dense(dx).enqueue()?;
         }
         return Some((dx, None));
     };
-    let mut dx = wanted.then(|| output(x.tensor(), [n, inputs], dtype));
+    let mut dx = wants_input.then(|| output(x.tensor(), [n, inputs], dtype));
     let gradients = output(x.tensor(), [plan.layout.len()], DType::F32);
     let gradient = |range, shape| Matrix::of_flat(&gradients, range, shape);
     let factors = Factors::new(factors, plan, dtype);
     let low = Matrix::new(low);
-    // The adapters' shares come first; the dense product adds them while it computes.
+    // The adapters' contributions come first; the dense product adds them while it computes.
     let (mut first, mut has_share) = (0, false);
     for (part, dropout) in parts(plan, &saved.spec) {
         let range = part.first_output..part.first_output + part.out_features;
@@ -159,7 +163,7 @@ pub(super) fn backward(
         let down = Product::new(dy.clone(), factors.b(part), d_low.clone());
         down.scaled(scale(part, dropout)).enqueue()?;
         let d_a = gradient(part.a(inputs), [part.rank, inputs]);
-        Product::new(d_low.clone().transposed(), seen(&x, dropout), d_a).enqueue()?;
+        Product::new(d_low.clone().transposed(), with_dropout(&x, dropout), d_a).enqueue()?;
         let d_b = gradient(part.b(inputs), [part.out_features, part.rank]);
         Product::new(dy.transposed(), low, d_b).enqueue()?;
         let Some(sum) = dx.take() else {
@@ -168,7 +172,7 @@ pub(super) fn backward(
         dx = Some(match dropout {
             None => {
                 let up = Product::new(d_low, factors.a(part), Matrix::new(&sum));
-                if has_share { up.added() } else { up }.enqueue()?;
+                if has_share { up.accumulate() } else { up }.enqueue()?;
                 sum
             }
             Some(dropout) => {
@@ -176,7 +180,7 @@ pub(super) fn backward(
                 Product::new(d_low, factors.a(part), Matrix::new(&own)).enqueue()?;
                 match has_share {
                     true => add_kept(sum, own, dropout),
-                    false => kept(own, dropout),
+                    false => apply_dropout(own, dropout),
                 }
             }
         });
@@ -184,7 +188,7 @@ pub(super) fn backward(
     }
     if let Some(dx) = &dx {
         let dense = dense(dx);
-        if has_share { dense.added() } else { dense }.enqueue()?;
+        if has_share { dense.accumulate() } else { dense }.enqueue()?;
     }
     Some((dx, Some(gradients)))
 }

@@ -1,8 +1,5 @@
-//! Stacked adapted maps on a GPU: on tensor cores with low-rank products of our own, else by cuBLASLt where
-//! it is there, else by Burn's matrix products and our dropout.
-//!
-//! With Fusion, products, casts and sums stay operations of Burn, which may run a bias, a residual
-//! and a cast in one kernel; only our own kernels are sealed.
+//! Stacked LoRA linear layers on a GPU: with our own low-rank kernels on tensor cores; otherwise with
+//! cuBLASLt, if it is available; otherwise with Burn's matrix products and our dropout.
 
 use burn::backend::tensor::FloatTensor;
 use burn_cubecl::CubeBackend;
@@ -15,60 +12,46 @@ use super::low_rank;
 use crate::dropout::Dropout;
 use crate::maybe::Maybe;
 
-/// Both passes of a backend, in its own operations.
-macro_rules! in_operations_of {
-    ($backend:ty, $forward:path, $backward:path, $given_backward:path) => {
-        impl LinearOps for $backend {
-            fn stacked_linear(
-                x: FloatTensor<Self>,
-                factors: Maybe<Self>,
-                residual: Maybe<Self>,
-                frozen: Frozen<Self>,
-                spec: Spec,
-            ) -> FloatTensor<Self> {
-                Self::linear_output(x, factors, residual, frozen, spec)
-            }
-        }
-
-        impl LinearPasses for $backend {
-            fn linear_forward(
-                x: FloatTensor<Self>,
-                factors: Option<FloatTensor<Self>>,
-                residual: Option<FloatTensor<Self>>,
-                frozen: Frozen<Self>,
-                spec: Spec,
-            ) -> (FloatTensor<Self>, Saved<Self>) {
-                $forward(x, factors, residual, frozen, spec)
-            }
-
-            fn linear_backward(
-                saved: Saved<Self>,
-                dy: FloatTensor<Self>,
-                wants: Wants,
-            ) -> (Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
-                $backward(saved, dy, wants)
-            }
-
-            fn given_backward(
-                saved: Saved<Self>,
-                dy: FloatTensor<Self>,
-                added: Option<FloatTensor<Self>>,
-                wants: Wants,
-            ) -> (Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
-                $given_backward(saved, dy, added, wants)
-            }
-        }
-    };
+impl LinearOps for CubeBackend {
+    fn stacked_linear(
+        x: FloatTensor<Self>,
+        factors: Maybe<Self>,
+        residual: Maybe<Self>,
+        frozen: Frozen<Self>,
+        spec: Spec,
+    ) -> FloatTensor<Self> {
+        Self::linear_output(x, factors, residual, frozen, spec)
+    }
 }
 
-in_operations_of!(CubeBackend, forward, backward, given_backward);
-#[cfg(feature = "fusion")]
-in_operations_of!(
-    burn::backend::fusion::Fusion<CubeBackend>,
-    composed::forward,
-    composed::backward,
-    piecewise_backward
-);
+impl LinearPasses for CubeBackend {
+    fn linear_forward(
+        x: FloatTensor<Self>,
+        factors: Option<FloatTensor<Self>>,
+        residual: Option<FloatTensor<Self>>,
+        frozen: Frozen<Self>,
+        spec: Spec,
+    ) -> (FloatTensor<Self>, Saved<Self>) {
+        forward(x, factors, residual, frozen, spec)
+    }
+
+    fn linear_backward(
+        saved: Saved<Self>,
+        dy: FloatTensor<Self>,
+        wants: Wants,
+    ) -> (Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
+        backward(saved, dy, wants)
+    }
+
+    fn input_backward(
+        saved: Saved<Self>,
+        dy: FloatTensor<Self>,
+        added: Option<FloatTensor<Self>>,
+        wants: Wants,
+    ) -> (Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
+        input_backward(saved, dy, added, wants)
+    }
+}
 
 fn forward(
     x: FloatTensor<CubeBackend>,
@@ -78,15 +61,15 @@ fn forward(
     spec: Spec,
 ) -> (FloatTensor<CubeBackend>, Saved<CubeBackend>) {
     let (given_factors, given_residual) = (factors.as_ref(), residual.as_ref());
-    if let Some(done) = low_rank::forward(&x, given_factors, given_residual, &frozen, &spec) {
+    if let Some(result) = low_rank::forward(&x, given_factors, given_residual, &frozen, &spec) {
         let saved = Saved {
             x,
-            low: Some(done.low),
-            factors: Some(done.factors),
+            low: Some(result.low),
+            factors: Some(result.factors),
             frozen,
             spec,
         };
-        return (done.y, saved);
+        return (result.y, saved);
     }
     #[cfg(feature = "cuda")]
     if let Some((y, low)) =
@@ -119,7 +102,7 @@ fn backward(
     composed::backward(saved, dy, wants)
 }
 
-fn given_backward(
+fn input_backward(
     saved: Saved<CubeBackend>,
     dy: FloatTensor<CubeBackend>,
     added: Option<FloatTensor<CubeBackend>>,
@@ -128,13 +111,13 @@ fn given_backward(
     Option<FloatTensor<CubeBackend>>,
     Option<FloatTensor<CubeBackend>>,
 ) {
-    if let Some(gradients) = low_rank::given_backward(&saved, &dy, added.as_ref(), wants) {
+    if let Some(gradients) = low_rank::input_backward(&saved, &dy, added.as_ref(), wants) {
         return gradients;
     }
     piecewise_backward(saved, dy, added, wants)
 }
 
-/// The parts of a plan with their dropout.
+/// The parts of a plan, with their dropout.
 pub(super) fn parts<'a>(
     plan: &'a AdapterPlan,
     spec: &Spec,
@@ -148,7 +131,7 @@ pub(super) fn parts<'a>(
         .map(move |(i, part)| (part, dropout(i)))
 }
 
-/// What a part's low-rank values are multiplied with.
+/// Scale of a part's low-rank values.
 pub(super) fn scale(part: &PartLayout, dropout: Option<Dropout>) -> f32 {
     part.scaling * dropout.map_or(1.0, Dropout::scale)
 }

@@ -1,4 +1,5 @@
-//! The gradients of many stacks' factors in one buffer, where each backward pass puts its own.
+//! A flat buffer for the factor gradients of many stacks, which each backward pass writes to
+//! directly.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -13,10 +14,10 @@ use {
     burn_cubecl::tensor::CubeTensor,
 };
 
-/// Memory for gradients that are wanted one behind the other, so that nobody copies them there.
+/// Memory for concatenated gradients, so that they need not be copied together.
 ///
-/// The first backward pass that writes into it makes it. Passes that have no use for it, as those of the CPU,
-/// give gradients of their own, which [`FlatGradient::joined`] copies.
+/// The first backward pass that writes to it allocates it. Passes that cannot use it, such as those
+/// on the CPU, return separate gradients, which [`FlatGradient::concatenate`] copies.
 #[derive(Debug, Clone)]
 pub struct FlatGradient {
     len: usize,
@@ -24,21 +25,22 @@ pub struct FlatGradient {
     memory: Arc<Mutex<Option<CubeTensor>>>,
 }
 
-/// Where the gradient of one stack's factors belongs.
+/// Destination of the gradient of one stack's factors.
 #[derive(Debug, Clone)]
 #[cfg_attr(
     not(feature = "cube"),
-    expect(dead_code, reason = "passes on the CPU give gradients of their own")
+    expect(dead_code, reason = "CPU passes return separate gradients")
 )]
-pub(crate) struct GradientPlace {
-    whole: FlatGradient,
+pub(crate) struct GradientSlot {
+    buffer: FlatGradient,
     start: usize,
-    /// Whether a gradient has it: a second one of the same factors is added to the first.
-    taken: Arc<AtomicBool>,
+    /// Whether a gradient was written here; a second gradient of the same factors is added to the
+    /// first.
+    is_written: Arc<AtomicBool>,
 }
 
 impl FlatGradient {
-    /// For `len` values, f32.
+    /// For `len` elements, f32.
     pub fn new(len: usize) -> Self {
         Self {
             len,
@@ -47,49 +49,51 @@ impl FlatGradient {
         }
     }
 
-    /// The place from the value `start` on.
-    pub(super) fn at(&self, start: usize) -> GradientPlace {
-        GradientPlace {
-            whole: self.clone(),
+    /// The destination starting at element `start`.
+    pub(super) fn slot(&self, start: usize) -> GradientSlot {
+        GradientSlot {
+            buffer: self.clone(),
             start,
-            taken: Arc::default(),
+            is_written: Arc::default(),
         }
     }
 
-    /// The gradients `parts`, one behind the other. Those that lie in their place are not copied.
+    /// Concatenates the gradients `parts`. Those that are already in the buffer are not copied.
     ///
     /// # Shapes
     ///
-    /// - `parts`: f32, together the elements that [`FlatGradient::new`] was told
+    /// - `parts`: f32, with the total length passed to [`FlatGradient::new`]
     /// - returns: `[len]`
     ///
     /// # Panics
     ///
-    /// If there are more or fewer elements: a bug of the caller.
-    pub fn joined(self, parts: Vec<Tensor<1>>) -> Tensor<1> {
-        let given: usize = parts.iter().map(|part| part.dims()[0]).sum();
-        assert_eq!(given, self.len, "elements of all gradients");
-        // With Fusion no pass writes into it.
-        #[cfg(all(feature = "cube", not(feature = "fusion")))]
+    /// If the total length differs: a bug of the caller.
+    pub fn concatenate(self, parts: Vec<Tensor<1>>) -> Tensor<1> {
+        let n_elements: usize = parts.iter().map(|part| part.dims()[0]).sum();
+        assert_eq!(
+            n_elements, self.len,
+            "the gradients must have the elements of the flat buffer"
+        );
+        #[cfg(feature = "cube")]
         if let Some(whole) = self.take() {
-            return with_all(whole, parts);
+            return copy_missing_parts(whole, parts);
         }
         Tensor::cat(parts, 0)
     }
 
-    #[cfg(all(feature = "cube", not(feature = "fusion")))]
+    #[cfg(feature = "cube")]
     fn take(&self) -> Option<CubeTensor> {
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         memory.take()
     }
 }
 
-/// `whole` with a copy of each part that does not lie there yet.
-#[cfg(all(feature = "cube", not(feature = "fusion")))]
-fn with_all(whole: CubeTensor, parts: Vec<Tensor<1>>) -> Tensor<1> {
+/// Copies each part that is not yet in `whole` to it.
+#[cfg(feature = "cube")]
+fn copy_missing_parts(whole: CubeTensor, parts: Vec<Tensor<1>>) -> Tensor<1> {
     use burn_cubecl::CubeBackend;
 
-    let lies_at = |part: &Tensor<1>, start: usize| {
+    let is_in_place = |part: &Tensor<1>, start: usize| {
         let part = part.clone().try_into_primitive::<CubeBackend>();
         part.is_ok_and(|part| {
             part.handle.memory.descriptor() == whole.handle.memory.descriptor()
@@ -97,41 +101,42 @@ fn with_all(whole: CubeTensor, parts: Vec<Tensor<1>>) -> Tensor<1> {
         })
     };
     let mut end = 0;
-    let mut others = Vec::new();
-    // Those that lie there go first: while one is left, the memory is not changed where it lies.
+    let mut copied = Vec::new();
+    // Parts that are in place are dropped first, because the buffer can only be changed in place
+    // once nothing else uses it.
     for part in parts {
         let start = end;
         end += part.dims()[0];
-        if !lies_at(&part, start) {
-            others.push((start..end, part));
+        if !is_in_place(&part, start) {
+            copied.push((start..end, part));
         }
     }
     let whole = Tensor::from_primitive::<CubeBackend>(whole);
-    let put = |whole: Tensor<1>, (range, part)| whole.slice_assign([range], part);
-    others.into_iter().fold(whole, put)
+    let assign = |whole: Tensor<1>, (range, part)| whole.slice_assign([range], part);
+    copied.into_iter().fold(whole, assign)
 }
 
 #[cfg(feature = "cube")]
-impl GradientPlace {
-    /// The place, `[len]`, on the device of `like`; its contents are whatever lay there. `None` where a gradient
-    /// has it already, or where it does not lie within the memory or begin as pieces of it must.
+impl GradientSlot {
+    /// Uninitialised memory at this destination, `[len]`, on the device of `like`. `None` if it
+    /// already has a gradient, exceeds the buffer, or is not sufficiently aligned.
     pub(super) fn take(&self, like: &CubeTensor, len: usize) -> Option<CubeTensor> {
-        let all = self.whole.len;
-        let behind = all.checked_sub(self.start + len)?;
-        let [before, behind] = [self.start, behind].map(|n| (n * DType::F32.size()) as u64);
-        let is_piece = before.is_multiple_of(like.client.properties().memory.alignment);
-        if !is_piece || self.taken.swap(true, Ordering::Relaxed) {
+        let buffer_len = self.buffer.len;
+        let n_after = buffer_len.checked_sub(self.start + len)?;
+        let [n_before, n_after] = [self.start, n_after].map(|n| (n * DType::F32.size()) as u64);
+        let is_aligned = n_before.is_multiple_of(like.client.properties().memory.alignment);
+        if !is_aligned || self.is_written.swap(true, Ordering::Relaxed) {
             return None;
         }
-        let memory = &self.whole.memory;
+        let memory = &self.buffer.memory;
         let mut memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
-        let whole = memory.get_or_insert_with(|| output(like, [all], DType::F32));
-        let handle = whole.handle.clone();
+        let buffer = memory.get_or_insert_with(|| output(like, [buffer_len], DType::F32));
+        let handle = buffer.handle.clone();
         Some(CubeTensor::new_contiguous(
             like.client.clone(),
             like.device.clone(),
             Shape::new([len]),
-            handle.offset_start(before).offset_end(behind),
+            handle.offset_start(n_before).offset_end(n_after),
             DType::F32,
         ))
     }

@@ -1,37 +1,41 @@
-//! DoRA: each output of an adapted map is learned as a magnitude and a direction.
+//! DoRA: each output of an adapted layer is trained as a magnitude and a direction.
 //!
-//! A map's weight is `m (W + s B A) / ‖W + s B A‖`, row by row. The norms are those of the present
-//! factors and have no gradient, so that the map is the plain adapted one with a factor for each
-//! output: the products stay those of [`super::lora_linear`].
+//! A layer's weight is `m (W + s B A) / ‖W + s B A‖`, row by row. The norms are computed from the
+//! current factors and have no gradient. The layer is therefore the plain LoRA layer with a factor per
+//! output, and uses the products of [`super::lora_linear`].
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
 
 use super::adapter::PartLayout;
-use super::reference::read;
+use super::reference::transform_input;
 use super::{InputTransform, LinearExtras, StackedAdapter, StackedLinear, lora_linear};
 
-/// Magnitudes of the outputs of adapted maps.
+/// Magnitudes of the outputs of adapted layers.
 #[derive(Debug, Clone)]
 pub struct Magnitudes {
-    /// Of each output of the maps that are adapted, one map behind the other; trainable.
+    /// Magnitude of each output of the adapted layers, concatenated; trainable.
     pub values: Tensor<1>,
     /// `‖W + s B A‖` of the same outputs.
     norms: Tensor<1>,
 }
 
 impl Magnitudes {
-    /// `values` for a stack, whose present factors give the norms.
+    /// Magnitudes `values` for a stack; the norms are computed from its current factors.
     ///
     /// # Panics
     ///
-    /// If there are not as many values as outputs of adapted maps: a bug of the caller.
+    /// If the number of values differs from the number of adapted outputs: a bug of the caller.
     pub fn new(values: Tensor<1>, linear: &StackedLinear) -> Self {
         let norms = linear.direction_norms();
-        assert_eq!(values.dims(), norms.dims(), "a magnitude for each output");
+        assert_eq!(
+            values.dims(),
+            norms.dims(),
+            "there must be one magnitude per adapted output"
+        );
         Self { values, norms }
     }
 
-    /// The same values, which `track` gives to autodiff.
+    /// The same values, registered with autodiff by `track`.
     pub(super) fn tracked(&self, track: impl Fn(Tensor<1>) -> Tensor<1>) -> Self {
         Self {
             values: track(self.values.clone()),
@@ -41,11 +45,10 @@ impl Magnitudes {
 }
 
 impl StackedLinear {
-    /// `‖W + s B A‖` of each output of the adapted maps, one map behind the other; what magnitudes
-    /// begin with.
+    /// `‖W + s B A‖` of each output of the adapted layers, concatenated: the initial magnitudes.
     ///
-    /// `‖W‖²` is known of a frozen weight, and the rest needs `W Aᵀ` alone: a product with as many
-    /// rows as the ranks together.
+    /// `‖W‖²` is cached per frozen weight, so the only large product is `W Aᵀ`, whose width is the
+    /// sum of the ranks.
     pub fn direction_norms(&self) -> Tensor<1> {
         let device = self.weight.device();
         let Some(adapter) = &self.adapter else {
@@ -59,14 +62,15 @@ impl StackedLinear {
         };
         let parts = adapter.layout().parts.iter().map(|part| {
             let (a, b) = adapter.factors_of(part);
-            let read = a.clone().cast(self.weight.compute_dtype().dtype());
-            let shadows = lora_linear(read, &frozen, LinearExtras::default());
+            let rounded_a = a.clone().cast(self.weight.compute_dtype().dtype());
+            let shadows = lora_linear(rounded_a, &frozen, LinearExtras::default());
             let range = part.first_output..part.first_output + part.out_features;
             let shadows = shadows.narrow(1, range.start, range.len());
             let shadows = shadows.cast(DType::F32).transpose();
-            let squares = of_host(&squares[range], device);
+            let squares = to_device_vector(&squares[range], device);
             let scaling = f64::from(part.scaling);
-            // `2 s W·(B A) + s² (B A)·(B A)`, as B times what it meets.
+            // `2 s W·(B A) + s² (B A)·(B A)`, computed as the dot product of B with one combined
+            // matrix.
             let met = b.clone().matmul(a.clone().matmul(a.transpose()));
             let met = met
                 .mul_scalar(scaling * scaling)
@@ -78,15 +82,15 @@ impl StackedLinear {
     }
 }
 
-fn of_host(values: &[f32], device: &Device) -> Tensor<1> {
+fn to_device_vector(values: &[f32], device: &Device) -> Tensor<1> {
     Tensor::from_data(TensorData::new(values.to_vec(), [values.len()]), device)
 }
 
 /// The contract of [`super::lora_linear`] for a stack with magnitudes: with `g = m / ‖W + s B A‖`,
 /// `g (x Wᵀ + s (x Aᵀ) Bᵀ) + bias + residual`.
 ///
-/// With dropout the adapted part alone reads what is kept, `x Wᵀ + (g - 1) drop(x) Wᵀ + g s (drop(x)
-/// Aᵀ) Bᵀ`, which takes a second product with W of each map, in plain tensor operations.
+/// With dropout, only the adapted part uses the masked input: `x Wᵀ + (g - 1) drop(x) Wᵀ + g s
+/// (drop(x) Aᵀ) Bᵀ`. This needs a second product with W per layer, in plain tensor operations.
 ///
 /// # Source
 ///
@@ -115,7 +119,7 @@ pub(super) fn weighed_linear(
     let output = y.dtype();
     let y = y.cast(DType::F32);
     let y = if drops {
-        y.add(dropped(x, linear, adapter, &gains, &extras))
+        y.add(dropout_path(x, linear, adapter, &gains, &extras))
     } else {
         y.mul(all_gains(linear, adapter, gains).unsqueeze())
     };
@@ -129,12 +133,12 @@ pub(super) fn weighed_linear(
     }
 }
 
-/// A factor for each output of the stack: 1 for maps without an adapter.
+/// A factor per output of the stack: 1 for layers without an adapter.
 fn all_gains(linear: &StackedLinear, adapter: &StackedAdapter, gains: Tensor<1>) -> Tensor<1> {
     let mut parts = Vec::with_capacity(linear.out_features.len());
     let mut first = 0;
-    for (map, &out_features) in linear.out_features.iter().enumerate() {
-        if part_of(adapter, map).is_some() {
+    for (layer, &out_features) in linear.out_features.iter().enumerate() {
+        if part_of(adapter, layer).is_some() {
             parts.push(gains.clone().narrow(0, first, out_features));
             first += out_features;
         } else {
@@ -144,13 +148,13 @@ fn all_gains(linear: &StackedLinear, adapter: &StackedAdapter, gains: Tensor<1>)
     Tensor::cat(parts, 0)
 }
 
-fn part_of(adapter: &StackedAdapter, map: usize) -> Option<&PartLayout> {
+fn part_of(adapter: &StackedAdapter, layer: usize) -> Option<&PartLayout> {
     let mut parts = adapter.layout().parts.iter();
-    parts.find(|part| part.map == map)
+    parts.find(|part| part.layer == layer)
 }
 
-/// What the adapted maps add to `x Wᵀ` where their adapters drop inputs.
-fn dropped(
+/// The contribution of the adapted layers in addition to `x Wᵀ`, with dropout.
+fn dropout_path(
     x: Tensor<2>,
     linear: &StackedLinear,
     adapter: &StackedAdapter,
@@ -159,16 +163,16 @@ fn dropped(
 ) -> Tensor<2> {
     let x = match &extras.transform {
         InputTransform::Plain => x,
-        transform => read(x, transform, linear),
+        transform => transform_input(x, transform, linear),
     };
     let x = x.cast(DType::F32);
     let device = x.device();
     let weight = linear.weight.to_tensor();
     let (mut parts, mut first, mut first_gain) = (Vec::new(), 0, 0);
-    for (map, &out_features) in linear.out_features.iter().enumerate() {
-        match part_of(adapter, map) {
+    for (layer, &out_features) in linear.out_features.iter().enumerate() {
+        match part_of(adapter, layer) {
             Some(part) => {
-                let kept = match extras.dropout.get(map).copied().flatten() {
+                let dropped = match extras.dropout.get(layer).copied().flatten() {
                     Some(dropout) => {
                         let mask = dropout.mask(x.dims(), &device);
                         x.clone().mul(mask.mul_scalar(dropout.scale()))
@@ -178,11 +182,11 @@ fn dropped(
                 let (a, b) = adapter.factors_of(part);
                 let gain = gains.clone().narrow(0, first_gain, out_features);
                 let rows = weight.clone().narrow(0, first, out_features);
-                let base = kept.clone().matmul(rows.transpose());
-                let low = kept.matmul(a.transpose()).mul_scalar(part.scaling);
-                let learned = low.matmul(b.transpose());
+                let base = dropped.clone().matmul(rows.transpose());
+                let low = dropped.matmul(a.transpose()).mul_scalar(part.scaling);
+                let update = low.matmul(b.transpose());
                 let gain: Tensor<2> = gain.unsqueeze();
-                parts.push(base.clone().add(learned).mul(gain).sub(base));
+                parts.push(base.clone().add(update).mul(gain).sub(base));
                 first_gain += out_features;
             }
             None => parts.push(Tensor::zeros([x.dims()[0], out_features], &device)),

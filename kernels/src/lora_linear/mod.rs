@@ -1,8 +1,8 @@
-//! Frozen linear maps that share an input, with trainable low-rank adapters beside them.
+//! Frozen linear layers that share an input, with trainable low-rank adapters (LoRA).
 //!
-//! Queries, keys and values read the same rows, as do gate and up: stacked, they are one product
-//! with one pass over the input, and one gradient of it. Adapters stay factored: `W + s B A` is
-//! never formed, so that neither a dense gradient nor a second copy of the weights exists.
+//! Query, key and value projections have the same input, as do gate and up. Stacked, they are one
+//! product with one pass over the input, and one input gradient. Adapters stay factored: `W + s B
+//! A` is never computed, so there is neither a dense gradient nor a second copy of the weights.
 
 mod adapter;
 mod backend;
@@ -37,28 +37,28 @@ use crate::frozen_weight::{FrozenWeight, Storage};
 use crate::maybe::Maybe;
 use crate::route::{is_cpu, is_served};
 
-/// Linear maps of one input, stacked.
+/// Stacked linear layers with a common input.
 #[derive(Debug, Clone)]
 pub struct StackedLinear {
-    /// `[Σ out, in]`, frozen: the maps' weights, one below the other.
+    /// `[Σ out, in]`, frozen: the concatenated weights of the layers.
     pub weight: FrozenWeight,
-    /// `[Σ out]`, f32, frozen; zeros for maps without a bias.
+    /// `[Σ out]`, f32, frozen; zeros for layers without a bias.
     pub bias: Option<Tensor<1>>,
-    /// Output features of each map.
+    /// Output features of each layer.
     pub out_features: Arc<[usize]>,
-    /// The trainable factors of the maps that have some.
+    /// The trainable LoRA factors of the adapted layers.
     pub adapter: Option<StackedAdapter>,
 }
 
 impl StackedLinear {
-    /// The same maps with one adapter of their whole output, for rows that are only computed: fewer
-    /// products, which is what few rows take. On the CPU, where they are no products of their own, and
-    /// where maps are scaled differently or by magnitudes, these maps as they are.
+    /// The same layers with a single adapter of the whole output, for inference: few rows need fewer
+    /// products. Returns the layers unchanged on the CPU, where adapters are not separate products,
+    /// and if the layers have different scalings or magnitudes.
     #[must_use]
-    pub fn joined(&self) -> Self {
+    pub fn with_combined_adapter(&self) -> Self {
         let dtype = self.weight.compute_dtype().dtype();
         let adapter = match &self.adapter {
-            Some(adapter) if !is_cpu(&adapter.factors.device()) => adapter.joined(dtype),
+            Some(adapter) if !is_cpu(&adapter.factors.device()) => adapter.combined(dtype),
             _ => None,
         };
         match adapter {
@@ -72,17 +72,17 @@ impl StackedLinear {
     }
 }
 
-/// What the maps read of their input.
+/// Transformation of the layers' input.
 ///
-/// The backward pass keeps the input as it was given and computes what was read again, which costs
-/// one pass over it: three tenths of what a block would keep otherwise.
+/// The backward pass stores the original input and recomputes the transformed one in a single pass;
+/// this saves three tenths of the activations that a layer would otherwise store.
 #[derive(Debug, Clone, Default)]
 pub enum InputTransform {
-    /// The input itself.
+    /// No transformation.
     #[default]
     Plain,
-    /// [`rms_norm`](crate::rms_norm::rms_norm) of the residual stream, f32, in the dtype that the
-    /// weight computes in.
+    /// [`rms_norm`](crate::rms_norm::rms_norm) of the f32 residual stream, in the weight's compute
+    /// dtype.
     Normed {
         /// `[in]`, f32, frozen.
         weight: Box<Tensor<1>>,
@@ -93,35 +93,36 @@ pub enum InputTransform {
     Gated,
 }
 
-/// What is read, what is added to the output of [`lora_linear`], and what its adapters do not see.
+/// Optional arguments of [`lora_linear`]: input transformation, residual and dropout.
 #[derive(Debug, Clone, Default)]
 pub struct LinearExtras {
-    /// What the maps read.
+    /// Transformation of the input.
     pub transform: InputTransform,
-    /// The residual stream, `[n, Σ out]`, f32; the result then is f32, too.
+    /// The residual stream, `[n, Σ out]`, f32; the result is then also f32.
     pub residual: Option<Tensor<2>>,
-    /// Dropout of each map's adapter input; empty for none.
+    /// Dropout of each layer's adapter input; empty if there is none.
     pub dropout: Vec<Option<Dropout>>,
-    /// The output is only differentiated: its values may be anything.
+    /// The output is only differentiated, so its values are arbitrary.
     pub unread: bool,
-    /// Of a stack that reads a norm of the residual stream, and of the one behind it that adds to the
-    /// same stream: the gradient of the stream is computed in one pass.
+    /// For a stack that reads a norm of the residual stream, and the later stack that adds to the
+    /// same stream: computes the gradient of the stream in one pass.
     pub shared_gradient: Option<SharedGradient>,
 }
 
-/// `[x W₁ᵀ + s₁ (drop₁(x) A₁ᵀ) B₁ᵀ | x W₂ᵀ + … ] + bias + residual`, with what is read for `x`.
+/// `[x W₁ᵀ + s₁ (drop₁(x) A₁ᵀ) B₁ᵀ | x W₂ᵀ + … ] + bias + residual`, where `x` is the transformed
+/// input.
 ///
 /// Weights and biases receive no gradient; `x`, the factors and the residual do. With
-/// [`Magnitudes`] the maps are DoRA's.
+/// [`Magnitudes`] the layers are DoRA's.
 ///
 /// # Shapes
 ///
-/// - `x`: `[n, in]`; f32, or bf16 where the weight computes in bf16; see [`InputTransform`]
-/// - returns: `[n, Σ out]`, in the dtype of what is read, or f32 with a residual
+/// - `x`: `[n, in]`; f32, or bf16 if the weight computes in bf16; see [`InputTransform`]
+/// - returns: `[n, Σ out]`, in the dtype of the transformed input, or f32 with a residual
 ///
 /// # Panics
 ///
-/// If the shapes disagree: a bug of the caller.
+/// If the shapes do not match: a bug of the caller.
 ///
 /// # Source
 ///
@@ -140,13 +141,13 @@ pub fn lora_linear(x: Tensor<2>, linear: &StackedLinear, extras: LinearExtras) -
         return magnitudes::weighed_linear(x, linear, adapter, magnitudes, extras);
     }
     let weight = linear.weight.storage();
-    let read = match extras.transform {
+    let input_dtype = match extras.transform {
         InputTransform::Normed { .. } => linear.weight.compute_dtype().dtype(),
         InputTransform::Plain | InputTransform::Gated => x.dtype(),
     };
     let fused_weight = match weight {
-        Storage::Dense(dense) => is_served(&**dense) && read == dense.dtype(),
-        Storage::Packed(packed) => read == packed.dtype(),
+        Storage::Dense(dense) => is_served(&**dense) && input_dtype == dense.dtype(),
+        Storage::Packed(packed) => input_dtype == packed.dtype(),
     };
     if !(fused_weight && is_served(&x)) {
         return reference::lora_linear(x, linear, extras);
@@ -165,7 +166,7 @@ pub fn lora_linear(x: Tensor<2>, linear: &StackedLinear, extras: LinearExtras) -
             InputTransform::Plain => TransformSpec::Plain,
             InputTransform::Normed { eps, .. } => TransformSpec::Normed {
                 eps: *eps as f32,
-                output: read,
+                output: input_dtype,
             },
             InputTransform::Gated => TransformSpec::Gated,
         },
@@ -175,12 +176,12 @@ pub fn lora_linear(x: Tensor<2>, linear: &StackedLinear, extras: LinearExtras) -
             Storage::Dense(dense) => Maybe::Present(dense.as_ref().clone().into_dispatch()),
             Storage::Packed(_) => Maybe::Absent,
         },
-        bias: Maybe::of(linear.bias.clone().map(Tensor::into_dispatch)),
+        bias: Maybe::from_option(linear.bias.clone().map(Tensor::into_dispatch)),
         norm: match extras.transform {
             InputTransform::Normed { weight, .. } => Maybe::Present(weight.into_dispatch()),
             InputTransform::Plain | InputTransform::Gated => Maybe::Absent,
         },
-        rounded: Maybe::of(
+        rounded: Maybe::from_option(
             linear
                 .adapter
                 .as_ref()
@@ -189,8 +190,9 @@ pub fn lora_linear(x: Tensor<2>, linear: &StackedLinear, extras: LinearExtras) -
         ),
     };
     let factors = linear.adapter.as_ref();
-    let factors = Maybe::of(factors.map(|adapter| adapter.factors.clone().into_dispatch()));
-    let residual = Maybe::of(extras.residual.map(Tensor::into_dispatch));
+    let factors =
+        Maybe::from_option(factors.map(|adapter| adapter.factors.clone().into_dispatch()));
+    let residual = Maybe::from_option(extras.residual.map(Tensor::into_dispatch));
     Tensor::from_dispatch(Dispatch::stacked_linear(
         x.into_dispatch(),
         factors,
@@ -200,35 +202,57 @@ pub fn lora_linear(x: Tensor<2>, linear: &StackedLinear, extras: LinearExtras) -
     ))
 }
 
-/// What the shapes of an input `[n, columns]`, of maps and of what is beside them must be.
+/// Checks the shapes of an input `[n, columns]`, the layers and the optional arguments.
 fn assert_shapes([n, columns]: [usize; 2], linear: &StackedLinear, extras: &LinearExtras) {
     let [outputs, inputs] = linear.weight.dims();
     let needed = match extras.transform {
         InputTransform::Gated => 2 * inputs,
         InputTransform::Plain | InputTransform::Normed { .. } => inputs,
     };
-    assert_eq!(columns, needed, "columns of x for a weight of {inputs}");
-    let maps = &linear.out_features;
-    let total: usize = maps.iter().sum();
-    assert_eq!(total, outputs, "outputs of the maps and of the weight");
+    assert_eq!(
+        columns, needed,
+        "lora_linear: the columns of x must fit a weight with {inputs} inputs"
+    );
+    let layers = &linear.out_features;
+    let total: usize = layers.iter().sum();
+    assert_eq!(
+        total, outputs,
+        "lora_linear: the outputs of the layers must add up to the outputs of the weight"
+    );
     if let InputTransform::Normed { weight, .. } = &extras.transform {
-        assert_eq!(weight.dims(), [inputs], "weights of the norm");
+        assert_eq!(
+            weight.dims(),
+            [inputs],
+            "lora_linear: the norm needs one weight per input"
+        );
     }
     if let Some(bias) = &linear.bias {
-        assert_eq!(bias.dims(), [outputs], "a bias for each output");
+        assert_eq!(
+            bias.dims(),
+            [outputs],
+            "lora_linear: the bias needs one element per output"
+        );
     }
     if let Some(residual) = &extras.residual {
-        assert_eq!(residual.dims(), [n, outputs], "the shape of the residual");
+        assert_eq!(
+            residual.dims(),
+            [n, outputs],
+            "lora_linear: the shape of the residual must be [rows of x, outputs]"
+        );
     }
     if let Some(adapter) = &linear.adapter {
         let layout = adapter.layout();
         let shape = [layout.outputs, layout.in_features];
-        assert_eq!(shape, [outputs, inputs], "outputs and inputs of adapters");
+        assert_eq!(
+            shape,
+            [outputs, inputs],
+            "lora_linear: outputs and inputs of adapters must match the weight"
+        );
     }
     let dropouts = extras.dropout.len();
     assert!(
-        dropouts == 0 || dropouts == maps.len(),
-        "{dropouts} dropouts for {} maps",
-        maps.len()
+        dropouts == 0 || dropouts == layers.len(),
+        "lora_linear: {dropouts} dropouts for {} layers",
+        layers.len()
     );
 }

@@ -1,57 +1,59 @@
-//! A gradient that goes from one operation's backward pass to another's, past the graph.
+//! Passes a gradient from one operation's backward pass to another's, outside the autodiff graph.
 
 use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Joins the two shares of the gradient of a residual stream that one stack reads and another one, behind
-/// it, adds to.
+/// Merges the two summands of the gradient of a residual stream that one stack reads and a later
+/// stack adds to.
 ///
-/// The graph would hold the share of the one that adds and add the other one to it, in a pass of its own
-/// over three arrays of f32. With one of these in the [`LinearExtras`](super::LinearExtras) of both, the
-/// one that reads adds both in the pass that computes its own share.
+/// The autodiff graph would add the summands in a separate pass over three f32 arrays. If one
+/// instance is in the [`LinearExtras`](super::LinearExtras) of both stacks, the reading stack adds
+/// both in the pass that computes its own summand.
 ///
-/// What the stack that adds is given must follow from what the other one returned; else the share may be
-/// lost.
+/// The input of the adding stack must depend on the output of the reading stack; otherwise its
+/// summand may be lost.
 #[derive(Clone, Default)]
 pub struct SharedGradient(Arc<Mutex<State>>);
 
 #[derive(Default)]
 enum State {
-    /// Nobody will take what is left.
+    /// No backward pass will take a gradient.
     #[default]
     Unclaimed,
-    /// The backward pass of the stack that reads is still to come.
+    /// The backward pass of the reading stack is still to come.
     Claimed,
-    Left(Box<dyn Any + Send>),
-    /// It has been.
+    Deposited(Box<dyn Any + Send>),
+    /// That backward pass has run.
     Taken,
 }
 
 impl SharedGradient {
-    /// Says that [`SharedGradient::take`] is to come.
+    /// Announces a later [`SharedGradient::take`].
     pub(super) fn claim(&self) {
         *self.state() = State::Claimed;
     }
 
-    /// Leaves a share, or gives it back where nobody will take it.
-    pub(super) fn leave<T: Any + Send>(&self, share: T) -> Option<T> {
+    /// Deposits a summand, or returns it if no backward pass will take it.
+    pub(super) fn deposit<T: Any + Send>(&self, summand: T) -> Option<T> {
         let mut state = self.state();
         match *state {
             State::Claimed => {
-                *state = State::Left(Box::new(share));
+                *state = State::Deposited(Box::new(summand));
                 None
             }
-            State::Unclaimed | State::Left(_) | State::Taken => Some(share),
+            State::Unclaimed | State::Deposited(_) | State::Taken => Some(summand),
         }
     }
 
-    /// What was left.
+    /// Takes the deposited summand.
     pub(super) fn take<T: Any + Send>(&self) -> Option<T> {
         match std::mem::replace(&mut *self.state(), State::Taken) {
-            State::Left(share) => {
-                let share = share.downcast().expect("both stacks have one backend");
-                Some(*share)
+            State::Deposited(summand) => {
+                let summand = summand
+                    .downcast()
+                    .expect("both stacks use the same backend");
+                Some(*summand)
             }
             State::Unclaimed | State::Claimed | State::Taken => None,
         }
@@ -73,14 +75,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_will_be_taken_is_left() {
+    fn only_a_claimed_summand_is_deposited() {
         let shared = SharedGradient::default();
-        assert_eq!(shared.leave(1), Some(1));
+        assert_eq!(shared.deposit(1), Some(1));
         shared.claim();
-        assert_eq!(shared.leave(2), None);
-        assert_eq!(shared.leave(3), Some(3), "a second share");
+        assert_eq!(shared.deposit(2), None);
+        assert_eq!(shared.deposit(3), Some(3), "a second share");
         assert_eq!(shared.take(), Some(2));
-        assert_eq!(shared.leave(4), Some(4), "after it was taken");
+        assert_eq!(shared.deposit(4), Some(4), "after it was taken");
         assert_eq!(shared.take::<i32>(), None);
     }
 }

@@ -1,4 +1,4 @@
-//! The most likely allowed token on a GPU: one cube a row.
+//! The most likely allowed token on a GPU, with one cube per row.
 
 use burn::backend::DType;
 use burn_cubecl::ops::into_data_sync;
@@ -7,10 +7,10 @@ use cubecl::prelude::*;
 
 use crate::cube::launch::{UNITS, argument, contiguous, element, output, upload, vector_size};
 
-/// Below every logit that is chosen.
+/// Lower than every selectable logit.
 const LOWEST: f32 = -3.0e38;
 
-/// Logits that a unit reads at once, whose bits lie in one word.
+/// Logits that a unit reads at once; their mask bits are in one word.
 const VECTOR: usize = 4;
 
 #[cube(launch, create_dummy_kernel)]
@@ -18,7 +18,7 @@ fn best_tokens<T: Float, N: Size>(
     logits: &[Vector<T, N>],
     masks: &[u32],
     best: &mut [u32],
-    // Vectors of logits and words of a row.
+    // Vectors of logits, and mask words, per row.
     width: u32,
     words: u32,
     #[comptime] is_masked: bool,
@@ -32,8 +32,8 @@ fn best_tokens<T: Float, N: Size>(
     let mut token = 0u32.runtime();
     let mut i = unit;
     while i < width {
-        let found = Vector::<f32, N>::cast_from(logits[row * width + i]);
-        let size = found.vector_size();
+        let logits_vector = Vector::<f32, N>::cast_from(logits[row * width + i]);
+        let size = logits_vector.vector_size();
         let first = i * size;
         let mut bits = u32::MAX.runtime();
         if comptime!(is_masked) {
@@ -41,7 +41,7 @@ fn best_tokens<T: Float, N: Size>(
         }
         #[unroll]
         for j in 0..size {
-            let logit = found.extract(j);
+            let logit = logits_vector.extract(j);
             if (bits >> j as u32) & 1u32 == 1u32 && logit > largest {
                 largest = logit;
                 token = (first + j) as u32;
@@ -58,12 +58,12 @@ fn best_tokens<T: Float, N: Size>(
     while half > 0 {
         if unit < half {
             let value = values[unit + half];
-            let other = tokens[unit + half];
-            // Of several the first.
-            let is_first = value == values[unit] && other < tokens[unit];
+            let other_token = tokens[unit + half];
+            // On ties, the first one wins.
+            let is_first = value == values[unit] && other_token < tokens[unit];
             if value > values[unit] || is_first {
                 values[unit] = value;
-                tokens[unit] = other;
+                tokens[unit] = other_token;
             }
         }
         sync_cube();
@@ -77,8 +77,8 @@ fn best_tokens<T: Float, N: Size>(
     }
 }
 
-/// The contract is [`super::masked_argmax`]'s, with the words of all rows behind each other, or nothing
-/// where all tokens of all rows are allowed.
+/// Same contract as [`super::masked_argmax`], with the concatenated words of all rows, or an empty
+/// slice if all tokens of all rows are allowed.
 pub(super) fn masked_argmax(logits: CubeTensor, masks: Option<&[u32]>) -> Vec<u32> {
     let (logits, [rows, width]) = contiguous(logits);
     if rows * width == 0 {
@@ -107,14 +107,14 @@ pub(super) fn masked_argmax(logits: CubeTensor, masks: Option<&[u32]>) -> Vec<u3
 }
 
 #[cfg(feature = "cuda-source")]
-pub(crate) fn sources(texts: &mut crate::cube::source::Texts) {
+pub(crate) fn sources(sources: &mut crate::cube::source::Sources) {
     let dim = CubeDim::new_1d(UNITS);
     for element in crate::cube::source::ELEMENTS {
-        let [logits, masks, best] = [0; 3].map(|_| texts.buffer());
-        let (device, target, count) = texts.device();
+        let [logits, masks, best] = [0; 3].map(|_| sources.buffer());
+        let (device, target, count) = sources.device();
         let kernel = best_tokens::create_dummy_kernel(
             device, target, count, dim, VECTOR, logits, masks, best, 1, 1, true, element,
         );
-        texts.add("", dim, kernel);
+        sources.add("", dim, kernel);
     }
 }

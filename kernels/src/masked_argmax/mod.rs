@@ -1,35 +1,36 @@
-//! The most likely token of each row among those that a mask allows, found where the logits lie.
+//! The most likely allowed token of each row, computed on the device of the logits.
 
-#[cfg(all(feature = "cube", not(feature = "fusion")))]
+#[cfg(feature = "cube")]
 pub(crate) mod cuda;
 pub mod reference;
 
 use burn::tensor::Tensor;
 
-/// The token with the largest logit of each row whose bit is set in the row's mask, the first of several;
-/// 0 where no allowed logit is a number above -3e38.
+/// For each row, the token with the largest logit whose bit is set in the row's mask; the first one
+/// on ties, and 0 if no allowed logit is above -3e38.
 ///
 /// # Shapes
 ///
 /// - `logits`: `[b, v]`, f32 or bf16
-/// - `masks`: words of each row, of which bit `i % 32` of word `i / 32` allows token `i`; missing words
-///   allow nothing, `None` allows all
+/// - `masks`: words of each row; bit `i % 32` of word `i / 32` allows token `i`. Missing words
+///   allow nothing, `None` allows all tokens
 /// - returns: `b` tokens
 ///
-/// The kernel is a GPU's; other tensors go to the reference.
+/// Only GPUs have a kernel; other tensors use the reference.
 ///
 /// # Panics
 ///
-/// If there is not a mask for each row, or one with more words than logits.
+/// If the number of masks differs from the number of rows, or a mask has more words than the logits
+/// need.
 pub fn masked_argmax(logits: Tensor<2>, masks: &[Option<&[u32]>]) -> Vec<u32> {
     let [rows, width] = logits.dims();
     let n_words = width.div_ceil(32);
     assert!(
         masks.len() == rows && masks.iter().flatten().all(|mask| mask.len() <= n_words),
-        "masked_argmax: {rows} rows of {width} logits need as many masks of at most {n_words} words"
+        "masked_argmax: {rows} rows of {width} logits need one mask per row, of at most {n_words} words"
     );
     crate::operation!("masked_argmax");
-    #[cfg(all(feature = "cube", not(feature = "fusion")))]
+    #[cfg(feature = "cube")]
     if crate::route::is_served_by_gpu(&logits)
         && let Ok(logits) = logits
             .clone()
@@ -42,8 +43,8 @@ pub fn masked_argmax(logits: Tensor<2>, masks: &[Option<&[u32]>]) -> Vec<u32> {
     reference::masked_argmax(logits, masks)
 }
 
-/// The words of all rows, one row behind the other.
-#[cfg(all(feature = "cube", not(feature = "fusion")))]
+/// The concatenated words of all rows.
+#[cfg(feature = "cube")]
 fn words(masks: &[Option<&[u32]>], n_words: usize) -> Vec<u32> {
     let mut words = Vec::with_capacity(masks.len() * n_words);
     for (row, mask) in masks.iter().enumerate() {

@@ -2,10 +2,10 @@
 
 use burn::tensor::{Bool, Tensor, TensorData};
 
-/// Below every logit that is chosen.
+/// Lower than every selectable logit.
 const LOWEST: f32 = -3e38;
 
-/// The contract is [`super::masked_argmax`]'s.
+/// Same contract as [`super::masked_argmax`].
 pub fn masked_argmax(logits: Tensor<2>, masks: &[Option<&[u32]>]) -> Vec<u32> {
     let [rows, width] = logits.dims();
     if rows * width == 0 {
@@ -19,7 +19,7 @@ pub fn masked_argmax(logits: Tensor<2>, masks: &[Option<&[u32]>]) -> Vec<u32> {
         .flat_map(|mask| (0..width).map(move |token| is_absent(mask, token)));
     let absent = TensorData::new(absent.collect::<Vec<bool>>(), [rows, width]);
     let absent = Tensor::<2, Bool>::from_data(absent, &logits.device());
-    // NaN is never above another number.
+    // A comparison with NaN is false.
     let absent = absent.bool_or(logits.clone().is_nan());
     let logits = logits.mask_fill(absent, LOWEST);
     let best = logits.clone().argmax(1);

@@ -1,4 +1,4 @@
-//! Gates of queries as operations of the CPU backend, with their backward passes.
+//! Query gates as operations of the CPU backend, with their backward passes.
 
 use burn::backend::autodiff::Autodiff;
 use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
@@ -12,13 +12,13 @@ use super::{GatedHeads, cpu};
 use crate::cpu::buffer::{contiguous, dims, numbers, tensor};
 use crate::cpu::number::with_number;
 
-/// What backends implement themselves.
+/// Operations that a backend implements itself.
 #[backend_extension(Autodiff, Flex)]
 pub(crate) trait QueryGateOps: Backend {
-    /// The contract is [`super::without_gates`]'s.
+    /// Same contract as [`super::without_gates`].
     fn heads_without_gates(x: FloatTensor<Self>, heads: GatedHeads) -> FloatTensor<Self>;
 
-    /// The contract is [`super::gated`]'s.
+    /// Same contract as [`super::gated`].
     fn heads_gated(
         attended: FloatTensor<Self>,
         x: FloatTensor<Self>,
@@ -26,12 +26,12 @@ pub(crate) trait QueryGateOps: Backend {
     ) -> FloatTensor<Self>;
 }
 
-/// The backward passes, on tensors without a graph.
+/// The backward passes, on tensors that are not part of an autodiff graph.
 pub(crate) trait QueryGateGradients: QueryGateOps {
     /// The gradient of all heads.
     fn heads_without_gates_gradient(dy: FloatTensor<Self>, heads: GatedHeads) -> FloatTensor<Self>;
 
-    /// Gradients of attention's output and of all heads.
+    /// Gradients of the attention output and of all heads.
     fn heads_gated_gradients(
         attended: FloatTensor<Self>,
         x: FloatTensor<Self>,
@@ -43,7 +43,11 @@ pub(crate) trait QueryGateGradients: QueryGateOps {
 impl QueryGateOps for Flex {
     fn heads_without_gates(x: FlexTensor, heads: GatedHeads) -> FlexTensor {
         let x = contiguous(x);
-        let shape = [dims::<2>(&x)[0], heads.queries + heads.others, heads.dim];
+        let shape = [
+            dims::<2>(&x)[0],
+            heads.queries + heads.key_values,
+            heads.dim,
+        ];
         with_number!(x.dtype(), T => {
             tensor(cpu::without_gates::<T>(numbers(&x), heads), shape)
         })
@@ -74,11 +78,11 @@ impl QueryGateGradients for Flex {
         heads: GatedHeads,
     ) -> [FlexTensor; 2] {
         let [attended, x, dy] = [attended, x, dy].map(contiguous);
-        let (of_attended, of_x) = (dims::<3>(&attended), dims::<2>(&x));
+        let (attended_dims, x_dims) = (dims::<3>(&attended), dims::<2>(&x));
         with_number!(x.dtype(), T => {
-            let read = [&attended, &x, &dy].map(numbers::<T>);
-            let [d_attended, dx] = cpu::gated_gradients(read[0], read[1], read[2], heads);
-            [tensor(d_attended, of_attended), tensor(dx, of_x)]
+            let inputs = [&attended, &x, &dy].map(numbers::<T>);
+            let [d_attended, dx] = cpu::gated_gradients(inputs[0], inputs[1], inputs[2], heads);
+            [tensor(d_attended, attended_dims), tensor(dx, x_dims)]
         })
     }
 }
@@ -103,15 +107,15 @@ impl<B: QueryGateGradients> Backward<B, 1> for WithoutGatesBackward {
 struct GatedBackward;
 
 impl<B: QueryGateGradients> Backward<B, 2> for GatedBackward {
-    /// Attention's output, all heads, and how they lie.
+    /// The attention output, all heads, and their layout.
     type State = (FloatTensor<B>, FloatTensor<B>, GatedHeads);
 
     fn backward(self, ops: Ops<Self::State, 2>, gradients: &mut Gradients, _: &mut Checkpointer) {
         crate::operation!("query_gate backward");
         let dy = gradients.consume::<B>(&ops.node);
         let (attended, x, heads) = ops.state;
-        let found = B::heads_gated_gradients(attended, x, dy, heads);
-        for (parent, gradient) in ops.parents.into_iter().zip(found) {
+        let input_gradients = B::heads_gated_gradients(attended, x, dy, heads);
+        for (parent, gradient) in ops.parents.into_iter().zip(input_gradients) {
             if let Some(parent) = parent {
                 gradients.register::<B>(parent.id, gradient);
             }

@@ -1,4 +1,4 @@
-//! Gates of queries on slices; the backward pass computes sigmoids again instead of keeping them.
+//! Query gates on slices; the backward pass recomputes sigmoids instead of storing them.
 
 use std::mem::MaybeUninit;
 
@@ -9,48 +9,51 @@ use crate::cpu::number::Number;
 use crate::cpu::pool::Buffer;
 use crate::cpu::rows::write_rows;
 
-/// Rows of all heads to rows without gates.
+/// Copies rows of all heads without the gates.
 pub(super) fn without_gates<T: Number>(x: &[T], heads: GatedHeads) -> Buffer<T> {
-    let (n, kept) = (rows(x, heads), (heads.queries + heads.others) * heads.dim);
-    // SAFETY: each row is written: its queries, and the others behind them.
+    let (n, kept) = (
+        rows(x, heads),
+        (heads.queries + heads.key_values) * heads.dim,
+    );
+    // SAFETY: each row is written: its queries, then the other heads.
     unsafe {
         write_rows([n, kept], |rows, to| {
             for (row, to) in rows.zip(to.chunks_exact_mut(kept)) {
                 let x = &x[row * heads.width()..][..heads.width()];
-                let (queries, others) = to.split_at_mut(heads.queries * heads.dim);
+                let (queries, key_values) = to.split_at_mut(heads.queries * heads.dim);
                 for (i, query) in queries.chunks_exact_mut(heads.dim).enumerate() {
                     query.write_copy_of_slice(&x[2 * i * heads.dim..][..heads.dim]);
                 }
-                others.write_copy_of_slice(&x[2 * heads.queries * heads.dim..]);
+                key_values.write_copy_of_slice(&x[2 * heads.queries * heads.dim..]);
             }
         })
     }
 }
 
-/// The gradient of all heads, from that of the rows without gates: zeros for these.
+/// The gradient of all heads from the gradient of the rows without gates; zeros for the gates.
 pub(super) fn gradient_without_gates<T: Number>(dy: &[T], heads: GatedHeads) -> Buffer<T> {
-    let kept = (heads.queries + heads.others) * heads.dim;
-    let n = dy.len() / kept.max(1);
-    // SAFETY: each row is written: its queries and their gates, and the others behind them.
+    let width = (heads.queries + heads.key_values) * heads.dim;
+    let n = dy.len() / width.max(1);
+    // SAFETY: each row is written: its queries and their gates, then the other heads.
     unsafe {
         write_rows([n, heads.width()], |rows, to| {
             for (row, to) in rows.zip(to.chunks_exact_mut(heads.width())) {
-                let dy = &dy[row * kept..][..kept];
+                let dy = &dy[row * width..][..width];
                 let (d_queries, d_others) = dy.split_at(heads.queries * heads.dim);
-                let (pairs, others) = to.split_at_mut(2 * heads.queries * heads.dim);
+                let (pairs, key_values) = to.split_at_mut(2 * heads.queries * heads.dim);
                 let pairs = pairs.chunks_exact_mut(2 * heads.dim);
                 for (pair, d_query) in pairs.zip(d_queries.chunks_exact(heads.dim)) {
                     let (query, gate) = pair.split_at_mut(heads.dim);
                     query.write_copy_of_slice(d_query);
                     gate.fill(MaybeUninit::new(T::narrow(0.0)));
                 }
-                others.write_copy_of_slice(d_others);
+                key_values.write_copy_of_slice(d_others);
             }
         })
     }
 }
 
-/// Attention's output times the sigmoids of its gates.
+/// The attention output multiplied by the sigmoids of its gates.
 pub(super) fn gated<T: Number>(attended: &[T], x: &[T], heads: GatedHeads) -> Buffer<T> {
     let (n, width) = (rows(x, heads), heads.queries * heads.dim);
     // SAFETY: `gate_heads` writes every element of its target.
@@ -64,8 +67,8 @@ pub(super) fn gated<T: Number>(attended: &[T], x: &[T], heads: GatedHeads) -> Bu
     }
 }
 
-/// Gradients of attention's output and of all heads, from that of the gated output: zeros for all heads
-/// but gates.
+/// Gradients of the attention output and of all heads from the gradient of the gated output; zeros
+/// for all heads except the gates.
 pub(super) fn gated_gradients<T: Number>(
     attended: &[T],
     x: &[T],
@@ -74,14 +77,14 @@ pub(super) fn gated_gradients<T: Number>(
 ) -> [Buffer<T>; 2] {
     let (n, width) = (rows(x, heads), heads.queries * heads.dim);
     let d_attended = gated(dy, x, heads);
-    // SAFETY: `gate_gradients` writes queries and gates, and the others are written here.
+    // SAFETY: `gate_gradients` writes queries and gates, and the other heads are written here.
     let dx = unsafe {
         write_rows([n, heads.width()], |rows, dx| {
             for (row, dx) in rows.zip(dx.chunks_exact_mut(heads.width())) {
-                let [attended, dy] = [attended, dy].map(|of| &of[row * width..][..width]);
-                let (pairs, others) = dx.split_at_mut(2 * width);
+                let [attended, dy] = [attended, dy].map(|all| &all[row * width..][..width]);
+                let (pairs, key_values) = dx.split_at_mut(2 * width);
                 gate_gradients(attended, dy, &x[row * heads.width()..], heads.dim, pairs);
-                others.fill(MaybeUninit::new(T::narrow(0.0)));
+                key_values.fill(MaybeUninit::new(T::narrow(0.0)));
             }
         })
     };
@@ -118,8 +121,8 @@ for_each_isa! {
             d_query.fill(MaybeUninit::new(T::narrow(0.0)));
             let numbers = attended.iter().zip(dy).zip(&pair[dim..]);
             for (to, ((attended, dy), gate)) in d_gate.iter_mut().zip(numbers) {
-                let share = sigmoid(gate.widen());
-                to.write(T::narrow(dy.widen() * attended.widen() * share * (1.0 - share)));
+                let sigmoid_gate = sigmoid(gate.widen());
+                to.write(T::narrow(dy.widen() * attended.widen() * sigmoid_gate * (1.0 - sigmoid_gate)));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Gates of attention's output, which a projection gives beside the queries.
+//! Gates of the attention output, computed by the query projection.
 
 mod backend;
 mod cpu;
@@ -10,21 +10,21 @@ use burn::tensor::Tensor;
 use crate::route::is_served_by_cpu;
 use backend::QueryGateOps;
 
-/// Heads of which each query head is followed by its gate; keys and values come behind them.
+/// Head layout in which each query head is followed by its gate; keys and values come last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GatedHeads {
-    /// Query heads, and as many gates.
+    /// Number of query heads, and of gates.
     pub queries: usize,
-    /// Heads of keys and of values together.
-    pub others: usize,
-    /// Numbers of a head.
+    /// Number of key and value heads together.
+    pub key_values: usize,
+    /// Head size.
     pub dim: usize,
 }
 
 impl GatedHeads {
-    /// Numbers of a token's queries, gates, keys and values.
+    /// Elements of a token's queries, gates, keys and values.
     pub fn width(&self) -> usize {
-        (2 * self.queries + self.others) * self.dim
+        (2 * self.queries + self.key_values) * self.dim
     }
 }
 
@@ -33,13 +33,13 @@ impl GatedHeads {
 /// # Shapes
 ///
 /// - `x`: `[n, width]`, f32 or bf16
-/// - returns: `[n, queries + others, dim]`, same dtype
+/// - returns: `[n, queries + key_values, dim]`, same dtype
 ///
-/// A GPU has no kernel: there it goes to the reference.
+/// There is no GPU kernel; GPUs use the reference.
 ///
 /// # Panics
 ///
-/// If `x` has another width.
+/// If the width of `x` differs.
 pub fn without_gates(x: Tensor<2>, heads: GatedHeads) -> Tensor<3> {
     crate::operation!("query_gate");
     check(&x, heads);
@@ -54,14 +54,14 @@ pub fn without_gates(x: Tensor<2>, heads: GatedHeads) -> Tensor<3> {
 /// # Shapes
 ///
 /// - `attended`: `[n, queries, dim]`, f32 or bf16
-/// - `x`: `[n, width]`, same dtype, of which the gates are read
+/// - `x`: `[n, width]`, same dtype; the gates are read
 /// - returns: `[n, queries, dim]`, same dtype
 ///
-/// A GPU has no kernel: there it goes to the reference.
+/// There is no GPU kernel; GPUs use the reference.
 ///
 /// # Panics
 ///
-/// If the shapes do not fit each other.
+/// If the shapes do not match.
 ///
 /// # Source
 ///
@@ -72,7 +72,7 @@ pub fn gated(attended: Tensor<3>, x: Tensor<2>, heads: GatedHeads) -> Tensor<3> 
     assert_eq!(
         attended.dims(),
         [x.dims()[0], heads.queries, heads.dim],
-        "query_gate: a gate for each number of attention's output"
+        "query_gate: there must be a gate for each element of the attention output"
     );
     if !(is_served_by_cpu(&x) && is_served_by_cpu(&attended) && x.dtype() == attended.dtype()) {
         return reference::gated(attended, x, heads);
@@ -88,6 +88,6 @@ fn check(x: &Tensor<2>, heads: GatedHeads) {
     assert_eq!(
         x.dims()[1],
         heads.width(),
-        "query_gate: columns of {heads:?}"
+        "query_gate: the number of columns does not match {heads:?}"
     );
 }

@@ -6,7 +6,7 @@ use super::GatedHeads;
 use crate::route::arithmetic;
 
 /// Queries and their gates, `[n, queries, dim]` each.
-fn parted(x: Tensor<2>, heads: GatedHeads) -> [Tensor<3>; 2] {
+fn split_gates(x: Tensor<2>, heads: GatedHeads) -> [Tensor<3>; 2] {
     let GatedHeads { queries, dim, .. } = heads;
     let n = x.dims()[0];
     let parts: Tensor<4> = x
@@ -18,24 +18,24 @@ fn parted(x: Tensor<2>, heads: GatedHeads) -> [Tensor<3>; 2] {
     })
 }
 
-/// The contract is [`super::without_gates`]'s.
+/// Same contract as [`super::without_gates`].
 pub fn without_gates(x: Tensor<2>, heads: GatedHeads) -> Tensor<3> {
     let GatedHeads {
         queries,
-        others,
+        key_values,
         dim,
     } = heads;
     let n = x.dims()[0];
-    let rest = x.clone().narrow(1, 2 * queries * dim, others * dim);
-    let [queries, _] = parted(x, heads);
-    Tensor::cat(vec![queries, rest.reshape([n, others, dim])], 1)
+    let other_heads = x.clone().narrow(1, 2 * queries * dim, key_values * dim);
+    let [queries, _] = split_gates(x, heads);
+    Tensor::cat(vec![queries, other_heads.reshape([n, key_values, dim])], 1)
 }
 
-/// The contract is [`super::gated`]'s; f64 is computed in f64.
+/// Same contract as [`super::gated`]; f64 inputs are computed in f64.
 pub fn gated(attended: Tensor<3>, x: Tensor<2>, heads: GatedHeads) -> Tensor<3> {
     let dtype = attended.dtype();
     let inside = arithmetic(dtype);
-    let [_, gate] = parted(x, heads);
+    let [_, gate] = split_gates(x, heads);
     let gate = activation::sigmoid(gate.cast(inside));
     attended.cast(inside).mul(gate).cast(dtype)
 }

@@ -1,4 +1,4 @@
-//! RMSNorm on slices; the backward pass computes the root again instead of keeping it.
+//! RMSNorm on slices; the backward pass recomputes the root instead of storing it.
 
 use std::mem::MaybeUninit;
 
@@ -10,7 +10,7 @@ use crate::cpu::pool::Buffer;
 use crate::cpu::rows::write_rows;
 use crate::cpu::sum::sum_of_pairs;
 
-/// `[n, d]` to `[n, d]`.
+/// Normalises `[n, d]`.
 pub(super) fn rms_norm<T: Number>(x: &[f32], weight: &[f32], eps: f32) -> Buffer<T> {
     let d = weight.len();
     // SAFETY: `forward` writes every element of its target.
@@ -18,7 +18,7 @@ pub(super) fn rms_norm<T: Number>(x: &[f32], weight: &[f32], eps: f32) -> Buffer
         write_rows([x.len() / d.max(1), d], |rows, y| {
             let x = &x[rows.start * d..rows.end * d];
             match Isa::detect() {
-                // SAFETY: detected; rows are whole.
+                // SAFETY: the CPU feature was detected; rows are whole.
                 #[cfg(target_arch = "x86_64")]
                 Isa::Avx512 => cpu_avx512::forward(x, weight, eps, y),
                 // SAFETY: as above.
@@ -44,7 +44,7 @@ pub(super) fn rms_norm_gradient<T: Number>(
             let run = rows.start * d..rows.end * d;
             let (x, dy) = (&x[run.clone()], &dy[run]);
             match Isa::detect() {
-                // SAFETY: detected; rows are whole.
+                // SAFETY: the CPU feature was detected; rows are whole.
                 #[cfg(target_arch = "x86_64")]
                 Isa::Avx512 => cpu_avx512::backward(x, weight, dy, eps, dx),
                 // SAFETY: as above.
@@ -90,9 +90,9 @@ for_each_isa! {
             }
             // SAFETY: the loop above wrote the whole row.
             let dx = unsafe { dx.assume_init_mut() };
-            let along = sum_of_pairs(dx, x, |a, b| a * b) * scale * scale / d as f32;
+            let projection = sum_of_pairs(dx, x, |a, b| a * b) * scale * scale / d as f32;
             for (dx, &x) in dx.iter_mut().zip(x) {
-                *dx = scale * (*dx - along * x);
+                *dx = scale * (*dx - projection * x);
             }
         }
     }

@@ -9,14 +9,14 @@ use std::mem::MaybeUninit;
 use crate::cpu::lanes_avx2::{LANES, load, store, sum};
 use crate::cpu::number::Number;
 
-/// Sums side by side: one alone would wait for itself.
+/// Parallel sums: a single one would stall on its own latency.
 const SUMS: usize = 4;
 
-/// Rows of as many numbers as `weight` has.
+/// Normalises rows with the length of `weight`.
 ///
 /// # Safety
 ///
-/// AVX2; `y` is as long as `x`, whole rows of a multiple of 8 numbers.
+/// AVX2; `y` is as long as `x`, whole rows of a multiple of 8 elements.
 #[target_feature(enable = "avx2,fma")]
 pub(super) unsafe fn forward<T: Number>(
     x: &[f32],
@@ -32,7 +32,7 @@ pub(super) unsafe fn forward<T: Number>(
             for (i, squares) in squares.iter_mut().enumerate() {
                 let first = first + i * LANES;
                 if first < d {
-                    // SAFETY: eight numbers of the row.
+                    // SAFETY: eight elements of the row.
                     let x = unsafe { load(x.add(first)) };
                     *squares = _mm256_fmadd_ps(x, x, *squares);
                 }
@@ -50,11 +50,11 @@ pub(super) unsafe fn forward<T: Number>(
     }
 }
 
-/// Gradients of rows `x` from those of their results.
+/// Gradients of rows `x` from the gradients of their outputs.
 ///
 /// # Safety
 ///
-/// AVX2; `dy` and `dx` are as long as `x`, whole rows of a multiple of 8 numbers.
+/// AVX2; `dy` and `dx` are as long as `x`, whole rows of a multiple of 8 elements.
 #[target_feature(enable = "avx2,fma")]
 pub(super) unsafe fn backward<T: Number>(
     x: &[f32],
@@ -74,7 +74,7 @@ pub(super) unsafe fn backward<T: Number>(
             for (i, (squares, products)) in squares.iter_mut().zip(&mut products).enumerate() {
                 let first = first + i * LANES;
                 if first < d {
-                    // SAFETY: eight numbers of the row.
+                    // SAFETY: eight elements of the row.
                     let (x, dy) = unsafe { numbers(x, weight, dy, first) };
                     *squares = _mm256_fmadd_ps(x, x, *squares);
                     *products = _mm256_fmadd_ps(dy, x, *products);
@@ -82,24 +82,24 @@ pub(super) unsafe fn backward<T: Number>(
             }
         }
         let scale = inverse_root(total(squares), d, eps);
-        let along = _mm256_set1_ps(total(products) * scale * scale / d as f32);
+        let projection = _mm256_set1_ps(total(products) * scale * scale / d as f32);
         let scale = _mm256_set1_ps(scale);
         for first in (0..d).step_by(LANES) {
             // SAFETY: as above.
             unsafe {
                 let (x, dy) = numbers(x, weight, dy, first);
-                let found = _mm256_mul_ps(scale, _mm256_fnmadd_ps(along, x, dy));
-                store(dx.add(first), found);
+                let gradient = _mm256_mul_ps(scale, _mm256_fnmadd_ps(projection, x, dy));
+                store(dx.add(first), gradient);
             }
         }
     }
 }
 
-/// Eight numbers of a row, and their results' gradients times the weight.
+/// Loads eight elements of a row, and their output gradients times the weight.
 ///
 /// # Safety
 ///
-/// AVX2, and eight numbers from `first` on.
+/// AVX2; there are eight elements at `first`.
 #[target_feature(enable = "avx2,fma")]
 #[inline]
 unsafe fn numbers<T: Number>(
@@ -108,7 +108,7 @@ unsafe fn numbers<T: Number>(
     dy: *const T,
     first: usize,
 ) -> (__m256, __m256) {
-    // SAFETY: as the caller promises.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let dy = _mm256_mul_ps(load(dy.add(first)), load(weight.add(first)));
         (load(x.add(first)), dy)

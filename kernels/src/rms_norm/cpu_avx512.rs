@@ -1,6 +1,7 @@
-//! RMSNorm on CPUs with AVX-512: a row is written while the next one is read and summed, so that
-//! memory is read and written at once and roots are known before they are needed. With two rows
-//! between them it takes up to an eighth longer, and wide rows no longer stay in the first level.
+//! RMSNorm on CPUs with AVX-512. A row is written while the next one is read and summed, so that
+//! memory is read and written at the same time and roots are ready when they are needed. With a
+//! distance of two rows it takes up to an eighth longer, and wide rows no longer fit in the L1
+//! cache.
 
 use std::arch::x86_64::{
     __m512, _mm512_add_ps, _mm512_fmadd_ps, _mm512_fnmadd_ps, _mm512_mul_ps, _mm512_reduce_add_ps,
@@ -13,7 +14,7 @@ use crate::cpu::lanes_avx512::{TWO, load_two, store_two};
 use crate::cpu::number::Number;
 
 for_avx512! {
-    /// Rows of as many numbers as `weight` has.
+    /// Normalises rows with the length of `weight`.
     ///
     /// # Safety
     ///
@@ -28,18 +29,18 @@ for_avx512! {
         let (n, y) = (x.len() / d, y.as_mut_ptr().cast::<T>());
         let mut scale = 0.0;
         for i in 0..=n {
-            // SAFETY: as the caller promises; the rows exist.
+            // SAFETY: guaranteed by the caller; the rows exist.
             unsafe {
                 let summed = x.as_ptr().wrapping_add(i * d);
                 let squares = if i < n.min(1) {
-                    normed::<T, PAIRS, true, false>(summed, summed, weight, 0.0, y)
+                    normalize_row::<T, PAIRS, true, false>(summed, summed, weight, 0.0, y)
                 } else if i == 0 {
                     continue;
                 } else {
                     let (x, y) = (x.as_ptr().add((i - 1) * d), y.add((i - 1) * d));
                     match i < n {
-                        true => normed::<T, PAIRS, true, true>(summed, x, weight, scale, y),
-                        false => normed::<T, PAIRS, false, true>(x, x, weight, scale, y),
+                        true => normalize_row::<T, PAIRS, true, true>(summed, x, weight, scale, y),
+                        false => normalize_row::<T, PAIRS, false, true>(x, x, weight, scale, y),
                     }
                 };
                 scale = inverse_root(squares, d, eps);
@@ -48,13 +49,13 @@ for_avx512! {
     }
 }
 
-/// The squares of row `summed`, with `SUMS`, while row `x` is normed to `y`, with `WRITES`.
+/// Sums the squares of row `summed` (if `SUMS`) while row `x` is normalised to `y` (if `WRITES`).
 ///
 /// # Safety
 ///
-/// AVX-512, with `PAIRS` its instructions for bf16; rows of as many numbers as the weight has.
+/// AVX-512, and its bf16 instructions if `PAIRS`; rows have the length of the weight.
 #[inline(always)]
-unsafe fn normed<T: Number, const PAIRS: bool, const SUMS: bool, const WRITES: bool>(
+unsafe fn normalize_row<T: Number, const PAIRS: bool, const SUMS: bool, const WRITES: bool>(
     summed: *const f32,
     x: *const f32,
     weight: &[f32],
@@ -62,7 +63,7 @@ unsafe fn normed<T: Number, const PAIRS: bool, const SUMS: bool, const WRITES: b
     y: *mut T,
 ) -> f32 {
     let d = weight.len();
-    // SAFETY: as the caller promises; `d - first` numbers are left in each row.
+    // SAFETY: guaranteed by the caller; `d - first` elements are left in each row.
     unsafe {
         let scale = _mm512_set1_ps(scale);
         let mut squares = [_mm512_setzero_ps(); 2];
@@ -88,7 +89,7 @@ unsafe fn normed<T: Number, const PAIRS: bool, const SUMS: bool, const WRITES: b
 }
 
 for_avx512! {
-    /// Gradients of rows `x` from those of their results.
+    /// Gradients of rows `x` from the gradients of their outputs.
     ///
     /// # Safety
     ///
@@ -102,49 +103,49 @@ for_avx512! {
     ) {
         let d = weight.len();
         let (n, dx) = (x.len() / d, dx.as_mut_ptr().cast::<f32>());
-        let mut found = [0.0; 2];
+        let mut totals = [0.0; 2];
         for i in 0..=n {
-            // SAFETY: as the caller promises; the rows exist.
+            // SAFETY: guaranteed by the caller; the rows exist.
             unsafe {
-                let at = |first: usize| Row {
+                let row_at = |first: usize| Row {
                     x: x.as_ptr().wrapping_add(first),
                     dy: dy.as_ptr().wrapping_add(first),
                 };
-                let summed = at(i * d);
+                let summed = row_at(i * d);
                 let [squares, along] = if i < n.min(1) {
-                    turned::<T, true, false>(summed, summed, weight, found, dx)
+                    row_gradient::<T, true, false>(summed, summed, weight, totals, dx)
                 } else if i == 0 {
                     continue;
                 } else {
                     let first = (i - 1) * d;
-                    let (row, dx) = (at(first), dx.add(first));
+                    let (row, dx) = (row_at(first), dx.add(first));
                     match i < n {
-                        true => turned::<T, true, true>(summed, row, weight, found, dx),
-                        false => turned::<T, false, true>(row, row, weight, found, dx),
+                        true => row_gradient::<T, true, true>(summed, row, weight, totals, dx),
+                        false => row_gradient::<T, false, true>(row, row, weight, totals, dx),
                     }
                 };
                 let scale = inverse_root(squares, d, eps);
-                found = [scale, along * scale * scale / d as f32];
+                totals = [scale, along * scale * scale / d as f32];
             }
         }
     }
 }
 
-/// A row and the gradient of its result.
+/// A row and the gradient of its output.
 #[derive(Debug, Clone, Copy)]
 struct Row<T> {
     x: *const f32,
     dy: *const T,
 }
 
-/// The products of row `summed` with itself and with its gradient times the weight, with `SUMS`,
-/// while the gradient of row `x` goes to `dx`, with `WRITES`.
+/// Sums the products of row `summed` with itself and with its gradient times the weight (if
+/// `SUMS`), while the gradient of row `x` is written to `dx` (if `WRITES`).
 ///
 /// # Safety
 ///
-/// AVX-512; rows, and their results' gradients, of as many numbers as the weight has.
+/// AVX-512; rows and their output gradients have the length of the weight.
 #[inline(always)]
-unsafe fn turned<T: Number, const SUMS: bool, const WRITES: bool>(
+unsafe fn row_gradient<T: Number, const SUMS: bool, const WRITES: bool>(
     summed: Row<T>,
     row: Row<T>,
     weight: &[f32],
@@ -152,7 +153,7 @@ unsafe fn turned<T: Number, const SUMS: bool, const WRITES: bool>(
     dx: *mut f32,
 ) -> [f32; 2] {
     let d = weight.len();
-    // SAFETY: as the caller promises; `d - first` numbers are left in each row.
+    // SAFETY: guaranteed by the caller; `d - first` elements are left in each row.
     unsafe {
         let (scale, along) = (_mm512_set1_ps(scale), _mm512_set1_ps(along));
         let mut squares = [_mm512_setzero_ps(); 2];
@@ -171,12 +172,12 @@ unsafe fn turned<T: Number, const SUMS: bool, const WRITES: bool>(
             }
             if WRITES {
                 let x = load_two(row.x.add(first), n);
-                let mut found = load_two(row.dy.add(first), n);
+                let mut gradient = load_two(row.dy.add(first), n);
                 for i in 0..2 {
-                    let dy = _mm512_mul_ps(found[i], weight[i]);
-                    found[i] = _mm512_mul_ps(scale, _mm512_fnmadd_ps(along, x[i], dy));
+                    let dy = _mm512_mul_ps(gradient[i], weight[i]);
+                    gradient[i] = _mm512_mul_ps(scale, _mm512_fnmadd_ps(along, x[i], dy));
                 }
-                store_two::<f32, false>(dx.add(first), n, found);
+                store_two::<f32, false>(dx.add(first), n, gradient);
             }
         }
         [sum(squares), sum(products)]
@@ -191,6 +192,6 @@ fn inverse_root(squares: f32, d: usize, eps: f32) -> f32 {
 
 #[inline(always)]
 unsafe fn sum([a, b]: [__m512; 2]) -> f32 {
-    // SAFETY: AVX-512 by the caller's promise.
+    // SAFETY: the caller guarantees AVX-512.
     unsafe { _mm512_reduce_add_ps(_mm512_add_ps(a, b)) }
 }

@@ -1,7 +1,7 @@
-//! RMSNorm on a GPU: one cube a row, which it reads twice; the second time from cache.
+//! RMSNorm on a GPU: one cube per row, which it reads twice, the second time from cache.
 //!
-//! The weight is frozen: the backward pass has the gradient of `x` alone, and computes the norm
-//! again instead of keeping it.
+//! The weight is frozen: the backward pass computes only the gradient of `x`, and recomputes the
+//! norm instead of storing it.
 
 use burn::tensor::DType;
 use burn_cubecl::CubeBackend;
@@ -18,7 +18,7 @@ fn normalize<T: Float, N: Size>(
     weight: &[Vector<f32, N>],
     y: &mut [Vector<T, N>],
     rows: u32,
-    // Vectors of a row.
+    // Vectors per row.
     width: u32,
     eps: f32,
     #[comptime] units: u32,
@@ -47,12 +47,12 @@ fn normalize<T: Float, N: Size>(
     }
 }
 
-/// What a pass over the gradient of a norm does beside it.
+/// Additional work of the gradient kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Beside {
-    /// Writes the norm, too.
+struct GradientExtras {
+    /// Also writes the norm.
     norm: bool,
-    /// Adds another share of the gradient.
+    /// Adds another summand of the gradient.
     sum: bool,
 }
 
@@ -65,10 +65,10 @@ fn normalize_dx<T: Float, N: Size>(
     dx: &mut [Vector<f32, N>],
     y: &mut [Vector<T, N>],
     rows: u32,
-    // Vectors of a row.
+    // Vectors per row.
     width: u32,
     eps: f32,
-    #[comptime] beside: Beside,
+    #[comptime] extras: GradientExtras,
     #[comptime] units: u32,
     #[define(T)] _dtype: ElemType,
 ) {
@@ -90,17 +90,17 @@ fn normalize_dx<T: Float, N: Size>(
         let product = group_sum(&mut scratch, products.vector_sum(), units);
         let elements = width as f32 * squares.vector_size() as f32;
         let scale = 1.0 / (sum / elements + eps).sqrt();
-        let along = Vector::<f32, N>::new(scale * scale * scale * product / elements);
+        let projection = Vector::<f32, N>::new(scale * scale * scale * product / elements);
         let scale = Vector::<f32, N>::new(scale);
         let mut i = UNIT_POS as usize;
         while i < width {
             let dy = Vector::<f32, N>::cast_from(dy[base + i]);
             let value = x[base + i];
-            let mut gradient = scale * dy * weight[i] - along * value;
-            if comptime!(beside.norm) {
+            let mut gradient = scale * dy * weight[i] - projection * value;
+            if comptime!(extras.norm) {
                 y[base + i] = Vector::<T, N>::cast_from(value * scale * weight[i]);
             }
-            if comptime!(beside.sum) {
+            if comptime!(extras.sum) {
                 gradient += added[base + i];
             }
             dx[base + i] = gradient;
@@ -109,8 +109,8 @@ fn normalize_dx<T: Float, N: Size>(
     }
 }
 
-/// Rows of `x`, `[n, d]`, f32, as rows of unit root mean square times `weight`, `[d]`, f32; the
-/// result has the type `dtype`.
+/// Normalises rows of `x`, `[n, d]`, f32, to unit root mean square and multiplies them by `weight`,
+/// `[d]`, f32; the result has dtype `dtype`.
 fn rms_norm(x: CubeTensor, weight: CubeTensor, eps: f32, dtype: DType) -> CubeTensor {
     let (x, [n, d]) = contiguous(x);
     let (weight, [_]) = contiguous(weight);
@@ -136,22 +136,22 @@ fn rms_norm(x: CubeTensor, weight: CubeTensor, eps: f32, dtype: DType) -> CubeTe
     y
 }
 
-/// Gradient of `x`, f32, through [`rms_norm`], with what is `added` to it; and where it is `wanted`, the
-/// norm again, of the type of `dy`.
+/// Gradient of `x`, f32, through [`rms_norm`], plus `added`; and, if `wanted`, the recomputed norm
+/// in the dtype of `dy`.
 pub(crate) fn gradient_and_norm(
     x: CubeTensor,
     weight: CubeTensor,
     eps: f32,
     dy: CubeTensor,
     added: Option<CubeTensor>,
-    wanted: bool,
+    with_norm: bool,
 ) -> (CubeTensor, Option<CubeTensor>) {
     let (x, [n, d]) = contiguous(x);
     let (weight, [_]) = contiguous(weight);
     let (dy, [_, _]) = contiguous(dy);
     let added = added.map(|added| contiguous::<2>(added).0);
     let dx = output(&x, [n, d], DType::F32);
-    let y = wanted.then(|| output(&x, [n, d], dy.dtype));
+    let y = with_norm.then(|| output(&x, [n, d], dy.dtype));
     if n * d == 0 {
         return (dx, y);
     }
@@ -166,13 +166,13 @@ pub(crate) fn gradient_and_norm(
         argument(&dy),
         argument(added.as_ref().unwrap_or(&x)),
         argument(&dx),
-        // Nothing is written where no norm is wanted.
+        // If the norm is not wanted, this argument is not written.
         argument(y.as_ref().unwrap_or(&dy)),
         n as u32,
         (d / vector) as u32,
         eps,
-        Beside {
-            norm: wanted,
+        GradientExtras {
+            norm: with_norm,
             sum: added.is_some(),
         },
         UNITS,
@@ -199,27 +199,27 @@ impl RmsNormGradients for CubeBackend {
 }
 
 #[cfg(feature = "cuda-source")]
-pub(crate) fn sources(texts: &mut crate::cube::source::Texts) {
+pub(crate) fn sources(sources: &mut crate::cube::source::Sources) {
     let dim = CubeDim::new_1d(UNITS);
     for element in crate::cube::source::ELEMENTS {
-        let [x, weight, y] = [0; 3].map(|_| texts.buffer());
-        let (device, target, count) = texts.device();
+        let [x, weight, y] = [0; 3].map(|_| sources.buffer());
+        let (device, target, count) = sources.device();
         let kernel = normalize::create_dummy_kernel(
             device, target, count, dim, 4, x, weight, y, 1, 1, 1e-5, UNITS, element,
         );
-        texts.add("", dim, kernel);
+        sources.add("", dim, kernel);
         for (form, is_more) in [("", false), ("with norm and sum", true)] {
-            let beside = Beside {
+            let extras = GradientExtras {
                 norm: is_more,
                 sum: is_more,
             };
-            let [x, weight, dy, added, dx, y] = [0; 6].map(|_| texts.buffer());
-            let (device, target, count) = texts.device();
+            let [x, weight, dy, added, dx, y] = [0; 6].map(|_| sources.buffer());
+            let (device, target, count) = sources.device();
             let kernel = normalize_dx::create_dummy_kernel(
-                device, target, count, dim, 4, x, weight, dy, added, dx, y, 1, 1, 1e-5, beside,
+                device, target, count, dim, 4, x, weight, dy, added, dx, y, 1, 1, 1e-5, extras,
                 UNITS, element,
             );
-            texts.add(form, dim, kernel);
+            sources.add(form, dim, kernel);
         }
     }
 }

@@ -1,6 +1,6 @@
-//! Hidden states to hidden states of unit root mean square, scaled by a learned weight.
+//! Normalises hidden states to unit root mean square, scaled by a frozen weight.
 //!
-//! The residual stream that is read stays f32; only what the projections read may be bf16.
+//! The input residual stream is f32; only the input of the projections may be bf16.
 
 mod backend;
 mod cpu;
@@ -26,11 +26,11 @@ use crate::route::is_served;
 ///
 /// - `x`: `[n, d]`, f32
 /// - `weight`: `[d]`, f32
-/// - returns: `[n, d]` of type `output`, f32 or bf16
+/// - returns: `[n, d]` of dtype `output`, f32 or bf16
 ///
 /// # Panics
 ///
-/// If there is not one weight for each column.
+/// If the number of weights differs from the number of columns.
 ///
 /// # Source
 ///
@@ -43,9 +43,9 @@ pub fn rms_norm(x: Tensor<2>, weight: &Tensor<1>, eps: f64, output: DType) -> Te
         "rms_norm: rows of [{n}, {d}] need {d} weights, not {:?}",
         weight.dims()
     );
-    let served = is_served(&x) && is_served(weight);
+    let uses_kernel = is_served(&x) && is_served(weight);
     let types = [x.dtype(), weight.dtype()] == [DType::F32; 2];
-    if !(served && types && matches!(output, DType::F32 | DType::BF16)) {
+    if !(uses_kernel && types && matches!(output, DType::F32 | DType::BF16)) {
         return reference::rms_norm(x, weight, eps, output);
     }
     let weight = weight.clone().into_dispatch();
@@ -57,16 +57,14 @@ pub fn rms_norm(x: Tensor<2>, weight: &Tensor<1>, eps: f64, output: DType) -> Te
     ))
 }
 
-/// What backends implement themselves.
+/// Operation that a backend implements itself.
 #[backend_extension(
     Autodiff,
     Flex,
     Cube: cfg(feature = "cube"),
-    Fusion: cfg(feature = "fusion"),
 )]
 pub(crate) trait RmsNormOps: Backend {
-    /// Rows of unit root mean square times the weight, which is frozen.
-    #[fusion(dtype = *output, shape = x)]
+    /// Rows of unit root mean square, multiplied by the frozen weight.
     fn frozen_rms_norm(
         x: FloatTensor<Self>,
         weight: FloatTensor<Self>,
@@ -75,11 +73,10 @@ pub(crate) trait RmsNormOps: Backend {
     ) -> FloatTensor<Self>;
 }
 
-/// Pieces of the backward pass, on tensors without a graph.
-#[backend_extension(Flex, Cube: cfg(feature = "cube"), Fusion: cfg(feature = "fusion"))]
+/// The backward pass, on tensors that are not part of an autodiff graph.
+#[backend_extension(Flex, Cube: cfg(feature = "cube"))]
 pub(crate) trait RmsNormGradients: RmsNormOps {
     /// Gradient of `x`, f32.
-    #[fusion(dtype = x, shape = x)]
     fn rms_norm_gradient(
         x: FloatTensor<Self>,
         weight: FloatTensor<Self>,

@@ -4,7 +4,7 @@ use burn::tensor::{DType, Tensor};
 
 use crate::route::arithmetic;
 
-/// The contract is [`super::rms_norm`]'s; f64 is computed in f64.
+/// Same contract as [`super::rms_norm`]; f64 inputs are computed in f64.
 pub fn rms_norm(x: Tensor<2>, weight: &Tensor<1>, eps: f64, output: DType) -> Tensor<2> {
     let inside = arithmetic(x.dtype());
     let x = x.cast(inside);

@@ -1,4 +1,4 @@
-//! Rotary embedding for tensors in the memory of the CPU, and its backward pass for any backend.
+//! Rotary embedding for tensors in CPU memory, and its backward pass for any backend.
 
 use burn::backend::Flex;
 use burn::backend::autodiff::Autodiff;
@@ -32,7 +32,7 @@ impl RopeOps for Flex {
 struct RopeBackward;
 
 impl<B: RopeOps> Backward<B, 1> for RopeBackward {
-    /// Cosines, sines, and the turn of the gradient.
+    /// Cosines, sines, and the rotation of the gradient.
     type State = (FloatTensor<B>, FloatTensor<B>, Turn);
 
     fn backward(self, ops: Ops<Self::State, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {

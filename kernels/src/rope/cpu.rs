@@ -1,4 +1,4 @@
-//! Rotation of heads where they lie, or from a tensor that others hold to a new one.
+//! Rotates heads in place, or from a shared tensor to a new one.
 
 #[cfg(target_arch = "x86_64")]
 use std::mem::MaybeUninit;
@@ -23,13 +23,13 @@ use crate::cpu::{
 pub(super) struct Tables<'a> {
     pub(super) cos: &'a [f32],
     pub(super) sin: &'a [f32],
-    /// `c / 2`, or fewer where only the first part of a head turns.
+    /// `c / 2`, or fewer if only the first part of a head is rotated.
     pub(super) half: usize,
     /// `c`.
     pub(super) head: usize,
 }
 
-/// Turns heads of `x`, `[n, heads, c]`.
+/// Rotates heads of `x`, `[n, heads, c]`.
 pub(super) fn rotate<T: Number>(
     x: FlexTensor,
     heads: usize,
@@ -46,11 +46,11 @@ pub(super) fn rotate<T: Number>(
     match Isa::detect() {
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 if half > 0 => {
-            turned::<T>(x, shape, tables, sign, cpu_avx512::rotate_rows::<T>)
+            rotate_heads::<T>(x, shape, tables, sign, cpu_avx512::rotate_rows::<T>)
         }
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 if half > 0 && half.is_multiple_of(8) => {
-            turned::<T>(x, shape, tables, sign, cpu_avx2::rotate_rows::<T>)
+            rotate_heads::<T>(x, shape, tables, sign, cpu_avx2::rotate_rows::<T>)
         }
         _ => change_rows::<T>(x, width, |rows, x| {
             rotate_rows(x, shape, tables.lines(rows), sign);
@@ -58,32 +58,33 @@ pub(super) fn rotate<T: Number>(
     }
 }
 
-/// Rotates rows of an instruction set: from, to, width and turned numbers of a row, tables, sign.
+/// Rotates rows with an instruction set: from, to, width and rotated elements of a row, tables,
+/// sign.
 #[cfg(target_arch = "x86_64")]
 type RotateRows<T> = unsafe fn(*const T, *mut T, [usize; 2], Tables<'_>, f32);
 
-/// The same with a function that reads one place and writes another, for instructions that were
-/// detected.
+/// Rotates heads with `rotate_rows`, in place or to a new tensor. The caller has detected its
+/// instructions.
 #[cfg(target_arch = "x86_64")]
-fn turned<T: Number>(
+fn rotate_heads<T: Number>(
     x: FlexTensor,
-    [width, turned]: [usize; 2],
+    [width, rotated]: [usize; 2],
     tables: Tables<'_>,
     sign: f32,
     rotate_rows: RotateRows<T>,
 ) -> FlexTensor {
-    let shape = [width, turned];
+    let shape = [width, rotated];
     if is_own(&x) {
         return change_rows::<T>(x, width, |rows, x| {
             let to = x.as_mut_ptr();
-            // SAFETY: detected by the caller; the rows are those of the tables.
+            // SAFETY: detected by the caller; the tables have these rows.
             unsafe { rotate_rows(to.cast_const(), to, shape, tables.lines(rows), sign) };
         });
     }
     let x = contiguous(x);
     let from = numbers::<T>(&x);
     let rows = from.len() / width.max(1);
-    // SAFETY: each row is written whole.
+    // SAFETY: each row is written completely.
     let changed = unsafe {
         write_rows([rows, width], |run, to: &mut [MaybeUninit<T>]| {
             let from = &from[run.start * width..run.end * width];
@@ -100,7 +101,7 @@ fn turned<T: Number>(
 }
 
 impl<'a> Tables<'a> {
-    /// Those of some rows.
+    /// The tables of some rows.
     fn lines(self, rows: Range<usize>) -> Self {
         let part = rows.start * self.half..rows.end * self.half;
         Self {
@@ -112,18 +113,18 @@ impl<'a> Tables<'a> {
 }
 
 for_each_isa! {
-    /// Rows of `width` numbers, of which the first `turned` are turned.
+    /// Rows of `width` elements, of which the first `rotated` are rotated.
     fn rotate_rows[T: Number](
         x: &mut [T],
         shape: [usize; 2],
         tables: Tables<'_>,
         sign: f32,
     ) {
-        let [width, turned] = shape;
+        let [width, rotated] = shape;
         let half = tables.half;
         let lines = tables.cos.chunks_exact(half).zip(tables.sin.chunks_exact(half));
         for (x, (cos, sin)) in x.chunks_exact_mut(width).zip(lines) {
-            for head in x[..turned].chunks_exact_mut(tables.head) {
+            for head in x[..rotated].chunks_exact_mut(tables.head) {
                 let (first, second) = head.split_at_mut(half);
                 let angles = cos.iter().zip(sin);
                 for ((a, b), (&cos, &sin)) in first.iter_mut().zip(second).zip(angles) {

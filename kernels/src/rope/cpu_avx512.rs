@@ -1,4 +1,4 @@
-//! Rotation of heads on CPUs with AVX-512, thirty-two pairs at a time.
+//! Rotation of heads on CPUs with AVX-512, 32 pairs at a time.
 
 use std::arch::x86_64::{_mm512_fmadd_ps, _mm512_fmsub_ps, _mm512_mul_ps, _mm512_set1_ps};
 
@@ -7,12 +7,12 @@ use crate::cpu::isa::for_avx512;
 use crate::cpu::lanes_avx512::{TWO, load_beside, load_split, store_split};
 
 for_avx512! {
-    /// Rows of `shape[0]` numbers, of which the first `shape[1]` are turned, whole heads, and the
-    /// others copied. `to` may be `from`.
+    /// Rotates the first `shape[1]` elements (whole heads) of rows of `shape[0]` elements, and
+    /// copies the rest. `to` may be `from`.
     ///
     /// # Safety
     ///
-    /// AVX-512; `from` and `to` have as many rows as the tables have lines.
+    /// AVX-512; `from` and `to` have a row for each line of the tables.
     pub(super) unsafe fn rotate_rows[T, PAIRS](
         from: *const T,
         to: *mut T,
@@ -20,13 +20,13 @@ for_avx512! {
         tables: Tables<'_>,
         sign: f32,
     ) {
-        let ([width, turned], half) = (shape, tables.half);
+        let ([width, rotated], half) = (shape, tables.half);
         let lines = tables.cos.chunks_exact(half).zip(tables.sin.chunks_exact(half));
-        // SAFETY: AVX-512 by the caller's promise.
+        // SAFETY: the caller guarantees AVX-512.
         let sign = unsafe { _mm512_set1_ps(sign) };
         for (row, (cos, sin)) in lines.enumerate() {
-            // SAFETY: as the caller promises; `n` numbers are left in each half of a head and in
-            // each line of the tables.
+            // SAFETY: guaranteed by the caller; `n` elements are left in each half of a head and in
+            // each table line.
             unsafe {
                 let (from, to) = (from.add(row * width), to.add(row * width));
                 for first in (0..half).step_by(TWO) {
@@ -34,7 +34,7 @@ for_avx512! {
                     let cos = load_beside::<T>(cos.as_ptr().add(first), n);
                     let sin = load_beside::<T>(sin.as_ptr().add(first), n);
                     let sin = [_mm512_mul_ps(sin[0], sign), _mm512_mul_ps(sin[1], sign)];
-                    for head in (first..turned).step_by(tables.head) {
+                    for head in (first..rotated).step_by(tables.head) {
                         let (a, b) = (from.add(head), from.add(head + half));
                         let (x, y) = (load_split(a, n), load_split(b, n));
                         let first_half = [
@@ -50,7 +50,7 @@ for_avx512! {
                     }
                 }
                 if !std::ptr::eq(from, to) {
-                    to.add(turned).copy_from_nonoverlapping(from.add(turned), width - turned);
+                    to.add(rotated).copy_from_nonoverlapping(from.add(rotated), width - rotated);
                 }
             }
         }

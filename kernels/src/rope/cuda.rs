@@ -1,7 +1,7 @@
-//! Rotary embedding on a GPU: each unit turns one pair of vectors, or copies it.
+//! Rotary embedding on a GPU: each unit rotates or copies one pair of vectors.
 //!
-//! Queries, keys and values of a token lie side by side, as one product makes them and attention
-//! reads them; the values are copied, so that attention has a single buffer to read.
+//! Queries, keys and values of a token are adjacent, as the projection writes them and attention
+//! reads them; values are copied, so that attention reads a single buffer.
 
 use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
@@ -18,8 +18,8 @@ fn rotate_pairs<T: Float, N: Size>(
     y: &mut [Vector<T, N>],
     tokens: u32,
     heads: u32,
-    turned_heads: u32,
-    // Vectors of half a head.
+    rotated_heads: u32,
+    // Vectors per half head.
     half: u32,
     sign: f32,
     #[define(T)] _dtype: ElemType,
@@ -33,7 +33,7 @@ fn rotate_pairs<T: Float, N: Size>(
         let token = position / half / heads;
         let first = (token * heads + head) * 2 * half + column;
         let second = first + half;
-        if head < turned_heads as usize {
+        if head < rotated_heads as usize {
             let cos = cos[token * half + column];
             let sin = sin[token * half + column] * Vector::<f32, N>::new(sign);
             let x1 = Vector::<f32, N>::cast_from(x[first]);
@@ -47,8 +47,8 @@ fn rotate_pairs<T: Float, N: Size>(
     }
 }
 
-/// The first `turn.heads` heads of `[n, heads, c]` turned by the angles of the tables,
-/// `[n, 1, c / 2]`, f32; the others as they are.
+/// Rotates the first `turn.heads` heads of `[n, heads, c]` by the angles of the tables, `[n, 1, c /
+/// 2]`, f32, and copies the rest.
 fn rope(x: CubeTensor, cos: CubeTensor, sin: CubeTensor, turn: Turn) -> CubeTensor {
     let (x, [n, heads, c]) = contiguous(x);
     let (cos, [_, _, half]) = contiguous(cos);
@@ -88,15 +88,15 @@ impl RopeOps for CubeBackend {
 }
 
 #[cfg(feature = "cuda-source")]
-pub(crate) fn sources(texts: &mut crate::cube::source::Texts) {
+pub(crate) fn sources(sources: &mut crate::cube::source::Sources) {
     let dim = CubeDim::new_1d(crate::cube::launch::UNITS);
     for element in crate::cube::source::ELEMENTS {
-        let [x, cos, sin, y] = [0; 4].map(|_| texts.buffer());
-        let (device, target, count) = texts.device();
+        let [x, cos, sin, y] = [0; 4].map(|_| sources.buffer());
+        let (device, target, count) = sources.device();
         let vector = 16 / element.size();
         let kernel = rotate_pairs::create_dummy_kernel(
             device, target, count, dim, vector, x, cos, sin, y, 1, 1, 1, 1, 1.0, element,
         );
-        texts.add("", dim, kernel);
+        sources.add("", dim, kernel);
     }
 }

@@ -1,7 +1,7 @@
-//! Rotary position embedding: queries and keys to the same, turned by their position.
+//! Rotary position embedding: rotates queries and keys by their position.
 //!
-//! Values lie behind the keys in the same tensor and pass unchanged: the projection that made the
-//! three of them is one, and so is its gradient.
+//! Values come after the keys in the same tensor and are copied unchanged, because a single
+//! projection computes all three, and they share one gradient.
 
 mod backend;
 mod cpu;
@@ -20,8 +20,8 @@ use rayon::prelude::*;
 
 use crate::route::{is_served, is_served_by_cpu};
 
-/// Tokens whose angles one thread computes: on a GPU's machine the other threads have nothing else to
-/// do, and one alone would take a few percent of a step.
+/// Tokens whose angles one thread computes: on a GPU machine the other threads are idle, and a
+/// single thread would take a few percent of a step.
 const PART_TOKENS: usize = 128;
 
 /// Cosines and sines of every token of a micro-batch, shared by all layers.
@@ -29,15 +29,15 @@ const PART_TOKENS: usize = 128;
 pub struct RopeTable {
     /// `[n, 1, c / 2]`, f32, or with fewer columns.
     pub cos: Tensor<3>,
-    /// As the cosines.
+    /// Same shape as the cosines.
     pub sin: Tensor<3>,
 }
 
 impl RopeTable {
-    /// Makes the table for tokens at `position_ids`, in f64 before it is rounded once to f32.
+    /// Computes the table for tokens at `position_ids`, in f64 before it is rounded once to f32.
     ///
-    /// `inverse_frequencies` holds `c / 2` values, or fewer where only the first part of a head turns;
-    /// `attention_scaling` multiplies both tables (1 except for some RoPE scalings).
+    /// `inverse_frequencies` has `c / 2` values, or fewer if only the first part of a head is
+    /// rotated; `attention_scaling` multiplies both tables (1 except for some RoPE scalings).
     pub fn new(
         position_ids: &[u32],
         inverse_frequencies: &[f64],
@@ -49,7 +49,7 @@ impl RopeTable {
         Self::by_token(position_ids, half, frequencies, attention_scaling, device)
     }
 
-    /// The same where tokens differ in their frequencies: `half` of them each.
+    /// Like `new`, with separate frequencies per token: `half` of them each.
     pub fn by_token<'a>(
         position_ids: &[u32],
         half: usize,
@@ -59,7 +59,7 @@ impl RopeTable {
     ) -> Self {
         let values = Self::values(position_ids, half, inverse_frequencies, attention_scaling);
         let shape = [position_ids.len(), 1, half];
-        // Numbers in a row lie without holes on a GPU, where others may take their place.
+        // A contiguous table on a GPU, so that it can be overwritten in place.
         let table = |values: Vec<f32>| {
             let n = values.len();
             if n == 0 {
@@ -72,12 +72,13 @@ impl RopeTable {
         Self { cos, sin }
     }
 
-    /// Puts the cosines and sines of other positions in the place of those of as many tokens; the rest as
-    /// [`Self::by_token`]. On a GPU they lie where the old ones lay, for all copies of the table.
+    /// Overwrites the table with the cosines and sines of other positions, for the same number of
+    /// tokens; arguments as for [`Self::by_token`]. On a GPU the memory is reused, so all copies of
+    /// the table change.
     ///
     /// # Panics
     ///
-    /// If the tokens or frequencies are more or fewer.
+    /// If the number of tokens or frequencies differs.
     pub fn replace<'a>(
         &mut self,
         position_ids: &[u32],
@@ -85,7 +86,11 @@ impl RopeTable {
         attention_scaling: f64,
     ) {
         let [n, _, half] = self.cos.dims();
-        assert_eq!(position_ids.len(), n, "tokens in the place of others");
+        assert_eq!(
+            position_ids.len(),
+            n,
+            "the number of tokens must not change"
+        );
         let values = Self::values(position_ids, half, inverse_frequencies, attention_scaling);
         for (table, values) in [&mut self.cos, &mut self.sin].into_iter().zip(values) {
             overwrite(table, values);
@@ -107,7 +112,8 @@ impl RopeTable {
             .for_each(|(part, ((cos, sin), positions))| {
                 let tokens = (part * PART_TOKENS..).zip(positions);
                 let angles = tokens.flat_map(|(token, &position)| {
-                    // transformers multiplies in f32; so do we, or long contexts drift apart.
+                    // transformers multiplies in f32; other precision would diverge at long
+                    // contexts.
                     let angle = move |frequency: &f64| position as f32 * *frequency as f32;
                     inverse_frequencies(token).iter().map(angle)
                 });
@@ -121,15 +127,15 @@ impl RopeTable {
     }
 }
 
-/// Other values of a tensor, which stays where it is on a GPU.
+/// Replaces the values of a tensor, in place on a GPU.
 fn overwrite(table: &mut Tensor<3>, values: Vec<f32>) {
-    #[cfg(all(feature = "cube", not(feature = "fusion")))]
+    #[cfg(feature = "cube")]
     if crate::route::is_served_by_gpu(table)
         && let Ok(there) = table
             .clone()
             .try_into_primitive::<burn_cubecl::CubeBackend>()
     {
-        assert!(there.is_contiguous(), "a table lies without holes");
+        assert!(there.is_contiguous(), "a table must be contiguous");
         let bytes = burn_std::Bytes::from_elems(values);
         there.client.write(&there.handle, bytes);
         return;
@@ -138,25 +144,26 @@ fn overwrite(table: &mut Tensor<3>, values: Vec<f32>) {
     *table = Tensor::from_data(data, &table.device());
 }
 
-/// Turns heads by the angles of their token; halves of a head are paired, not neighbours.
+/// Rotates heads by the angles of their token; pairs are formed from the halves of a head, not from
+/// adjacent elements.
 ///
 /// # Shapes
 ///
-/// - `qkv`: `[n, heads, c]`, f32 or bf16: the first `turned_heads` are turned, the others copied
-/// - `table`: of the same `n` tokens and `c / 2` frequencies, or fewer, `f`: then the first `2 f` numbers
-///   of a head are turned, in halves, and the others copied
+/// - `qkv`: `[n, heads, c]`, f32 or bf16: the first `rotated_heads` are rotated, the rest copied
+/// - `table`: for the same `n` tokens, with `f` frequencies, at most `c / 2`: the first `2 f`
+///   elements of a head are rotated, in halves, and the rest copied
 /// - returns: `[n, heads, c]`, same dtype
 ///
-/// A GPU has no kernel for a part of a head: there that goes to the reference.
+/// There is no GPU kernel for partial rotation of a head; GPUs use the reference.
 ///
 /// # Panics
 ///
-/// If a head cannot be halved, the table is of another shape, or there are fewer heads.
+/// If a head cannot be halved, the table has another shape, or there are fewer heads.
 ///
 /// # Source
 ///
 /// Su et al. 2021; the pairing of `rotate_half` in transformers 5.23.
-pub fn rope(qkv: Tensor<3>, table: &RopeTable, turned_heads: usize) -> Tensor<3> {
+pub fn rope(qkv: Tensor<3>, table: &RopeTable, rotated_heads: usize) -> Tensor<3> {
     crate::operation!("rope");
     let [n, heads, c] = qkv.dims();
     assert!(
@@ -172,54 +179,52 @@ pub fn rope(qkv: Tensor<3>, table: &RopeTable, turned_heads: usize) -> Tensor<3>
         table.sin.dims()
     );
     assert!(
-        turned_heads <= heads,
-        "rope: {turned_heads} heads of {heads} cannot be turned"
+        rotated_heads <= heads,
+        "rope: cannot rotate {rotated_heads} of {heads} heads"
     );
     let tables_served = [&table.cos, &table.sin]
         .iter()
         .all(|table| is_served(table) && table.dtype() == DType::F32);
     let has_kernel = is_served(&qkv) && (2 * half == c || is_served_by_cpu(&qkv));
     if !(has_kernel && tables_served) {
-        return reference::rope(qkv, table, turned_heads);
+        return reference::rope(qkv, table, rotated_heads);
     }
     let (cos, sin) = (
         table.cos.clone().into_dispatch(),
         table.sin.clone().into_dispatch(),
     );
     let turn = Turn {
-        heads: turned_heads,
+        heads: rotated_heads,
         direction: Direction::Forward,
     };
     Tensor::from_dispatch(Dispatch::rotate(qkv.into_dispatch(), cos, sin, turn))
 }
 
-/// Which heads are turned, and which way.
+/// The heads to rotate, and the direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Turn {
-    /// The first so many.
+    /// The first heads, this many.
     pub(crate) heads: usize,
     pub(crate) direction: Direction,
 }
 
-/// Which way heads are turned.
+/// Direction of the rotation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
     /// By the angles of the table.
     Forward,
-    /// Back: the gradient of the other.
+    /// By the negative angles: the gradient.
     Back,
 }
 
-/// What backends implement themselves; turning back is its own backward pass.
+/// Operation that a backend implements itself; the inverse rotation is its backward pass.
 #[backend_extension(
     Autodiff,
     Flex,
     Cube: cfg(feature = "cube"),
-    Fusion: cfg(feature = "fusion"),
 )]
 pub(crate) trait RopeOps: Backend {
-    /// The first heads turned by the angles of a table, which is constant.
-    #[fusion(dtype = x, shape = x)]
+    /// Rotates the first heads by the angles of a constant table.
     fn rotate(
         x: FloatTensor<Self>,
         cos: FloatTensor<Self>,

@@ -1,11 +1,11 @@
-//! Some rows on a GPU, a unit for each vector of the result.
+//! Row selection on a GPU, with one unit per vector of the result.
 
 use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::backend::{RowsTaken, SelectOps};
-use super::{RowNumbers, Sources};
+use super::backend::{GatherOps, SelectOps};
+use super::{RowIndices, Sources};
 use crate::cube::launch::{argument, contiguous, element, output, units, upload, vector_size};
 
 #[cube(launch, create_dummy_kernel)]
@@ -14,7 +14,7 @@ fn take_rows<T: Float, N: Size>(
     sources: &[u32],
     y: &mut [Vector<T, N>],
     rows: u32,
-    // Vectors of a row.
+    // Vectors per row.
     width: u32,
     #[define(T)] _dtype: ElemType,
 ) {
@@ -31,13 +31,13 @@ fn take_rows<T: Float, N: Size>(
 }
 
 impl SelectOps for CubeBackend {
-    fn rows_selected(x: CubeTensor, rows: RowNumbers) -> CubeTensor {
-        Self::rows_taken(x, rows.sources())
+    fn select_rows_of(x: CubeTensor, rows: RowIndices) -> CubeTensor {
+        Self::gather_rows(x, rows.sources())
     }
 }
 
-impl RowsTaken for CubeBackend {
-    fn rows_taken(x: CubeTensor, sources: Sources) -> CubeTensor {
+impl GatherOps for CubeBackend {
+    fn gather_rows(x: CubeTensor, sources: Sources) -> CubeTensor {
         let (x, [_, d]) = contiguous(x);
         let rows = sources.len();
         let y = output(&x, [rows, d], x.dtype);
@@ -63,14 +63,14 @@ impl RowsTaken for CubeBackend {
 }
 
 #[cfg(feature = "cuda-source")]
-pub(crate) fn sources(texts: &mut crate::cube::source::Texts) {
+pub(crate) fn sources(sources: &mut crate::cube::source::Sources) {
     let dim = CubeDim::new_1d(crate::cube::launch::UNITS);
     for element in crate::cube::source::ELEMENTS {
-        let [x, sources, y] = [0; 3].map(|_| texts.buffer());
-        let (device, target, count) = texts.device();
+        let [x, rows, y] = [0; 3].map(|_| sources.buffer());
+        let (device, target, count) = sources.device();
         let kernel = take_rows::create_dummy_kernel(
-            device, target, count, dim, 4, x, sources, y, 1, 1, element,
+            device, target, count, dim, 4, x, rows, y, 1, 1, element,
         );
-        texts.add("", dim, kernel);
+        sources.add("", dim, kernel);
     }
 }

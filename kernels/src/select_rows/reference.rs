@@ -1,11 +1,11 @@
-//! Some rows in plain tensor operations.
+//! Row selection in plain tensor operations.
 
 use burn::tensor::{Int, Tensor, TensorData};
 
-use super::RowNumbers;
+use super::RowIndices;
 
-/// The contract is [`super::select_rows`]'s.
-pub fn select_rows(x: Tensor<2>, rows: &RowNumbers) -> Tensor<2> {
+/// Same contract as [`super::select_rows`].
+pub fn select_rows(x: Tensor<2>, rows: &RowIndices) -> Tensor<2> {
     let numbers: Vec<i32> = rows.numbers().iter().map(|&row| row as i32).collect();
     let numbers = TensorData::new(numbers, [rows.numbers().len()]);
     let device = x.device();

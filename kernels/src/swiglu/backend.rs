@@ -1,4 +1,4 @@
-//! SwiGLU for tensors in the memory of the CPU, and its backward pass for any backend.
+//! SwiGLU for tensors in CPU memory, and its backward pass for any backend.
 
 use burn::backend::Flex;
 use burn::backend::autodiff::Autodiff;

@@ -1,4 +1,4 @@
-//! SwiGLU on CPUs with AVX2, eight numbers at a time.
+//! SwiGLU on CPUs with AVX2, eight values at a time.
 
 use std::arch::x86_64::{_mm256_fmadd_ps, _mm256_mul_ps, _mm256_set1_ps, _mm256_sub_ps};
 use std::mem::MaybeUninit;
@@ -7,7 +7,7 @@ use crate::cpu::exp_avx2::sigmoid;
 use crate::cpu::lanes_avx2::{LANES, load, store};
 use crate::cpu::number::Number;
 
-/// Rows `gate`, `up` of `f` each to rows of `f`.
+/// Converts rows `[gate, up]` of `f` elements each to rows of `f`.
 ///
 /// # Safety
 ///
@@ -18,7 +18,7 @@ pub(super) unsafe fn forward<T: Number>(gate_up: &[T], f: usize, y: &mut [MaybeU
         let (gate, up) = row.split_at(f);
         let (gate, up, y) = (gate.as_ptr(), up.as_ptr(), y.as_mut_ptr().cast::<T>());
         for first in (0..f).step_by(LANES) {
-            // SAFETY: as the caller promises; the parts lie within the row.
+            // SAFETY: guaranteed by the caller; the parts are within the row.
             unsafe {
                 let gate = load(gate.add(first));
                 let silu = _mm256_mul_ps(gate, sigmoid(gate));
@@ -28,7 +28,7 @@ pub(super) unsafe fn forward<T: Number>(gate_up: &[T], f: usize, y: &mut [MaybeU
     }
 }
 
-/// Puts gradients in the place of rows `gate`, `up`.
+/// Replaces rows `[gate, up]` by their gradients.
 ///
 /// # Safety
 ///
@@ -39,15 +39,15 @@ pub(super) unsafe fn backward<T: Number>(gate_up: &mut [T], dy: &[T], f: usize) 
         let (gate, up) = row.split_at_mut(f);
         let (gate, up, dy) = (gate.as_mut_ptr(), up.as_mut_ptr(), dy.as_ptr());
         for first in (0..f).step_by(LANES) {
-            // SAFETY: as the caller promises; the parts lie within the row.
+            // SAFETY: guaranteed by the caller; the parts are within the row.
             unsafe {
                 let (gate, up) = (gate.add(first), up.add(first));
                 let (g, u, dy) = (load(gate), load(up), load(dy.add(first)));
                 let sigmoid = sigmoid(g);
                 let silu = _mm256_mul_ps(g, sigmoid);
-                // Not silu - silu σ, which loses all digits of large gates.
-                let rest = _mm256_sub_ps(_mm256_set1_ps(1.0), sigmoid);
-                let slope = _mm256_fmadd_ps(silu, rest, sigmoid);
+                // Not `silu - silu σ`, which loses all precision for large gates.
+                let complement = _mm256_sub_ps(_mm256_set1_ps(1.0), sigmoid);
+                let slope = _mm256_fmadd_ps(silu, complement, sigmoid);
                 store(gate, _mm256_mul_ps(_mm256_mul_ps(dy, u), slope));
                 store(up, _mm256_mul_ps(dy, silu));
             }

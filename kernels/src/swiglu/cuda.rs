@@ -1,4 +1,4 @@
-//! SwiGLU on a GPU: each unit has one vector of the gate and the one of `up` beside it.
+//! SwiGLU on a GPU: each unit has one vector of the gate and the matching one of `up`.
 
 use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
@@ -19,7 +19,7 @@ fn gate<T: Float, N: Size>(
     gate_up: &[Vector<T, N>],
     y: &mut [Vector<T, N>],
     rows: u32,
-    // Vectors of a row of `y`.
+    // Vectors per row of `y`.
     width: u32,
     #[define(T)] _dtype: ElemType,
 ) {
@@ -40,9 +40,9 @@ fn gate_gradient<T: Float, N: Size>(
     d_gate_up: &mut [Vector<T, N>],
     y: &mut [Vector<T, N>],
     rows: u32,
-    // Vectors of a row of `dy`.
+    // Vectors per row of `dy`.
     width: u32,
-    // Whether what was gated is written again, too.
+    // Whether the gated output is also written again.
     #[comptime] gates: bool,
     #[define(T)] _dtype: ElemType,
 ) {
@@ -64,7 +64,7 @@ fn gate_gradient<T: Float, N: Size>(
     }
 }
 
-/// `silu(gate) * up`, `[n, f]`, of rows `[gate, up]`, `[n, 2 f]`.
+/// `silu(gate) * up`, `[n, f]`, for rows `[gate, up]`, `[n, 2 f]`.
 fn swiglu(gate_up: CubeTensor) -> CubeTensor {
     let (gate_up, [n, both]) = contiguous(gate_up);
     let width = both / 2;
@@ -88,16 +88,16 @@ fn swiglu(gate_up: CubeTensor) -> CubeTensor {
     y
 }
 
-/// Gradient of `gate_up` through [`swiglu`], `[n, 2 f]`; and where it is `wanted`, what it gives, again.
+/// Gradient of `gate_up` through [`swiglu`], `[n, 2 f]`; and, if `wanted`, the recomputed output.
 pub(crate) fn gradient_and_gated(
     gate_up: CubeTensor,
     dy: CubeTensor,
-    wanted: bool,
+    with_output: bool,
 ) -> (CubeTensor, Option<CubeTensor>) {
     let (gate_up, [n, both]) = contiguous(gate_up);
     let (dy, [_, width]) = contiguous(dy);
     let d_gate_up = output(&gate_up, [n, both], gate_up.dtype);
-    let y = wanted.then(|| output(&gate_up, [n, width], gate_up.dtype));
+    let y = with_output.then(|| output(&gate_up, [n, width], gate_up.dtype));
     if n * width == 0 {
         return (d_gate_up, y);
     }
@@ -111,11 +111,11 @@ pub(crate) fn gradient_and_gated(
         argument(&gate_up),
         argument(&dy),
         argument(&d_gate_up),
-        // Nothing is written where it is not wanted.
+        // If the output is not wanted, this argument is not written.
         argument(y.as_ref().unwrap_or(&dy)),
         n as u32,
         (width / vector) as u32,
-        wanted,
+        with_output,
         element(&d_gate_up),
     );
     (d_gate_up, y)
@@ -134,23 +134,23 @@ impl SwigluGradients for CubeBackend {
 }
 
 #[cfg(feature = "cuda-source")]
-pub(crate) fn sources(texts: &mut crate::cube::source::Texts) {
+pub(crate) fn sources(sources: &mut crate::cube::source::Sources) {
     let dim = CubeDim::new_1d(crate::cube::launch::UNITS);
     for element in crate::cube::source::ELEMENTS {
         let vector = 16 / element.size();
-        let [gate_up, y] = [0; 2].map(|_| texts.buffer());
-        let (device, target, count) = texts.device();
+        let [gate_up, y] = [0; 2].map(|_| sources.buffer());
+        let (device, target, count) = sources.device();
         let kernel = gate::create_dummy_kernel(
             device, target, count, dim, vector, gate_up, y, 1, 1, element,
         );
-        texts.add("", dim, kernel);
+        sources.add("", dim, kernel);
         for (form, gates) in [("", false), ("with gated", true)] {
-            let [gate_up, dy, d_gate_up, y] = [0; 4].map(|_| texts.buffer());
-            let (device, target, count) = texts.device();
+            let [gate_up, dy, d_gate_up, y] = [0; 4].map(|_| sources.buffer());
+            let (device, target, count) = sources.device();
             let kernel = gate_gradient::create_dummy_kernel(
                 device, target, count, dim, vector, gate_up, dy, d_gate_up, y, 1, 1, gates, element,
             );
-            texts.add(form, dim, kernel);
+            sources.add(form, dim, kernel);
         }
     }
 }

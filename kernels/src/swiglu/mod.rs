@@ -1,7 +1,7 @@
-//! The gate of a SwiGLU feed-forward block.
+//! The activation of a SwiGLU feed-forward block.
 //!
-//! Gate and up projection are one linear map, so that its result is read once and its gradient is
-//! one tensor.
+//! Gate and up projection are one linear layer, so their output is read once and its gradient is one
+//! tensor.
 
 mod backend;
 mod cpu;
@@ -23,7 +23,7 @@ use crate::route::is_served;
 ///
 /// # Shapes
 ///
-/// - `gate_up`: `[n, 2 f]`, f32 or bf16: `gate` in the first `f` columns, `up` in the others
+/// - `gate_up`: `[n, 2 f]`, f32 or bf16: `gate` in the first `f` columns, `up` in the rest
 /// - returns: `[n, f]`, same dtype
 ///
 /// # Panics
@@ -47,23 +47,20 @@ pub fn swiglu(gate_up: Tensor<2>) -> Tensor<2> {
     Tensor::from_dispatch(Dispatch::gated_silu(gate_up.into_dispatch()))
 }
 
-/// What backends implement themselves.
+/// Operation that a backend implements itself.
 #[backend_extension(
     Autodiff,
     Flex,
     Cube: cfg(feature = "cube"),
-    Fusion: cfg(feature = "fusion"),
 )]
 pub(crate) trait SwigluOps: Backend {
     /// `silu(gate) * up`.
-    #[fusion(dtype = gate_up, shape = burn::tensor::Shape::new([gate_up[0], gate_up[1] / 2]))]
     fn gated_silu(gate_up: FloatTensor<Self>) -> FloatTensor<Self>;
 }
 
-/// Pieces of the backward pass, on tensors without a graph.
-#[backend_extension(Flex, Cube: cfg(feature = "cube"), Fusion: cfg(feature = "fusion"))]
+/// The backward pass, on tensors that are not part of an autodiff graph.
+#[backend_extension(Flex, Cube: cfg(feature = "cube"))]
 pub(crate) trait SwigluGradients: SwigluOps {
     /// Gradient of `gate_up`.
-    #[fusion(dtype = gate_up, shape = gate_up)]
     fn gated_silu_gradient(gate_up: FloatTensor<Self>, dy: FloatTensor<Self>) -> FloatTensor<Self>;
 }

@@ -4,7 +4,7 @@ use burn::tensor::{Tensor, activation};
 
 use crate::route::arithmetic;
 
-/// The contract is [`super::swiglu`]'s; f64 is computed in f64.
+/// Same contract as [`super::swiglu`]; f64 inputs are computed in f64.
 pub fn swiglu(gate_up: Tensor<2>) -> Tensor<2> {
     let dtype = gate_up.dtype();
     let gate_up = gate_up.cast(arithmetic(dtype));

@@ -2,7 +2,7 @@
 
 use burn::tensor::Tensor;
 use tooltune_kernels::attention::{
-    Causality, Columns, Documents, PromptPlaces, append, append_prompts, attention, decode,
+    Causality, Columns, Documents, PromptPositions, append, append_prompts, attention, decode,
     reference,
 };
 
@@ -13,7 +13,7 @@ const BOTH: [Causality; 2] = [Causality::Causal, Causality::Bidirectional];
 
 #[derive(Debug)]
 struct Case {
-    /// Query heads, key/value heads, size of a head.
+    /// Query heads, key/value heads, head size.
     heads: [usize; 3],
     qkv: Tensor<3>,
     documents: Documents,
@@ -36,7 +36,7 @@ impl Case {
         }
     }
 
-    fn ours(&self, qkv: Tensor<3>) -> Tensor<3> {
+    fn attention(&self, qkv: Tensor<3>) -> Tensor<3> {
         attention(qkv, self.heads[0], &self.documents, self.causality)
     }
 
@@ -45,20 +45,22 @@ impl Case {
     }
 
     fn value(&self) -> Vec<f32> {
-        values(self.ours(on_device(&self.qkv)))
+        values(self.attention(on_device(&self.qkv)))
     }
 
     fn check(&self, numbers: &mut Numbers, name: &str) {
         let [h, _, c] = self.heads;
         let dy = numbers.tensor([self.documents.n_tokens(), h, c]);
-        let ours = differentiate(&on_device(&self.qkv), &on_device(&dy), |x| self.ours(x));
+        let ours = differentiate(&on_device(&self.qkv), &on_device(&dy), |x| {
+            self.attention(x)
+        });
         let expected = differentiate(&self.qkv, &dy, |x| self.expected(x));
         assert_both_near(name, &ours, &expected);
     }
 }
 
 #[test]
-fn grouped_heads_of_several_families_agree_with_the_reference() {
+fn grouped_heads_match_the_reference() {
     let mut numbers = Numbers::new(41);
     for heads in [[9, 3, 16], [14, 2, 8], [32, 8, 4], [2, 1, 7], [1, 1, 72]] {
         for causality in BOTH {
@@ -69,9 +71,9 @@ fn grouped_heads_of_several_families_agree_with_the_reference() {
 }
 
 #[test]
-fn documents_of_any_length_agree_with_the_reference() {
+fn documents_of_any_length_match_the_reference() {
     let mut numbers = Numbers::new(42);
-    let many: Vec<usize> = (0..20).map(|i| i * (i + 1) / 2).collect();
+    let lengths: Vec<usize> = (0..20).map(|i| i * (i + 1) / 2).collect();
     for (borders, n) in [
         (vec![0, 1], 1),
         (vec![0, 64], 64),
@@ -79,7 +81,7 @@ fn documents_of_any_length_agree_with_the_reference() {
         (vec![0, 31, 32, 33, 97], 97),
         (vec![0, 5, 5, 12], 20),
         (vec![0, 300], 300),
-        (many.clone(), many[19]),
+        (lengths.clone(), lengths[19]),
     ] {
         for causality in BOTH {
             let case = Case::new(&mut numbers, [6, 2, 4], (&borders, n), causality);
@@ -89,9 +91,9 @@ fn documents_of_any_length_agree_with_the_reference() {
     }
 }
 
-/// Layers share documents, and with them the lists of tiles that were uploaded for the first of them.
+/// Layers share documents, and the lists of tiles that were uploaded for the first of them.
 #[test]
-fn documents_that_layers_share_give_what_new_ones_give() {
+fn shared_documents_give_the_same_results_as_new_ones() {
     let mut numbers = Numbers::new(47);
     let borders = [0, 50, 130];
     let [shared, other] = [(), ()].map(|()| Documents::new(&borders, 130));
@@ -103,22 +105,27 @@ fn documents_that_layers_share_give_what_new_ones_give() {
         case.check(&mut numbers, &format!("{heads:?} {causality:?}"));
     };
     for _ in 0..2 {
-        // The size of a head decides the rows of a tile.
+        // The head size determines the rows of a tile.
         for heads in [[6, 2, 4], [1, 1, 72]] {
             for causality in BOTH {
                 check(heads, causality);
             }
         }
     }
-    assert_eq!(shared, other, "lists make no difference between documents");
+    assert_eq!(
+        shared, other,
+        "cached lists do not affect the equality of documents"
+    );
 }
 
 #[test]
-fn tokens_of_no_document_give_zeros() {
+fn padding_tokens_give_zeros() {
     let mut numbers = Numbers::new(46);
     let case = Case::new(&mut numbers, [6, 2, 4], (&[0], 3), Causality::Causal);
     let dy = numbers.tensor([3, 6, 4]);
-    let both = differentiate(&on_device(&case.qkv), &on_device(&dy), |x| case.ours(x));
+    let both = differentiate(&on_device(&case.qkv), &on_device(&dy), |x| {
+        case.attention(x)
+    });
     assert!(both.iter().flatten().all(|v| *v == 0.0));
 }
 
@@ -134,13 +141,13 @@ fn scores_far_apart_neither_overflow_nor_vanish() {
         .zip(&expected)
         .map(|(a, b)| (a - b).abs())
         .fold(0.0, f32::max);
-    // As a share of the largest values.
+    // Relative to the largest values.
     let off = f64::from(off) / 40.0;
     assert!(off < Quantity::SteepAttention.bound(), "{off}");
 }
 
 #[test]
-fn nan_reaches_no_other_document_and_no_earlier_tile() {
+fn nan_stays_in_its_document_and_out_of_earlier_tiles() {
     let mut numbers = Numbers::new(44);
     let mut case = Case::new(
         &mut numbers,
@@ -148,7 +155,7 @@ fn nan_reaches_no_other_document_and_no_earlier_tile() {
         (&[0, 40, 150], 150),
         Causality::Causal,
     );
-    // The first number of the first key of the last token.
+    // The first element of the first key of the last token.
     case.qkv = case.qkv.slice_fill([149..150, 6..7, 0..1], f32::NAN);
     let y = case.value();
     assert!(y[..(40 + 64) * 24].iter().all(|v| v.is_finite()));
@@ -157,7 +164,7 @@ fn nan_reaches_no_other_document_and_no_earlier_tile() {
 }
 
 #[test]
-fn one_token_a_row_agrees_with_the_reference_over_caches_of_any_length() {
+fn decoding_matches_the_reference_at_any_cache_length() {
     let mut numbers = Numbers::new(47);
     for [b, h, g, c] in [
         [1, 1, 1, 4],
@@ -169,7 +176,7 @@ fn one_token_a_row_agrees_with_the_reference_over_caches_of_any_length() {
         for end in [1, 5, 256, 257, 700] {
             let qkv = numbers.tensor([b, h + 2 * g, c]).mul_scalar(2.0);
             let [keys, cached] = [0; 2].map(|_| numbers.tensor([b, g, end + 9, c]));
-            // The first row sees all columns.
+            // The first row attends to all columns.
             let starts: Vec<usize> = (0..b).map(|row| row * (end - 1) / b.max(2)).collect();
             let columns = Columns {
                 starts: &starts,
@@ -185,7 +192,7 @@ fn one_token_a_row_agrees_with_the_reference_over_caches_of_any_length() {
 }
 
 #[test]
-fn what_a_row_does_not_see_does_not_reach_it() {
+fn masked_cache_values_do_not_reach_a_row() {
     let mut numbers = Numbers::new(48);
     let (b, h, g, c, end) = (2, 4, 2, 16, 300);
     let qkv = numbers.tensor([b, h + 2 * g, c]);
@@ -207,33 +214,33 @@ fn what_a_row_does_not_see_does_not_reach_it() {
 }
 
 #[test]
-fn prompts_go_where_their_places_say() {
+fn prompts_are_written_at_their_cache_positions() {
     let mut numbers = Numbers::new(50);
     for [b, h, g, c] in [[3, 1, 1, 4], [4, 9, 3, 64], [3, 6, 2, 7]] {
         let qkv = numbers.tensor([10, h + 2 * g, c]);
         let cache = [0; 2].map(|_| numbers.tensor::<4>([b, g, 11, c]));
-        let places = PromptPlaces::new(&[0, 3, 10], 1, 9);
-        // What is uploaded may have holes between its rows.
+        let places = PromptPositions::new(&[0, 3, 10], 1, 9);
+        // Uploaded tensors may have gaps between their rows.
         let mut there = cache.each_ref().map(on_device);
         append_prompts(&on_device(&qkv), &mut there, &places);
         let mut expected = cache.clone();
         append_prompts(&qkv, &mut expected, &places);
-        for ((ours, expected), before) in there.into_iter().zip(expected).zip(cache) {
-            assert_eq!(values(ours), values(expected.clone()), "{b} {h} {g} {c}");
+        for ((found, expected), before) in there.into_iter().zip(expected).zip(cache) {
+            assert_eq!(values(found), values(expected.clone()), "{b} {h} {g} {c}");
             assert_ne!(values(expected), values(before));
         }
     }
 }
 
 #[test]
-fn tokens_are_appended_where_they_belong() {
+fn tokens_are_appended_at_their_columns() {
     let mut numbers = Numbers::new(49);
     for [b, h, g, c] in [[1, 1, 1, 4], [3, 9, 3, 64], [2, 6, 2, 7]] {
         let qkv = numbers.tensor([b, h + 2 * g, c]);
         let cache: Tensor<4> = numbers.tensor([b, g, 11, c]);
         let shared = on_device(&cache);
         for (first, column) in [(h, 0), (h + g, 10)] {
-            // Another tensor shares the memory, which must stay as it was.
+            // Another tensor shares the memory, which must not change.
             let ours = append(shared.clone(), &on_device(&qkv), first, column);
             let expected = reference::append(cache.clone(), &qkv, first, column);
             assert_eq!(values(ours), values(expected), "{b} {h} {g} {c} {column}");

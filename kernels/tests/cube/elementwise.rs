@@ -2,7 +2,7 @@
 
 use burn::tensor::{DType, Tensor};
 use tooltune_kernels::{
-    AdamW, AdamWState, ComputeDtype, FrozenWeight, RopeTable, RowNumbers, SpanNorm, Supervision,
+    AdamW, AdamWState, ComputeDtype, FrozenWeight, RopeTable, RowIndices, SpanNorm, Supervision,
     adamw, embedding, head_norm, linear_cross_entropy, masked_argmax, rms_norm, rope, select_rows,
     swiglu,
 };
@@ -12,7 +12,8 @@ use crate::support::{
     on_device, pair, values,
 };
 
-/// Single tokens and elements, widths that no vector divides, and rows longer than a cube.
+/// Single tokens and elements, widths that are not multiples of a vector, and rows longer than a
+/// cube.
 const ROWS: [[usize; 2]; 7] = [
     [1, 1],
     [3, 7],
@@ -24,7 +25,7 @@ const ROWS: [[usize; 2]; 7] = [
 ];
 
 #[test]
-fn rms_norm_and_its_gradient_agree_with_the_reference() {
+fn rms_norm_and_its_gradient_match_the_reference() {
     let mut numbers = Numbers::new(1);
     for shape in ROWS {
         let [x, dy] = [0; 2].map(|_| numbers.tensor(shape));
@@ -42,7 +43,7 @@ fn rms_norm_and_its_gradient_agree_with_the_reference() {
 }
 
 #[test]
-fn the_norm_of_spans_and_its_gradient_agree_with_the_reference() {
+fn span_norm_and_its_gradient_match_the_reference() {
     let mut numbers = Numbers::new(9);
     for ([n, heads, c], spans) in [
         ([1, 1, 2], vec![2]),
@@ -51,7 +52,7 @@ fn the_norm_of_spans_and_its_gradient_agree_with_the_reference() {
         ([3, 5, 70], vec![70, 140]),
         ([9, 3, 7], vec![7; 3]),
         ([40, 4, 128], vec![128; 3]),
-        // Of more than two lengths: the reference on either side.
+        // More than two lengths: the reference runs on both sides.
         ([4, 4, 8], vec![8, 16, 8]),
     ] {
         let weight = numbers.tensor([spans.iter().sum()]);
@@ -72,7 +73,7 @@ fn the_norm_of_spans_and_its_gradient_agree_with_the_reference() {
 }
 
 #[test]
-fn rows_of_a_table_are_those_that_ids_name() {
+fn lookup_returns_the_rows_of_the_ids() {
     let mut numbers = Numbers::new(4);
     for [v, d] in ROWS {
         let table = numbers.tensor([v, d]);
@@ -92,25 +93,25 @@ fn rows_of_a_table_are_those_that_ids_name() {
     }
 }
 
-/// By CUDA alone: Vulkan's software device has no bf16.
+/// Only on CUDA: Vulkan's software device does not support bf16.
 #[cfg(feature = "cuda")]
 #[test]
-fn a_weight_that_comes_in_pieces_is_the_one_that_came_at_once() {
+fn a_weight_loaded_in_pieces_equals_one_loaded_whole() {
     let mut numbers = Numbers::new(5);
-    // Less than a piece, and more than one with a last one of odd length; rows that no pitch fits.
+    // Less than a piece; several pieces with a last one of odd length; rows that no pitch divides.
     for [v, d] in [[3, 5], [4101, 1025]] {
         let floats: Vec<f32> = (0..v * d)
             .map(|_| numbers.below(1 << 20) as f32 - 5e5)
             .collect();
         let device = crate::support::device();
         let at_once = FrozenWeight::new(floats.clone(), [v, d], ComputeDtype::Bf16, &device);
-        let in_pieces = FrozenWeight::filled([v, d], &device, |start, to| {
+        let in_pieces = FrozenWeight::from_fill([v, d], &device, |start, to| {
             for (to, from) in to.iter_mut().zip(&floats[start..]) {
                 *to = burn::tensor::bf16::from_f32(*from);
             }
             Ok::<_, ()>(())
         });
-        let in_pieces = in_pieces.expect("nothing refuses");
+        let in_pieces = in_pieces.expect("fill returns no error");
         let ours = values(in_pieces.to_tensor());
         let is_right = |(ours, float): (&f32, &f32)| {
             ours.to_bits() == burn::tensor::bf16::from_f32(*float).to_f32().to_bits()
@@ -125,7 +126,7 @@ fn a_weight_that_comes_in_pieces_is_the_one_that_came_at_once() {
 }
 
 #[test]
-fn swiglu_and_its_gradient_agree_with_the_reference() {
+fn swiglu_and_its_gradient_match_the_reference() {
     let mut numbers = Numbers::new(2);
     for [n, width] in ROWS {
         let gate_up = numbers.tensor([n, 2 * width]);
@@ -137,7 +138,7 @@ fn swiglu_and_its_gradient_agree_with_the_reference() {
 }
 
 #[test]
-fn rope_and_its_gradient_agree_with_the_reference() {
+fn rope_and_its_gradient_match_the_reference() {
     let mut numbers = Numbers::new(3);
     for ([n, heads, c], turned) in [
         ([1, 1, 2], 1),
@@ -162,7 +163,7 @@ fn rope_and_its_gradient_agree_with_the_reference() {
 }
 
 #[test]
-fn losses_of_rows_and_their_gradients_agree_with_the_reference() {
+fn row_losses_and_their_gradients_match_the_reference() {
     let mut numbers = Numbers::new(5);
     for [m, v] in [[1, 1], [3, 2], [7, 50], [5, 257], [2, 2052], [40, 1000]] {
         let (logits, _) = numbers.pair([m, v]);
@@ -193,7 +194,7 @@ fn losses_of_rows_and_their_gradients_agree_with_the_reference() {
             &identity,
             &supervision,
         );
-        let found = expected.clone().mul_scalar(0.25).backward();
+        let grads = expected.clone().mul_scalar(0.25).backward();
         let name = format!("{m} rows of {v}");
         let sum = |losses| [device_values(losses).iter().sum::<f32>()];
         let expected = values(expected.inner());
@@ -202,13 +203,13 @@ fn losses_of_rows_and_their_gradients_agree_with_the_reference() {
         assert_near(
             &name,
             &device_values(d_logits),
-            &values(leaf.grad(&found).unwrap()),
+            &values(leaf.grad(&grads).unwrap()),
         );
     }
 }
 
 #[test]
-fn twenty_updates_of_adamw_agree_with_the_reference() {
+fn twenty_adamw_updates_match_the_reference() {
     let mut numbers = Numbers::new(6);
     let adamw = AdamW {
         beta1: 0.9,
@@ -254,7 +255,7 @@ fn twenty_updates_of_adamw_agree_with_the_reference() {
 }
 
 #[test]
-fn the_norm_of_any_length_agrees_with_the_reference() {
+fn gradient_norm_of_any_length_matches_the_reference() {
     let mut numbers = Numbers::new(7);
     for length in [1, 3, 256, 1025, 300_000, 600_004] {
         let (x, x_device) = numbers.pair([length]);
@@ -265,24 +266,24 @@ fn the_norm_of_any_length_agrees_with_the_reference() {
 }
 
 #[test]
-fn the_most_likely_allowed_token_is_that_of_the_reference() {
+fn masked_argmax_matches_the_reference() {
     let mut numbers = Numbers::new(11);
     for [rows, width] in [[1, 1], [3, 31], [2, 300], [4, 1024], [2, 5001]] {
-        // Few different numbers, so that the first of several is looked for.
+        // Few distinct values, so that ties occur.
         let coarse: Tensor<2> = numbers.tensor([rows, width]).mul_scalar(4.0).round();
         let n_words = width.div_ceil(32);
-        let words: Vec<Vec<u32>> = (0..rows)
+        let mask_words: Vec<Vec<u32>> = (0..rows)
             .map(|row| {
-                // One row allows all, one nothing, and one has a word too few.
+                // One row allows all tokens, one allows none, and one has a word too few.
                 let n = if row == 2 { n_words - 1 } else { n_words };
                 let mut word = || numbers.below(1 << 20) as u32 * 4099;
                 (0..n).map(|_| if row == 1 { 0 } else { word() }).collect()
             })
             .collect();
-        let masks: Vec<Option<&[u32]>> = words
+        let masks: Vec<Option<&[u32]>> = mask_words
             .iter()
             .enumerate()
-            .map(|(row, words)| (row > 0).then_some(words.as_slice()))
+            .map(|(row, mask_words)| (row > 0).then_some(mask_words.as_slice()))
             .collect();
         let unmasked = vec![None; rows];
         let nan = coarse.clone().slice_fill([0..1, 0..1], f32::NAN);
@@ -295,7 +296,7 @@ fn the_most_likely_allowed_token_is_that_of_the_reference() {
 }
 
 #[test]
-fn selected_rows_and_their_gradient_are_those_of_the_reference() {
+fn selected_rows_and_their_gradient_match_the_reference() {
     let mut numbers = Numbers::new(12);
     for ([n, d], rows) in [
         ([1, 1], vec![0]),
@@ -303,7 +304,7 @@ fn selected_rows_and_their_gradient_are_those_of_the_reference() {
         ([300, 12], (0..300).step_by(7).collect::<Vec<u32>>()),
         ([5, 64], vec![]),
     ] {
-        let rows = RowNumbers::new(&rows);
+        let rows = RowIndices::new(&rows);
         let x = numbers.tensor([n, d]);
         let dy = numbers.tensor([rows.numbers().len(), d]);
         let ours = differentiate(&on_device(&x), &on_device(&dy), |x| {

@@ -1,4 +1,5 @@
-//! The gated delta rule, whose walk over chunks is a kernel, against single tokens on the CPU.
+//! The gated delta rule with its GPU kernel for the walk over chunks, against single tokens on the
+//! CPU.
 
 use burn::tensor::Tensor;
 use tooltune_kernels::gated_delta::{self, gated_delta_states};
@@ -7,7 +8,7 @@ use tooltune_kernels::{DeltaHeads, DeltaInputs, Documents, GatedDeltaNet, GatedN
 
 use crate::support::{Numbers, assert_both_near, assert_near, differentiate, on_device, values};
 
-/// Heads that fill a cube and that do not, and value heads that share keys.
+/// Heads that do and do not fill a cube, and value heads that share keys.
 const HEADS: [DeltaHeads; 3] = [
     DeltaHeads {
         key_heads: 2,
@@ -29,40 +30,34 @@ const HEADS: [DeltaHeads; 3] = [
     },
 ];
 
-/// Shorter than a chunk, as long as one or two, longer; documents of unlike numbers of chunks, and
-/// padding behind the last one.
+/// Lengths below, equal to and above one or two chunks; documents with different numbers of chunks,
+/// and padding after the last one.
 const BORDERS: [&[usize]; 3] = [&[0, 5], &[0, 64, 192, 200], &[0, 1, 130, 133, 263]];
 
-fn inputs(numbers: &mut Numbers, n: usize, heads: DeltaHeads) -> DeltaInputs {
-    let shape = [n, heads.value_heads];
-    DeltaInputs {
-        qkv: numbers.tensor([n, heads.width()]),
-        log_decay: numbers.tensor(shape).sub_scalar(1.0).mul_scalar(0.7),
-        beta: numbers.tensor(shape).add_scalar(1.0).mul_scalar(0.5),
-    }
-}
-
-/// The operation by one of its inputs; the others are given.
+/// The operation as a function of one of its inputs; the others are fixed.
 type OfOne = fn(Tensor<2>, DeltaInputs) -> DeltaInputs;
 
 #[test]
-fn what_is_read_and_all_gradients_are_those_of_single_tokens() {
+fn outputs_and_gradients_match_single_tokens() {
     let mut numbers = Numbers::new(41);
     for heads in HEADS {
         for borders in BORDERS {
             let n = borders[borders.len() - 1] + 3;
             let documents = Documents::new(borders, n);
-            let all = inputs(&mut numbers, n, heads);
+            let all = numbers.delta_inputs(n, heads);
             let dy = numbers.tensor([n, heads.value_heads, heads.value_dim]);
-            let of: [(&str, &Tensor<2>, OfOne); 3] = [
-                ("qkv", &all.qkv, |qkv, of| DeltaInputs { qkv, ..of }),
-                ("decay", &all.log_decay, |log_decay, of| DeltaInputs {
+            let cases: [(&str, &Tensor<2>, OfOne); 3] = [
+                ("qkv", &all.qkv, |qkv, cases| DeltaInputs { qkv, ..cases }),
+                ("decay", &all.log_decay, |log_decay, cases| DeltaInputs {
                     log_decay,
-                    ..of
+                    ..cases
                 }),
-                ("beta", &all.beta, |beta, of| DeltaInputs { beta, ..of }),
+                ("beta", &all.beta, |beta, cases| DeltaInputs {
+                    beta,
+                    ..cases
+                }),
             ];
-            for (name, x, with) in of {
+            for (name, x, with) in cases {
                 let fixed = |place: fn(&Tensor<2>) -> Tensor<2>| DeltaInputs {
                     qkv: Tensor::from_inner(place(&all.qkv)),
                     log_decay: Tensor::from_inner(place(&all.log_decay)),
@@ -82,13 +77,13 @@ fn what_is_read_and_all_gradients_are_those_of_single_tokens() {
 }
 
 #[test]
-fn states_are_those_that_single_tokens_leave() {
+fn states_match_single_tokens() {
     let mut numbers = Numbers::new(42);
     for heads in HEADS {
         for borders in BORDERS {
             let n = borders[borders.len() - 1];
             let documents = Documents::new(borders, n);
-            let all = inputs(&mut numbers, n, heads);
+            let all = numbers.delta_inputs(n, heads);
             let ours = DeltaInputs {
                 qkv: on_device(&all.qkv),
                 log_decay: on_device(&all.log_decay),
@@ -104,16 +99,16 @@ fn states_are_those_that_single_tokens_leave() {
 }
 
 #[test]
-fn a_layer_and_its_gradient_are_those_of_the_cpu() {
+fn a_layer_and_its_gradient_match_the_cpu() {
     let mut numbers = Numbers::new(43);
     let (heads, borders) = (HEADS[0], BORDERS[2]);
     let n = borders[borders.len() - 1] + 3;
     let documents = Documents::new(borders, n);
-    let of_heads = [1, heads.value_heads];
+    let head_values = [1, heads.value_heads];
     let [conv, rate, step_bias] = [
         numbers.tensor([heads.width(), 4]),
-        numbers.tensor(of_heads).sub_scalar(1.1),
-        numbers.tensor(of_heads),
+        numbers.tensor(head_values).sub_scalar(1.1),
+        numbers.tensor(head_values),
     ];
     let weight = numbers.tensor([heads.value_dim]);
     let net = |place: fn(&Tensor<2>) -> Tensor<2>, weight: Tensor<1>| GatedDeltaNet {
@@ -128,11 +123,11 @@ fn a_layer_and_its_gradient_are_those_of_the_cpu() {
     };
     let x = numbers.tensor([n, heads.columns().iter().sum()]);
     let dy = numbers.tensor([n, heads.value_heads, heads.value_dim]);
-    let of_device = net(on_device, on_device(&weight));
+    let on_gpu = net(on_device, on_device(&weight));
     let ours = differentiate(&on_device(&x), &on_device(&dy), |x| {
-        gated_delta_net(x, &of_device, &documents)
+        gated_delta_net(x, &on_gpu, &documents)
     });
-    let of_cpu = net(Tensor::clone, weight);
-    let expected = differentiate(&x, &dy, |x| gated_delta_net(x, &of_cpu, &documents));
+    let on_cpu = net(Tensor::clone, weight);
+    let expected = differentiate(&x, &dy, |x| gated_delta_net(x, &on_cpu, &documents));
     assert_both_near("layer", &ours, &expected);
 }

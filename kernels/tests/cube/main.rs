@@ -1,13 +1,14 @@
-//! Every kernel for GPUs against the reference of its operation, on Vulkan's software device, or by
-//! CUDA.
+//! Every GPU kernel against the reference of its operation, on Vulkan's software device or on CUDA.
 
 mod attention;
 #[path = "../../../tests/support/bounds.rs"]
 mod bounds;
 mod elementwise;
 mod gated_delta;
-#[path = "../../../tests/support/place.rs"]
-mod place;
+#[path = "../support/numbers.rs"]
+mod numbers;
 mod recording;
 mod support;
+#[path = "../../../tests/support/test_device.rs"]
+mod test_device;
 mod training;

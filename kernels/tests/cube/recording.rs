@@ -1,21 +1,21 @@
-//! A token that was recorded, against launches of its own.
+//! Replayed tokens against tokens with normal launches.
 
 use std::sync::Arc;
 
 use burn::tensor::{DType, Device, Tensor};
-use tooltune_kernels::attention::{HeldColumns, decode_step};
-use tooltune_kernels::embedding::embedding_held;
+use tooltune_kernels::attention::{DeviceColumns, decode_step};
+use tooltune_kernels::embedding::embedding_of_device_ids;
 use tooltune_kernels::lora_linear::{InputTransform, LinearExtras, lora_linear};
 use tooltune_kernels::recording::{Inputs, Recordable, Recording, RecordingError, record, records};
 use tooltune_kernels::rope::rope;
 use tooltune_kernels::{
-    AdapterLayout, AdapterPart, ComputeDtype, FrozenWeight, HeldNumbers, RopeTable, StackedAdapter,
-    StackedLinear,
+    AdapterLayout, AdapterPart, ComputeDtype, DeviceIntegers, FrozenWeight, RopeTable,
+    StackedAdapter, StackedLinear,
 };
 
 use crate::support::{Numbers, assert_near, device, values};
 
-/// Rows, query and key heads, size of a head, vocabulary, columns of the cache.
+/// Rows, query and key heads, head size, vocabulary, columns of the cache.
 const B: usize = 3;
 const H: usize = 4;
 const G: usize = 2;
@@ -23,13 +23,14 @@ const C: usize = 6;
 const V: usize = 19;
 const CAPACITY: usize = 300;
 const D: usize = H * C;
-/// Columns that rows begin at, and the column of the first token: runs of 256 columns begin on the way.
+/// First column of each row, and the column of the first token; the tokens cross a boundary between
+/// runs of 256 columns.
 const STARTS: [usize; B] = [0, 100, 252];
 const FIRST: usize = 253;
 const FREQUENCIES: [f64; C / 2] = [1.0, 0.3, 0.01];
 
-/// Numbers of which models are made on each device.
-struct Given {
+/// Values from which the models on each device are built.
+struct RandomWeights {
     table: Tensor<2>,
     qkv: Tensor<2>,
     factors: Tensor<1>,
@@ -37,7 +38,7 @@ struct Given {
     cache: [Tensor<4>; 2],
 }
 
-impl Given {
+impl RandomWeights {
     fn new(numbers: &mut Numbers) -> Self {
         let part = AdapterPart {
             rank: 3,
@@ -55,18 +56,18 @@ impl Given {
     }
 }
 
-/// A layer that decodes a token a row.
+/// A layer that decodes one token per row.
 struct Layer {
     table: FrozenWeight,
     qkv: StackedLinear,
     norm: Tensor<1>,
     cache: [Tensor<4>; 2],
-    ids: HeldNumbers,
+    ids: DeviceIntegers,
     rope: RopeTable,
-    columns: HeldColumns,
-    /// Number and ids of the token.
+    columns: DeviceColumns,
+    /// Token index and ids.
     own: (usize, Vec<u32>),
-    /// A number that is an argument of a launch, which a recording does not read again.
+    /// A launch argument, which a replay does not read again.
     multiplier: Option<f32>,
 }
 
@@ -82,24 +83,24 @@ fn positions(token: usize) -> Vec<u32> {
 }
 
 impl Layer {
-    fn new(given: &Given, ids: &[u32], device: &Device) -> Self {
+    fn new(weights: &RandomWeights, ids: &[u32], device: &Device) -> Self {
         let there = |x: &Tensor<4>| x.clone().to_device(device);
         Self {
-            table: frozen(&given.table, device),
+            table: frozen(&weights.table, device),
             qkv: StackedLinear {
-                weight: frozen(&given.qkv, device),
+                weight: frozen(&weights.qkv, device),
                 bias: None,
                 out_features: [H * C, G * C, G * C].into(),
                 adapter: Some(StackedAdapter::new(
-                    given.factors.clone().to_device(device),
-                    given.layout.clone(),
+                    weights.factors.clone().to_device(device),
+                    weights.layout.clone(),
                 )),
             },
             norm: Tensor::ones([D], (device, DType::F32)),
-            cache: [there(&given.cache[0]), there(&given.cache[1])],
-            ids: HeldNumbers::new(ids.to_vec()),
+            cache: [there(&weights.cache[0]), there(&weights.cache[1])],
+            ids: DeviceIntegers::new(ids.to_vec()),
             rope: RopeTable::new(&positions(0), &FREQUENCIES, 1.0, device),
-            columns: HeldColumns::new(&STARTS, FIRST + 1),
+            columns: DeviceColumns::new(&STARTS, FIRST + 1),
             own: (0, ids.to_vec()),
             multiplier: None,
         }
@@ -118,7 +119,7 @@ impl Layer {
     }
 
     fn step(&mut self) -> Tensor<2> {
-        let x = embedding_held(&self.table, &self.ids);
+        let x = embedding_of_device_ids(&self.table, &self.ids);
         let extras = LinearExtras {
             transform: InputTransform::Normed {
                 weight: Box::new(self.norm.clone()),
@@ -137,7 +138,7 @@ impl Layer {
 }
 
 impl Recordable for Layer {
-    type Given = Tensor<2>;
+    type Output = Tensor<2>;
 
     fn launch(&mut self) -> Tensor<2> {
         self.step()
@@ -149,34 +150,32 @@ impl Recordable for Layer {
             Inputs::Own => self.place(token, &ids),
             Inputs::Other => self.place(token + 1, &[V as u32 - 1; B]),
         }
-        let other = if inputs == Inputs::Own { 1.0 } else { -1.0 };
-        self.multiplier = self.multiplier.map(|_| other);
+        let multiplier = if inputs == Inputs::Own { 1.0 } else { -1.0 };
+        self.multiplier = self.multiplier.map(|_| multiplier);
     }
 
-    fn numbers(given: &Tensor<2>) -> Vec<f32> {
-        values(given.clone())
+    fn numbers(output: &Tensor<2>) -> Vec<f32> {
+        values(output.clone())
     }
 }
 
+/// Invariant: A token from a recorded CUDA graph equals the token from plain launches.
 #[test]
-fn a_token_that_was_recorded_is_computed_again_with_other_numbers() {
+fn a_recorded_token_is_replayed_with_new_values() {
     let device = device();
     let mut numbers = Numbers::new(71);
-    let given = Given::new(&mut numbers);
+    let weights = RandomWeights::new(&mut numbers);
     let n_tokens = 6;
     let ids: Vec<[u32; B]> = (0..n_tokens)
         .map(|_| [(); B].map(|()| numbers.below(V) as u32))
         .collect();
-    let mut on_cpu = Layer::new(&given, &ids[0], &Device::flex());
-    let mut plain = Layer::new(&given, &ids[0], &device);
-    let mut recorded = Layer::new(&given, &ids[0], &device);
+    let mut on_cpu = Layer::new(&weights, &ids[0], &Device::flex());
+    let mut plain = Layer::new(&weights, &ids[0], &device);
+    let mut recorded = Layer::new(&weights, &ids[0], &device);
     let mut recording: Option<(Tensor<2>, Recording)> = None;
     let refuses = std::env::var_os("FAKE_CUDA_NO_GRAPHS").is_some();
     let is_forced = std::env::var("TOOLTUNE_CUDA_GRAPHS").as_deref() == Ok("1");
-    assert_eq!(
-        records(&device),
-        cfg!(all(feature = "cuda", not(feature = "fusion")))
-    );
+    assert_eq!(records(&device), cfg!(feature = "cuda"));
     for (token, ids) in ids.iter().enumerate() {
         for layer in [&mut on_cpu, &mut plain, &mut recorded] {
             layer.next(token, ids);
@@ -184,22 +183,22 @@ fn a_token_that_was_recorded_is_computed_again_with_other_numbers() {
         let expected = values(on_cpu.step());
         let name = format!("token {token}");
         let own = values(plain.step());
-        assert_near(&format!("{name}, launches of its own"), &own, &expected);
-        let found = match &recording {
-            Some((found, recording)) => {
+        assert_near(&format!("{name}, without recording"), &own, &expected);
+        let output = match &recording {
+            Some((output, recording)) => {
                 recording.replay().unwrap();
-                values(found.clone())
+                values(output.clone())
             }
-            // The first token is none that the recording was made with.
+            // The recording was made with inputs other than the first token's.
             None if token > 0 && records(&device) => match record(&device, &mut recorded) {
-                Ok((found, None)) => {
-                    // Of a GPU that takes longer than the host.
-                    assert!(!is_forced, "TOOLTUNE_CUDA_GRAPHS=1 records always");
-                    values(found)
+                Ok((output, None)) => {
+                    // The GPU takes longer than the host.
+                    assert!(!is_forced, "TOOLTUNE_CUDA_GRAPHS=1 always records");
+                    values(output)
                 }
-                Ok((found, Some(made))) => {
-                    assert!(!refuses, "a driver that refuses");
-                    values(recording.insert((found, made)).0.clone())
+                Ok((output, Some(graph))) => {
+                    assert!(!refuses, "the driver rejects recordings");
+                    values(recording.insert((output, graph)).0.clone())
                 }
                 Err(error) => {
                     assert!(refuses, "{error}");
@@ -208,47 +207,47 @@ fn a_token_that_was_recorded_is_computed_again_with_other_numbers() {
             },
             None => values(recorded.step()),
         };
-        assert_eq!(found, own, "{name}");
+        assert_eq!(output, own, "{name}");
     }
-    // Keys and values are those of each token, and where they belong.
+    // The keys and values of each token are in their positions.
     for (ours, expected) in recorded.cache.into_iter().zip(on_cpu.cache) {
         assert_near("the cache", &values(ours), &values(expected));
     }
 }
 
 #[test]
-fn a_recording_that_gives_something_else_is_refused() {
+fn a_recording_with_a_different_result_is_rejected() {
     let device = device();
-    let given = Given::new(&mut Numbers::new(73));
-    let mut layer = Layer::new(&given, &[1, 2, 3], &device);
+    let weights = RandomWeights::new(&mut Numbers::new(73));
+    let mut layer = Layer::new(&weights, &[1, 2, 3], &device);
     layer.next(0, &[1, 2, 3]);
     let expected = values(layer.step());
     layer.multiplier = Some(1.0);
     let refuses = std::env::var_os("FAKE_CUDA_NO_GRAPHS").is_some() || !records(&device);
     let is_forced = std::env::var("TOOLTUNE_CUDA_GRAPHS").as_deref() == Ok("1");
     match record(&device, &mut layer) {
-        // Of a GPU that takes longer than the host.
+        // The GPU takes longer than the host.
         Ok((found, None)) if !is_forced => assert_eq!(values(found), expected),
-        Ok((_, recording)) => panic!("{recording:?} multiplies with what the launch was given"),
+        Ok((_, recording)) => panic!("{recording:?} uses the launch argument"),
         Err(RecordingError::OtherResults) => assert!(!refuses),
         Err(RecordingError::Refused(reason)) => assert!(refuses, "{reason}"),
     }
     assert_eq!(
         values(layer.step()),
         expected,
-        "its own inputs are there again"
+        "the original inputs are restored"
     );
 }
 
 #[test]
-fn adapters_that_are_joined_compute_what_each_of_them_does() {
+fn combined_adapters_match_separate_adapters() {
     let device = device();
     let mut numbers = Numbers::new(72);
-    let given = Given::new(&mut numbers);
+    let weights = RandomWeights::new(&mut numbers);
     let x = numbers.tensor([B, D]);
-    // With maps of the stack that have no adapter, and with a residual.
+    // Maps of the stack without an adapter, and a residual.
     let residual = numbers.tensor([B, (H + 2 * G) * C]);
-    let of = |layer: &Layer, linear: &StackedLinear, residual: Option<&Tensor<2>>| {
+    let run = |layer: &Layer, linear: &StackedLinear, residual: Option<&Tensor<2>>| {
         let there = |x: &Tensor<2>| x.clone().to_device(&layer.norm.device());
         let extras = LinearExtras {
             residual: residual.map(there),
@@ -256,15 +255,15 @@ fn adapters_that_are_joined_compute_what_each_of_them_does() {
         };
         values(lora_linear(there(&x), linear, extras))
     };
-    let on_cpu = Layer::new(&given, &[0; B], &Device::flex());
-    let layer = Layer::new(&given, &[0; B], &device);
-    let joined = layer.qkv.joined();
+    let on_cpu = Layer::new(&weights, &[0; B], &Device::flex());
+    let layer = Layer::new(&weights, &[0; B], &device);
+    let joined = layer.qkv.with_combined_adapter();
     assert_eq!(joined.out_features.len(), 1);
     for residual in [None, Some(&residual)] {
-        let expected = of(&on_cpu, &on_cpu.qkv, residual);
-        assert_near("each", &of(&layer, &layer.qkv, residual), &expected);
-        assert_near("joined", &of(&layer, &joined, residual), &expected);
+        let expected = run(&on_cpu, &on_cpu.qkv, residual);
+        assert_near("each", &run(&layer, &layer.qkv, residual), &expected);
+        assert_near("joined", &run(&layer, &joined, residual), &expected);
     }
-    // The CPU has no products to save.
-    assert_eq!(on_cpu.qkv.joined().out_features.len(), 3);
+    // On the CPU adapters are not separate products.
+    assert_eq!(on_cpu.qkv.with_combined_adapter().out_features.len(), 3);
 }

@@ -1,5 +1,4 @@
-//! Tensors on the CPU and on the device under test, random numbers, and how near two results must
-//! be.
+//! Tensors on the CPU and on the device under test, random values, and tolerances.
 
 use burn::backend::ops::{FloatTensorOps, IntTensorOps};
 #[cfg(not(feature = "cuda"))]
@@ -10,8 +9,9 @@ use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{CubeBackend, CubeDevice};
 
 use crate::bounds::Quantity;
+pub(crate) use crate::numbers::Numbers;
 
-/// The device under test: a GPU by CUDA, or whatever Vulkan finds.
+/// The device under test: a CUDA GPU, or any Vulkan device.
 pub(crate) fn device() -> Device {
     #[cfg(feature = "cuda")]
     {
@@ -22,11 +22,11 @@ pub(crate) fn device() -> Device {
     Device::wgpu(DeviceKind::DefaultDevice)
 }
 
-/// Before the first tensor on the GPU.
+/// Runs before the first tensor on the GPU.
 #[cfg(feature = "cuda")]
 fn keep_kernels() {
     if let Some(folder) = std::env::var_os("TOOLTUNE_CACHE") {
-        tooltune_kernels::gpu::keep_kernels_in(std::path::Path::new(&folder));
+        tooltune_kernels::gpu::cache_kernels_in(std::path::Path::new(&folder));
     }
 }
 
@@ -40,33 +40,14 @@ fn cube_device() -> CubeDevice {
     CubeDevice::Wgpu(Default::default())
 }
 
-/// Numbers in -1..1 that depend on the seed alone.
-#[derive(Debug)]
-pub(crate) struct Numbers(u64);
-
 impl Numbers {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    pub(crate) fn below(&mut self, n: usize) -> usize {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        ((self.0 >> 33) as usize) % n
-    }
-
     pub(crate) fn tensor<const D: usize>(&mut self, shape: [usize; D]) -> Tensor<D> {
         self.pair(shape).0
     }
 
-    /// The same numbers for the reference on the CPU and for a kernel.
+    /// The same values for the reference on the CPU and for a kernel.
     pub(crate) fn pair<const D: usize>(&mut self, shape: [usize; D]) -> (Tensor<D>, CubeTensor) {
-        let values: Vec<f32> = (0..shape.iter().product())
-            .map(|_| self.below(1 << 20) as f32 / (1 << 19) as f32 - 1.0)
-            .collect();
-        pair(values, shape)
+        pair(self.floats(shape.iter().product()), shape)
     }
 }
 
@@ -108,8 +89,8 @@ pub(crate) fn differentiate<const D: usize, const E: usize>(
 ) -> [Vec<f32>; 2] {
     let x = leaf(x);
     let y = operation(x.clone());
-    let found = gradients(y.clone(), dy);
-    let gradient = x.grad(&found).expect("the result depends on the input");
+    let grads = gradients(y.clone(), dy);
+    let gradient = x.grad(&grads).expect("the result depends on the input");
     [values(y.inner()), values(gradient)]
 }
 
@@ -132,7 +113,7 @@ pub(crate) fn assert_near(name: &str, ours: &[f32], expected: &[f32]) {
     assert_near_in(name, DType::F32, ours, expected);
 }
 
-/// The same of what was computed in `dtype`.
+/// Like `assert_near`, for results computed in `dtype`.
 pub(crate) fn assert_near_in(name: &str, dtype: DType, ours: &[f32], expected: &[f32]) {
     assert_eq!(ours.len(), expected.len(), "{name}");
     let off: f64 = ours
@@ -141,7 +122,7 @@ pub(crate) fn assert_near_in(name: &str, dtype: DType, ours: &[f32], expected: &
         .map(|(a, b)| (f64::from(*a) - f64::from(*b)).powi(2))
         .sum();
     let norm: f64 = expected.iter().map(|b| f64::from(*b).powi(2)).sum();
-    // A result of nothing but rounding is compared with the size of its inputs, about 1.
+    // A result that is only rounding error is compared with the magnitude of its inputs, about 1.
     let scale = norm.max(1e-2);
     let difference = (off / scale).sqrt();
     assert!(

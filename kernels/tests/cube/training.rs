@@ -1,4 +1,4 @@
-//! What a training step is made of, through the public functions: stacked maps, the loss, AdamW.
+//! Parts of a training step through the public functions: stacked layers, the loss, AdamW.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ fn frozen_in(compute: ComputeDtype, weight: &Tensor<2>, device: &Device) -> Froz
     FrozenWeight::new(values(weight.clone()), weight.dims(), compute, device)
 }
 
-/// Maps of one input, of which those with a rank are adapted, and what is beside them.
+/// Layers with a common input; those with a rank are adapted; plus the optional arguments.
 struct Stack<'a> {
     n: usize,
     inputs: usize,
@@ -51,8 +51,8 @@ struct Stack<'a> {
 }
 
 impl Stack<'_> {
-    /// Compares value, and gradients of the input, the factors and the residual, if one is added, of
-    /// both devices.
+    /// Compares both devices' values and gradients of the input, the factors and the residual, if
+    /// there is one.
     fn assert_near(&self, numbers: &mut Numbers, compute: ComputeDtype) {
         let &Self {
             n,
@@ -76,19 +76,19 @@ impl Stack<'_> {
         let [residual, dy] = [0; 2].map(|_| numbers.tensor([n, total]));
         let [bias, norm] = [total, inputs].map(|size| numbers.tensor([size]));
         let factors = numbers.tensor([layout.len()]);
-        let dropout = |map: u64| {
+        let dropout = |layer: u64| {
             Some(Dropout {
-                state: 7 + (map << 40),
+                state: 7 + (layer << 40),
                 threshold: 20_000,
             })
         };
         let [ours, expected] = devices().map(|device| {
-            // A norm reads the residual stream, which is f32.
-            let given = match transform {
+            // A norm reads the f32 residual stream.
+            let input_dtype = match transform {
                 "normed" => DType::F32,
                 _ => compute.dtype(),
             };
-            let x = leaf(&placed(&x, &device).cast(given));
+            let x = leaf(&placed(&x, &device).cast(input_dtype));
             let residual = leaf(&placed(&residual, &device));
             let factors = leaf(&placed(&factors, &device));
             let linear = StackedLinear {
@@ -116,14 +116,14 @@ impl Stack<'_> {
             };
             let y = lora_linear(x.clone(), &linear, extras);
             let dy = placed(&dy, &device).cast(y.dtype());
-            let found = backward_with_gradient(y.clone(), dy);
+            let grads = backward_with_gradient(y.clone(), dy);
             let mut results = vec![
                 ("y", values(y.inner())),
-                ("dx", values(x.grad(&found).unwrap())),
-                ("factors", values(factors.grad(&found).unwrap())),
+                ("dx", values(x.grad(&grads).unwrap())),
+                ("factors", values(factors.grad(&grads).unwrap())),
             ];
             if added {
-                results.push(("residual", values(residual.grad(&found).unwrap())));
+                results.push(("residual", values(residual.grad(&grads).unwrap())));
             }
             results
         });
@@ -135,7 +135,7 @@ impl Stack<'_> {
 }
 
 #[test]
-fn stacked_maps_and_their_gradients_agree_with_those_of_the_cpu() {
+fn stacked_layers_and_their_gradients_match_the_cpu() {
     let mut numbers = Numbers::new(21);
     for (n, inputs, outputs, ranks, dropped, transform) in [
         (1, 1, [1].as_slice(), [1].as_slice(), false, "plain"),
@@ -157,11 +157,12 @@ fn stacked_maps_and_their_gradients_agree_with_those_of_the_cpu() {
     }
 }
 
-/// On tensor cores the low-rank products are one launch for all adapters of a stack; ranks that fill no
-/// fragment, maps without an adapter, and sizes that end within a tile.
+/// On tensor cores the low-rank products are one launch for all adapters of a stack. Covers ranks
+/// that are not multiples of a fragment, layers without an adapter, and sizes that are not multiples
+/// of a tile.
 #[cfg(feature = "cuda")]
 #[test]
-fn stacked_maps_in_bf16_and_their_gradients_agree_with_those_of_the_cpu() {
+fn bf16_stacked_layers_and_their_gradients_match_the_cpu() {
     let mut numbers = Numbers::new(22);
     let (three, ranks) = ([72, 16, 40].as_slice(), [8, 0, 24].as_slice());
     for (n, inputs, outputs, ranks, dropped, added, transform) in [
@@ -169,7 +170,7 @@ fn stacked_maps_in_bf16_and_their_gradients_agree_with_those_of_the_cpu() {
         (130, 64, &[144], &[40], true, true, "gated"),
         (135, 264, &[48, 48, 32], &[64, 64, 64], false, true, "plain"),
         (4100, 72, &[40], &[8], true, false, "plain"),
-        // By products one by one: few rows, and ranks that no vector holds.
+        // Computed as separate products: few rows, and ranks that are not multiples of a vector.
         (5, 136, three, ranks, true, false, "normed"),
         (150, 24, &[16, 12], &[4, 8], true, false, "plain"),
     ] {
@@ -186,12 +187,12 @@ fn stacked_maps_in_bf16_and_their_gradients_agree_with_those_of_the_cpu() {
     }
 }
 
-/// A stack that reads the norm of a stream, and one behind it that adds to the stream.
+/// A stack that reads the norm of a residual stream, and a later one that adds to the stream.
 #[cfg(feature = "cuda")]
 #[test]
-fn a_shared_gradient_is_the_sum_that_the_graph_makes() {
+fn a_shared_gradient_equals_the_sum_by_autodiff() {
     let mut numbers = Numbers::new(24);
-    // So many rows that the kernels of low-rank products are those that add.
+    // Enough rows that the adding kernels of the low-rank products are used.
     let (n, d, f) = (140, 64, 40);
     let [x, dy] = [0; 2].map(|_| numbers.tensor([n, d]));
     let norm = numbers.tensor([d]);
@@ -233,8 +234,8 @@ fn a_shared_gradient_is_the_sum_that_the_graph_makes() {
                 ..LinearExtras::default()
             };
             let y = lora_linear(y, &adds, extras);
-            let found = backward_with_gradient(y, placed(&dy, &device));
-            values(x.grad(&found).unwrap())
+            let grads = backward_with_gradient(y, placed(&dy, &device));
+            values(x.grad(&grads).unwrap())
         });
         assert!(both[0] == both[1], "{device:?}");
         let [_, shared] = both;
@@ -243,11 +244,11 @@ fn a_shared_gradient_is_the_sum_that_the_graph_makes() {
     assert_near_in("dx", DType::BF16, &ours, &expected);
 }
 
-/// Gradients that a pass puts in their place, that of a stack whose products are made one by one, one whose
-/// factors are read twice, and one that begins where no piece of memory does.
+/// Gradients written to their destination; the gradient of a stack with separate products; of
+/// factors that are used twice; and of one with an unaligned destination.
 #[cfg(feature = "cuda")]
 #[test]
-fn gradients_in_one_buffer_are_those_that_are_copied_there() {
+fn gradients_written_to_the_flat_buffer_equal_copied_ones() {
     let mut numbers = Numbers::new(25);
     let (n, d) = (140, 64);
     let [x, weight] = [[n, d], [d, d]].map(|shape| numbers.tensor(shape));
@@ -255,7 +256,7 @@ fn gradients_in_one_buffer_are_those_that_are_copied_there() {
     let stacks = [(8, 1), (4, 1), (8, 2), (8, 1), (1, 1), (16, 1)].map(|(rank, times)| {
         let part = Some(AdapterPart { rank, scaling: 0.5 });
         let layout = Arc::new(AdapterLayout::new(d, &[d], &[part]));
-        // Twelve values begin a piece of memory nowhere.
+        // Twelve elements, so that the next destination is not aligned.
         let gap = if rank == 1 { 12 } else { 0 };
         (layout.clone(), numbers.tensor([layout.len()]), times, gap)
     });
@@ -263,14 +264,14 @@ fn gradients_in_one_buffer_are_those_that_are_copied_there() {
     let all = stacks.iter().map(|(layout, _, _, gap)| layout.len() + gap);
     let all: usize = all.sum();
     let both = [false, true].map(|in_place| {
-        let whole = FlatGradient::new(all);
+        let flat = FlatGradient::new(all);
         let mut start = 0;
         let mut parts = Vec::new();
         for (layout, factors, times, gap) in &stacks {
             let factors = leaf(&placed(factors, &device));
             let mut adapter = StackedAdapter::new(factors.clone(), layout.clone());
             if in_place {
-                adapter = adapter.with_gradient_in(&whole, start);
+                adapter = adapter.with_gradient_in(&flat, start);
             }
             let linear = StackedLinear {
                 weight: frozen_in(ComputeDtype::Bf16, &weight, &device),
@@ -282,22 +283,22 @@ fn gradients_in_one_buffer_are_those_that_are_copied_there() {
             for _ in 0..*times {
                 y = lora_linear(y, &linear, LinearExtras::default());
             }
-            let found = backward_with_gradient(y, placed(&dy, &device).cast(DType::BF16));
-            parts.push(factors.grad(&found).unwrap());
+            let grads = backward_with_gradient(y, placed(&dy, &device).cast(DType::BF16));
+            parts.push(factors.grad(&grads).unwrap());
             if *gap > 0 {
                 parts.push(Tensor::ones([*gap], &device));
             }
             start += layout.len() + gap;
         }
-        values(whole.joined(parts))
+        values(flat.concatenate(parts))
     });
     assert!(both[0] == both[1]);
     assert!(both[0].iter().any(|&value| value != 0.0));
 }
 
-/// Each thread has a stream of its own on a GPU: what reads another's buffers waits for them.
+/// On a GPU each thread has its own stream; reading another stream's buffers must wait for them.
 #[test]
-fn what_another_thread_has_queued_is_waited_for() {
+fn work_queued_by_another_thread_finishes_first() {
     let mut numbers = Numbers::new(31);
     let (n, inputs, outputs) = (4, 24, 16);
     let part = AdapterPart {
@@ -311,12 +312,12 @@ fn what_another_thread_has_queued_is_waited_for() {
     );
     let factors = numbers.tensor([layout.len()]);
     let [ours, expected] = devices().map(|device| {
-        let made = || {
+        let prepare = || {
             let linear = StackedLinear {
                 weight: frozen(&weight, &device),
                 bias: None,
                 out_features: [outputs].into(),
-                // Still in the queue of that thread when it ends.
+                // Still in that thread's queue when it ends.
                 adapter: Some(StackedAdapter::new(
                     placed(&factors, &device).mul_scalar(2.0),
                     layout.clone(),
@@ -324,15 +325,15 @@ fn what_another_thread_has_queued_is_waited_for() {
             };
             (placed(&x, &device).mul_scalar(3.0), linear)
         };
-        let made = std::thread::scope(|scope| scope.spawn(made).join());
-        let (x, linear) = made.expect("the other thread does not panic");
+        let prepare = std::thread::scope(|scope| scope.spawn(prepare).join());
+        let (x, linear) = prepare.expect("the other thread does not panic");
         values(lora_linear(x, &linear, LinearExtras::default()))
     });
     assert_near("y", &ours, &expected);
 }
 
 #[test]
-fn rows_of_an_embedding_are_those_of_the_cpu() {
+fn embedding_matches_the_cpu() {
     let mut numbers = Numbers::new(22);
     let table = numbers.tensor([11, 6]);
     let [ours, expected] =
@@ -341,7 +342,7 @@ fn rows_of_an_embedding_are_those_of_the_cpu() {
 }
 
 #[test]
-fn the_loss_and_its_gradient_agree_with_those_of_the_cpu() {
+fn the_loss_and_its_gradient_match_the_cpu() {
     let mut numbers = Numbers::new(23);
     for [m, v, d] in [[1, 1, 1], [5, 30, 8], [9, 257, 12]] {
         let (hidden, head) = (numbers.tensor([m, d]), numbers.tensor([v, d]));
@@ -353,10 +354,10 @@ fn the_loss_and_its_gradient_agree_with_those_of_the_cpu() {
                 let (hidden, head) = (placed(&hidden, &device), frozen(&head, &device));
                 let alone =
                     linear_cross_entropy_loss(hidden.clone(), &head, &supervision, chunk_rows);
-                let found = linear_cross_entropy(hidden, &head, &supervision, 0.25, chunk_rows);
-                let off = (alone - found.loss_sum).abs() / alone.abs().max(1e-2);
+                let losses = linear_cross_entropy(hidden, &head, &supervision, 0.25, chunk_rows);
+                let off = (alone - losses.loss_sum).abs() / alone.abs().max(1e-2);
                 assert!(off <= Quantity::Operation.bound(), "{off}");
-                (found.loss_sum as f32, values(found.d_hidden))
+                (losses.loss_sum as f32, values(losses.d_hidden))
             });
             let name = format!("{m} rows of {v}, chunks of {chunk_rows}");
             assert_near(&name, &[ours.0], &[expected.0]);
@@ -366,7 +367,7 @@ fn the_loss_and_its_gradient_agree_with_those_of_the_cpu() {
 }
 
 #[test]
-fn updates_agree_with_those_of_the_cpu_and_change_nothing_that_somebody_holds() {
+fn updates_match_the_cpu_and_leave_shared_tensors_unchanged() {
     let mut numbers = Numbers::new(24);
     let optimizer = AdamW {
         beta1: 0.9,
@@ -378,14 +379,14 @@ fn updates_agree_with_those_of_the_cpu_and_change_nothing_that_somebody_holds() 
         let (start, gradient) = (numbers.tensor([n]), numbers.tensor([n]));
         let [ours, expected] = devices().map(|device| {
             let (start, gradient) = (placed(&start, &device), placed(&gradient, &device));
-            let held = start.clone().narrow(0, 0, n);
+            let shared = start.clone().narrow(0, 0, n);
             let mut state = AdamWState::new(&start);
             let first = state.clone();
             let mut parameters = start.clone();
             for _ in 0..3 {
                 parameters = optimizer.update(parameters, gradient.clone(), &mut state, 1e-2);
             }
-            assert_eq!(values(held), values(start));
+            assert_eq!(values(shared), values(start));
             assert!(values(first.first_moment).iter().all(|m| *m == 0.0));
             let norm = adamw::global_norm(&gradient) as f32;
             [
@@ -401,17 +402,17 @@ fn updates_agree_with_those_of_the_cpu_and_change_nothing_that_somebody_holds() 
     }
 }
 
-/// A block of a decoder with adapters in its four stacks, in the order of a training step, with plain
-/// operations of Burn before, between and behind ours: what lies in a queue must come in its turn.
+/// A decoder block with adapters in its four stacks, in the order of a training step, with plain
+/// Burn operations before, between and after ours: queued work must run in order.
 #[derive(Debug)]
 struct Block {
-    maps: [(FrozenWeight, Arc<[usize]>, Arc<AdapterLayout>); 4],
+    layers: [(FrozenWeight, Arc<[usize]>, Arc<AdapterLayout>); 4],
     norm: Tensor<1>,
     table: RopeTable,
     head: FrozenWeight,
 }
 
-/// Query and key heads, size of a head, width of the feed-forward block, vocabulary.
+/// Query and key heads, head size, width of the feed-forward block, vocabulary.
 const H: usize = 4;
 const G: usize = 2;
 const C: usize = 6;
@@ -427,7 +428,7 @@ impl Block {
             (D, vec![F, F]),
             (F, vec![D]),
         ];
-        let maps = stacks.map(|(inputs, outputs)| {
+        let layers = stacks.map(|(inputs, outputs)| {
             let parts = vec![
                 Some(AdapterPart {
                     rank: 3,
@@ -443,7 +444,7 @@ impl Block {
         });
         let positions: Vec<u32> = (0..n as u32).collect();
         Self {
-            maps,
+            layers,
             norm: placed(&numbers.tensor([D]).add_scalar(2.0), device),
             table: RopeTable::new(&positions, &[1.0, 0.1, 0.01], 1.0, device),
             head: frozen(&numbers.tensor([V, D]), device),
@@ -451,10 +452,10 @@ impl Block {
     }
 
     fn parameters(&self) -> usize {
-        self.maps.iter().map(|(_, _, layout)| layout.len()).sum()
+        self.layers.iter().map(|(_, _, layout)| layout.len()).sum()
     }
 
-    fn map(
+    fn layer(
         &self,
         index: usize,
         x: Tensor<2>,
@@ -462,8 +463,8 @@ impl Block {
         transform: InputTransform,
         residual: Option<Tensor<2>>,
     ) -> Tensor<2> {
-        let (weight, out_features, layout) = &self.maps[index];
-        let start = self.maps[..index]
+        let (weight, out_features, layout) = &self.layers[index];
+        let start = self.layers[..index]
             .iter()
             .map(|(_, _, layout)| layout.len())
             .sum();
@@ -489,22 +490,22 @@ impl Block {
         }
     }
 
-    /// The residual stream behind the block.
+    /// The residual stream after the block.
     fn forward(&self, ids: &[u32], documents: &Documents, factors: &Tensor<1>) -> Tensor<2> {
         let x = Tensor::from_inner(embedding(&self.head, ids)).mul_scalar(0.7);
-        let qkv = self.map(0, x.clone(), factors, self.normed(), None);
+        let qkv = self.layer(0, x.clone(), factors, self.normed(), None);
         let qkv = qkv.reshape([ids.len(), H + 2 * G, C]).add_scalar(0.1);
         let qkv = rope(qkv, &self.table, H + G);
         let mixed = attention(qkv, H, documents, Causality::Causal).reshape([ids.len(), D]);
         let x = self
-            .map(1, mixed, factors, InputTransform::Plain, Some(x))
+            .layer(1, mixed, factors, InputTransform::Plain, Some(x))
             .mul_scalar(1.1);
-        let gate_up = self.map(2, x.clone(), factors, self.normed(), None);
-        self.map(3, gate_up, factors, InputTransform::Gated, Some(x))
+        let gate_up = self.layer(2, x.clone(), factors, self.normed(), None);
+        self.layer(3, gate_up, factors, InputTransform::Gated, Some(x))
             .add_scalar(-0.1)
     }
 
-    /// The loss, the gradient's norm and the factors behind one update.
+    /// The loss, the gradient norm and the factors after one update.
     fn step(
         &self,
         (ids, documents, supervision): (&[u32], &Documents, &Supervision),
@@ -515,13 +516,13 @@ impl Block {
         let hidden = self.forward(ids, documents, &trained);
         let rows = select_rows(hidden, &supervision.row_numbers());
         let last = rms_norm(rows, &self.norm, 1e-5, DType::F32);
-        let found = linear_cross_entropy(last.clone().inner(), &self.head, supervision, 0.1, 3);
-        let gradients = backward_with_gradient(last, found.d_hidden);
+        let losses = linear_cross_entropy(last.clone().inner(), &self.head, supervision, 0.1, 3);
+        let gradients = backward_with_gradient(last, losses.d_hidden);
         let gradient = trained.grad(&gradients).unwrap();
         let norm = adamw::global_norm(&gradient);
         let gradient = gradient.mul_scalar(adamw::clip_factor(norm, 0.5));
         (
-            found.loss_sum,
+            losses.loss_sum,
             norm,
             optimizer.update(factors, gradient, state, 1e-2),
         )
@@ -529,7 +530,7 @@ impl Block {
 }
 
 #[test]
-fn three_steps_of_a_block_agree_with_those_of_the_cpu() {
+fn three_steps_of_a_block_match_the_cpu() {
     let ids: Vec<u32> = (0..23).map(|i| i * 7 % V as u32).collect();
     let documents = Documents::new(&[0, 5, 6, 21], ids.len());
     let weights: Vec<f32> = (0..ids.len()).map(|i| [0.0, 1.0, 0.5][i % 3]).collect();
@@ -537,7 +538,7 @@ fn three_steps_of_a_block_agree_with_those_of_the_cpu() {
     let optimizer = AdamW {
         beta1: 0.9,
         beta2: 0.999,
-        // Large, so that a gradient's rounding does not decide the sign of a first update.
+        // Large, so that rounding of a gradient does not determine the sign of the first update.
         eps: 1e-2,
         weight_decay: 0.1,
     };

@@ -1,4 +1,4 @@
-//! AdamW in one pass beside the same in plain tensor operations.
+//! AdamW in one pass, compared with plain tensor operations.
 
 use burn::tensor::Tensor;
 use tooltune_kernels::adamw::{self, reference};
@@ -15,7 +15,7 @@ const ADAMW: AdamW = AdamW {
 };
 
 #[test]
-fn updates_agree_with_the_reference() {
+fn updates_match_the_reference() {
     let mut numbers = Numbers::new(51);
     for (n, is_scaled) in [
         (1, false),
@@ -60,39 +60,39 @@ fn updates_agree_with_the_reference() {
 }
 
 #[test]
-fn an_update_leaves_tensors_alone_that_others_hold() {
+fn an_update_leaves_shared_tensors_unchanged() {
     let mut numbers = Numbers::new(52);
     let start = numbers.tensor([5000]);
     let mut state = AdamWState::new(&start);
     let first = ADAMW.update(start.clone(), numbers.tensor([5000]), &mut state, 1e-2);
-    // A view within a larger tensor, as gradients of parts are.
+    // A view of a larger tensor, as gradients of parts are.
     let gradient = numbers.tensor([7000]).narrow(0, 1000, 5000);
-    let kept = (first.clone(), state.clone(), gradient.clone());
-    let before = [
-        &kept.0,
-        &kept.1.first_moment,
-        &kept.1.second_moment,
-        &kept.2,
+    let shared = (first.clone(), state.clone(), gradient.clone());
+    let originals = [
+        &shared.0,
+        &shared.1.first_moment,
+        &shared.1.second_moment,
+        &shared.2,
     ]
     .map(values);
     let again = ADAMW.update(first.clone(), gradient.clone(), &mut state.clone(), 1e-2);
-    let after = [
-        &kept.0,
-        &kept.1.first_moment,
-        &kept.1.second_moment,
-        &kept.2,
+    let shared_now = [
+        &shared.0,
+        &shared.1.first_moment,
+        &shared.1.second_moment,
+        &shared.2,
     ]
     .map(values);
-    assert_eq!(before, after);
-    // In place: nobody else holds parameters and moments.
-    drop(kept);
+    assert_eq!(originals, shared_now);
+    // In place: parameters and moments are not shared.
+    drop(shared);
     let second = ADAMW.update(first, gradient, &mut state, 1e-2);
     assert_eq!(values(&second), values(&again));
-    assert_ne!(values(&second), before[0]);
+    assert_ne!(values(&second), originals[0]);
 }
 
 #[test]
-fn a_gradient_that_is_not_finite_spoils_its_own_parameter_and_no_other() {
+fn a_nonfinite_gradient_affects_only_its_parameter() {
     let mut numbers = Numbers::new(54);
     const N: usize = 70_001;
     let (start, good) = (numbers.tensor([N]), numbers.tensor([N]));
@@ -105,7 +105,7 @@ fn a_gradient_that_is_not_finite_spoils_its_own_parameter_and_no_other() {
     for update in updates {
         let moved = |gradient: Tensor<1>| {
             let mut state = AdamWState::new(&start);
-            // Moments that are not 0.
+            // Non-zero moments.
             let p = update(&ADAMW, start.clone(), good.clone(), &mut state);
             let p = update(&ADAMW, p, gradient, &mut state);
             assert_eq!(state.step, 2);
@@ -113,14 +113,14 @@ fn a_gradient_that_is_not_finite_spoils_its_own_parameter_and_no_other() {
         };
         let expected = moved(good.clone());
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-            let place = [0, 40_000, N - 1];
+            let indices = [0, 40_000, N - 1];
             let mut floats = values(&good);
-            place.iter().for_each(|&i| floats[i] = bad);
+            indices.iter().for_each(|&i| floats[i] = bad);
             let gradient = Tensor::<1>::from_floats(floats.as_slice(), &start.device());
             assert!(!adamw::global_norm(&gradient).is_finite());
             for (which, (found, expected)) in moved(gradient).iter().zip(&expected).enumerate() {
                 for (i, (found, expected)) in found.iter().zip(expected).enumerate() {
-                    if place.contains(&i) {
+                    if indices.contains(&i) {
                         assert!(!found.is_finite(), "{bad}, result {which}, {i}")
                     } else {
                         assert_eq!(found, expected, "{bad}, result {which}, {i}")
@@ -132,7 +132,7 @@ fn a_gradient_that_is_not_finite_spoils_its_own_parameter_and_no_other() {
 }
 
 #[test]
-fn gradients_of_parts_are_joined_in_order_and_have_one_norm() {
+fn part_gradients_are_concatenated_in_order_with_one_norm() {
     let mut numbers = Numbers::new(53);
     for shapes in [
         vec![[1, 1]],
@@ -140,14 +140,14 @@ fn gradients_of_parts_are_joined_in_order_and_have_one_norm() {
     ] {
         let parts: Vec<Tensor<2>> = shapes.iter().map(|&s| numbers.tensor(s)).collect();
         let expected: Vec<f32> = parts.iter().flat_map(values).collect();
-        let gradient = adamw::joined(parts);
+        let gradient = adamw::concatenate(parts);
         assert_eq!(values(&gradient), expected);
         let squares = expected.iter().map(|&x| f64::from(x) * f64::from(x));
         let expected = squares.sum::<f64>().sqrt();
-        let found = adamw::global_norm(&gradient);
+        let norm = adamw::global_norm(&gradient);
         assert!(
-            (found / expected - 1.0).abs() < Quantity::GradientNorm.bound(),
-            "{found} {expected}"
+            (norm / expected - 1.0).abs() < Quantity::GradientNorm.bound(),
+            "{norm} {expected}"
         );
     }
     for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {

@@ -1,4 +1,4 @@
-//! Attention over packed documents: value and the gradients of queries, keys and values.
+//! Attention over packed documents: value and gradients of queries, keys and values.
 
 use burn::tensor::{DType, Tensor};
 use tooltune_kernels::attention::{Causality, Documents, Queries, attention, reference};
@@ -47,8 +47,8 @@ impl Case {
         assert_eq!(y.dtype(), dtype);
         let value = values(&y.clone().inner());
         let plain = values(&attend(x.clone().inner()));
-        let found = gradients(y, &self.dy.clone().cast(dtype));
-        let dx = x.grad(&found).expect("a leaf");
+        let grads = gradients(y, &self.dy.clone().cast(dtype));
+        let dx = x.grad(&grads).expect("a leaf");
         assert_eq!(dx.dtype(), dtype);
         let part = |first, heads| values(&dx.clone().narrow(1, first, heads));
         [value, plain, part(0, h), part(h, g), part(h + g, g)]
@@ -63,8 +63,8 @@ impl Case {
                 .zip(ours.iter().zip(&expected))
             {
                 let name = format!("{name}, {dtype:?}, {result}");
-                // A single token attends to itself alone: gradients of its scores are 0 up to
-                // the rounding of the two products that cancel.
+                // A single token attends only to itself: gradients of its scores are 0 up to the
+                // rounding of two products that cancel.
                 let scale = expected.iter().fold(0.0f32, |m, v| m.max(v.abs()));
                 let rounding = 2.0 * Quantity::Operation.bound_in(dtype) as f32;
                 if scale < rounding {
@@ -78,7 +78,7 @@ impl Case {
 }
 
 #[test]
-fn grouped_heads_of_several_families_agree_with_the_reference() {
+fn grouped_heads_match_the_reference() {
     let mut numbers = Numbers::new(41);
     for heads in [
         [1, 1, 2],
@@ -97,10 +97,11 @@ fn grouped_heads_of_several_families_agree_with_the_reference() {
     }
 }
 
+/// Invariant: A token attends only to its window within its document.
 #[test]
-fn windows_agree_with_the_reference() {
+fn windows_match_the_reference() {
     let mut numbers = Numbers::new(48);
-    // Blocks of keys have 128, blocks of queries 48, tasks 512.
+    // Key blocks have 128 rows, query blocks 48, tasks 512.
     for window in [1, 2, 47, 48, 49, 127, 128, 129, 130, 300, 5000] {
         for (borders, n) in [
             (vec![0, 50], 50),
@@ -115,7 +116,7 @@ fn windows_agree_with_the_reference() {
 }
 
 #[test]
-fn another_multiplier_of_scores_agrees_with_scaled_queries() {
+fn another_score_scale_matches_scaled_queries() {
     let mut numbers = Numbers::new(49);
     let queries = Queries {
         heads: 4,
@@ -124,7 +125,7 @@ fn another_multiplier_of_scores_agrees_with_scaled_queries() {
     let (n, documents) = (70, Documents::new(&[0, 20, 70], 70));
     let qkv = numbers.tensor([n, 8, 4]);
     let dy = numbers.tensor([n, 4, 4]);
-    // Heads of 4: the usual multiplier is a half.
+    // Head size 4: the default multiplier is one half.
     let halved = |qkv: Tensor<3>| {
         let q = qkv.clone().narrow(1, 0, 4).mul_scalar(0.5);
         attention(
@@ -137,22 +138,22 @@ fn another_multiplier_of_scores_agrees_with_scaled_queries() {
     let run = |attend: &dyn Fn(Tensor<3>) -> Tensor<3>| {
         let x = leaf(&qkv);
         let y = attend(x.clone());
-        let found = gradients(y.clone(), &dy);
-        [values(&y.inner()), gradient(&x, &found)]
+        let grads = gradients(y.clone(), &dy);
+        [values(&y.inner()), gradient(&x, &grads)]
     };
     let ours = run(&|x| attention(x, queries, &documents, Causality::Causal));
     let expected = run(&halved);
     let plain = run(&|x| reference::attention(x, queries, &documents, Causality::Causal));
     for i in 0..2 {
         assert_near_in(DType::F32, "a scale", &ours[i], &expected[i]);
-        assert_near_in(DType::F32, "of the reference", &plain[i], &expected[i]);
+        assert_near_in(DType::F32, "a scale, reference", &plain[i], &expected[i]);
     }
 }
 
 #[test]
-fn documents_of_any_length_agree_with_the_reference() {
+fn documents_of_any_length_match_the_reference() {
     let mut numbers = Numbers::new(42);
-    let many: Vec<usize> = (0..40).map(|i| i * (i + 1) / 2).collect();
+    let lengths: Vec<usize> = (0..40).map(|i| i * (i + 1) / 2).collect();
     for (borders, n) in [
         (vec![0, 1], 1),
         (vec![0, 48], 48),
@@ -161,7 +162,7 @@ fn documents_of_any_length_agree_with_the_reference() {
         (vec![0, 0, 5, 5, 12, 12], 20),
         (vec![0, 127, 255], 256),
         (vec![0, 300], 300),
-        (many.clone(), many[39]),
+        (lengths.clone(), lengths[39]),
     ] {
         for causality in BOTH {
             let case = Case::new(&mut numbers, [6, 2, 16], (&borders, n), causality);
@@ -171,7 +172,7 @@ fn documents_of_any_length_agree_with_the_reference() {
 }
 
 #[test]
-fn a_document_that_is_cut_into_several_tasks_agrees_with_the_reference() {
+fn a_document_split_into_tasks_matches_the_reference() {
     let mut numbers = Numbers::new(47);
     for causality in BOTH {
         let case = Case::new(&mut numbers, [2, 1, 8], (&[0, 1100, 1130], 1135), causality);
@@ -194,7 +195,7 @@ fn scores_far_apart_neither_overflow_nor_vanish() {
 }
 
 #[test]
-fn tokens_of_no_document_give_zeros_and_get_no_gradient() {
+fn padding_tokens_give_zeros_and_get_no_gradient() {
     let mut numbers = Numbers::new(46);
     for (borders, n, real) in [(vec![0], 3, 0), (vec![0, 4], 7, 4)] {
         let case = Case::new(&mut numbers, [4, 2, 8], (&borders, n), Causality::Causal);
@@ -209,12 +210,12 @@ fn tokens_of_no_document_give_zeros_and_get_no_gradient() {
 }
 
 #[test]
-fn nan_is_seen_in_its_document_and_in_no_other() {
+fn nan_stays_in_its_document() {
     let mut numbers = Numbers::new(44);
     let borders = [0, 70, 140, 150];
     let case = Case::new(&mut numbers, [2, 1, 8], (&borders, 150), Causality::Causal);
     for poison in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-        // The last token of the second document: a query, the key, the value.
+        // The last token of the second document: a query, its key, its value.
         for head in [1, 2, 3] {
             for dtype in BOTH_TYPES {
                 let token = [139..140, head..head + 1, 3..4];
@@ -236,8 +237,9 @@ fn nan_is_seen_in_its_document_and_in_no_other() {
     }
 }
 
+/// Invariant: The number of threads does not change a bit of a result.
 #[test]
-fn the_number_of_threads_does_not_change_a_bit() {
+fn results_are_bit_identical_for_any_number_of_threads() {
     let mut numbers = Numbers::new(45);
     let borders = [0, 90, 100, 733];
     let case = Case::new(&mut numbers, [6, 2, 32], (&borders, 740), Causality::Causal);
@@ -248,9 +250,9 @@ fn the_number_of_threads_does_not_change_a_bit() {
 }
 
 #[test]
-fn what_an_earlier_call_left_in_working_memory_changes_nothing() {
+fn stale_working_memory_does_not_change_results() {
     let mut numbers = Numbers::new(47);
-    // One thread, which keeps its working memory.
+    // A single thread, which reuses its working memory.
     on_threads(1, || {
         for n in [1, 2, 11, 13, 25, 49, 60, 127, 131, 200] {
             for causality in BOTH {

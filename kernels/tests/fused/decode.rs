@@ -1,4 +1,4 @@
-//! Attention of new tokens to a cache, and the cache's new columns.
+//! Attention of new tokens to a cache, and appending to the cache.
 
 use burn::tensor::{DType, Device, Tensor};
 use tooltune_kernels::attention::{Columns, Queries, append, decode, empty_cache, reference};
@@ -6,7 +6,7 @@ use tooltune_kernels::attention::{Columns, Queries, append, decode, empty_cache,
 use crate::support::{BOTH_TYPES, Numbers, assert_near_in, on_threads, values};
 
 #[test]
-fn rows_that_start_at_different_columns_agree_with_the_reference() {
+fn rows_that_start_at_different_columns_match_the_reference() {
     let mut numbers = Numbers::new(51);
     for [b, h, g, c] in [
         [1, 1, 1, 2],
@@ -43,10 +43,11 @@ fn rows_that_start_at_different_columns_agree_with_the_reference() {
     }
 }
 
+/// Invariant: The number of threads does not change a bit of a result.
 #[test]
-fn the_number_of_threads_does_not_change_a_bit() {
+fn results_are_bit_identical_for_any_number_of_threads() {
     let mut numbers = Numbers::new(52);
-    // One thread's work, as heads that threads share, and as pieces of a few heads.
+    // Work of one thread, heads shared by threads, and pieces of a few heads.
     for (rows, c, end) in [(5, 16, 89), (5, 64, 600), (1, 64, 900)] {
         let qkv = numbers.tensor([rows, 10, c]);
         let (keys, cached) = (
@@ -67,7 +68,7 @@ fn the_number_of_threads_does_not_change_a_bit() {
 }
 
 #[test]
-fn another_multiplier_of_scores_agrees_with_the_reference() {
+fn another_score_scale_matches_the_reference() {
     let mut numbers = Numbers::new(55);
     let qkv = numbers.tensor([3, 8, 16]);
     let [keys, cached] = [(); 2].map(|()| numbers.tensor([3, 2, 40, 16]));
@@ -90,7 +91,7 @@ fn another_multiplier_of_scores_agrees_with_the_reference() {
 }
 
 #[test]
-fn nan_of_one_row_reaches_no_other() {
+fn nan_stays_in_its_row() {
     let mut numbers = Numbers::new(53);
     let qkv = numbers.tensor([3, 4, 8]);
     let cached = numbers.tensor([3, 1, 20, 8]);
@@ -114,27 +115,27 @@ fn nan_of_one_row_reaches_no_other() {
 }
 
 #[test]
-fn appending_writes_one_column_and_nothing_else() {
+fn appending_writes_only_one_column() {
     let mut numbers = Numbers::new(54);
     let cache = numbers.tensor([3, 2, 7, 6]);
     let qkv = numbers.tensor([3, 8, 6]);
     for cache_dtype in BOTH_TYPES {
         for dtype in BOTH_TYPES {
             let (cache, qkv) = (cache.clone().cast(cache_dtype), qkv.clone().cast(dtype));
-            let before = values(&cache);
+            let original = values(&cache);
             let ours = append(cache.clone(), &qkv, 4, 5);
             assert_eq!(ours.dtype(), cache_dtype);
             let expected = reference::append(cache.clone(), &qkv, 4, 5);
             assert_eq!(values(&ours), values(&expected));
-            assert_ne!(values(&ours), before);
-            assert_eq!(values(&cache), before, "a shared cache is copied first");
+            assert_ne!(values(&ours), original);
+            assert_eq!(values(&cache), original, "a shared cache is copied first");
         }
     }
 }
 
 #[test]
-fn appending_to_a_cache_of_its_own_memory_copies_nothing() {
-    // Of the CPU's path alone: a tensor of another device does not tell where it lies.
+fn appending_to_an_unshared_cache_copies_nothing() {
+    // Only on the CPU: a tensor on another device does not expose its address.
     let cpu = Device::flex();
     let mut numbers = Numbers::new(55);
     let qkv = numbers.tensor([2, 4, 8]).to_device(&cpu);
@@ -143,12 +144,12 @@ fn appending_to_a_cache_of_its_own_memory_copies_nothing() {
         let primitive = cache.clone().try_into_primitive::<burn::backend::Flex>();
         primitive.expect("a tensor on the CPU").bytes().as_ptr()
     };
-    let before = address(&cache);
-    assert_eq!(address(&append(cache, &qkv, 2, 3)), before);
+    let memory = address(&cache);
+    assert_eq!(address(&append(cache, &qkv, 2, 3)), memory);
 }
 
 #[test]
-fn an_empty_cache_is_zeros_of_any_type_and_takes_columns() {
+fn an_empty_cache_is_zeros_and_accepts_columns() {
     let mut numbers = Numbers::new(56);
     let shape = [2, 1, 300, 64];
     let qkv = numbers.tensor([2, 3, 64]);
@@ -160,8 +161,8 @@ fn an_empty_cache_is_zeros_of_any_type_and_takes_columns() {
                 .iter()
                 .all(|&v| v == 0.0)
         );
-        let filled = append(empty, &qkv, 1, 299);
-        let column = filled.narrow(2, 299, 1).cast(DType::F32).reshape([2, 64]);
+        let appended = append(empty, &qkv, 1, 299);
+        let column = appended.narrow(2, 299, 1).cast(DType::F32).reshape([2, 64]);
         let expected = qkv.clone().narrow(1, 1, 1).cast(dtype).cast(DType::F32);
         assert_eq!(values(&column), values(&expected.reshape([2, 64])));
     }

@@ -1,4 +1,4 @@
-//! The loss of a student beside a teacher, against sums in f64 and finite differences.
+//! The distillation loss, against sums in f64 and finite differences.
 
 use burn::tensor::{Tensor, TensorData};
 use tooltune_kernels::linear_cross_entropy::distilled::distilled_cross_entropy;
@@ -20,7 +20,7 @@ impl Case {
     fn new(numbers: &mut Numbers, shape: [usize; 3]) -> Self {
         let [m, d, v] = shape;
         let rounded = |values: Vec<f32>| -> Vec<f32> {
-            // Exact in bf16, so that both types see the same numbers.
+            // Exact in bf16, so that both dtypes have the same values.
             values.iter().map(|x| (x * 64.0).round() / 64.0).collect()
         };
         let targets: Vec<u32> = (0..m).map(|_| numbers.below(v) as u32).collect();
@@ -37,22 +37,22 @@ impl Case {
     fn run(&self, how: Distillation, dtype: ComputeDtype, chunk: usize) -> (f64, f64, Vec<f32>) {
         let [m, d, v] = self.shape;
         let device = test_device();
-        let of = |values: &Vec<f32>| {
+        let on_device = |values: &Vec<f32>| {
             let data = TensorData::new(values.clone(), [m, d]);
             Tensor::<2>::from_data(data, &device).cast(dtype.dtype())
         };
         let head = FrozenWeight::new(self.head.clone(), [v, d], dtype, &device);
-        let both = [of(&self.student), of(&self.teacher)];
-        let found = distilled_cross_entropy(both, &head, &self.supervision, how, 0.25, chunk);
-        assert_eq!(found.d_hidden.dtype(), dtype.dtype());
+        let both = [on_device(&self.student), on_device(&self.teacher)];
+        let losses = distilled_cross_entropy(both, &head, &self.supervision, how, 0.25, chunk);
+        assert_eq!(losses.d_hidden.dtype(), dtype.dtype());
         (
-            found.cross_entropy_sum,
-            found.divergence_sum,
-            values(&found.d_hidden),
+            losses.cross_entropy_sum,
+            losses.divergence_sum,
+            values(&losses.d_hidden),
         )
     }
 
-    /// Both sums in f64, of other hidden states of the student.
+    /// Both sums in f64, for different hidden states of the student.
     fn expected(&self, student: &[f64], how: Distillation) -> (f64, f64) {
         let [m, d, v] = self.shape;
         let logits = |hidden: &dyn Fn(usize) -> f64, row: usize| -> Vec<f64> {
@@ -101,7 +101,7 @@ const HOW: [Distillation; 3] = [
 ];
 
 #[test]
-fn sums_and_gradient_agree_with_f64() {
+fn sums_and_gradient_match_f64() {
     let mut numbers = Numbers::new(91);
     for shape in [[1, 3, 5], [7, 8, 33], [19, 32, 100]] {
         let case = Case::new(&mut numbers, shape);
@@ -114,12 +114,12 @@ fn sums_and_gradient_agree_with_f64() {
             };
             let gradient: Vec<f32> = (0..student.len())
                 .map(|i| {
-                    let at = |step: f64| {
+                    let loss_at = |step: f64| {
                         let mut moved = student.clone();
                         moved[i] += step;
                         loss(&moved)
                     };
-                    ((at(1e-5) - at(-1e-5)) / 2e-5) as f32
+                    ((loss_at(1e-5) - loss_at(-1e-5)) / 2e-5) as f32
                 })
                 .collect();
             for dtype in [ComputeDtype::F32, ComputeDtype::Bf16] {
@@ -149,7 +149,7 @@ fn assert_same_loss(dtype: ComputeDtype, ours: f64, expected: f64) {
 }
 
 #[test]
-fn without_a_share_of_the_teacher_it_is_cross_entropy() {
+fn without_teacher_weight_it_is_cross_entropy() {
     let mut numbers = Numbers::new(92);
     let case = Case::new(&mut numbers, [19, 32, 100]);
     let none = Distillation {
@@ -166,7 +166,7 @@ fn without_a_share_of_the_teacher_it_is_cross_entropy() {
 }
 
 #[test]
-fn a_student_that_equals_its_teacher_is_not_moved_by_it() {
+fn a_student_equal_to_its_teacher_gets_no_teacher_gradient() {
     let mut numbers = Numbers::new(93);
     let mut case = Case::new(&mut numbers, [6, 16, 70]);
     case.teacher = case.student.clone();
@@ -176,15 +176,15 @@ fn a_student_that_equals_its_teacher_is_not_moved_by_it() {
 }
 
 #[test]
-fn chunks_and_threads_change_nothing_and_nan_is_not_hidden() {
+fn results_do_not_depend_on_chunks_or_threads_and_keep_nan() {
     let mut numbers = Numbers::new(94);
     let mut case = Case::new(&mut numbers, [23, 16, 70]);
     let run = |chunk| case.run(HOW[1], ComputeDtype::Bf16, chunk);
     let (one, three) = (on_threads(1, || run(4)), on_threads(3, || run(4)));
     assert_eq!(one, three);
-    let whole = run(100);
-    assert_same_loss(ComputeDtype::Bf16, whole.0, one.0);
-    assert_same_loss(ComputeDtype::Bf16, whole.1, one.1);
+    let one_chunk = run(100);
+    assert_same_loss(ComputeDtype::Bf16, one_chunk.0, one.0);
+    assert_same_loss(ComputeDtype::Bf16, one_chunk.1, one.1);
     case.teacher[3] = f32::NAN;
     let (_, divergence, gradient) = case.run(HOW[0], ComputeDtype::F32, 4);
     assert!(divergence.is_nan());

@@ -6,7 +6,7 @@ use tooltune_kernels::head_norm::{self, head_norm};
 use tooltune_kernels::rms_norm::{self, rms_norm};
 use tooltune_kernels::rope::{self, rope};
 use tooltune_kernels::swiglu::{self, swiglu};
-use tooltune_kernels::{RopeTable, RowNumbers, SpanNorm, select_rows};
+use tooltune_kernels::{RopeTable, RowIndices, SpanNorm, select_rows};
 
 use crate::bounds::Quantity;
 use crate::support::{
@@ -27,7 +27,7 @@ pub(crate) type Norm = fn(Tensor<2>, &Tensor<1>, f64, DType) -> Tensor<2>;
 pub(crate) type Gate = fn(Tensor<2>) -> Tensor<2>;
 pub(crate) type Rotation = fn(Tensor<3>, &RopeTable, usize) -> Tensor<3>;
 
-/// The same operation twice, ours and the reference: value with autodiff, value without, gradient.
+/// Ours and the reference: value with autodiff, value without, gradient.
 pub(crate) fn compare<const D: usize, const E: usize>(
     name: &str,
     (x, dy): (&Tensor<D>, &Tensor<E>),
@@ -40,8 +40,8 @@ pub(crate) fn compare<const D: usize, const E: usize>(
         assert_eq!(y.dtype(), dy.dtype(), "{name}");
         let value = values(&y.clone().inner());
         let plain = values(&f(x.clone()));
-        let found = gradients(y, dy);
-        let dx = tracked.grad(&found).expect("a leaf");
+        let grads = gradients(y, dy);
+        let dx = tracked.grad(&grads).expect("a leaf");
         assert_eq!(dx.dtype(), x.dtype(), "{name}");
         [value, plain, values(&dx)]
     };
@@ -52,7 +52,7 @@ pub(crate) fn compare<const D: usize, const E: usize>(
 }
 
 #[test]
-fn rms_norm_agrees_with_the_reference() {
+fn rms_norm_matches_the_reference() {
     let mut numbers = Numbers::new(31);
     for output in BOTH_TYPES {
         for [n, d] in SHAPES {
@@ -65,8 +65,8 @@ pub(crate) fn compare_rms_norm(numbers: &mut Numbers, [n, d]: [usize; 2], output
     let x = numbers.tensor([n, d]).mul_scalar(2.0);
     let weight = numbers.tensor([d]);
     let dy = numbers.tensor([n, d]).cast(output);
-    // The gradient of a norm of one number is eps / (x² + eps)^1.5 of it: with a small epsilon,
-    // nothing but rounding.
+    // The gradient of a norm of one element is eps / (x² + eps)^1.5 times it: with a small epsilon
+    // it is only rounding error.
     let eps = if d == 1 { 1.0 } else { 1e-5 };
     let run = |norm: Norm, x: Tensor<2>| norm(x, &weight, eps, output);
     compare(
@@ -102,7 +102,7 @@ fn a_row_of_zeros_stays_zero_and_nan_stays_in_its_row() {
 }
 
 #[test]
-fn swiglu_agrees_with_the_reference() {
+fn swiglu_matches_the_reference() {
     let mut numbers = Numbers::new(32);
     for dtype in BOTH_TYPES {
         for [n, f] in SHAPES {
@@ -116,7 +116,7 @@ fn swiglu_agrees_with_the_reference() {
 }
 
 #[test]
-fn geglu_agrees_with_the_reference() {
+fn geglu_matches_the_reference() {
     let mut numbers = Numbers::new(38);
     for dtype in BOTH_TYPES {
         for [n, f] in SHAPES {
@@ -130,22 +130,22 @@ fn geglu_agrees_with_the_reference() {
 }
 
 #[test]
-fn geglu_of_large_values_has_a_value_and_a_gradient() {
+fn geglu_of_large_values_is_finite() {
     let gate = [-1e15, -200.0, 200.0, 1e15, f32::NAN];
     let gate_up = [gate, [1.0; 5]].concat();
     let gate_up = Tensor::<2>::from_data(TensorData::new(gate_up, [1, 10]), &test_device());
     let tracked = leaf(&gate_up);
     let y = geglu(tracked.clone());
-    let found = y.clone().sum().backward();
+    let grads = y.clone().sum().backward();
     let y = values(&y.inner());
     assert_eq!(y[..4], [0.0, 0.0, 200.0, 1e15]);
-    let slopes = gradient(&tracked, &found);
+    let slopes = gradient(&tracked, &grads);
     assert_eq!(slopes[..4], [0.0, 0.0, 1.0, 1.0]);
     assert!(y[4].is_nan() && slopes[4].is_nan());
 }
 
 #[test]
-fn norms_of_heads_agree_with_the_reference() {
+fn head_norms_match_the_reference() {
     let mut numbers = Numbers::new(39);
     for dtype in BOTH_TYPES {
         for ([n, heads, c], spans) in [
@@ -171,7 +171,7 @@ fn norms_of_heads_agree_with_the_reference() {
 }
 
 #[test]
-fn a_turn_of_a_part_of_each_head_agrees_with_the_reference() {
+fn partial_rotation_matches_the_reference() {
     let mut numbers = Numbers::new(40);
     for dtype in BOTH_TYPES {
         for ([n, heads, c], turned_columns, turned) in [
@@ -209,14 +209,14 @@ fn swiglu_of_large_values_neither_overflows_nor_hides_nan() {
 }
 
 #[test]
-fn the_gradient_of_swiglu_leaves_a_shared_input_alone() {
+fn the_swiglu_gradient_leaves_a_shared_input_unchanged() {
     let mut numbers = Numbers::new(35);
     let gate_up = numbers.tensor([3, 8]);
-    let before = values(&gate_up);
+    let original = values(&gate_up);
     let tracked = leaf(&gate_up);
     swiglu(tracked.clone()).sum().backward();
-    assert_eq!(values(&gate_up), before);
-    assert_eq!(values(&tracked.inner()), before);
+    assert_eq!(values(&gate_up), original);
+    assert_eq!(values(&tracked.inner()), original);
 }
 
 pub(crate) fn table(numbers: &mut Numbers, n: usize, c: usize) -> RopeTable {
@@ -228,7 +228,7 @@ pub(crate) fn table(numbers: &mut Numbers, n: usize, c: usize) -> RopeTable {
 }
 
 #[test]
-fn rope_agrees_with_the_reference() {
+fn rope_matches_the_reference() {
     let mut numbers = Numbers::new(33);
     for dtype in BOTH_TYPES {
         for ([n, heads, c], turned) in [
@@ -254,40 +254,40 @@ fn rope_agrees_with_the_reference() {
 }
 
 #[test]
-fn rope_leaves_a_shared_input_and_heads_beyond_the_turned_ones_alone() {
+fn rope_leaves_a_shared_input_and_other_heads_unchanged() {
     let mut numbers = Numbers::new(36);
     let table = table(&mut numbers, 5, 8);
     let all = numbers.tensor([9, 4, 8]);
-    let before = values(&all);
-    // A view that starts within the memory of another tensor.
+    let original = values(&all);
+    // A view that starts inside another tensor's memory.
     let x = all.clone().narrow(0, 2, 5);
     let expected = values(&rope::reference::rope(x.clone(), &table, 3));
-    let turned = values(&rope(x.clone(), &table, 3));
-    assert_near_in(DType::F32, "a view", &turned, &expected);
-    assert_eq!(values(&all), before);
-    for (turned, x) in turned
+    let rotated = values(&rope(x.clone(), &table, 3));
+    assert_near_in(DType::F32, "a view", &rotated, &expected);
+    assert_eq!(values(&all), original);
+    for (rotated, x) in rotated
         .chunks(8)
         .zip(values(&x).chunks(8))
         .skip(3)
         .step_by(4)
     {
-        assert_eq!(turned, x);
+        assert_eq!(rotated, x);
     }
 }
 
 #[test]
-fn a_turn_of_nan_stays_in_its_pair() {
+fn rotated_nan_stays_in_its_pair() {
     let mut numbers = Numbers::new(37);
     let table = table(&mut numbers, 2, 8);
     let mut floats = numbers.floats(2 * 8);
     floats[1] = f32::NAN;
     let x = Tensor::<3>::from_data(TensorData::new(floats, [2, 1, 8]), &test_device());
     for dtype in BOTH_TYPES {
-        let given = x.clone().cast(dtype);
+        let input = x.clone().cast(dtype);
         let tracked = leaf(&Tensor::<3>::ones([2, 1, 8], &test_device()).cast(dtype));
         let y = rope(tracked.clone(), &table, 1);
-        let dx = gradient(&tracked, &gradients(y, &given));
-        for values in [values(&rope(given, &table, 1)), dx] {
+        let dx = gradient(&tracked, &gradients(y, &input));
+        for values in [values(&rope(input, &table, 1)), dx] {
             for (i, value) in values.iter().enumerate() {
                 assert_eq!(value.is_nan(), [1, 5].contains(&i), "{dtype:?}, number {i}");
             }
@@ -296,23 +296,23 @@ fn a_turn_of_nan_stays_in_its_pair() {
 }
 
 #[test]
-fn infinity_turns_both_numbers_of_its_pair_and_no_others() {
+fn infinity_affects_only_its_pair() {
     let mut numbers = Numbers::new(38);
-    // No angle whose sine or cosine is 0: infinity times that is NaN.
+    // No angle whose sine or cosine is 0, because infinity times 0 is NaN.
     let table = RopeTable::new(&[3, 4], &[1.0, 0.1, 0.01, 0.001], 1.0, &test_device());
     for bad in [f32::INFINITY, f32::NEG_INFINITY] {
-        // The second number of pair 2 in the second row.
+        // The second element of pair 2 in the second row.
         let mut floats = numbers.floats(2 * 8);
         floats[8 + 6] = bad;
-        let given = Tensor::<3>::from_data(TensorData::new(floats, [2, 1, 8]), &test_device());
+        let input = Tensor::<3>::from_data(TensorData::new(floats, [2, 1, 8]), &test_device());
         for dtype in BOTH_TYPES {
-            let given = given.clone().cast(dtype);
-            let turned = |rotation: Rotation| {
+            let input = input.clone().cast(dtype);
+            let rotated = |rotation: Rotation| {
                 let x = leaf(&Tensor::<3>::ones([2, 1, 8], &test_device()).cast(dtype));
-                let dx = gradient(&x, &gradients(rotation(x.clone(), &table, 1), &given));
-                [values(&rotation(given.clone(), &table, 1)), dx]
+                let dx = gradient(&x, &gradients(rotation(x.clone(), &table, 1), &input));
+                [values(&rotation(input.clone(), &table, 1)), dx]
             };
-            let (ours, expected) = (turned(rope), turned(rope::reference::rope));
+            let (ours, expected) = (rotated(rope), rotated(rope::reference::rope));
             for (ours, expected) in ours.iter().zip(&expected) {
                 let pairs = ours.iter().zip(expected).enumerate();
                 for (i, (ours, expected)) in pairs {
@@ -326,8 +326,9 @@ fn infinity_turns_both_numbers_of_its_pair_and_no_others() {
     }
 }
 
+/// Invariant: The number of threads does not change a bit of a result.
 #[test]
-fn the_number_of_threads_does_not_change_a_bit() {
+fn results_are_bit_identical_for_any_number_of_threads() {
     let mut numbers = Numbers::new(34);
     let x = numbers.tensor([200, 1400]);
     let weight = numbers.tensor([1400]);
@@ -348,19 +349,19 @@ fn the_number_of_threads_does_not_change_a_bit() {
 }
 
 #[test]
-fn selected_rows_and_their_gradient_are_those_of_the_reference() {
+fn selected_rows_and_their_gradient_match_the_reference() {
     let mut numbers = Numbers::new(91);
-    let rows = RowNumbers::new(&[0, 2, 3, 8]);
+    let rows = RowIndices::new(&[0, 2, 3, 8]);
     for dtype in [DType::F32, DType::BF16] {
         let x: Tensor<2> = numbers.tensor([9, 7]);
         let x = x.cast(dtype);
         let dy = numbers.tensor([4, 7]).cast(dtype);
-        let of = |select: fn(Tensor<2>, &RowNumbers) -> Tensor<2>| {
+        let results = |select: fn(Tensor<2>, &RowIndices) -> Tensor<2>| {
             let x = leaf(&x);
             let y = select(x.clone(), &rows);
             [values(&y), gradient(&x, &gradients(y, &dy))]
         };
-        let ours = of(select_rows::select_rows);
-        assert_eq!(ours, of(select_rows::reference::select_rows));
+        let ours = results(select_rows::select_rows);
+        assert_eq!(ours, results(select_rows::reference::select_rows));
     }
 }

@@ -1,4 +1,4 @@
-//! Rows of an embedding that is packed, beside those of the same table as a tensor.
+//! Rows of a packed embedding, compared with the same table as a tensor.
 
 use burn::tensor::{Tensor, TensorData};
 use tooltune_kernels::embedding::{embedding, reference};
@@ -8,7 +8,7 @@ use crate::support::{Numbers, refusal, test_device, values};
 
 const BOTH_TYPES: [ComputeDtype; 2] = [ComputeDtype::F32, ComputeDtype::Bf16];
 
-/// The table as its device stores it, and as a tensor that was never packed.
+/// The table in its device's format, and as a tensor that was never packed.
 fn tables(floats: &[f32], shape: [usize; 2], dtype: ComputeDtype) -> (FrozenWeight, Tensor<2>) {
     let device = test_device();
     let dense = Tensor::<2>::from_data(TensorData::new(floats.to_vec(), shape), &device);
@@ -19,16 +19,16 @@ fn tables(floats: &[f32], shape: [usize; 2], dtype: ComputeDtype) -> (FrozenWeig
 }
 
 #[test]
-fn rows_of_a_packed_table_are_those_of_the_tensor() {
+fn packed_table_rows_equal_the_tensor_rows() {
     let mut numbers = Numbers::new(81);
-    // Fewer, as many and more rows than a panel has columns; odd and even widths.
+    // Fewer, equal and more rows than the columns of a panel; odd and even widths.
     for [v, d] in [[1, 1], [11, 6], [16, 32], [33, 7], [300, 65]] {
         let floats = numbers.floats(v * d);
         let last = v as u32 - 1;
-        let many: Vec<u32> = (0..40).map(|_| numbers.below(v) as u32).collect();
+        let forty: Vec<u32> = (0..40).map(|_| numbers.below(v) as u32).collect();
         for dtype in BOTH_TYPES {
             let (table, dense) = tables(&floats, [v, d], dtype);
-            for ids in [&[0][..], &[last], &[last, 0, last, last], &many] {
+            for ids in [&[0][..], &[last], &[last, 0, last, last], &forty] {
                 let ours = embedding(&table, ids);
                 let expected = reference::embedding(&dense, ids);
                 assert_eq!(ours.dims(), [ids.len(), d]);
@@ -44,19 +44,19 @@ fn rows_of_a_packed_table_are_those_of_the_tensor() {
 }
 
 #[test]
-fn a_row_is_the_one_that_its_id_names() {
+fn lookup_returns_the_row_of_the_id() {
     for dtype in BOTH_TYPES {
-        // Exact in bf16: a hundred rows of three, each of its own number.
+        // Exact in bf16: a hundred rows of three, each with its own value.
         let floats: Vec<f32> = (0..300).map(|i| (i / 3) as f32).collect();
         let (table, _) = tables(&floats, [100, 3], dtype);
-        let found = values(&embedding(&table, &[99, 4, 4, 17]));
+        let rows = values(&embedding(&table, &[99, 4, 4, 17]));
         let expected = [99.0, 4.0, 4.0, 17.0].map(|number| [number; 3]);
-        assert_eq!(found, expected.concat());
+        assert_eq!(rows, expected.concat());
     }
 }
 
 #[test]
-fn nan_and_infinity_stay_in_their_row() {
+fn nan_and_infinity_stay_in_their_rows() {
     let mut numbers = Numbers::new(82);
     let mut floats = numbers.floats(20 * 9);
     (floats[5 * 9 + 2], floats[6 * 9]) = (f32::NAN, f32::NEG_INFINITY);
@@ -75,8 +75,8 @@ fn nan_and_infinity_stay_in_their_row() {
 }
 
 #[test]
-fn an_id_beyond_the_table_is_refused() {
+fn an_id_outside_the_table_is_rejected() {
     let (table, _) = tables(&[0.5; 12], [4, 3], ComputeDtype::F32);
     let message = refusal(|| embedding(&table, &[4]));
-    assert!(message.contains("within the vocabulary"), "{message}");
+    assert!(message.contains("below the vocabulary size"), "{message}");
 }

@@ -1,5 +1,5 @@
-//! Gradients of the references against differences of their values, all in f64: what the fused
-//! operations are compared with is itself right.
+//! Gradients of the references against finite differences, all in f64: shows that the references of
+//! the fused operations are correct.
 
 use std::sync::Arc;
 
@@ -43,17 +43,17 @@ fn check<const D: usize, const E: usize>(
     let y = f(tracked.clone());
     assert_eq!(y.dtype(), DType::F64, "{name}");
     let dy = doubles(numbers, y.dims());
-    let found = y.mul(Tensor::from_inner(dy.clone())).sum().backward();
-    let gradient = tracked.grad(&found).expect("a leaf");
+    let grads = y.mul(Tensor::from_inner(dy.clone())).sum().backward();
+    let gradient = tracked.grad(&grads).expect("a leaf");
     for _ in 0..4 {
         let direction = doubles(numbers, x.dims());
-        let at = |step: f64| {
+        let value_at = |step: f64| {
             dot(
                 f(x.clone().add(direction.clone().mul_scalar(step))),
                 dy.clone(),
             )
         };
-        let difference = (at(STEP) - at(-STEP)) / (2.0 * STEP);
+        let difference = (value_at(STEP) - value_at(-STEP)) / (2.0 * STEP);
         let expected = dot(gradient.clone(), direction.clone());
         let scale = dot(gradient.clone(), gradient.clone()).sqrt().max(1e-3);
         assert!(
@@ -64,7 +64,7 @@ fn check<const D: usize, const E: usize>(
 }
 
 #[test]
-fn rms_norm() {
+fn rms_norm_gradients_match_finite_differences() {
     let mut numbers = Numbers::new(61);
     for shape in [[1, 1], [1, 7], [5, 33]] {
         let (x, weight) = (
@@ -78,7 +78,7 @@ fn rms_norm() {
 }
 
 #[test]
-fn layer_norm() {
+fn layer_norm_gradients_match_finite_differences() {
     let mut numbers = Numbers::new(70);
     for shape in [[1, 3], [1, 7], [5, 33]] {
         let x = doubles(&mut numbers, shape);
@@ -87,7 +87,7 @@ fn layer_norm() {
             layer_norm::reference::layer_norm(x, weight, bias, 1e-3)
         };
         let name = format!("{shape:?}");
-        let of = |x: Tensor<2>, tensor: &Tensor<1>| {
+        let like_x = |x: Tensor<2>, tensor: &Tensor<1>| {
             if x.is_autodiff() {
                 Tensor::from_inner(tensor.clone())
             } else {
@@ -95,7 +95,7 @@ fn layer_norm() {
             }
         };
         check(&mut numbers, &name, x.clone(), &|x| {
-            let (weight, bias) = (of(x.clone(), &weight), of(x.clone(), &bias));
+            let (weight, bias) = (like_x(x.clone(), &weight), like_x(x.clone(), &bias));
             norm(x, &weight, &bias)
         });
         check(&mut numbers, &name, weight.clone(), &|weight| {
@@ -104,7 +104,7 @@ fn layer_norm() {
             } else {
                 x.clone()
             };
-            let bias = of(x.clone(), &bias);
+            let bias = like_x(x.clone(), &bias);
             norm(x, &weight, &bias)
         });
         check(&mut numbers, &name, bias.clone(), &|bias| {
@@ -113,19 +113,19 @@ fn layer_norm() {
             } else {
                 x.clone()
             };
-            let weight = of(x.clone(), &weight);
+            let weight = like_x(x.clone(), &weight);
             norm(x, &weight, &bias)
         });
     }
 }
 
 #[test]
-fn trained_maps() {
+fn trained_linear_gradients_match_finite_differences() {
     let mut numbers = Numbers::new(71);
     let (x, weight) = (doubles(&mut numbers, [5, 7]), doubles(&mut numbers, [3, 7]));
     let bias = doubles(&mut numbers, [3]);
     for transform in [InputTransform::Plain, InputTransform::Gelu] {
-        let map = |x: Tensor<2>, weight: Tensor<2>, bias: Tensor<1>| {
+        let layer = |x: Tensor<2>, weight: Tensor<2>, bias: Tensor<1>| {
             dense::reference::dense(x, &weight, &bias, None, transform, DType::F64)
         };
         let name = format!("{transform:?}");
@@ -133,30 +133,30 @@ fn trained_maps() {
         let tracked_b = Tensor::from_inner(bias.clone());
         check(&mut numbers, &name, x.clone(), &|x| {
             if x.is_autodiff() {
-                map(x, tracked_w.clone(), tracked_b.clone())
+                layer(x, tracked_w.clone(), tracked_b.clone())
             } else {
-                map(x, weight.clone(), bias.clone())
+                layer(x, weight.clone(), bias.clone())
             }
         });
         check(&mut numbers, &name, weight.clone(), &|w| {
             if w.is_autodiff() {
-                map(tracked_x.clone(), w, tracked_b.clone())
+                layer(tracked_x.clone(), w, tracked_b.clone())
             } else {
-                map(x.clone(), w, bias.clone())
+                layer(x.clone(), w, bias.clone())
             }
         });
         check(&mut numbers, &name, bias.clone(), &|b| {
             if b.is_autodiff() {
-                map(tracked_x.clone(), tracked_w.clone(), b)
+                layer(tracked_x.clone(), tracked_w.clone(), b)
             } else {
-                map(x.clone(), weight.clone(), b)
+                layer(x.clone(), weight.clone(), b)
             }
         });
     }
 }
 
 #[test]
-fn rope() {
+fn rope_gradients_match_finite_differences() {
     let mut numbers = Numbers::new(62);
     for ([n, heads, c], turned) in [([1, 1, 2], 1), ([5, 6, 10], 4)] {
         let positions: Vec<u32> = (0..n).map(|i| 7 * i as u32 + 3).collect();
@@ -170,7 +170,7 @@ fn rope() {
 }
 
 #[test]
-fn swiglu() {
+fn swiglu_gradients_match_finite_differences() {
     let mut numbers = Numbers::new(63);
     for [n, f] in [[1, 1], [4, 17]] {
         let gate_up = doubles(&mut numbers, [n, 2 * f]).mul_scalar(4.0);
@@ -184,7 +184,7 @@ fn swiglu() {
 }
 
 #[test]
-fn causal_conv() {
+fn causal_conv_gradients_match_finite_differences() {
     let mut numbers = Numbers::new(72);
     // Documents shorter than the convolution, an empty one, and padding.
     let documents = Documents::new(&[0, 1, 3, 3, 12], 14);
@@ -197,9 +197,9 @@ fn causal_conv() {
     }
 }
 
-/// By heads and by gate.
+/// With respect to the heads and to the gate.
 #[test]
-fn gated_norm() {
+fn gated_norm_gradients_match_finite_differences() {
     let mut numbers = Numbers::new(73);
     for [n, heads, c] in [[1, 1, 1], [4, 3, 7]] {
         let norm = GatedNorm {
@@ -218,9 +218,9 @@ fn gated_norm() {
     }
 }
 
-/// By queries, keys and values, by decay and by share, a token at a time and in chunks.
+/// With respect to queries, keys and values, decay and beta; by single tokens and by chunks.
 #[test]
-fn gated_delta() {
+fn gated_delta_gradients_match_finite_differences() {
     let mut numbers = Numbers::new(74);
     let heads = DeltaHeads {
         key_heads: 1,
@@ -240,21 +240,21 @@ fn gated_delta() {
         gated_delta::reference::gated_delta,
         gated_delta::chunked::gated_delta_states,
     ] {
-        let read = |inputs: DeltaInputs| path(inputs, heads, &documents).0;
+        let outputs = |inputs: DeltaInputs| path(inputs, heads, &documents).0;
         check(&mut numbers, "qkv", inputs.qkv.clone(), &|qkv| {
-            read(DeltaInputs {
+            outputs(DeltaInputs {
                 qkv,
                 ..inputs.clone()
             })
         });
         check(&mut numbers, "decay", inputs.log_decay.clone(), &|d| {
-            read(DeltaInputs {
+            outputs(DeltaInputs {
                 log_decay: d,
                 ..inputs.clone()
             })
         });
         check(&mut numbers, "share", inputs.beta.clone(), &|beta| {
-            read(DeltaInputs {
+            outputs(DeltaInputs {
                 beta,
                 ..inputs.clone()
             })
@@ -262,7 +262,7 @@ fn gated_delta() {
     }
 }
 
-/// What the maps of [`lora_linear`] read.
+/// The input transformation of [`lora_linear`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum InputKind {
     Plain,
@@ -270,18 +270,19 @@ enum InputKind {
     Gated,
 }
 
-/// Stacked maps with adapters, dropout, bias and residual; by input, by factors, by residual.
+/// Stacked layers with adapters, dropout, bias and residual; with respect to the input, factors and
+/// residual.
 #[test]
-fn lora_linear() {
+fn lora_linear_gradients_match_finite_differences() {
     let mut numbers = Numbers::new(65);
     for (n, inputs, outputs, ranks) in [(1, 1, [1, 1], [1, 1]), (5, 9, [7, 4], [3, 0])] {
-        for read in [InputKind::Plain, InputKind::Normed, InputKind::Gated] {
-            check_maps(&mut numbers, [n, inputs], (outputs, ranks), read);
+        for kind in [InputKind::Plain, InputKind::Normed, InputKind::Gated] {
+            check_lora_linear(&mut numbers, [n, inputs], (outputs, ranks), kind);
         }
     }
 }
 
-fn check_maps(
+fn check_lora_linear(
     numbers: &mut Numbers,
     [n, inputs]: [usize; 2],
     (outputs, ranks): ([usize; 2], [usize; 2]),
@@ -300,7 +301,7 @@ fn check_maps(
     let norm = doubles(numbers, [inputs]);
     let factors = doubles(numbers, [layout.len()]);
     let values = numbers.floats(total * inputs);
-    let map = StackedLinear {
+    let layer = StackedLinear {
         weight: FrozenWeight::new(values, [total, inputs], ComputeDtype::F32, &device),
         bias: Some(numbers.tensor([total]).to_device(&device)),
         out_features: outputs.into(),
@@ -308,9 +309,9 @@ fn check_maps(
     };
     let residual = doubles(numbers, [n, total]);
     let apply = |x: Tensor<2>, factors: Tensor<1>, residual: Tensor<2>| {
-        let map = StackedLinear {
+        let layer = StackedLinear {
             adapter: Some(StackedAdapter::new(factors, layout.clone())),
-            ..map.clone()
+            ..layer.clone()
         };
         let threshold = 20_000;
         let extras = LinearExtras {
@@ -333,7 +334,7 @@ fn check_maps(
                 },
             },
         };
-        lora_linear::reference::lora_linear(x, &map, extras)
+        lora_linear::reference::lora_linear(x, &layer, extras)
     };
     let name = format!("{n} rows, {outputs:?} of {inputs}, {read:?}");
     check(numbers, &name, x.clone(), &|x| {
@@ -348,7 +349,7 @@ fn check_maps(
 }
 
 #[test]
-fn linear_cross_entropy() {
+fn linear_cross_entropy_gradients_match_finite_differences() {
     let mut numbers = Numbers::new(66);
     for [m, v, d] in [[1, 2, 1], [6, 19, 5]] {
         let targets: Vec<u32> = (0..m).map(|_| numbers.below(v) as u32).collect();
@@ -363,7 +364,7 @@ fn linear_cross_entropy() {
 }
 
 #[test]
-fn attention() {
+fn attention_gradients_match_finite_differences() {
     let mut numbers = Numbers::new(64);
     for causality in [Causality::Causal, Causality::Bidirectional] {
         // The last two are the heads of Llama 3 and of Qwen2-0.5B.

@@ -1,5 +1,5 @@
-//! The gated delta rule and what stands around it: chunks against single tokens, packs against single
-//! documents, the cache against whole texts.
+//! The gated delta rule and its layer: chunks against single tokens, packs against single
+//! documents, the cache against whole sequences.
 
 use burn::tensor::{DType, Tensor, TensorData};
 use tooltune_kernels::gated_delta::{self, chunked, decode, gated_delta_states, reference};
@@ -14,7 +14,7 @@ use crate::support::{
     Numbers, assert_near, difference, gradient, gradients, leaf, on_threads, test_device, values,
 };
 
-/// Heads of unlike sizes, and value heads that share keys.
+/// Heads of different sizes, and value heads that share keys.
 const HEADS: [DeltaHeads; 3] = [
     DeltaHeads {
         key_heads: 2,
@@ -36,22 +36,13 @@ const HEADS: [DeltaHeads; 3] = [
     },
 ];
 
-/// Shorter than a chunk, as long as one or two, longer; and padding behind the last one.
+/// Lengths below, equal to and above one or two chunks; and padding after the last document.
 const BORDERS: [&[usize]; 4] = [
     &[0, 5],
     &[0, 64, 192],
     &[0, 1, 130, 133, 198, 263],
     &[0, 0, 65, 65, 66],
 ];
-
-fn inputs(numbers: &mut Numbers, n: usize, heads: DeltaHeads) -> DeltaInputs {
-    let shape = [n, heads.value_heads];
-    DeltaInputs {
-        qkv: numbers.tensor([n, heads.width()]),
-        log_decay: numbers.tensor(shape).sub_scalar(1.0).mul_scalar(0.7),
-        beta: numbers.tensor(shape).add_scalar(1.0).mul_scalar(0.5),
-    }
-}
 
 fn leaves(inputs: &DeltaInputs) -> DeltaInputs {
     DeltaInputs {
@@ -62,32 +53,32 @@ fn leaves(inputs: &DeltaInputs) -> DeltaInputs {
 }
 
 fn all_gradients(leaves: &DeltaInputs, read: Tensor<3>, d: &Tensor<3>) -> [Vec<f32>; 3] {
-    let found = gradients(read, d);
+    let grads = gradients(read, d);
     [
-        gradient(&leaves.qkv, &found),
-        gradient(&leaves.log_decay, &found),
-        gradient(&leaves.beta, &found),
+        gradient(&leaves.qkv, &grads),
+        gradient(&leaves.log_decay, &grads),
+        gradient(&leaves.beta, &grads),
     ]
 }
 
-/// Compares values, states and all gradients of a path with those of the reference.
+/// Compares values, states and all gradients of an implementation with the reference.
 fn check(path: fn(DeltaInputs, DeltaHeads, &Documents) -> Tensor<3>) {
     let mut numbers = Numbers::new(31);
     for heads in HEADS {
         for borders in BORDERS {
             let n = borders[borders.len() - 1] + 3;
             let documents = Documents::new(borders, n);
-            let inputs = inputs(&mut numbers, n, heads);
+            let inputs = numbers.delta_inputs(n, heads);
             let d = numbers.tensor([n, heads.value_heads, heads.value_dim]);
             let [ours, expected] = [leaves(&inputs), leaves(&inputs)];
-            let read = path(ours.clone(), heads, &documents);
+            let output = path(ours.clone(), heads, &documents);
             let (plain, _) = reference::gated_delta(expected.clone(), heads, &documents);
             let name = format!("{heads:?} {borders:?}");
-            assert_near(&name, &values(&read), &values(&plain));
-            let found = all_gradients(&ours, read, &d);
-            let wanted = all_gradients(&expected, plain, &d);
-            for (i, (found, wanted)) in found.iter().zip(&wanted).enumerate() {
-                let off = difference(found, wanted);
+            assert_near(&name, &values(&output), &values(&plain));
+            let grads = all_gradients(&ours, output, &d);
+            let expected_grads = all_gradients(&expected, plain, &d);
+            for (i, (grads, expected_grads)) in grads.iter().zip(&expected_grads).enumerate() {
+                let off = difference(grads, expected_grads);
                 let bound = Quantity::Gradient.bound();
                 assert!(off < bound, "{name}, gradient {i}: {off}");
             }
@@ -96,12 +87,12 @@ fn check(path: fn(DeltaInputs, DeltaHeads, &Documents) -> Tensor<3>) {
 }
 
 #[test]
-fn chunks_agree_with_single_tokens() {
+fn chunks_match_single_tokens() {
     check(chunked::gated_delta);
 }
 
 #[test]
-fn keys_that_are_all_alike_lose_no_digits() {
+fn equal_keys_lose_no_precision() {
     let heads = HEADS[0];
     let n = 200;
     let one = Tensor::<2>::ones([1, heads.width()], &test_device());
@@ -117,24 +108,26 @@ fn keys_that_are_all_alike_lose_no_digits() {
 }
 
 #[test]
-fn states_are_those_that_single_tokens_leave_and_tokens_go_on_from_them() {
+fn states_match_single_tokens_and_continue() {
     let mut numbers = Numbers::new(32);
     for heads in HEADS {
         for borders in BORDERS {
             let n = borders[borders.len() - 1];
             let documents = Documents::new(borders, n);
-            let whole = inputs(&mut numbers, n, heads);
-            let (read, states) = gated_delta_states(whole.clone(), heads, &documents);
-            let (plain, expected) = reference::gated_delta(whole.clone(), heads, &documents);
+            let full = numbers.delta_inputs(n, heads);
+            let (read, states) = gated_delta_states(full.clone(), heads, &documents);
+            let (plain, expected) = reference::gated_delta(full.clone(), heads, &documents);
             assert_near("states", &values(&states), &values(&expected));
             assert_near("read", &values(&read), &values(&plain));
-            // The last token of each document once more, from the state before it.
+            // The last token of each document again, from the state before it.
             let spans: Vec<(usize, usize)> = documents.spans().collect();
             if spans.iter().any(|&(_, length)| length < 2) {
                 continue;
             }
-            let rows = |of: &dyn Fn(usize, usize) -> Vec<usize>| {
-                let rows = spans.iter().flat_map(|&(start, length)| of(start, length));
+            let rows = |rows_of: &dyn Fn(usize, usize) -> Vec<usize>| {
+                let rows = spans
+                    .iter()
+                    .flat_map(|&(start, length)| rows_of(start, length));
                 let rows: Vec<i32> = rows.map(|row| row as i32).collect();
                 let n = rows.len();
                 Tensor::<1, burn::tensor::Int>::from_data(
@@ -142,10 +135,10 @@ fn states_are_those_that_single_tokens_leave_and_tokens_go_on_from_them() {
                     &test_device(),
                 )
             };
-            let of = |rows: Tensor<1, burn::tensor::Int>| DeltaInputs {
-                qkv: whole.qkv.clone().select(0, rows.clone()),
-                log_decay: whole.log_decay.clone().select(0, rows.clone()),
-                beta: whole.beta.clone().select(0, rows),
+            let select_rows = |rows: Tensor<1, burn::tensor::Int>| DeltaInputs {
+                qkv: full.qkv.clone().select(0, rows.clone()),
+                log_decay: full.log_decay.clone().select(0, rows.clone()),
+                beta: full.beta.clone().select(0, rows),
             };
             let begin = rows(&|start, length| (start..start + length - 1).collect());
             let mut shorter = vec![0];
@@ -153,10 +146,13 @@ fn states_are_those_that_single_tokens_leave_and_tokens_go_on_from_them() {
                 shorter.push(shorter[shorter.len() - 1] + length - 1);
             }
             let n_begin = begin.dims()[0];
-            let (_, before) =
-                gated_delta_states(of(begin), heads, &Documents::new(&shorter, n_begin));
+            let (_, before) = gated_delta_states(
+                select_rows(begin),
+                heads,
+                &Documents::new(&shorter, n_begin),
+            );
             let last = rows(&|start, length| vec![start + length - 1]);
-            let (one, after) = decode(of(last.clone()), heads, before);
+            let (one, after) = decode(select_rows(last.clone()), heads, before);
             assert_near("decoded", &values(&one), &values(&read.select(0, last)));
             assert_near("state", &values(&after), &values(&states));
         }
@@ -164,11 +160,11 @@ fn states_are_those_that_single_tokens_leave_and_tokens_go_on_from_them() {
 }
 
 #[test]
-fn a_pack_is_its_documents_one_by_one() {
+fn packed_documents_match_separate_documents() {
     let mut numbers = Numbers::new(33);
     let heads = HEADS[0];
     let borders = [0, 70, 73, 150];
-    let whole = inputs(&mut numbers, 150, heads);
+    let full = numbers.delta_inputs(150, heads);
     let weight = numbers.tensor([heads.width(), 4]);
     let packed = |documents: &Documents, inputs: DeltaInputs| {
         let qkv = causal_conv::causal_conv(inputs.qkv, &weight, documents);
@@ -178,15 +174,15 @@ fn a_pack_is_its_documents_one_by_one() {
             documents,
         ))
     };
-    let together = packed(&Documents::new(&borders, 150), whole.clone());
+    let together = packed(&Documents::new(&borders, 150), full.clone());
     let mut alone = Vec::new();
     for border in borders.windows(2) {
         let n = border[1] - border[0];
         let part = |x: &Tensor<2>| x.clone().narrow(0, border[0], n);
         let inputs = DeltaInputs {
-            qkv: part(&whole.qkv),
-            log_decay: part(&whole.log_decay),
-            beta: part(&whole.beta),
+            qkv: part(&full.qkv),
+            log_decay: part(&full.log_decay),
+            beta: part(&full.beta),
         };
         alone.extend(packed(&Documents::single(n), inputs));
     }
@@ -194,7 +190,7 @@ fn a_pack_is_its_documents_one_by_one() {
 }
 
 #[test]
-fn the_last_of_a_few_tokens_is_convolved_as_in_the_whole() {
+fn decoding_the_last_token_matches_the_full_convolution() {
     let mut numbers = Numbers::new(34);
     let (n, channels, k) = (9, 40, 4);
     let x: Tensor<2> = numbers.tensor([n, channels]);
@@ -202,10 +198,10 @@ fn the_last_of_a_few_tokens_is_convolved_as_in_the_whole() {
     let whole = causal_conv::causal_conv(x.clone(), &weight, &Documents::single(n));
     for t in [0usize, 2, 8] {
         let first = (t + 1).saturating_sub(k);
-        let seen = x.clone().narrow(0, first, t + 1 - first);
-        let none = Tensor::zeros([k - seen.dims()[0], channels], &test_device());
-        let tokens = Tensor::cat(vec![none, seen], 0).unsqueeze_dim(0);
-        let last = causal_conv::of_last(tokens, &weight);
+        let window = x.clone().narrow(0, first, t + 1 - first);
+        let none = Tensor::zeros([k - window.dims()[0], channels], &test_device());
+        let tokens = Tensor::cat(vec![none, window], 0).unsqueeze_dim(0);
+        let last = causal_conv::decode(tokens, &weight);
         assert_near(
             "last",
             &values(&last),
@@ -219,7 +215,7 @@ fn bf16_stays_near_f32() {
     let mut numbers = Numbers::new(35);
     let heads = HEADS[2];
     let documents = Documents::new(&[0, 90, 100], 100);
-    let inputs = inputs(&mut numbers, 100, heads);
+    let inputs = numbers.delta_inputs(100, heads);
     let narrow = DeltaInputs {
         qkv: inputs.qkv.clone().cast(DType::BF16),
         ..inputs.clone()
@@ -237,12 +233,12 @@ fn bf16_stays_near_f32() {
 
 /// A layer for these heads.
 fn net(numbers: &mut Numbers, heads: DeltaHeads) -> GatedDeltaNet {
-    let of_heads = [1, heads.value_heads];
+    let head_values = [1, heads.value_heads];
     GatedDeltaNet {
         heads,
         conv: numbers.tensor([heads.width(), 4]),
-        rate: numbers.tensor(of_heads).sub_scalar(1.1),
-        step_bias: numbers.tensor(of_heads),
+        rate: numbers.tensor(head_values).sub_scalar(1.1),
+        step_bias: numbers.tensor(head_values),
         norm: GatedNorm {
             weight: numbers.tensor([heads.value_dim]),
             eps: 1e-6,
@@ -251,7 +247,7 @@ fn net(numbers: &mut Numbers, heads: DeltaHeads) -> GatedDeltaNet {
 }
 
 #[test]
-fn a_layer_in_one_is_the_references_of_its_steps() {
+fn the_fused_layer_matches_its_reference_steps() {
     let mut numbers = Numbers::new(36);
     for heads in HEADS {
         for borders in BORDERS {
@@ -266,10 +262,10 @@ fn a_layer_in_one_is_the_references_of_its_steps() {
                 gated_delta_net::reference::gated_delta_net(plain.clone(), &net, &documents);
             let name = format!("{heads:?} {borders:?}");
             assert_near(&name, &values(&y), &values(&expected));
-            let wanted = gradient(&plain, &gradients(expected, &d));
-            let off = difference(&gradient(&ours, &gradients(y, &d)), &wanted);
+            let expected_gradient = gradient(&plain, &gradients(expected, &d));
+            let off = difference(&gradient(&ours, &gradients(y, &d)), &expected_gradient);
             assert!(off < Quantity::Gradient.bound(), "{name}: {off}");
-            // Without a graph it is the same kernel.
+            // Without autodiff the same kernel runs.
             let whole = values(&gated_delta_net(x, &net, &documents));
             assert_near(
                 &name,
@@ -280,26 +276,27 @@ fn a_layer_in_one_is_the_references_of_its_steps() {
     }
 }
 
+/// Invariant: The number of threads does not change a bit of a result.
 #[test]
-fn the_number_of_threads_does_not_change_a_bit() {
+fn results_are_bit_identical_for_any_number_of_threads() {
     let mut numbers = Numbers::new(39);
     let heads = HEADS[0];
     let documents = Documents::new(BORDERS[2], 270);
     let net = net(&mut numbers, heads);
     let x: Tensor<2> = numbers.tensor([270, heads.columns().iter().sum()]);
     let d = numbers.tensor([270, heads.value_heads, heads.value_dim]);
-    let on = |threads| {
+    let with_threads = |threads| {
         on_threads(threads, || {
             let x = leaf(&x);
             let y = gated_delta_net(x.clone(), &net, &documents);
             [values(&y), gradient(&x, &gradients(y, &d))]
         })
     };
-    assert_eq!(on(1), on(4));
+    assert_eq!(with_threads(1), with_threads(4));
 }
 
 #[test]
-fn nan_reaches_what_depends_on_it_and_no_other_document() {
+fn nan_reaches_its_dependents_and_no_other_document() {
     let mut numbers = Numbers::new(40);
     let heads = HEADS[0];
     let documents = Documents::new(&[0, 40, 90], 90);
@@ -314,7 +311,7 @@ fn nan_reaches_what_depends_on_it_and_no_other_document() {
     for (t, row) in y.chunks_exact(row).enumerate() {
         let is_nan = row.iter().all(|value| value.is_nan());
         let is_finite = row.iter().all(|value| value.is_finite());
-        // Those before it in its own document meet it times zero, in chunks.
+        // In chunks, earlier tokens of the same document multiply it by zero.
         assert!(
             if t < 40 { is_finite } else { t < 50 || is_nan },
             "token {t}"
@@ -338,37 +335,39 @@ fn a_layer_in_bf16_stays_near_f32() {
     let bound = Quantity::Gradient.bound_in(DType::BF16);
     let off = difference(&values(&y.clone().cast(DType::F32)), &values(&expected));
     assert!(off < bound, "{off}");
-    let found = gradient(&narrow, &gradients(y.cast(DType::F32), &d));
-    let off = difference(&found, &gradient(&wide, &gradients(expected, &d)));
+    let narrow_gradient = gradient(&narrow, &gradients(y.cast(DType::F32), &d));
+    let off = difference(&narrow_gradient, &gradient(&wide, &gradients(expected, &d)));
     assert!(off < bound, "gradient: {off}");
 }
 
 #[test]
-fn gates_of_queries_and_the_heads_between_them_are_the_references() {
+fn query_gates_match_the_reference() {
     let mut numbers = Numbers::new(38);
-    for (queries, others, dim) in [(3, 2, 5), (1, 2, 16), (4, 4, 33)] {
+    for (queries, key_values, dim) in [(3, 2, 5), (1, 2, 16), (4, 4, 33)] {
         let heads = GatedHeads {
             queries,
-            others,
+            key_values,
             dim,
         };
         let x: Tensor<2> = numbers.tensor([7, heads.width()]);
         let attended: Tensor<3> = numbers.tensor([7, queries, dim]);
-        let [d_heads, d_gated] = [queries + others, queries].map(|h| numbers.tensor([7, h, dim]));
-        let of = |without: fn(Tensor<2>, GatedHeads) -> Tensor<3>,
-                  gated: fn(Tensor<3>, Tensor<2>, GatedHeads) -> Tensor<3>| {
-            let (x, attended) = (leaf(&x), leaf(&attended));
-            let apart = without(x.clone(), heads);
-            let y = gated(attended.clone(), x.clone(), heads);
-            let both = [values(&apart), values(&y)];
-            let sum = apart.mul(d_heads.clone()).sum() + y.mul(d_gated.clone()).sum();
-            let found = sum.backward();
-            let [dx, d_attended] = [gradient(&x, &found), gradient(&attended, &found)];
-            let [apart, y] = both;
-            [apart, y, dx, d_attended]
-        };
-        let ours = of(query_gate::without_gates, query_gate::gated);
-        let expected = of(
+        let [d_heads, d_gated] =
+            [queries + key_values, queries].map(|h| numbers.tensor([7, h, dim]));
+        let results =
+            |without: fn(Tensor<2>, GatedHeads) -> Tensor<3>,
+             gated: fn(Tensor<3>, Tensor<2>, GatedHeads) -> Tensor<3>| {
+                let (x, attended) = (leaf(&x), leaf(&attended));
+                let apart = without(x.clone(), heads);
+                let y = gated(attended.clone(), x.clone(), heads);
+                let both = [values(&apart), values(&y)];
+                let sum = apart.mul(d_heads.clone()).sum() + y.mul(d_gated.clone()).sum();
+                let grads = sum.backward();
+                let [dx, d_attended] = [gradient(&x, &grads), gradient(&attended, &grads)];
+                let [apart, y] = both;
+                [apart, y, dx, d_attended]
+            };
+        let ours = results(query_gate::without_gates, query_gate::gated);
+        let expected = results(
             query_gate::reference::without_gates,
             query_gate::reference::gated,
         );

@@ -5,7 +5,7 @@ use tooltune_kernels::cpu::product::product;
 
 use crate::support::{Numbers, assert_near, on_threads};
 
-/// A matrix in rows, or in columns.
+/// A matrix stored by rows or by columns.
 fn stored(data: &[f32], [rows, columns]: [usize; 2], transposed: usize) -> Matrix<'_> {
     if transposed == 1 {
         Matrix::of_rows(data, rows).transposed()
@@ -47,7 +47,7 @@ fn check(numbers: &mut Numbers, [m, n, k]: [usize; 3]) {
 }
 
 #[test]
-fn products_of_any_shape_and_order_agree_with_sums_in_f64() {
+fn products_of_any_shape_and_layout_match_f64() {
     let mut numbers = Numbers::new(1);
     for shape in [
         [1, 1, 1],
@@ -77,7 +77,7 @@ fn products_of_any_shape_and_order_agree_with_sums_in_f64() {
 }
 
 #[test]
-fn a_tall_product_is_cut_into_blocks_of_rows() {
+fn a_tall_product_is_split_into_row_blocks() {
     let mut numbers = Numbers::new(2);
     let [m, n, k] = [4100, 17, 6];
     let (a, b) = (numbers.floats(m * k), numbers.floats(n * k));
@@ -126,8 +126,9 @@ fn nan_and_infinity_reach_exactly_the_elements_that_depend_on_them() {
     }
 }
 
+/// Invariant: The number of threads does not change a bit of a result.
 #[test]
-fn the_number_of_threads_does_not_change_a_bit() {
+fn results_are_bit_identical_for_any_number_of_threads() {
     let mut numbers = Numbers::new(5);
     for [m, n, k] in [
         [300, 200, 600],

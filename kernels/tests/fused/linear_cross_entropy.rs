@@ -22,9 +22,9 @@ fn head(weight: &Tensor<2>, dtype: ComputeDtype) -> FrozenWeight {
 }
 
 /// Loss and gradient by autodiff through all logits.
-fn expected(hidden: &Tensor<2>, head: &Tensor<2>, by: &Supervision) -> (f64, Vec<f32>) {
+fn expected(hidden: &Tensor<2>, head: &Tensor<2>, supervision: &Supervision) -> (f64, Vec<f32>) {
     let hidden = leaf(hidden);
-    let loss = reference::linear_cross_entropy(hidden.clone(), head, by);
+    let loss = reference::linear_cross_entropy(hidden.clone(), head, supervision);
     let value = f64::from(loss.clone().into_scalar::<f32>());
     (value, gradient(&hidden, &loss.mul_scalar(0.125).backward()))
 }
@@ -43,7 +43,7 @@ fn assert_agreement(dtype: ComputeDtype) {
     }
 }
 
-/// Compares loss and gradient with the reference's, in chunks of so many rows.
+/// Compares loss and gradient with the reference, in chunks of this many rows.
 pub(crate) fn compare(
     numbers: &mut Numbers,
     hidden: &Tensor<2>,
@@ -55,11 +55,11 @@ pub(crate) fn compare(
     let [rows, d] = hidden.dims();
     let hidden = hidden.clone().cast(dtype.dtype());
     let head = head(&numbers.tensor([vocab, d]), dtype);
-    let by = supervision(numbers, rows, vocab);
+    let supervised = supervision(numbers, rows, vocab);
     let wide = hidden.clone().cast(DType::F32);
-    let (loss, gradient) = expected(&wide, &head.to_tensor(), &by);
+    let (loss, gradient) = expected(&wide, &head.to_tensor(), &supervised);
     for &chunk_rows in chunks {
-        let ours = linear_cross_entropy(hidden.clone(), &head, &by, 0.125, chunk_rows);
+        let ours = linear_cross_entropy(hidden.clone(), &head, &supervised, 0.125, chunk_rows);
         let name = format!("{rows} rows, {vocab} tokens, chunks of {chunk_rows}, {dtype:?}");
         let off = (ours.loss_sum - loss).abs();
         assert!(off <= tolerance * loss.abs().max(1e-3), "{name}: {off}");
@@ -67,18 +67,18 @@ pub(crate) fn compare(
         if vocab > 1 {
             assert_near_in(dtype.dtype(), &name, &values(&ours.d_hidden), &gradient);
         }
-        let alone = linear_cross_entropy_loss(hidden.clone(), &head, &by, chunk_rows);
+        let alone = linear_cross_entropy_loss(hidden.clone(), &head, &supervised, chunk_rows);
         assert_eq!(alone, ours.loss_sum, "{name}");
     }
 }
 
 #[test]
-fn loss_and_gradient_agree_with_autodiff_through_all_logits() {
+fn loss_and_gradient_match_autodiff_through_all_logits() {
     assert_agreement(ComputeDtype::F32);
 }
 
 #[test]
-fn loss_and_gradient_in_bf16_agree_with_autodiff_through_all_logits() {
+fn bf16_loss_and_gradient_match_autodiff_through_all_logits() {
     assert_agreement(ComputeDtype::Bf16);
 }
 
@@ -107,10 +107,10 @@ fn logits_far_apart_neither_overflow_nor_vanish() {
     let mut numbers = Numbers::new(22);
     let hidden = numbers.tensor([6, 8]).mul_scalar(300.0);
     let head = numbers.tensor([1500, 8]).mul_scalar(2.0);
-    let by = supervision(&mut numbers, 6, 1500);
-    let (loss, gradient) = expected(&hidden, &head, &by);
+    let supervised = supervision(&mut numbers, 6, 1500);
+    let (loss, gradient) = expected(&hidden, &head, &supervised);
     let head = self::head(&head, ComputeDtype::F32);
-    let ours = linear_cross_entropy(hidden, &head, &by, 0.125, 4);
+    let ours = linear_cross_entropy(hidden, &head, &supervised, 0.125, 4);
     assert!(
         (ours.loss_sum - loss).abs() < Quantity::Operation.bound() * loss,
         "{} {loss}",
@@ -120,11 +120,11 @@ fn logits_far_apart_neither_overflow_nor_vanish() {
 }
 
 #[test]
-fn probabilities_below_the_smallest_normal_number_change_neither_loss_nor_gradient() {
+fn subnormal_probabilities_change_neither_loss_nor_gradient() {
     let mut numbers = Numbers::new(29);
     let hidden = numbers.tensor([6, 16]).mul_scalar(25.0);
     let head = head(&numbers.tensor([700, 16]), ComputeDtype::F32);
-    let by = supervision(&mut numbers, 6, 700);
+    let supervised = supervision(&mut numbers, 6, 700);
     let all = values(&logits(hidden.clone(), &head));
     let exponents = all.chunks(700).flat_map(|row| {
         let most = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
@@ -132,25 +132,25 @@ fn probabilities_below_the_smallest_normal_number_change_neither_loss_nor_gradie
     });
     let vanishing = exponents.filter(|x| (-104.0..-87.4).contains(x)).count();
     assert!(vanishing > 100, "{vanishing} subnormal exponentials");
-    let (loss, gradient) = expected(&hidden, &head.to_tensor(), &by);
-    let ours = linear_cross_entropy(hidden, &head, &by, 0.125, 4);
+    let (loss, gradient) = expected(&hidden, &head.to_tensor(), &supervised);
+    let ours = linear_cross_entropy(hidden, &head, &supervised, 0.125, 4);
     let off = (ours.loss_sum - loss).abs();
     assert!(off <= Quantity::Operation.bound() * loss, "{loss}");
     assert_near("gradient", &values(&ours.d_hidden), &gradient);
 }
 
 #[test]
-fn nan_in_a_row_shows_in_the_loss_and_in_that_row_alone() {
+fn nan_shows_in_the_loss_and_only_in_its_row() {
     let mut numbers = Numbers::new(23);
     let mut floats = numbers.floats(4 * 8);
     floats[8] = f32::NAN;
     let data = burn::tensor::TensorData::new(floats, [4, 8]);
     let hidden = Tensor::<2>::from_data(data, &test_device());
     let weight = numbers.tensor([90, 8]);
-    let by = supervision(&mut numbers, 4, 90);
+    let supervised = supervision(&mut numbers, 4, 90);
     for dtype in [ComputeDtype::F32, ComputeDtype::Bf16] {
         let hidden = hidden.clone().cast(dtype.dtype());
-        let ours = linear_cross_entropy(hidden, &head(&weight, dtype), &by, 0.125, 128);
+        let ours = linear_cross_entropy(hidden, &head(&weight, dtype), &supervised, 0.125, 128);
         assert!(ours.loss_sum.is_nan());
         for (i, row) in values(&ours.d_hidden).chunks(8).enumerate() {
             assert_eq!(row.iter().all(|v| v.is_nan()), i == 1, "row {i}, {dtype:?}");
@@ -164,11 +164,11 @@ fn nan_in_a_row_shows_in_the_loss_and_in_that_row_alone() {
 }
 
 #[test]
-fn infinity_in_a_row_shows_in_the_loss_and_in_that_row_alone() {
+fn infinity_shows_in_the_loss_and_only_in_its_row() {
     let mut numbers = Numbers::new(26);
     let weight = numbers.tensor([700, 8]);
-    let by = supervision(&mut numbers, 4, 700);
-    // A head of one sign makes all logits of the row the same infinity.
+    let supervised = supervision(&mut numbers, 4, 700);
+    // A head of one sign gives the same infinity for all logits of the row.
     for weight in [weight.clone(), weight.abs().add_scalar(0.1)] {
         for bad in [f32::INFINITY, f32::NEG_INFINITY] {
             let mut floats = numbers.floats(4 * 8);
@@ -177,10 +177,10 @@ fn infinity_in_a_row_shows_in_the_loss_and_in_that_row_alone() {
             let hidden = Tensor::<2>::from_data(data, &test_device());
             for dtype in [ComputeDtype::F32, ComputeDtype::Bf16] {
                 let (hidden, head) = (hidden.clone().cast(dtype.dtype()), head(&weight, dtype));
-                let ours = linear_cross_entropy(hidden.clone(), &head, &by, 0.125, 3);
+                let ours = linear_cross_entropy(hidden.clone(), &head, &supervised, 0.125, 3);
                 let name = format!("{bad}, {dtype:?}");
                 assert!(!ours.loss_sum.is_finite(), "{name}");
-                let alone = linear_cross_entropy_loss(hidden, &head, &by, 3);
+                let alone = linear_cross_entropy_loss(hidden, &head, &supervised, 3);
                 assert!(!alone.is_finite(), "{name}");
                 for (i, row) in values(&ours.d_hidden).chunks(8).enumerate() {
                     let is_finite = row.iter().all(|v| v.is_finite());
@@ -191,18 +191,20 @@ fn infinity_in_a_row_shows_in_the_loss_and_in_that_row_alone() {
     }
 }
 
+/// Invariant: The number of threads does not change a bit of a result.
 #[test]
-fn the_number_of_threads_does_not_change_a_bit() {
+fn results_are_bit_identical_for_any_number_of_threads() {
     let mut numbers = Numbers::new(24);
     let hidden = numbers.tensor([60, 40]);
     let weight = numbers.tensor([5000, 40]);
-    let by = supervision(&mut numbers, 60, 5000);
+    let supervised = supervision(&mut numbers, 60, 5000);
     for dtype in [ComputeDtype::F32, ComputeDtype::Bf16] {
         let head = head(&weight, dtype);
         let run = |threads| {
-            let (hidden, head, by) = (hidden.clone().cast(dtype.dtype()), &head, &by);
+            let (hidden, head, supervised) =
+                (hidden.clone().cast(dtype.dtype()), &head, &supervised);
             on_threads(threads, move || {
-                let ours = linear_cross_entropy(hidden, head, by, 0.125, 32);
+                let ours = linear_cross_entropy(hidden, head, supervised, 0.125, 32);
                 (ours.loss_sum, values(&ours.d_hidden))
             })
         };

@@ -1,4 +1,4 @@
-//! Stacked adapted maps: value and the gradients of input, factors and residual.
+//! Stacked LoRA linear layers: value and gradients of input, factors and residual.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub(crate) struct Shape<'a> {
     pub(crate) n: usize,
     pub(crate) inputs: usize,
     pub(crate) outputs: &'a [usize],
-    /// 0 for a map without an adapter.
+    /// 0 for a layer without an adapter.
     pub(crate) ranks: &'a [usize],
 }
 
@@ -81,7 +81,7 @@ const SHAPES: [Shape<'_>; 12] = [
         outputs: &[96],
         ranks: &[0],
     },
-    // Deeper than what is summed at a time of widened numbers, then of pairs, in either direction.
+    // Deeper than one accumulation step, for widened elements and for pairs, in both directions.
     Shape {
         n: 61,
         inputs: 5001,
@@ -108,7 +108,7 @@ const SHAPES: [Shape<'_>; 12] = [
     },
 ];
 
-/// What a case varies beside its shape.
+/// The varied settings of a case other than its shape.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Kind {
     Plain,
@@ -149,8 +149,8 @@ pub(crate) fn case(
     let adapter = (!layout.is_empty())
         .then(|| StackedAdapter::new(numbers.tensor([layout.len()]), Arc::new(layout)));
     let weight = numbers.floats(total * inputs);
-    let dropout = |map: usize| Dropout {
-        state: 7 + map as u64,
+    let dropout = |layer: usize| Dropout {
+        state: 7 + layer as u64,
         threshold: 20_000,
     };
     let y_dtype = if kind == Kind::Residual {
@@ -167,8 +167,8 @@ pub(crate) fn case(
         transform: match kind {
             Kind::Normed => InputTransform::Normed {
                 weight: Box::new(numbers.tensor([inputs])),
-                // A norm of one number is its sign, whose gradient is nothing but rounding where
-                // epsilon is small.
+                // A norm of one element is its sign; with a small epsilon its gradient is only
+                // rounding error.
                 eps: if inputs == 1 { 1.0 } else { 1e-5 },
             },
             Kind::Gated => InputTransform::Gated,
@@ -182,7 +182,7 @@ pub(crate) fn case(
         },
         residual: (kind == Kind::Residual).then(|| numbers.tensor([n, total])),
         dropout: match kind {
-            // The second map keeps everything.
+            // The second layer has no dropout.
             Kind::Dropped => (0..outputs.len())
                 .map(|m| (m != 1).then(|| dropout(m)))
                 .collect(),
@@ -192,10 +192,10 @@ pub(crate) fn case(
     }
 }
 
-pub(crate) type Map = fn(Tensor<2>, &StackedLinear, LinearExtras) -> Tensor<2>;
+pub(crate) type LoraLinear = fn(Tensor<2>, &StackedLinear, LinearExtras) -> Tensor<2>;
 
 /// Value, then gradients of x, factors and residual.
-pub(crate) fn run(map: Map, case: &Case) -> Vec<(&'static str, Vec<f32>)> {
+pub(crate) fn run(operation: LoraLinear, case: &Case) -> Vec<(&'static str, Vec<f32>)> {
     let x = leaf(&case.x);
     let mut linear = case.linear.clone();
     linear.adapter = linear.adapter.map(|adapter| adapter.tracked(|f| leaf(&f)));
@@ -206,20 +206,20 @@ pub(crate) fn run(map: Map, case: &Case) -> Vec<(&'static str, Vec<f32>)> {
         transform: case.transform.clone(),
         ..LinearExtras::default()
     };
-    let y = map(x.clone(), &linear, extras);
-    let mut found = vec![("y", values(&y.clone().inner()))];
+    let y = operation(x.clone(), &linear, extras);
+    let mut results = vec![("y", values(&y.clone().inner()))];
     let all = gradients(y, &case.dy);
-    found.push(("dx", gradient(&x, &all)));
-    found.extend(
+    results.push(("dx", gradient(&x, &all)));
+    results.extend(
         linear
             .adapter
             .map(|adapter| ("factors", gradient(&adapter.factors, &all))),
     );
-    found.extend(residual.map(|residual| ("residual", gradient(&residual, &all))));
-    found
+    results.extend(residual.map(|residual| ("residual", gradient(&residual, &all))));
+    results
 }
 
-/// Compares value and all gradients with the reference's.
+/// Compares value and all gradients with the reference.
 pub(crate) fn compare(numbers: &mut Numbers, shape: Shape<'_>, kind: Kind, compute: ComputeDtype) {
     let case = case(numbers, shape, kind, compute);
     let (ours, expected) = (run(lora_linear, &case), run(reference::lora_linear, &case));
@@ -240,20 +240,20 @@ fn assert_agreement(dtype: ComputeDtype) {
 }
 
 #[test]
-fn value_and_gradients_agree_with_the_reference() {
+fn value_and_gradients_match_the_reference() {
     assert_agreement(ComputeDtype::F32);
 }
 
 #[test]
-fn value_and_gradients_in_bf16_agree_with_the_reference() {
+fn bf16_value_and_gradients_match_the_reference() {
     assert_agreement(ComputeDtype::Bf16);
 }
 
-/// Bit for bit: what a block computes when it is run again for its gradients.
+/// Bitwise: a block that is recomputed for its gradients gives the same results.
 #[test]
-fn an_output_that_nobody_reads_changes_no_gradient() {
+fn an_unused_output_changes_no_gradient() {
     let mut numbers = Numbers::new(19);
-    let unread: Map = |x, linear, extras| {
+    let unread: LoraLinear = |x, linear, extras| {
         let unread = true;
         lora_linear(x, linear, LinearExtras { unread, ..extras })
     };
@@ -284,10 +284,10 @@ fn without_autodiff_the_value_is_the_same() {
     }
 }
 
-/// What `finite_differences` relies on: it differentiates the norm and the plain map one after the
-/// other, because the reference rounds a norm to the type of the weight.
+/// `finite_differences` relies on this: it differentiates the norm and the plain layer separately,
+/// because the reference rounds a norm to the dtype of the weight.
 #[test]
-fn the_reference_of_normed_maps_is_the_norm_before_the_plain_ones() {
+fn the_normed_reference_is_the_norm_before_plain_layers() {
     let mut numbers = Numbers::new(18);
     for shape in SHAPES {
         let normed = case(&mut numbers, shape, Kind::Normed, ComputeDtype::F32);
@@ -313,7 +313,7 @@ fn the_reference_of_normed_maps_is_the_norm_before_the_plain_ones() {
 }
 
 #[test]
-fn views_that_are_not_contiguous_give_the_same() {
+fn noncontiguous_views_give_equal_results() {
     let mut numbers = Numbers::new(14);
     let shape = Shape {
         n: 20,
@@ -330,8 +330,9 @@ fn views_that_are_not_contiguous_give_the_same() {
     }
 }
 
+/// Invariant: The number of threads does not change a bit of a result.
 #[test]
-fn the_number_of_threads_does_not_change_a_bit() {
+fn results_are_bit_identical_for_any_number_of_threads() {
     let mut numbers = Numbers::new(15);
     let shape = |n, inputs, outputs, ranks| Shape {
         n,
@@ -341,9 +342,9 @@ fn the_number_of_threads_does_not_change_a_bit() {
     };
     for shape in [
         shape(300, 200, &[260, 96], &[8, 8]),
-        // Blocks of a share are of 12 rows or fewer with some numbers of threads only.
+        // A thread's blocks have 12 rows or fewer only for some thread counts.
         shape(60, 1536, &[64], &[8]),
-        // Threads share the panels of one block: how many each has must not matter.
+        // Threads split the panels of one block; the split must not affect the result.
         shape(16, 576, &[576], &[8]),
         shape(1, 576, &[576, 192, 192], &[8, 8, 8]),
     ] {
@@ -352,8 +353,8 @@ fn the_number_of_threads_does_not_change_a_bit() {
                 let case = case(&mut numbers, shape, kind, dtype);
                 let one = on_threads(1, || run(lora_linear, &case));
                 for threads in [2, 3, 5] {
-                    let same = one == on_threads(threads, || run(lora_linear, &case));
-                    assert!(same, "{shape:?}, {kind:?}, {dtype:?}, {threads} threads");
+                    let is_same = one == on_threads(threads, || run(lora_linear, &case));
+                    assert!(is_same, "{shape:?}, {kind:?}, {dtype:?}, {threads} threads");
                 }
             }
         }
@@ -361,7 +362,7 @@ fn the_number_of_threads_does_not_change_a_bit() {
 }
 
 #[test]
-fn what_is_not_finite_stays_visible_and_in_its_row() {
+fn nonfinite_values_stay_in_their_row() {
     let mut numbers = Numbers::new(16);
     let shape = Shape {
         n: 50,
@@ -387,7 +388,7 @@ fn what_is_not_finite_stays_visible_and_in_its_row() {
 }
 
 #[test]
-fn a_packed_weight_is_the_rounded_weight() {
+fn a_packed_weight_equals_the_rounded_weight() {
     let mut numbers = Numbers::new(17);
     let weight = numbers.floats(37 * 45);
     let packed = FrozenWeight::new(weight.clone(), [37, 45], ComputeDtype::Bf16, &test_device());
@@ -398,9 +399,9 @@ fn a_packed_weight_is_the_rounded_weight() {
     assert_eq!(values(&packed.to_tensor()), rounded);
 }
 
-/// A stack that reads the norm of a stream, and one behind it that adds to the stream.
+/// A stack that reads the norm of a residual stream, and a later one that adds to the stream.
 #[test]
-fn a_shared_gradient_is_the_sum_that_the_graph_makes() {
+fn a_shared_gradient_equals_the_sum_by_autodiff() {
     let mut numbers = Numbers::new(23);
     for dtype in [ComputeDtype::F32, ComputeDtype::Bf16] {
         let shape = |inputs, outputs| Shape {
@@ -409,22 +410,22 @@ fn a_shared_gradient_is_the_sum_that_the_graph_makes() {
             outputs,
             ranks: &[4],
         };
-        let read = case(&mut numbers, shape(24, &[16]), Kind::Normed, dtype);
+        let normed = case(&mut numbers, shape(24, &[16]), Kind::Normed, dtype);
         let adds = case(&mut numbers, shape(16, &[24]), Kind::Residual, dtype);
-        let found = [false, true].map(|is_shared| {
+        let dx = [false, true].map(|is_shared| {
             let shared = is_shared.then(SharedGradient::default);
-            let x = leaf(&read.x);
+            let x = leaf(&normed.x);
             let extras = |case: &Case, residual| LinearExtras {
                 transform: case.transform.clone(),
                 residual,
                 shared_gradient: shared.clone(),
                 ..LinearExtras::default()
             };
-            let y = lora_linear(x.clone(), &read.linear, extras(&read, None));
+            let y = lora_linear(x.clone(), &normed.linear, extras(&normed, None));
             let y = lora_linear(y, &adds.linear, extras(&adds, Some(x.clone())));
-            let found = gradients(y, &adds.dy);
-            gradient(&x, &found)
+            let grads = gradients(y, &adds.dy);
+            gradient(&x, &grads)
         });
-        assert!(found[0] == found[1], "{dtype:?}");
+        assert!(dx[0] == dx[1], "{dtype:?}");
     }
 }

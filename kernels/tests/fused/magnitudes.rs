@@ -1,4 +1,4 @@
-//! DoRA's maps against the dense weight that they stand for, whose norms have no gradient.
+//! DoRA's layers against the equivalent dense weight, whose norms have no gradient.
 
 use crate::bounds::Quantity;
 use std::sync::Arc;
@@ -42,17 +42,17 @@ fn values<const D: usize>(x: Tensor<D>) -> Vec<f32> {
     x.into_data().iter::<f32>().collect()
 }
 
-fn assert_near(what: &str, ours: &[f32], expected: &[f32]) {
-    assert_eq!(ours.len(), expected.len(), "{what}");
+fn assert_near(name: &str, ours: &[f32], expected: &[f32]) {
+    assert_eq!(ours.len(), expected.len(), "{name}");
     let norm = |x: &mut dyn Iterator<Item = f32>| x.map(|x| f64::from(x * x)).sum::<f64>().sqrt();
     let difference = norm(&mut ours.iter().zip(expected).map(|(a, b)| a - b));
-    let whole = norm(&mut expected.iter().copied());
-    let bound = Quantity::Operation.bound() * whole;
-    assert!(difference < bound, "{what}: {difference} of {whole}");
+    let size = norm(&mut expected.iter().copied());
+    let bound = Quantity::Operation.bound() * size;
+    assert!(difference < bound, "{name}: {difference} of {size}");
 }
 
 #[test]
-fn magnitudes_and_directions_are_the_dense_weight() {
+fn magnitudes_and_directions_match_the_dense_weight() {
     for dropout in [false, true] {
         check(dropout);
     }
@@ -78,9 +78,9 @@ fn check(drops: bool) {
     );
     let residual = tensor(7, [N, total]);
     let dropouts: Vec<Option<Dropout>> = (0..3)
-        .map(|map| {
+        .map(|layer| {
             drops.then_some(Dropout {
-                state: 11 + map,
+                state: 11 + layer,
                 threshold: 20_000,
             })
         })
@@ -137,8 +137,8 @@ fn check(drops: bool) {
     }
 }
 
-/// The same with every weight written out: the output, and gradients of the input, the factors and the
-/// magnitudes.
+/// The same result with explicit dense weights: the output, and gradients of the input, the factors
+/// and the magnitudes.
 fn written_out(
     [x, residual, dy, weight]: [Tensor<2>; 4],
     bias: Tensor<1>,
@@ -149,13 +149,13 @@ fn written_out(
 ) -> [Vec<f32>; 4] {
     let (x, factors, magnitudes) = (leaf(&x), leaf(&factors), leaf(&magnitudes));
     let constant = |tensor: Tensor<2>| Tensor::<2>::from_inner(tensor);
-    let (mut maps, mut first, mut at, mut first_magnitude) = (Vec::new(), 0, 0, 0);
-    for (map, (&out, rank)) in OUT.iter().zip(RANKS).enumerate() {
+    let (mut layers, mut first, mut at, mut first_magnitude) = (Vec::new(), 0, 0, 0);
+    for (layer, (&out, rank)) in OUT.iter().zip(RANKS).enumerate() {
         let w = constant(weight.clone().narrow(0, first, out));
         let plain = x.clone().matmul(w.clone().transpose());
         first += out;
         let Some(rank) = rank else {
-            maps.push(plain);
+            layers.push(plain);
             continue;
         };
         let a: Tensor<2> = factors.clone().narrow(0, at, rank * IN).reshape([rank, IN]);
@@ -172,8 +172,8 @@ fn written_out(
             .narrow(0, first_magnitude, out)
             .reshape([out, 1]);
         first_magnitude += out;
-        let whole = direction.mul(m.div(constant(norm)));
-        let kept = match drops.then(|| dropouts[map]).flatten() {
+        let scaled = direction.mul(m.div(constant(norm)));
+        let dropped = match drops.then(|| dropouts[layer]).flatten() {
             Some(dropout) => {
                 let mask = dropout
                     .mask([N, IN], &test_device())
@@ -182,9 +182,9 @@ fn written_out(
             }
             None => x.clone(),
         };
-        maps.push(plain.add(kept.matmul(whole.sub(w).transpose())));
+        layers.push(plain.add(dropped.matmul(scaled.sub(w).transpose())));
     }
-    let y = Tensor::cat(maps, 1)
+    let y = Tensor::cat(layers, 1)
         .add(Tensor::<1>::from_inner(bias).unsqueeze())
         .add(constant(residual));
     let mut gradients = y.clone().mul(constant(dy)).sum().backward();

@@ -16,10 +16,12 @@ mod linear_cross_entropy;
 mod lora_linear;
 mod magnitudes;
 mod not_finite;
-#[path = "../../../tests/support/place.rs"]
-mod place;
+#[path = "../support/numbers.rs"]
+mod numbers;
 mod random_shapes;
 mod second_order;
 mod shapes;
 mod support;
+#[path = "../../../tests/support/test_device.rs"]
+mod test_device;
 mod trained;

@@ -1,5 +1,5 @@
-//! Numbers that are not finite: values and all gradients of an operation are finite where those of
-//! its reference are, and nowhere else.
+//! Non-finite values: values and gradients of an operation are finite exactly where those of its
+//! reference are.
 
 use burn::tensor::{DType, Tensor, TensorData, activation};
 use tooltune_kernels::attention::{self, Columns, attention, decode};
@@ -25,42 +25,42 @@ const BOTH: [ComputeDtype; 2] = [ComputeDtype::F32, ComputeDtype::Bf16];
 /// Values and gradients by name.
 type Results = Vec<(&'static str, Vec<f32>)>;
 
-/// The tensor with `bad` in one place.
-fn poisoned<const D: usize>(x: &Tensor<D>, place: usize, bad: f32) -> Tensor<D> {
+/// The tensor with `bad` at one index.
+fn poisoned<const D: usize>(x: &Tensor<D>, index: usize, bad: f32) -> Tensor<D> {
     let mut floats = values(x);
-    floats[place] = bad;
+    floats[index] = bad;
     let data = TensorData::new(floats, x.dims());
     Tensor::<D>::from_data(data, &x.device()).cast(x.dtype())
 }
 
-/// The last place of `n`, and some others.
+/// The last index of `n`, and some others.
 fn places(numbers: &mut Numbers, n: usize) -> Vec<usize> {
     let mut places: Vec<usize> = (0..3).map(|_| numbers.below(n)).collect();
     places.push(n - 1);
     places
 }
 
-/// How a result may differ from the reference's.
+/// Allowed differences from the reference.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum May {
     Not,
-    /// More is not finite: 0 times such a number is added.
+    /// More results are not finite, because 0 times a non-finite value is added.
     Spread,
-    /// Less is not finite: what is multiplied by 0 is left out.
+    /// Fewer results are not finite, because products with 0 are skipped.
     LeaveOut,
-    /// Either, but it is not finite somewhere.
+    /// Either, but some result is not finite.
     Move,
 }
 
-/// Results that are finite in other places than the reference's.
+/// Results whose finite elements differ from the reference.
 #[derive(Debug, Default)]
-struct Found {
+struct Mismatches {
     different: Vec<String>,
-    /// Results that were not finite somewhere.
+    /// Number of results with non-finite elements.
     n_bad: usize,
 }
 
-impl Found {
+impl Mismatches {
     fn compare(&mut self, name: &str, ours: &Results, expected: &Results) {
         self.compare_but(name, ours, expected, &|_| May::Not);
     }
@@ -76,22 +76,22 @@ impl Found {
         for ((result, ours), (_, expected)) in ours.iter().zip(expected) {
             assert_eq!(ours.len(), expected.len(), "{name}, {result}");
             let pairs = || ours.iter().zip(expected);
-            let hidden = pairs().filter(|(a, b)| a.is_finite() && !b.is_finite());
-            let spread = pairs().filter(|(a, b)| !a.is_finite() && b.is_finite());
-            let (hidden, spread) = (hidden.count(), spread.count());
+            let removed = pairs().filter(|(a, b)| a.is_finite() && !b.is_finite());
+            let added = pairs().filter(|(a, b)| !a.is_finite() && b.is_finite());
+            let (removed, added) = (removed.count(), added.count());
             let bad = expected.iter().filter(|value| !value.is_finite()).count();
             self.n_bad += usize::from(bad > 0);
             let may = may(result);
             let is_right = match may {
-                May::Not => hidden + spread == 0,
-                May::Spread => hidden == 0,
-                May::LeaveOut => spread == 0,
-                May::Move => hidden < bad || spread > 0 || bad == 0,
+                May::Not => removed + added == 0,
+                May::Spread => removed == 0,
+                May::LeaveOut => added == 0,
+                May::Move => removed < bad || added > 0 || bad == 0,
             };
             if !is_right {
                 self.different.push(format!(
-                    "{name}: of {} numbers of {result} {bad} should not be finite: {hidden} are, \
-                     and {spread} others are not",
+                    "{name}: of the {} elements of {result}, {bad} should not be finite: {removed} of \
+                     them are finite, and {added} others are not",
                     ours.len()
                 ));
             }
@@ -106,8 +106,8 @@ impl Found {
 }
 
 #[test]
-fn of_stacked_maps() {
-    let (mut numbers, mut found) = (Numbers::new(101), Found::default());
+fn lora_linear_is_not_finite_exactly_where_the_reference_is() {
+    let (mut numbers, mut mismatches) = (Numbers::new(101), Mismatches::default());
     let shape = |n, inputs, outputs, ranks| Shape {
         n,
         inputs,
@@ -124,89 +124,90 @@ fn of_stacked_maps() {
             for input in ["x", "weight", "bias", "norm", "factors", "residual", "dy"] {
                 for bad in BAD {
                     for turn in 0..4 {
-                        let Some(case) = poisoned_map(&mut numbers, &good, (input, turn), bad)
+                        let Some(case) = poisoned_layer(&mut numbers, &good, (input, turn), bad)
                         else {
                             continue;
                         };
                         let name = format!("{shape:?}, {kind:?}, {dtype:?}, {bad} in {input}");
-                        let run = |map| crate::lora_linear::run(map, &case);
+                        let run = |operation| crate::lora_linear::run(operation, &case);
                         let (ours, expected) =
                             (run(lora_linear), run(lora_linear::reference::lora_linear));
-                        found.compare_but(&name, &ours, &expected, &|result| {
-                            may_map_differ(kind, input, result)
+                        mismatches.compare_but(&name, &ours, &expected, &|result| {
+                            may_layer_differ(kind, input, result)
                         });
                     }
                 }
             }
         }
     }
-    found.assert_none();
+    mismatches.assert_none();
 }
 
-/// Where the fused maps come to the same result by another way.
-fn may_map_differ(kind: Kind, input: &str, result: &str) -> May {
+/// Cases in which the fused layers compute the result in a different way.
+fn may_layer_differ(kind: Kind, input: &str, result: &str) -> May {
     match (input, result) {
-        // Adapters of a stack are one product, in which each meets the low-rank values of the
-        // others with zeros; so does, in bf16, a map of odd width the next one's first gradient.
+        // The adapters of a stack are one product, in which each multiplies the low-rank values of
+        // the others by zero; in bf16, so does a layer of odd width with the next layer's first
+        // gradient.
         ("factors", "y") | ("dy", "factors") => May::Spread,
-        // What is dropped is not read, where the reference multiplies it by 0. The value shows it
-        // in any case: maps read all of their input, and low-rank values all of A.
+        // Dropped elements are not read, whereas the reference multiplies them by 0. The value
+        // shows them anyway: layers read all of their input, and low-rank values all of A.
         ("x", "factors") | ("factors", "dx") if kind == Kind::Dropped => May::LeaveOut,
         _ => May::Not,
     }
 }
 
-/// The case with `bad` in an input, or `None` where it has no such input.
-fn poisoned_map(
+/// The case with `bad` in an input, or `None` if it has no such input.
+fn poisoned_layer(
     numbers: &mut Numbers,
     good: &crate::lora_linear::Case,
     (input, turn): (&str, usize),
     bad: f32,
 ) -> Option<crate::lora_linear::Case> {
     let mut case = good.clone();
-    let mut place = |n: usize| match turn {
+    let mut index_below = |n: usize| match turn {
         0 => n - 1,
         _ => numbers.below(n),
     };
     let linear = &mut case.linear;
     match input {
-        "x" => case.x = poisoned(&case.x, place(case.x.shape().num_elements()), bad),
-        "dy" => case.dy = poisoned(&case.dy, place(case.dy.shape().num_elements()), bad),
+        "x" => case.x = poisoned(&case.x, index_below(case.x.shape().num_elements()), bad),
+        "dy" => case.dy = poisoned(&case.dy, index_below(case.dy.shape().num_elements()), bad),
         "weight" => {
             let weight = linear.weight.to_tensor();
-            let weight = poisoned(&weight, place(weight.shape().num_elements()), bad);
+            let weight = poisoned(&weight, index_below(weight.shape().num_elements()), bad);
             let dtype = linear.weight.compute_dtype();
             linear.weight =
                 FrozenWeight::new(values(&weight), weight.dims(), dtype, &test_device());
         }
         "bias" => {
             let bias = linear.bias.as_ref()?;
-            linear.bias = Some(poisoned(bias, place(bias.dims()[0]), bad));
+            linear.bias = Some(poisoned(bias, index_below(bias.dims()[0]), bad));
         }
         "factors" => {
             let adapter = linear.adapter.as_ref()?;
-            let place = place(adapter.factors.dims()[0]);
-            let factors = poisoned(&adapter.factors, place, bad);
+            let index_below = index_below(adapter.factors.dims()[0]);
+            let factors = poisoned(&adapter.factors, index_below, bad);
             let layout = std::sync::Arc::new(adapter.layout().clone());
             linear.adapter = Some(lora_linear::StackedAdapter::new(factors, layout));
         }
         "residual" => {
             let residual = case.residual.as_ref()?;
             let n = residual.shape().num_elements();
-            case.residual = Some(poisoned(residual, place(n), bad));
+            case.residual = Some(poisoned(residual, index_below(n), bad));
         }
         _ => {
             let lora_linear::InputTransform::Normed { weight, .. } = &mut case.transform else {
                 return None;
             };
-            **weight = poisoned(weight, place(weight.dims()[0]), bad);
+            **weight = poisoned(weight, index_below(weight.dims()[0]), bad);
         }
     }
     Some(case)
 }
 
 /// Value and gradient of an operation on one tensor.
-fn of<const D: usize, const E: usize>(
+fn value_and_gradient<const D: usize, const E: usize>(
     (x, dy): (&Tensor<D>, &Tensor<E>),
     f: &dyn Fn(Tensor<D>) -> Tensor<E>,
 ) -> Results {
@@ -218,7 +219,7 @@ fn of<const D: usize, const E: usize>(
 
 /// Compares one operation on one tensor with each of `x` and `dy` poisoned in turn.
 fn compare<const D: usize, const E: usize>(
-    (numbers, found): (&mut Numbers, &mut Found),
+    (numbers, mismatches): (&mut Numbers, &mut Mismatches),
     name: &str,
     (x, dy): (&Tensor<D>, &Tensor<E>),
     ours: &dyn Fn(Tensor<D>) -> Tensor<E>,
@@ -226,40 +227,50 @@ fn compare<const D: usize, const E: usize>(
     may: &dyn Fn(&str) -> May,
 ) {
     for bad in BAD {
-        for place in places(numbers, x.shape().num_elements()) {
-            let x = poisoned(x, place, bad);
-            let name = format!("{name}, {bad} in x at {place}");
-            found.compare_but(&name, &of((&x, dy), ours), &of((&x, dy), reference), may);
+        for index in places(numbers, x.shape().num_elements()) {
+            let x = poisoned(x, index, bad);
+            let name = format!("{name}, {bad} in x at {index}");
+            mismatches.compare_but(
+                &name,
+                &value_and_gradient((&x, dy), ours),
+                &value_and_gradient((&x, dy), reference),
+                may,
+            );
         }
-        for place in places(numbers, dy.shape().num_elements()) {
-            let dy = poisoned(dy, place, bad);
-            let name = format!("{name}, {bad} in dy at {place}");
-            found.compare_but(&name, &of((x, &dy), ours), &of((x, &dy), reference), may);
+        for index in places(numbers, dy.shape().num_elements()) {
+            let dy = poisoned(dy, index, bad);
+            let name = format!("{name}, {bad} in dy at {index}");
+            mismatches.compare_but(
+                &name,
+                &value_and_gradient((x, &dy), ours),
+                &value_and_gradient((x, &dy), reference),
+                may,
+            );
         }
     }
 }
 
 #[test]
-fn of_swiglu() {
-    let (mut numbers, mut found) = (Numbers::new(102), Found::default());
+fn swiglu_is_not_finite_exactly_where_the_reference_is() {
+    let (mut numbers, mut mismatches) = (Numbers::new(102), Mismatches::default());
     for dtype in BOTH_TYPES {
         for [n, f] in [[1, 1], [3, 33], [2, 64]] {
             let gate_up = numbers.tensor([n, 2 * f]).mul_scalar(12.0).cast(dtype);
             let dy = numbers.tensor([n, f]).cast(dtype);
             let name = format!("{n} {f} {dtype:?}");
-            let to = (&mut numbers, &mut found);
+            let to = (&mut numbers, &mut mismatches);
             let reference = swiglu::reference::swiglu;
             compare(to, &name, (&gate_up, &dy), &swiglu, &reference, &|_| {
                 May::Not
             });
         }
     }
-    found.assert_none();
+    mismatches.assert_none();
 }
 
 #[test]
-fn of_rms_norm() {
-    let (mut numbers, mut found) = (Numbers::new(103), Found::default());
+fn rms_norm_is_not_finite_exactly_where_the_reference_is() {
+    let (mut numbers, mut mismatches) = (Numbers::new(103), Mismatches::default());
     for output in BOTH_TYPES {
         for [n, d] in [[1, 1], [3, 33], [5, 64]] {
             let (x, weight) = (numbers.tensor([n, d]), numbers.tensor([d]));
@@ -272,7 +283,7 @@ fn of_rms_norm() {
             }
             for (name, weight) in weights {
                 compare(
-                    (&mut numbers, &mut found),
+                    (&mut numbers, &mut mismatches),
                     &name,
                     (&x, &dy),
                     &|x| rms_norm(x, &weight, 1e-5, output),
@@ -282,18 +293,18 @@ fn of_rms_norm() {
             }
         }
     }
-    found.assert_none();
+    mismatches.assert_none();
 }
 
 #[test]
-fn of_rope() {
-    let (mut numbers, mut found) = (Numbers::new(104), Found::default());
+fn rope_is_not_finite_exactly_where_the_reference_is() {
+    let (mut numbers, mut mismatches) = (Numbers::new(104), Mismatches::default());
     // No angle whose sine or cosine is 0.
     let table = RopeTable::new(&[3, 4], &[1.0, 0.1, 0.01, 0.001], 1.0, &test_device());
     for dtype in BOTH_TYPES {
         let [x, dy] = [0, 1].map(|_| numbers.tensor([2, 3, 8]).cast(dtype));
         compare(
-            (&mut numbers, &mut found),
+            (&mut numbers, &mut mismatches),
             &format!("{dtype:?}"),
             (&x, &dy),
             &|x| rope(x, &table, 2),
@@ -301,12 +312,12 @@ fn of_rope() {
             &|_| May::Not,
         );
     }
-    found.assert_none();
+    mismatches.assert_none();
 }
 
 #[test]
-fn of_attention() {
-    let (mut numbers, mut found) = (Numbers::new(105), Found::default());
+fn attention_is_not_finite_exactly_where_the_reference_is() {
+    let (mut numbers, mut mismatches) = (Numbers::new(105), Mismatches::default());
     let documents = Documents::new(&[0, 5, 70, 71], 73);
     for (dtype, causality) in BOTH_TYPES
         .iter()
@@ -316,13 +327,13 @@ fn of_attention() {
             let qkv = numbers.tensor([73, h + 2 * g, c]).cast(dtype);
             let dy = numbers.tensor([73, h, c]).cast(dtype);
             compare(
-                (&mut numbers, &mut found),
+                (&mut numbers, &mut mismatches),
                 &format!("{h} {g} {c} {dtype:?} {causality:?}"),
                 (&qkv, &dy),
                 &|qkv| attention(qkv, h, &documents, causality),
                 &|qkv| attention::reference::attention(qkv, h, &documents, causality),
-                // The reference multiplies later tokens by a probability of 0, within the whole
-                // document; tiles do within themselves.
+                // The reference multiplies later tokens by a probability of 0 in the whole
+                // document; tiles do so only within themselves.
                 &|result| match (causality, result) {
                     (Causality::Bidirectional, _) => May::Not,
                     (Causality::Causal | Causality::Sliding(_), "y") => May::LeaveOut,
@@ -331,12 +342,12 @@ fn of_attention() {
             );
         }
     }
-    found.assert_none();
+    mismatches.assert_none();
 }
 
 #[test]
-fn of_attention_to_a_cache() {
-    let (mut numbers, mut found) = (Numbers::new(106), Found::default());
+fn attention_to_a_cache_is_not_finite_exactly_where_the_reference_is() {
+    let (mut numbers, mut mismatches) = (Numbers::new(106), Mismatches::default());
     for ([h, g, c], starts, end) in [
         ([2, 1, 8], &[0, 0, 5][..], 20),
         ([6, 2, 64], &[0, 200], 290),
@@ -355,40 +366,40 @@ fn of_attention_to_a_cache() {
                             "qkv" => qkv.shape().num_elements(),
                             _ => keys.shape().num_elements(),
                         };
-                        for place in places(&mut numbers, n) {
-                            let of = |name, x: &Tensor<4>| {
+                        for index in places(&mut numbers, n) {
+                            let input = |name, x: &Tensor<4>| {
                                 if name == which {
-                                    poisoned(x, place, bad)
+                                    poisoned(x, index, bad)
                                 } else {
                                     x.clone()
                                 }
                             };
-                            let (keys, cached) = (of("keys", &keys), of("values", &cached));
+                            let (keys, cached) = (input("keys", &keys), input("values", &cached));
                             let qkv = match which {
-                                "qkv" => poisoned(&qkv, place, bad),
+                                "qkv" => poisoned(&qkv, index, bad),
                                 _ => qkv.clone(),
                             };
                             let ours = decode(qkv.clone(), h, &keys, &cached, columns);
                             let expected =
                                 attention::reference::decode(qkv, h, &keys, &cached, columns);
                             let name = format!(
-                                "{h} {g} {c} {dtype:?} {cache_dtype:?}, {bad} in {which} at {place}"
+                                "{h} {g} {c} {dtype:?} {cache_dtype:?}, {bad} in {which} at {index}"
                             );
                             let [ours, expected] =
                                 [ours, expected].map(|y| vec![("y", values(&y))]);
-                            found.compare(&name, &ours, &expected);
+                            mismatches.compare(&name, &ours, &expected);
                         }
                     }
                 }
             }
         }
     }
-    found.assert_none();
+    mismatches.assert_none();
 }
 
 #[test]
-fn of_trained_maps() {
-    let (mut numbers, mut found) = (Numbers::new(107), Found::default());
+fn trained_linear_is_not_finite_exactly_where_the_reference_is() {
+    let (mut numbers, mut mismatches) = (Numbers::new(107), Mismatches::default());
     for dtype in BOTH {
         for transform in [InputTransform::Plain, InputTransform::Gelu] {
             for shape in [[1, 1, 1], [7, 33, 5], [50, 64, 96]] {
@@ -398,19 +409,20 @@ fn of_trained_maps() {
                     for input in ["x", "weight", "bias", "residual", "dy"] {
                         for turn in 0..3 {
                             let mut case = good.clone();
-                            let mut place = |n: usize| match turn {
+                            let mut index_below = |n: usize| match turn {
                                 0 => n - 1,
                                 _ => numbers.below(n),
                             };
-                            let mut matrix =
-                                |x: &Tensor<2>| poisoned(x, place(x.shape().num_elements()), bad);
+                            let mut matrix = |x: &Tensor<2>| {
+                                poisoned(x, index_below(x.shape().num_elements()), bad)
+                            };
                             match input {
                                 "x" => case.x = matrix(&case.x),
                                 "weight" => case.weight = matrix(&case.weight),
                                 "dy" => case.dy = matrix(&case.dy),
                                 "residual" => case.residual = case.residual.map(|r| matrix(&r)),
                                 _ => {
-                                    let n = place(case.bias.dims()[0]);
+                                    let n = index_below(case.bias.dims()[0]);
                                     case.bias = poisoned(&case.bias, n, bad);
                                 }
                             }
@@ -419,19 +431,19 @@ fn of_trained_maps() {
                                 let names = ["y", "dx", "weight", "bias", "residual"];
                                 names.into_iter().zip(case.run(ours)).collect::<Results>()
                             };
-                            found.compare(&name, &run(true), &run(false));
+                            mismatches.compare(&name, &run(true), &run(false));
                         }
                     }
                 }
             }
         }
     }
-    found.assert_none();
+    mismatches.assert_none();
 }
 
 #[test]
-fn of_layer_norm() {
-    let (mut numbers, mut found) = (Numbers::new(108), Found::default());
+fn layer_norm_is_not_finite_exactly_where_the_reference_is() {
+    let (mut numbers, mut mismatches) = (Numbers::new(108), Mismatches::default());
     type Norm = fn(Tensor<2>, &Tensor<1>, &Tensor<1>, f64) -> Tensor<2>;
     for ([n, d], far_from_zero) in [[1, 3], [5, 33], [70, 48]]
         .into_iter()
@@ -475,30 +487,30 @@ fn of_layer_norm() {
                     };
                     let name = format!("{n} {d} {far_from_zero}, {bad} in {input}");
                     let expected = run(layer_norm::reference::layer_norm);
-                    found.compare(&name, &run(layer_norm), &expected);
+                    mismatches.compare(&name, &run(layer_norm), &expected);
                 }
             }
         }
     }
-    found.assert_none();
+    mismatches.assert_none();
 }
 
-/// Loss and gradient by autodiff through all logits: cross-entropy, beside a teacher's divergence.
+/// Loss and gradient by autodiff through all logits: cross entropy, with a teacher's divergence.
 fn losses(
     [student, teacher]: [&Tensor<2>; 2],
     head: &Tensor<2>,
-    by: &Supervision,
+    supervision: &Supervision,
     how: Distillation,
 ) -> Results {
     let student = leaf(student);
     let cross_entropy =
-        linear_cross_entropy::reference::linear_cross_entropy(student.clone(), head, by);
+        linear_cross_entropy::reference::linear_cross_entropy(student.clone(), head, supervision);
     let soft = |hidden: Tensor<2>| {
         let logits = hidden.matmul(head.clone().transpose());
         activation::log_softmax(logits.div_scalar(how.temperature), 1)
     };
     let teacher = Tensor::from_inner(soft(teacher.clone()));
-    let weights = TensorData::new(by.weights.clone(), [by.weights.len(), 1]);
+    let weights = TensorData::new(supervision.weights.clone(), [supervision.weights.len(), 1]);
     let weights = Tensor::<2>::from_data(weights, &test_device());
     let divergence = teacher
         .clone()
@@ -507,13 +519,13 @@ fn losses(
         .mul(Tensor::from_inner(weights))
         .sum()
         .mul_scalar(how.temperature.powi(2));
-    let of = |x: &Tensor<1>| values(&x.clone().inner());
+    let values_of = |x: &Tensor<1>| values(&x.clone().inner());
     let mut results = vec![
-        ("cross-entropy", of(&cross_entropy)),
-        ("divergence", of(&divergence)),
+        ("cross-entropy", values_of(&cross_entropy)),
+        ("divergence", values_of(&divergence)),
     ];
     let loss = match how.alpha {
-        // 0 times a divergence that is not finite would not be 0.
+        // 0 times a non-finite divergence would not be 0.
         0.0 => cross_entropy,
         alpha => cross_entropy
             .mul_scalar(1.0 - alpha)
@@ -525,49 +537,49 @@ fn losses(
 }
 
 #[test]
-fn of_losses() {
-    let (mut numbers, mut found) = (Numbers::new(109), Found::default());
+fn losses_are_not_finite_exactly_where_the_reference_is() {
+    let (mut numbers, mut mismatches) = (Numbers::new(109), Mismatches::default());
     for ([m, d, v], dtype) in [[1, 3, 5], [7, 8, 33], [6, 16, 700]]
         .into_iter()
         .flat_map(|shape| BOTH.map(|dtype| (shape, dtype)))
     {
         let good = [m, m, v].map(|rows| numbers.tensor([rows, d]).cast(dtype.dtype()));
         let targets: Vec<u32> = (0..m).map(|_| numbers.below(v) as u32).collect();
-        let by = Supervision::new(&targets, &vec![0.5; m]);
+        let supervision = Supervision::new(&targets, &vec![0.5; m]);
         let how = Distillation {
             alpha: 0.3,
             temperature: 2.5,
         };
         for (i, input) in ["student", "teacher", "head"].iter().enumerate() {
             for bad in BAD {
-                for place in places(&mut numbers, good[i].shape().num_elements()) {
+                for index in places(&mut numbers, good[i].shape().num_elements()) {
                     let mut all = good.clone();
-                    all[i] = poisoned(&all[i], place, bad);
+                    all[i] = poisoned(&all[i], index, bad);
                     let wide = all.clone().map(|x| x.cast(DType::F32));
-                    let expected = losses([&wide[0], &wide[1]], &wide[2], &by, how);
+                    let expected = losses([&wide[0], &wide[1]], &wide[2], &supervision, how);
                     let [student, teacher, head] = all;
                     let head = FrozenWeight::new(values(&head), [v, d], dtype, &test_device());
                     let both = [student.clone(), teacher];
-                    let ours = distilled_cross_entropy(both, &head, &by, how, 0.25, 4);
+                    let ours = distilled_cross_entropy(both, &head, &supervision, how, 0.25, 4);
                     let ours = vec![
                         ("cross-entropy", vec![ours.cross_entropy_sum as f32]),
                         ("divergence", vec![ours.divergence_sum as f32]),
                         ("gradient", values(&ours.d_hidden)),
                     ];
-                    let name = format!("{m} {d} {v} {dtype:?}, {bad} in {input} at {place}");
-                    found.compare(&format!("{name}, distilled"), &ours, &expected);
+                    let name = format!("{m} {d} {v} {dtype:?}, {bad} in {input} at {index}");
+                    mismatches.compare(&format!("{name}, distilled"), &ours, &expected);
                     let hard = Distillation { alpha: 0.0, ..how };
-                    let expected = losses([&wide[0], &wide[0]], &wide[2], &by, hard);
-                    let plain = linear_cross_entropy(student, &head, &by, 0.25, 4);
+                    let expected = losses([&wide[0], &wide[0]], &wide[2], &supervision, hard);
+                    let plain = linear_cross_entropy(student, &head, &supervision, 0.25, 4);
                     let ours = vec![
                         ("cross-entropy", vec![plain.loss_sum as f32]),
                         ("divergence", expected[1].1.clone()),
                         ("gradient", values(&plain.d_hidden)),
                     ];
-                    found.compare(&name, &ours, &expected);
+                    mismatches.compare(&name, &ours, &expected);
                 }
             }
         }
     }
-    found.assert_none();
+    mismatches.assert_none();
 }

@@ -1,5 +1,5 @@
-//! Fused operations against their references for shapes that nobody chose: single tokens and
-//! columns, odd sizes, documents of any length.
+//! Fused operations against their references for random shapes: single tokens and columns, odd
+//! sizes, documents of any length.
 
 use tooltune_kernels::ComputeDtype;
 use tooltune_kernels::rope::{self, rope};
@@ -13,7 +13,7 @@ use crate::support::{BOTH_TYPES, Numbers};
 
 const BOTH: [ComputeDtype; 2] = [ComputeDtype::F32, ComputeDtype::Bf16];
 
-/// From 1 to `most`; a fifth of them 1, half of the others odd at least.
+/// From 1 to `most`; a fifth are 1, and at least half of the others are odd.
 fn size(numbers: &mut Numbers, most: usize) -> usize {
     match numbers.below(5) {
         0 => 1,
@@ -23,7 +23,7 @@ fn size(numbers: &mut Numbers, most: usize) -> usize {
 }
 
 #[test]
-fn rms_norm_agrees_with_the_reference() {
+fn rms_norm_matches_the_reference() {
     let mut numbers = Numbers::new(111);
     for turn in 0..60 {
         let shape = [size(&mut numbers, 40), size(&mut numbers, 300)];
@@ -32,7 +32,7 @@ fn rms_norm_agrees_with_the_reference() {
 }
 
 #[test]
-fn swiglu_agrees_with_the_reference() {
+fn swiglu_matches_the_reference() {
     let mut numbers = Numbers::new(112);
     let gates: [Gate; 2] = [swiglu, swiglu::reference::swiglu];
     for turn in 0..60 {
@@ -46,33 +46,33 @@ fn swiglu_agrees_with_the_reference() {
 }
 
 #[test]
-fn rope_agrees_with_the_reference() {
+fn rope_matches_the_reference() {
     let mut numbers = Numbers::new(113);
     let rotations: [Rotation; 2] = [rope, rope::reference::rope];
     for turn in 0..60 {
         let [n, heads] = [40, 12].map(|most| size(&mut numbers, most));
         let c = 2 * size(&mut numbers, 70);
-        let turned = numbers.below(heads + 1);
+        let rotated_heads = numbers.below(heads + 1);
         let dtype = BOTH_TYPES[turn % 2];
         let table = elementwise::table(&mut numbers, n, c);
         let [x, dy] = [0, 1].map(|_| numbers.tensor([n, heads, c]).cast(dtype));
         elementwise::compare(
-            &format!("{n} {turned}/{heads} {c} {dtype:?}"),
+            &format!("{n} {rotated_heads}/{heads} {c} {dtype:?}"),
             (&x, &dy),
-            &|x| rotations[0](x, &table, turned),
-            &|x| rotations[1](x, &table, turned),
+            &|x| rotations[0](x, &table, rotated_heads),
+            &|x| rotations[1](x, &table, rotated_heads),
         );
     }
 }
 
 #[test]
-fn stacked_maps_agree_with_the_reference() {
+fn stacked_layers_match_the_reference() {
     let mut numbers = Numbers::new(114);
     for turn in 0..60 {
         let [n, inputs] = [70, 200].map(|most| size(&mut numbers, most));
-        let maps = 1 + numbers.below(3);
-        let outputs: Vec<usize> = (0..maps).map(|_| size(&mut numbers, 100)).collect();
-        let ranks: Vec<usize> = (0..maps).map(|_| numbers.below(10)).collect();
+        let layers = 1 + numbers.below(3);
+        let outputs: Vec<usize> = (0..layers).map(|_| size(&mut numbers, 100)).collect();
+        let ranks: Vec<usize> = (0..layers).map(|_| numbers.below(10)).collect();
         let shape = Shape {
             n,
             inputs,
@@ -85,7 +85,7 @@ fn stacked_maps_agree_with_the_reference() {
 }
 
 #[test]
-fn attention_agrees_with_the_reference() {
+fn attention_matches_the_reference() {
     let mut numbers = Numbers::new(115);
     for turn in 0..30 {
         // The heads of SmolLM2, Llama 3 and Qwen2-0.5B.
@@ -104,12 +104,13 @@ fn attention_agrees_with_the_reference() {
 }
 
 #[test]
-fn cross_entropy_agrees_with_the_reference() {
+fn cross_entropy_matches_the_reference() {
     let mut numbers = Numbers::new(116);
     for turn in 0..60 {
         let [rows, d] = [40, 60].map(|most| size(&mut numbers, most));
         let vocab = 1 + size(&mut numbers, 700);
-        // Logits near each other: where one row is almost certain, its gradient is rounding.
+        // Similar logits: if one row were almost certain, its gradient would be only rounding
+        // error.
         let hidden = numbers
             .tensor([rows, d])
             .mul_scalar(2.0 / (d as f64).sqrt());

@@ -1,4 +1,5 @@
-//! Gradients have no graph: a second backward pass is refused instead of giving zeros.
+//! Gradients are not part of an autodiff graph: a second backward pass is an error and does not
+//! return zeros.
 
 use std::sync::Arc;
 
@@ -34,8 +35,9 @@ fn assert_refused<const D: usize>(gradient: Tensor<D>) {
     );
 }
 
+/// Invariant: Second-order gradients are refused.
 #[test]
-fn a_gradient_of_a_gradient_is_refused_by_every_operation() {
+fn every_operation_rejects_second_order_gradients() {
     let mut numbers = Numbers::new(71);
     let matrix = numbers.tensor([3, 8]);
     let heads = numbers.tensor([3, 4, 8]);
@@ -44,8 +46,8 @@ fn a_gradient_of_a_gradient_is_refused_by_every_operation() {
     check(&matrix, &|x| rms_norm(x, &weight, 1e-5, DType::F32));
     check(&matrix, &swiglu);
     check(&matrix, &|x| {
-        let map = Dense::new(leaf(&matrix), leaf(&bias), ComputeDtype::F32);
-        dense(x, &map, None, InputTransform::Gelu)
+        let layer = Dense::new(leaf(&matrix), leaf(&bias), ComputeDtype::F32);
+        dense(x, &layer, None, InputTransform::Gelu)
     });
     check(&matrix, &|x| {
         layer_norm(x, &leaf(&weight), &leaf(&weight), 1e-5)
@@ -56,14 +58,15 @@ fn a_gradient_of_a_gradient_is_refused_by_every_operation() {
     });
 }
 
+/// Invariant: Second-order gradients are refused.
 #[test]
-fn a_gradient_of_a_gradient_is_refused_by_adapted_maps() {
+fn adapted_layers_reject_second_order_gradients() {
     let mut numbers = Numbers::new(72);
     let parts = [4, 2].map(|rank| Some(AdapterPart { rank, scaling: 1.5 }));
     let layout = Arc::new(AdapterLayout::new(8, &[5, 3], &parts));
     let (x, factors) = (numbers.tensor([3, 8]), numbers.tensor([layout.len()]));
     let weight = numbers.floats(8 * 8);
-    let map = |x: Tensor<2>, factors: Tensor<1>| {
+    let layer = |x: Tensor<2>, factors: Tensor<1>| {
         let linear = StackedLinear {
             weight: FrozenWeight::new(weight.clone(), [8, 8], ComputeDtype::F32, &test_device()),
             bias: None,
@@ -72,23 +75,24 @@ fn a_gradient_of_a_gradient_is_refused_by_adapted_maps() {
         };
         lora_linear(x, &linear, LinearExtras::default())
     };
-    check(&x, &|x| map(x, leaf(&factors)));
-    check(&factors, &|factors| map(leaf(&x), factors));
+    check(&x, &|x| layer(x, leaf(&factors)));
+    check(&factors, &|factors| layer(leaf(&x), factors));
 }
 
+/// Invariant: Second-order gradients are refused.
 #[test]
-fn the_gradient_that_a_loss_returns_is_refused() {
+fn the_returned_loss_gradient_rejects_second_order() {
     let mut numbers = Numbers::new(73);
     let [student, teacher] = [0, 1].map(|_| numbers.tensor([3, 8]));
     let weight = numbers.floats(20 * 8);
     let head = FrozenWeight::new(weight, [20, 8], ComputeDtype::F32, &test_device());
-    let by = Supervision::new(&[4, 0, 19], &[1.0; 3]);
-    let ours = linear_cross_entropy(student.clone(), &head, &by, 0.5, 2);
+    let supervision = Supervision::new(&[4, 0, 19], &[1.0; 3]);
+    let ours = linear_cross_entropy(student.clone(), &head, &supervision, 0.5, 2);
     assert_refused(ours.d_hidden);
     let how = Distillation {
         alpha: 0.5,
         temperature: 2.0,
     };
-    let ours = distilled_cross_entropy([student, teacher], &head, &by, how, 0.5, 2);
+    let ours = distilled_cross_entropy([student, teacher], &head, &supervision, how, 0.5, 2);
     assert_refused(ours.d_hidden);
 }

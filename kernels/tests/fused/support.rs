@@ -1,15 +1,16 @@
-//! Random tensors, the device they lie on, and how near two results must be.
+//! Random tensors, the device under test, and tolerances.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use burn::tensor::{DType, Device, Gradients, Tensor, TensorData};
 
 use crate::bounds::Quantity;
-use crate::place::TestDevice;
+pub(crate) use crate::numbers::Numbers;
+use crate::test_device::TestDevice;
 
 /// The device that the tests run on.
 pub(crate) fn test_device() -> Device {
-    match TestDevice::chosen() {
+    match TestDevice::from_env() {
         TestDevice::Cpu => Device::flex(),
         TestDevice::Cuda(index) => cuda(index),
     }
@@ -27,32 +28,10 @@ fn cuda(index: usize) -> Device {
     panic!("cuda:{index}: these tests were built without the feature cuda")
 }
 
-/// What the fused operations read.
+/// The dtypes of the fused operations.
 pub(crate) const BOTH_TYPES: [DType; 2] = [DType::F32, DType::BF16];
 
-/// Numbers in -1..1 that depend on the seed alone.
-#[derive(Debug)]
-pub(crate) struct Numbers(u64);
-
 impl Numbers {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    pub(crate) fn below(&mut self, n: usize) -> usize {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        ((self.0 >> 33) as usize) % n
-    }
-
-    pub(crate) fn floats(&mut self, n: usize) -> Vec<f32> {
-        (0..n)
-            .map(|_| self.below(1 << 20) as f32 / (1 << 19) as f32 - 1.0)
-            .collect()
-    }
-
     pub(crate) fn tensor<const D: usize>(&mut self, shape: [usize; D]) -> Tensor<D> {
         let values = self.floats(shape.iter().product());
         Tensor::from_data(TensorData::new(values, shape), &test_device())
@@ -81,7 +60,7 @@ pub(crate) fn assert_near(name: &str, ours: &[f32], expected: &[f32]) {
     assert_near_in(DType::F32, name, ours, expected);
 }
 
-/// The same for results that went through numbers of type `dtype`.
+/// Like `assert_near`, for results that were rounded to `dtype`.
 pub(crate) fn assert_near_in(dtype: DType, name: &str, ours: &[f32], expected: &[f32]) {
     let difference = difference(ours, expected);
     assert!(
@@ -116,12 +95,12 @@ pub(crate) fn on_threads<R: Send>(threads: usize, work: impl FnOnce() -> R + Sen
         .install(work)
 }
 
-/// What `work` says where it refuses its input.
+/// The panic message with which `work` rejects its input.
 pub(crate) fn refusal<R>(work: impl FnOnce() -> R) -> String {
     let refused = catch_unwind(AssertUnwindSafe(work)).err();
-    let message = refused.expect("a refusal");
+    let message = refused.expect("work panics");
     match message.downcast::<String>() {
         Ok(text) => *text,
-        Err(message) => (*message.downcast::<&str>().expect("a text")).to_owned(),
+        Err(message) => (*message.downcast::<&str>().expect("a string message")).to_owned(),
     }
 }

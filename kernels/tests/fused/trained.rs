@@ -1,4 +1,4 @@
-//! What an encoder trains as a whole: linear maps and layer norms, values and all gradients.
+//! Fully trained encoder operations: linear layers and layer norms, values and all gradients.
 
 use burn::tensor::{DType, Tensor, TensorData};
 use tooltune_kernels::dense::{self, Dense, InputTransform, dense};
@@ -10,8 +10,8 @@ use crate::support::{
     values,
 };
 
-/// Tokens, inputs, outputs: single ones, odd ones, those of MiniLM, and more tokens than are summed
-/// at a time.
+/// Tokens, inputs, outputs: ones, odd numbers, MiniLM's sizes, and more tokens than are summed at a
+/// time.
 const SHAPES: [[usize; 3]; 8] = [
     [1, 1, 1],
     [1, 384, 384],
@@ -49,7 +49,7 @@ impl Case {
         let x = numbers.tensor([n, inputs]).mul_scalar(2.0);
         let dy = numbers.tensor([n, outputs]);
         Self {
-            // A map reads a stream of f32, or what another map of its type has made.
+            // A layer reads the f32 residual stream, or the output of another layer of its dtype.
             x: match transform {
                 InputTransform::Plain => x,
                 InputTransform::Gelu => x.cast(dtype.dtype()),
@@ -71,8 +71,8 @@ impl Case {
         let (x, weight, bias) = (leaf(&self.x), leaf(&self.weight), leaf(&self.bias));
         let residual = self.residual.as_ref().map(leaf);
         let y = if ours {
-            let map = Dense::new(weight.clone(), bias.clone(), self.dtype);
-            dense(x.clone(), &map, residual.clone(), self.transform)
+            let layer = Dense::new(weight.clone(), bias.clone(), self.dtype);
+            dense(x.clone(), &layer, residual.clone(), self.transform)
         } else {
             dense::reference::dense(
                 x.clone(),
@@ -85,19 +85,19 @@ impl Case {
         };
         assert_eq!(y.dtype(), self.dy.dtype());
         let mut results = vec![values(&y.clone().inner())];
-        let found = gradients(y, &self.dy);
-        let dx = x.grad(&found).expect("a leaf");
+        let grads = gradients(y, &self.dy);
+        let dx = x.grad(&grads).expect("a leaf");
         assert_eq!(dx.dtype(), self.x.dtype());
         results.push(values(&dx));
-        results.push(gradient(&weight, &found));
-        results.push(gradient(&bias, &found));
-        results.extend(residual.map(|residual| gradient(&residual, &found)));
+        results.push(gradient(&weight, &grads));
+        results.push(gradient(&bias, &grads));
+        results.extend(residual.map(|residual| gradient(&residual, &grads)));
         results
     }
 }
 
 #[test]
-fn a_trained_map_agrees_with_the_reference() {
+fn a_trained_layer_matches_the_reference() {
     let mut numbers = Numbers::new(81);
     for dtype in BOTH {
         for transform in [InputTransform::Plain, InputTransform::Gelu] {
@@ -117,7 +117,7 @@ fn a_trained_map_agrees_with_the_reference() {
 }
 
 #[test]
-fn a_map_without_autodiff_gives_the_same_values() {
+fn a_layer_without_autodiff_gives_equal_values() {
     let mut numbers = Numbers::new(82);
     for dtype in BOTH {
         let case = Case::new(
@@ -125,14 +125,19 @@ fn a_map_without_autodiff_gives_the_same_values() {
             [37, 96, 130],
             (dtype, InputTransform::Plain, true),
         );
-        let map = Dense::new(case.weight.clone(), case.bias.clone(), dtype);
-        let plain = dense(case.x.clone(), &map, case.residual.clone(), case.transform);
+        let layer = Dense::new(case.weight.clone(), case.bias.clone(), dtype);
+        let plain = dense(
+            case.x.clone(),
+            &layer,
+            case.residual.clone(),
+            case.transform,
+        );
         assert_eq!(values(&plain), case.run(true)[0]);
     }
 }
 
 #[test]
-fn gradients_of_weights_do_not_depend_on_the_threads() {
+fn weight_gradients_do_not_depend_on_the_number_of_threads() {
     let mut numbers = Numbers::new(83);
     for dtype in BOTH {
         let case = Case::new(
@@ -148,7 +153,7 @@ fn gradients_of_weights_do_not_depend_on_the_threads() {
 }
 
 #[test]
-fn nan_and_infinity_reach_every_gradient_that_they_touch() {
+fn nan_and_infinity_reach_every_dependent_gradient() {
     let device = test_device();
     for dtype in BOTH {
         let mut x = vec![1.0f32; 3 * 64];
@@ -157,33 +162,34 @@ fn nan_and_infinity_reach_every_gradient_that_they_touch() {
             leaf(&Tensor::<2>::from_data(TensorData::new(x, [3, 64]), &device).cast(dtype.dtype()));
         let weight = leaf(&Tensor::<2>::ones([40, 64], &device));
         let bias = leaf(&Tensor::<1>::zeros([40], &device));
-        let map = Dense::new(weight.clone(), bias.clone(), dtype);
-        let y = dense(x.clone(), &map, None, InputTransform::Gelu);
+        let layer = Dense::new(weight.clone(), bias.clone(), dtype);
+        let y = dense(x.clone(), &layer, None, InputTransform::Gelu);
         let value = values(&y.clone().inner());
         assert!(value[..40].iter().all(|v| v.is_finite()));
         assert!(value[40..80].iter().all(|v| v.is_nan()));
         assert!(value[80..].iter().all(|v| v.is_finite()));
         let dy = Tensor::<2>::ones([3, 40], &device).cast(dtype.dtype());
-        let found = gradients(y, &dy);
-        let dx = gradient(&x, &found);
+        let grads = gradients(y, &dy);
+        let dx = gradient(&x, &grads);
         assert_eq!(dx.iter().filter(|v| v.is_nan()).count(), 1);
-        let d_weight = gradient(&weight, &found);
+        let d_weight = gradient(&weight, &grads);
         assert_eq!(d_weight.iter().filter(|v| v.is_nan()).count(), 40);
-        assert!(gradient(&bias, &found).iter().all(|v| *v == 3.0));
+        assert!(gradient(&bias, &grads).iter().all(|v| *v == 3.0));
     }
 }
 
-/// Weights far from 0 let the backward pass begin with the output; one of 0, with the input.
+/// For weights far from 0 the backward pass starts from the output; with a weight of 0, from the
+/// input.
 pub(crate) fn weight_for(far_from_zero: bool, weight: Tensor<1>) -> Tensor<1> {
     if far_from_zero {
         return weight.abs().add_scalar(0.5);
     }
-    let rest = weight.clone().narrow(0, 1, weight.dims()[0] - 1);
-    Tensor::cat(vec![weight.narrow(0, 0, 1).zeros_like(), rest], 0)
+    let other_rows = weight.clone().narrow(0, 1, weight.dims()[0] - 1);
+    Tensor::cat(vec![weight.narrow(0, 0, 1).zeros_like(), other_rows], 0)
 }
 
 #[test]
-fn layer_norm_agrees_with_the_reference() {
+fn layer_norm_matches_the_reference() {
     let mut numbers = Numbers::new(84);
     let shapes = [[1, 3], [1, 384], [5, 33], [17, 31], [300, 384], [600, 96]];
     for ([n, d], far_from_zero) in shapes
@@ -203,12 +209,12 @@ fn layer_norm_agrees_with_the_reference() {
             };
             let y = norm(x.clone(), &w, &b, 1e-12);
             let value = values(&y.clone().inner());
-            let found = gradients(y, &dy);
+            let grads = gradients(y, &dy);
             [
                 value,
-                gradient(&x, &found),
-                gradient(&w, &found),
-                gradient(&b, &found),
+                gradient(&x, &grads),
+                gradient(&w, &grads),
+                gradient(&b, &grads),
             ]
         });
         for (i, (ours, expected)) in results[0].iter().zip(&results[1]).enumerate() {
@@ -222,17 +228,17 @@ fn layer_norm_agrees_with_the_reference() {
 }
 
 #[test]
-fn layer_norm_does_not_depend_on_the_threads_and_lets_nan_through() {
+fn layer_norm_does_not_depend_on_threads_and_keeps_nan() {
     let mut numbers = Numbers::new(85);
     let (x, dy) = (numbers.tensor([1000, 48]), numbers.tensor([1000, 48]));
     let (weight, bias) = (numbers.tensor([48]), numbers.tensor([48]));
     let run = |weight: &Tensor<1>| {
         let (x, w, b) = (leaf(&x), leaf(weight), leaf(&bias));
-        let found = gradients(layer_norm(x.clone(), &w, &b, 1e-5), &dy);
+        let grads = gradients(layer_norm(x.clone(), &w, &b, 1e-5), &dy);
         [
-            gradient(&x, &found),
-            gradient(&w, &found),
-            gradient(&b, &found),
+            gradient(&x, &grads),
+            gradient(&w, &grads),
+            gradient(&b, &grads),
         ]
     };
     for far_from_zero in [true, false] {
@@ -249,8 +255,8 @@ fn layer_norm_does_not_depend_on_the_threads_and_lets_nan_through() {
 }
 
 #[test]
-fn an_encoder_block_of_both_types_learns_through_attention() {
-    // Types meet where blocks use them: a stream of f32, projections and attention in the map's type.
+fn an_encoder_block_learns_through_attention_in_both_dtypes() {
+    // Dtypes as in a block: an f32 residual stream, projections and attention in the layer's dtype.
     use tooltune_kernels::attention::{Causality, attention};
     let mut numbers = Numbers::new(86);
     let x = numbers.tensor([9, 32]);
@@ -258,12 +264,12 @@ fn an_encoder_block_of_both_types_learns_through_attention() {
     let documents = Documents::new(&[0, 4, 9], 9);
     let run = |dtype: ComputeDtype| {
         let (x, w) = (leaf(&x), leaf(&weight));
-        let map = Dense::new(w.clone(), leaf(&bias), dtype);
-        let qkv = dense(x.clone(), &map, None, InputTransform::Plain).reshape([9, 12, 8]);
+        let layer = Dense::new(w.clone(), leaf(&bias), dtype);
+        let qkv = dense(x.clone(), &layer, None, InputTransform::Plain).reshape([9, 12, 8]);
         let y = attention(qkv, 4, &documents, Causality::Bidirectional);
         assert_eq!(y.dtype(), dtype.dtype());
-        let found = y.cast(DType::F32).sum().backward();
-        [gradient(&x, &found), gradient(&w, &found)]
+        let grads = y.cast(DType::F32).sum().backward();
+        [gradient(&x, &grads), gradient(&w, &grads)]
     };
     let (exact, rounded) = (run(ComputeDtype::F32), run(ComputeDtype::Bf16));
     for (exact, rounded) in exact.iter().zip(&rounded) {

@@ -8,48 +8,47 @@ use tooltune_agents::truncation::{MAX_CHARS, MAX_DEPTH, MAX_ITEMS};
 use super::{DataGoatCommand, DataSlotArgs, OnMachine, examples};
 use crate::config::{FlattenCollisions, ResponseReduction};
 
-/// Data commands.
+/// Commands for data.
 #[derive(Debug, Subcommand)]
 pub enum DataCommand {
-    /// Make rows by rule; no text from elsewhere.
+    /// Generate synthetic rows by rule, without a language model.
     #[command(subcommand)]
     Synth(SynthCommand),
-    /// Let a language model write texts with their JSON, or the JSON of given texts: SLOT's data
-    /// pipeline, with its two validations.
+    /// Generate SLOT rows with a language model: texts with their JSON, or the JSON for given texts.
+    /// Follows the SLOT paper's pipeline and its two validations.
     #[command(after_help = examples::DATA_SLOT)]
     Slot(Box<OnMachine<DataSlotArgs>>),
-    /// Let a language model make trajectories of API documents: GOAT's data pipeline, whose calls are
-    /// executed.
+    /// Generate trajectories from API documents with a language model, and execute their calls.
+    /// Follows the GOAT paper's pipeline.
     #[command(after_help = examples::DATA_GOAT)]
     Goat(DataGoatCommand),
-    /// Turn API documentation of other layouts into API documents, and public data sets into SLOT
-    /// rows.
+    /// Convert API documentation to API documents, and public data sets to SLOT rows.
     #[command(after_help = examples::IMPORT)]
     Import(ImportArgs),
-    /// Find which APIs can feed which, and the tasks that follow: GOAT's pipeline as far as it
-    /// asks no language model.
+    /// Find which APIs can provide the inputs of which, and list tasks: the part of GOAT's pipeline
+    /// that needs no language model.
     #[command(after_help = examples::GRAPH)]
     Graph(OnMachine<GraphArgs>),
-    /// Turn trajectories into pairs that a retriever learns from.
+    /// Convert trajectories to training pairs for a retriever.
     #[command(after_help = examples::PAIRS)]
     Pairs(PairsArgs),
-    /// Write rows in another form of file: JSON Lines, a JSON array, Parquet or Arrow, by the name of the
-    /// output.
+    /// Convert rows to another file format, by the extension of the output: JSON Lines, a JSON array,
+    /// Parquet or Arrow.
     #[command(after_help = examples::CONVERT)]
     Convert(ConvertArgs),
-    /// Say what the cache of prepared rows holds, or empty it.
+    /// Show the size of the cache of prepared rows, or empty it.
     #[command(after_help = examples::CACHE)]
     Cache(CacheArgs),
-    /// Lengths, token counts and the seven JSON measures of the SLOT paper.
+    /// Measure lengths, token counts and the SLOT paper's seven JSON measures.
     #[command(after_help = examples::STATS)]
     Stats(StatsArgs),
-    /// Make nested schemas and answers of SLOT rows flat where that helps a model.
+    /// Flatten nested schemas and answers of SLOT rows, where that helps a model.
     #[command(after_help = examples::FLATTEN)]
     Flatten(FlattenArgs),
-    /// Bring flat predictions back to the nested form, to be scored against the nested rows.
+    /// Nest flat predictions again, to score them against the nested rows.
     #[command(after_help = examples::UNFLATTEN)]
     Unflatten(UnflattenArgs),
-    /// Shorten outputs of tools for prompts.
+    /// Shorten tool outputs for prompts.
     #[command(after_help = examples::REDUCE)]
     Reduce(ReduceArgs),
 }
@@ -57,11 +56,11 @@ pub enum DataCommand {
 /// `tooltune data convert rows.jsonl --output rows.parquet`
 #[derive(Debug, Args)]
 pub struct ConvertArgs {
-    /// Files of rows in any form, compressed or not; their rows are written one file after the other.
+    /// Input files of any supported format, compressed or not, concatenated in this order.
     #[arg(required = true)]
     pub files: Vec<PathBuf>,
-    /// The file to write, which must not exist: .jsonl or .json, with .gz or .zst behind it if you
-    /// like, .parquet or .arrow.
+    /// Output file: .jsonl or .json, optionally followed by .gz or .zst; .parquet or .arrow. Must not
+    /// exist.
     #[arg(long)]
     pub output: PathBuf,
 }
@@ -69,7 +68,7 @@ pub struct ConvertArgs {
 /// `tooltune data cache --purge`
 #[derive(Debug, Args)]
 pub struct CacheArgs {
-    /// Remove all that it holds.
+    /// Remove the contents of the cache.
     #[arg(long)]
     pub purge: bool,
 }
@@ -77,9 +76,9 @@ pub struct CacheArgs {
 /// `tooltune data flatten nested.jsonl --output flat.jsonl`
 #[derive(Debug, Args)]
 pub struct FlattenArgs {
-    /// SLOT rows as JSON Lines.
+    /// JSON Lines file of SLOT rows.
     pub file: PathBuf,
-    /// JSON Lines file to write; the terminal by default.
+    /// Output file (JSON Lines); standard output by default.
     #[arg(long)]
     pub output: Option<PathBuf>,
     #[command(flatten)]
@@ -87,30 +86,30 @@ pub struct FlattenArgs {
     pub form: FlatFormArgs,
 }
 
-/// How nested schemas become flat; the way back needs the same options.
+/// How schemas are flattened; `unflatten` needs the same options.
 #[derive(Debug, Args)]
 pub struct FlatFormArgs {
-    /// Numbered copies of the items of a list of objects, as many at least; a longer list of a row
-    /// gets as many as it needs, and 0 leaves lists as they are.
+    /// Least number of numbered copies for the items of a list of objects; a row with a longer list
+    /// gets more copies. 0 keeps lists nested.
     #[arg(long, default_value_t = 1)]
     pub slots: usize,
-    /// What joins the names on the way to a leaf.
+    /// Separator between the names on the path to a leaf.
     #[arg(long, default_value = "_")]
     pub separator: String,
-    /// Which schemas are flattened.
+    /// Which schemas to flatten.
     #[arg(long, value_enum, default_value = "advised")]
     pub when: FlattenWhenName,
-    /// What becomes of names that collide.
+    /// What to do if flat names collide.
     #[arg(long, value_enum, default_value = "number")]
     pub collisions: FlattenCollisions,
 }
 
-/// Which schemas are flattened.
+/// Which schemas to flatten.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum FlattenWhenName {
-    /// Those where it helps a model: with several nested levels, or five leaves.
+    /// Schemas for which it helps a model: those with several nested levels, or five leaves.
     Advised,
-    /// All that have a flat form.
+    /// All schemas that can be flattened.
     Always,
 }
 
@@ -119,10 +118,10 @@ pub enum FlattenWhenName {
 pub struct UnflattenArgs {
     /// The predictions.jsonl of an evaluation on flat rows.
     pub predictions: PathBuf,
-    /// The nested SLOT rows that the flat ones were made of.
+    /// The nested SLOT rows that the flat rows were made from.
     #[arg(long)]
     pub rows: PathBuf,
-    /// JSON Lines file to write; the terminal by default.
+    /// Output file (JSON Lines); standard output by default.
     #[arg(long)]
     pub output: Option<PathBuf>,
     #[command(flatten)]
@@ -133,35 +132,35 @@ pub struct UnflattenArgs {
 /// `tooltune data reduce outputs.jsonl --output short.jsonl`
 #[derive(Debug, Args)]
 pub struct ReduceArgs {
-    /// JSON Lines file of outputs, any JSON each.
+    /// JSON Lines file of outputs, each any JSON value.
     pub file: PathBuf,
-    /// JSON Lines file to write; the terminal by default.
+    /// Output file (JSON Lines); standard output by default.
     #[arg(long)]
     pub output: Option<PathBuf>,
-    /// How they are shortened.
+    /// Rule for shortening.
     #[arg(long, value_enum, default_value = "truncate")]
     pub rule: ResponseReduction,
-    /// JMESPath expression that picks parts first.
+    /// JMESPath expression, applied first.
     #[arg(long, visible_alias = "filter")]
     pub jmespath: Option<String>,
-    /// Items of a list that stay, by the rule truncate.
+    /// For the rule truncate: most items of a list.
     #[arg(long, default_value_t = MAX_ITEMS)]
     pub max_items: usize,
-    /// Levels that stay, by the rule truncate.
+    /// For the rule truncate: most nested levels.
     #[arg(long, default_value_t = MAX_DEPTH)]
     pub max_depth: usize,
-    /// Characters that stay, by the rule truncate.
+    /// For the rule truncate: most characters of a string.
     #[arg(long, default_value_t = MAX_CHARS)]
     pub max_chars: usize,
 }
 
-/// What can be made.
+/// Kinds of synthetic rows.
 #[derive(Debug, Subcommand)]
 pub enum SynthCommand {
-    /// Texts with facts, a JSON schema, and the JSON that follows.
+    /// SLOT rows: texts with facts, a JSON Schema, and the JSON of the facts.
     #[command(after_help = examples::SYNTH_SLOT)]
     Slot(SynthSlotArgs),
-    /// Queries, the calls of invented APIs that answer them, and the answers.
+    /// GOAT trajectories: queries, calls of invented APIs that answer them, and the answers.
     #[command(after_help = examples::SYNTH_GOAT)]
     Goat(SynthGoatArgs),
 }
@@ -169,27 +168,27 @@ pub enum SynthCommand {
 /// Disjoint groups of schema families.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum SplitName {
-    /// To learn from.
+    /// For training
     Train,
-    /// To select checkpoints by.
+    /// For selecting checkpoints
     Dev,
-    /// To report.
+    /// For reported results
     Test,
 }
 
 /// `tooltune data synth slot --rows 1000 --seed 1 --split train --output train.jsonl`
 #[derive(Debug, Args)]
 pub struct SynthSlotArgs {
-    /// Rows to make.
+    /// Number of rows.
     #[arg(long)]
     pub rows: usize,
-    /// Equal seeds give equal bytes.
+    /// Random seed; equal seeds give equal bytes.
     #[arg(long, default_value_t = 17)]
     pub seed: u64,
-    /// Group of schema families.
+    /// Split, with its own schema families.
     #[arg(long, value_enum, default_value = "train")]
     pub split: SplitName,
-    /// JSON Lines file to write; the terminal by default.
+    /// Output file (JSON Lines); standard output by default.
     #[arg(long)]
     pub output: Option<PathBuf>,
 }
@@ -197,135 +196,147 @@ pub struct SynthSlotArgs {
 /// Disjoint groups of queries and calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum GoatSplitName {
-    /// To learn from.
+    /// For training
     Train,
-    /// To select checkpoints by.
+    /// For selecting checkpoints
     Dev,
-    /// To report, on the tools of training.
+    /// For reported results, on the tools of the training split
     TestSeen,
-    /// To report, each query with a tool that training never calls.
+    /// For reported results, each query with a tool that the training split never calls
     TestUnseen,
 }
 
 /// `tooltune data synth goat --split train --output train.jsonl --documents documents.jsonl`
 #[derive(Debug, Args)]
 pub struct SynthGoatArgs {
-    /// Trajectories to make; 3000, 100, 300 and 300 by default for the four splits.
+    /// Number of trajectories; by default 3000, 100, 300 and 300 for the four splits.
     #[arg(long)]
     pub rows: Option<usize>,
-    /// Equal seeds give equal bytes.
+    /// Random seed; equal seeds give equal bytes.
     #[arg(long, default_value_t = 17)]
     pub seed: u64,
-    /// Group of queries and calls.
+    /// Split, with its own queries and calls.
     #[arg(long, value_enum, default_value = "train")]
     pub split: GoatSplitName,
     /// Most calls of a trajectory, from 1 to 4.
     #[arg(long, default_value_t = 3)]
     pub max_calls: usize,
-    /// JSON Lines file to write; the terminal by default.
+    /// Output file (JSON Lines); standard output by default.
     #[arg(long)]
     pub output: Option<PathBuf>,
-    /// JSON Lines file for the documents of all APIs, too; they are the same for every split.
+    /// Also write the documents of all APIs to this JSON Lines file; they are the same for every split.
     #[arg(long)]
     pub documents: Option<PathBuf>,
-    /// JSON Lines file for the dependencies between the APIs, too: each output and required parameter
-    /// that hold the same kind of value.
+    /// Also write the dependencies between APIs to this JSON Lines file: each output with each required
+    /// parameter that has the same kind of value.
     #[arg(long)]
     pub edges: Option<PathBuf>,
 }
 
-/// Layouts of API documentation, and public data sets.
+/// Formats of API documentation, and public data sets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ImportFormat {
-    /// An OpenAPI 3 specification, JSON or YAML; fields of request bodies become parameters.
+    /// An OpenAPI 3 specification, JSON or YAML; fields of request bodies become parameters
     Openapi,
-    /// API-Bank's documents of all levels, or its tool_catalog.json; the four names that stand in
-    /// both of its sets are called lv1_lv2/NAME and lv3/NAME.
+    /// API-Bank's documents of all levels, or its tool_catalog.json; the four names that both sets
+    /// have become lv1_lv2/NAME and lv3/NAME
     Apibank,
-    /// API-Bank's documents of level 3, or its folder lv3_apis.
+    /// API-Bank's documents of level 3, or its folder lv3_apis
     ApibankLevel3,
-    /// API-Bank's documents of levels 1 and 2, or its folder apis.
+    /// API-Bank's documents of levels 1 and 2, or its folder apis
     ApibankLevel12,
-    /// API-Bank's folder of dialogues, lv1-lv2-samples, as rows for the suite apibank.
+    /// API-Bank's folder of dialogues, lv1-lv2-samples, as rows for the suite apibank
     ApibankDialogues,
-    /// Recorded calls for the executor "replay", from API-Bank's right answers: level-3.json, and
-    /// what apibank-dialogues has written.
+    /// Recorded calls for the executor "replay", from API-Bank's reference answers: level-3.json, and
+    /// the output of apibank-dialogues
     ApibankCalls,
-    /// StableToolBench's documents or query files.
+    /// StableToolBench's documents or query files
     Stabletoolbench,
-    /// The tools of an MCP server: the JSON of its tools/list, or --command.
+    /// The tools of an MCP server: the JSON of its tools/list, or --command
     Mcp,
-    /// WebNLG's XML files.
+    /// WebNLG's XML files
     Webnlg,
-    /// A CSV file of the E2E challenge, raw or cleaned.
+    /// A CSV file of the E2E challenge, raw or cleaned
     E2e,
-    /// WikiBio: the .box file, then the file of texts.
+    /// WikiBio: the .box file, then the file of texts
     Wikibio,
-    /// ToTTo's JSON Lines.
+    /// ToTTo's JSON Lines
     Totto,
-    /// GitHub issues by their form: the form's YAML, then the issues' JSON.
+    /// GitHub issues by their form: the form's YAML, then the issues' JSON
     GithubIssues,
 }
 
-/// Which rows of an E2E file are taken.
+/// Which rows of an E2E file to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum E2eRowsName {
-    /// All.
+    /// All rows
     Every,
-    /// One for each meaning.
+    /// One row per meaning representation
     OnePerMeaning,
-    /// Those whose text mentions every value.
+    /// Rows whose text mentions every value
     Mentioned,
 }
 
 /// `tooltune data import openapi petstore.json --output documents.jsonl`
 #[derive(Debug, Args)]
 pub struct ImportArgs {
-    /// Layout.
+    /// Format of the input.
     #[arg(value_enum)]
     pub format: ImportFormat,
-    /// Files to read, or the layout's folder; gzip is unpacked. Most layouts take one.
+    /// Input files, or the folder of the format; gzip is decompressed. Most formats have one file.
     #[arg(required_unless_present = "command")]
     pub files: Vec<PathBuf>,
-    /// For mcp: the command that starts the server, which is asked for its tools, such as
+    /// For mcp: command that starts the server, such as
     /// "npx -y @modelcontextprotocol/server-everything".
     #[arg(long, conflicts_with = "files")]
     pub command: Option<String>,
-    /// For --command: an environment variable that the server has from here, such as that of its
-    /// key; may be given more than once.
+    /// For --command: environment variable to pass to the server, such as its API key; may be
+    /// repeated.
     #[arg(long, requires = "command", value_name = "VARIABLE")]
     pub environment: Vec<String>,
-    /// Rows of E2E.
+    /// For e2e: which rows to use.
     #[arg(long, value_enum, default_value = "every")]
     pub e2e_rows: E2eRowsName,
-    /// Leave the fields of request bodies out of an OpenAPI specification's parameters, as the
-    /// published counts of RestBench do.
+    /// For openapi: do not turn the fields of request bodies into parameters, as in RestBench's
+    /// published counts.
     #[arg(long)]
     pub no_bodies: bool,
-    /// For openapi: JSON Lines file for the examples of the responses, too, which the executor
-    /// "canned" answers with.
+    /// For openapi: names of the APIs. The executor "http" accepts both kinds.
+    #[arg(long, value_enum, default_value = "operation-ids")]
+    pub names: OperationNamesName,
+    /// For openapi: also write the example responses to this JSON Lines file, for the executor
+    /// "canned".
     #[arg(long, value_name = "FILE")]
     pub responses: Option<PathBuf>,
-    /// JSON Lines file to write.
+    /// Output file (JSON Lines).
     #[arg(long)]
     pub output: PathBuf,
 }
 
-/// How parameters are described to the filter.
+/// Names of the APIs of an OpenAPI specification.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum OperationNamesName {
+    /// The operationId, such as createOrder; METHOD /path if it is missing or not unique
+    OperationIds,
+    /// METHOD /path, as in RestBench
+    Paths,
+}
+
+/// The text that describes a parameter in the comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ParameterTextName {
-    /// Name and description.
+    /// Name and description
     NameAndDescription,
-    /// The description alone, where it says what it describes.
+    /// Description only, for documents whose descriptions need no name
     Description,
 }
 
-/// How outputs are described to the filter.
+/// The text that describes an output in the comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum OutputTextName {
-    /// What the document says is returned, else its description.
+    /// The description of the returned value, or the API's description if there is none
     Returned,
-    /// The API's description, for specifications that describe responses as "An album".
+    /// The API's description, for specifications that describe responses as "An album"
     Description,
 }
 
@@ -334,20 +345,20 @@ pub enum OutputTextName {
 pub struct GraphArgs {
     /// JSON Lines file of API documents.
     pub documents: PathBuf,
-    /// JSON Lines file to write: {"apis": names in the order of their calls, "edges": [{"source",
-    /// "target", "parameter", "field", "score"}]}; the terminal by default.
+    /// Output file (JSON Lines) of {"apis": names in call order, "edges": [{"source", "target",
+    /// "parameter", "field", "score"}]}; standard output by default.
     #[arg(long)]
     pub output: Option<PathBuf>,
     /// sentence-transformers folder of the encoder that compares outputs with parameters.
     #[arg(long, default_value = "models/all-minilm-l6-v2")]
     pub retriever: PathBuf,
-    /// Least cosine of an edge; the paper takes 0.2, and 0.05 for RestBench.
+    /// Least cosine similarity of an edge; the paper uses 0.2, and 0.05 for RestBench.
     #[arg(long, default_value_t = 0.2)]
     pub threshold: f64,
-    /// What stands for a parameter.
+    /// Text that describes a parameter.
     #[arg(long, value_enum, default_value = "name-and-description")]
     pub parameter_text: ParameterTextName,
-    /// What stands for an output.
+    /// Text that describes an output.
     #[arg(long, value_enum, default_value = "returned")]
     pub output_text: OutputTextName,
     /// Fewest calls of a task.
@@ -356,20 +367,20 @@ pub struct GraphArgs {
     /// Most calls of a task.
     #[arg(long, default_value_t = 4)]
     pub max_calls: usize,
-    /// Most sub-graphs that are met before giving up.
+    /// Most subgraphs to visit before giving up.
     #[arg(long, default_value_t = 1_000_000)]
     pub limit: usize,
-    /// Equal seeds break cycles at the same edges.
+    /// Random seed; equal seeds break cycles at the same edges.
     #[arg(long, default_value_t = 17)]
     pub seed: u64,
-    /// JSON Lines file to write the edges to, for a filter of your own.
+    /// Also write the edges to this JSON Lines file, for your own filter.
     #[arg(long)]
     pub edges: Option<PathBuf>,
-    /// JSON Lines file to write every sub-graph to, those without an order of calls too: {"apis":
-    /// names in ascending order}.
+    /// Also write every subgraph to this JSON Lines file, including those without a call order:
+    /// {"apis": names in ascending order}.
     #[arg(long)]
     pub subgraphs: Option<PathBuf>,
-    /// Read the edges from such a file as --edges writes instead of comparing texts.
+    /// Read the edges from a file of --edges instead of comparing texts.
     #[arg(long, conflicts_with_all = ["edges", "threshold"])]
     pub from_edges: Option<PathBuf>,
 }
@@ -382,10 +393,10 @@ pub struct PairsArgs {
     /// JSON Lines file of API documents.
     #[arg(long)]
     pub documents: PathBuf,
-    /// Pair documents with sub-queries instead of whole queries, for the methods that decompose.
+    /// Pair documents with sub-queries instead of whole queries, for methods that decompose queries.
     #[arg(long)]
     pub sub_queries: bool,
-    /// JSON Lines file to write: {"query", "positive"}; the terminal by default.
+    /// Output file (JSON Lines) of {"query", "positive"}; standard output by default.
     #[arg(long)]
     pub output: Option<PathBuf>,
 }
@@ -393,16 +404,16 @@ pub struct PairsArgs {
 /// `tooltune data stats train.jsonl --model models/smollm2-135m-instruct.gguf`
 #[derive(Debug, Args)]
 pub struct StatsArgs {
-    /// Rows as JSON Lines: of SLOT, trajectories, questions about outputs of tools or these outputs,
-    /// messages, or prompts with completions. The first row tells which.
+    /// JSON Lines file of SLOT rows, trajectories, questions about tool outputs, tool outputs,
+    /// messages, or prompts with completions. The first row determines the kind.
     pub file: PathBuf,
-    /// API documents, for the domains of trajectories.
+    /// For trajectories: API documents, to count domains.
     #[arg(long)]
     pub documents: Option<PathBuf>,
-    /// The responses that questions are about.
+    /// For questions about tool outputs: the responses.
     #[arg(long)]
     pub responses: Option<PathBuf>,
-    /// Model whose tokenizer counts; without it, no token counts.
+    /// Model whose tokenizer counts tokens; without it, tokens are not counted.
     #[arg(long)]
     pub model: Option<PathBuf>,
 }

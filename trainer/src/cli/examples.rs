@@ -1,10 +1,9 @@
-//! What `--help` shows below the options: commands that work as they stand, over the file names of
-//! the guide.
+//! Examples below the options in `--help`: working commands, with the file names of the guide.
 
 pub(super) const TOOLTUNE: &str = "\
 From rows to an adapter:
   tooltune init --preset slot --output my.toml    a commented config
-  tooltune inspect my.toml                        which tokens are learned
+  tooltune inspect my.toml                        supervised tokens
   tooltune plan my.toml                           checks; memory, steps, time
   tooltune train my.toml                          trains; the same resumes
   tooltune generate runs/slot --max-samples 3     what it writes
@@ -26,7 +25,7 @@ Examples:
 pub(super) const PLAN: &str = "\
 Examples:
   tooltune plan my.toml
-  tooltune plan my.toml --probe                   measure one step, too
+  tooltune plan my.toml --probe                   also measure one step
   tooltune plan my.toml --offline                 before anything is fetched
   tooltune plan my.toml --set lora.r=64 --format json";
 
@@ -34,7 +33,7 @@ pub(super) const TRAIN: &str = "\
 Examples:
   tooltune train my.toml                          the same command resumes
   tooltune train my.toml --set train.max_steps=9 --set train.output_dir=runs/try
-  tooltune train my.toml --resume never           begin anew
+  tooltune train my.toml --resume never           start again
   tooltune train my.toml --device cuda:1";
 
 pub(super) const EVAL: &str = "\
@@ -91,7 +90,7 @@ Examples:
   tooltune export runs/slot --output my-adapter
   tooltune export runs/slot --to gguf --output my-adapter.gguf
   tooltune export runs/slot --to merged --output my-model
-  tooltune export runs/slot --check               what each server makes of it
+  tooltune export runs/slot --check               how each server loads it
   tooltune export runs/slot --output my-adapter --push-to-hub org/my-adapter";
 
 pub(super) const FETCH: &str = "\

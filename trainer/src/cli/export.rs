@@ -1,4 +1,4 @@
-//! The options of what leaves a run or comes from the hub: exports, their verification, and fetching.
+//! The options of exports, their verification, and downloads from the hub.
 
 use std::path::PathBuf;
 
@@ -9,15 +9,17 @@ use super::ModelArgs;
 /// Formats of an export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ExportFormat {
-    /// adapter_config.json and adapter_model.safetensors, for PEFT and vLLM.
+    /// adapter_config.json and adapter_model.safetensors, for PEFT, vLLM and SGLang [aliases: vllm,
+    /// sglang]
+    #[value(aliases = ["vllm", "sglang"])]
     Peft,
-    /// One file for llama.cpp, beside its base model (--lora), or with --merged a whole model.
+    /// One adapter file for llama.cpp (--lora), or with --merged a whole model
     Gguf,
-    /// The merged model as GGUF with a Modelfile, a folder for `ollama create`.
+    /// The merged model as GGUF with a Modelfile, a folder for `ollama create`
     Ollama,
-    /// The base model with the adapter in its weights, a folder of safetensors.
+    /// The base model merged with the adapter, a folder of safetensors
     Merged,
-    /// The retriever, as a folder of sentence-transformers.
+    /// The retriever, as a sentence-transformers folder
     SentenceTransformers,
 }
 
@@ -27,36 +29,40 @@ pub struct ExportArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub model: ModelArgs,
-    /// Format.
+    /// Format of the export.
     #[arg(long, value_enum, default_value = "peft")]
     pub to: ExportFormat,
-    /// Folder to make, or file for gguf.
+    /// Folder to create, or file for gguf.
     #[arg(long, required_unless_present = "check")]
     pub output: Option<PathBuf>,
-    /// Write the base model with the adapter in its weights, for gguf; what ollama does in any case. Of a
-    /// model alone, or with --checkpoint base, it is the base, which adapters in gguf are loaded beside.
+    /// For gguf: write the base model merged with the adapter, as ollama always does. For a model
+    /// without an adapter or with --checkpoint base, gguf, ollama and merged write the base model.
     #[arg(long)]
     pub merged: bool,
-    /// Fold the scaling into B, so that every server computes the same whatever it ignores; for
-    /// peft.
+    /// For peft: fold the scaling into B, so that every server computes the same even if it ignores
+    /// fields of the config.
     #[arg(long)]
     pub neutral: bool,
-    /// Format of the numbers, for peft and adapters in gguf (f32 by default), for whole models in gguf
-    /// and for ollama (f16 by default; q8_0 is for these alone), and for merged from a GGUF base (bf16
-    /// by default); other bases keep their own.
+    /// Number format. Default: f32 for peft and gguf adapters, f16 for ollama and whole gguf models
+    /// (which also accept q8_0), bf16 for merged from a GGUF base; merged from other bases keeps the
+    /// format of the base.
     #[arg(long, value_enum)]
     pub dtype: Option<ExportDtype>,
-    /// Gigabytes of tensors in a file at most, for merged; 5 by default.
+    /// For merged: most gigabytes of tensors per file; 5 by default.
     #[arg(long)]
     pub max_shard_size: Option<f64>,
-    /// Print what each server would make of this adapter, and write nothing.
+    /// Print how each server would load this adapter, and write nothing.
     #[arg(long, conflicts_with_all = ["output", "neutral", "dtype", "push_to_hub", "max_shard_size"])]
     pub check: bool,
-    /// Upload what was written to this model on the Hugging Face hub, which is made if need be, with
-    /// its README.md as the model card; HF_TOKEN says who asks.
+    /// Upload the export to this model on the Hugging Face Hub, with its README.md as the model card.
+    /// Creates the model if needed; HF_TOKEN authenticates. The commit deletes the weights of an
+    /// earlier export. If the upload fails, the same command uploads the existing export.
     #[arg(long, value_name = "ORG/NAME")]
     pub push_to_hub: Option<String>,
-    /// Nobody else sees the model if it is made.
+    /// Replace a model card that someone else wrote or edited; it is kept otherwise.
+    #[arg(long, requires = "push_to_hub")]
+    pub replace_card: bool,
+    /// If the model is created, make it private.
     #[arg(long, requires = "push_to_hub")]
     pub private: bool,
 }
@@ -64,36 +70,36 @@ pub struct ExportArgs {
 /// `tooltune fetch Qwen/Qwen3-0.6B hf://datasets/org/name/train.jsonl`
 #[derive(Debug, Args)]
 pub struct FetchArgs {
-    /// A model, `org/name`, with `@revision` for a branch, tag or commit; or a file of a data set,
+    /// A model as `org/name`, with `@revision` for a branch, tag or commit, or a file of a data set as
     /// `hf://datasets/org/name/train.jsonl`.
     #[arg(required = true)]
     pub names: Vec<String>,
 }
 
-/// Formats of numbers.
+/// Number formats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ExportDtype {
-    /// 32 bits.
+    /// 32-bit float
     F32,
-    /// 16 bits with a small range.
+    /// 16-bit float with 5 exponent bits
     F16,
-    /// 16 bits with the range of f32.
+    /// 16-bit float with the range of f32
     Bf16,
-    /// 8 bits, with a scale for each 32 values.
+    /// 8-bit integer with one scale per 32 values
     #[value(name = "q8_0")]
     Q8_0,
 }
 
-/// By whose rules an export is read again.
+/// The rules by which an export is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Reader {
-    /// A PEFT folder, as PEFT multiplies it.
+    /// A PEFT folder, computed as PEFT does
     PeftRules,
-    /// A PEFT folder, as vLLM multiplies it, which passes over patterns.
+    /// A PEFT folder, computed as vLLM does, which ignores rank and alpha patterns
     VllmRules,
-    /// A GGUF adapter, as llama.cpp multiplies it.
+    /// A GGUF adapter, computed as llama.cpp does
     Gguf,
-    /// Merged weights, a folder or a GGUF file.
+    /// Merged weights, a folder or a GGUF file
     Merged,
 }
 
@@ -103,20 +109,20 @@ pub struct VerifyArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub model: ModelArgs,
-    /// Read an export by the rules of its target, and compare its logits with the checkpoint's on
-    /// rows of data.eval.
+    /// Read an export by the rules of its target, and compare its logits with those of the checkpoint
+    /// on rows of data.eval.
     #[arg(long, value_enum, requires = "export")]
     pub against: Option<Reader>,
-    /// What was exported: a folder, or a file for gguf.
+    /// The export: a folder, or a file for gguf.
     #[arg(long, requires = "against")]
     pub export: Option<PathBuf>,
-    /// safetensors file to write: promptN.input_ids and promptN.logits for rows of data.eval.
+    /// Write promptN.input_ids and promptN.logits for rows of data.eval to this safetensors file.
     #[arg(long, required_unless_present_any = ["embeddings", "against"])]
     pub logits: Option<PathBuf>,
-    /// JSON Lines file to write: each text that the retriever is evaluated on, with its embedding.
+    /// Write each evaluation text of the retriever with its embedding to this JSON Lines file.
     #[arg(long)]
     pub embeddings: Option<PathBuf>,
-    /// Prompts, or queries and as many documents.
+    /// Number of prompts, or of queries and of documents.
     #[arg(short = 'n', long, default_value_t = 4)]
     pub rows: usize,
 }

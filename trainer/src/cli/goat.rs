@@ -4,18 +4,18 @@ use std::path::PathBuf;
 
 use clap::{ArgMatches, Args, Command, Error, FromArgMatches, Subcommand};
 
-use super::{GeneratorArgs, OnMachine, PipelineArgs, examples};
+use super::{AllowArgs, GeneratorArgs, OnMachine, PipelineArgs, examples};
 
-/// `data goat`: the pipeline, or what is done with its rows.
+/// `data goat`: the pipeline, or a command on its rows.
 #[derive(Debug)]
 pub enum DataGoatCommand {
     /// The pipeline.
     Make(Box<OnMachine<DataGoatArgs>>),
-    /// What is done with its rows.
+    /// A command on the rows of the pipeline.
     Rows(GoatRowsCommand),
 }
 
-// Derived, a command whose options are required could have no commands beside them.
+// Not derived: a derived command with required options cannot have subcommands.
 impl FromArgMatches for DataGoatCommand {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
         Self::from_arg_matches_mut(&mut matches.clone())
@@ -49,13 +49,13 @@ impl Args for DataGoatCommand {
     }
 }
 
-/// What is done with trajectories that a model wrote.
+/// Commands on generated trajectories.
 #[derive(Debug, Subcommand)]
 pub enum GoatRowsCommand {
-    /// Write a file in which people say of each row what becomes of it.
+    /// Write a file in which people accept, edit or reject each row.
     #[command(after_help = examples::REVIEW_FILE)]
     ReviewFile(ReviewFileArgs),
-    /// Take the rows that a review accepts or edits.
+    /// Write the rows that a review accepts or edits.
     #[command(after_help = examples::APPLY_REVIEW)]
     ApplyReview(ApplyReviewArgs),
 }
@@ -63,9 +63,9 @@ pub enum GoatRowsCommand {
 /// `tooltune data goat review-file goat/test_unseen.jsonl --output review.jsonl`
 #[derive(Debug, Args)]
 pub struct ReviewFileArgs {
-    /// Trajectories as JSON Lines.
+    /// JSON Lines file of trajectories.
     pub rows: PathBuf,
-    /// JSON Lines file to write, one line for each row; it must not be there yet.
+    /// Output file (JSON Lines), one line per row; must not exist.
     #[arg(long)]
     pub output: PathBuf,
 }
@@ -73,16 +73,16 @@ pub struct ReviewFileArgs {
 /// `tooltune data goat apply-review goat/test_unseen.jsonl --review review.jsonl ...`
 #[derive(Debug, Args)]
 pub struct ApplyReviewArgs {
-    /// Trajectories as JSON Lines.
+    /// JSON Lines file of trajectories.
     pub rows: PathBuf,
     /// JSON Lines file of API documents.
     #[arg(long)]
     pub documents: PathBuf,
-    /// The review, a line for each row: {"id", "verdict": "accept", "edit" or "reject"}, with query,
-    /// sub_queries or response as they are to be, and a reason if you like.
+    /// The review, one line per row: {"id", "verdict": "accept", "edit" or "reject"}, with the edited
+    /// query, sub_queries or response, and optionally a reason.
     #[arg(long)]
     pub review: PathBuf,
-    /// JSON Lines file to write.
+    /// Output file (JSON Lines).
     #[arg(long)]
     pub output: PathBuf,
 }
@@ -92,8 +92,8 @@ pub struct ApplyReviewArgs {
 pub struct DataGoatArgs {
     /// JSON Lines file of API documents.
     pub documents: PathBuf,
-    /// Add the functions global/compare and global/difference, which compare two numbers that other
-    /// APIs returned; documents.jsonl in the folder then has the documents of all.
+    /// Add the functions global/compare and global/difference, which compare two numbers returned by
+    /// other APIs. documents.jsonl in the output folder then contains all documents.
     #[arg(long)]
     pub global_functions: bool,
     #[command(flatten)]
@@ -102,17 +102,20 @@ pub struct DataGoatArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub generator: GeneratorArgs,
-    /// A key of [goat.executor], which answers the calls, as in --executor kind=http --executor
-    /// base_url=URL; may be repeated. By default the invented APIs of `data synth goat` do.
+    /// Setting of [goat.executor], which answers the calls, as in --executor kind=http --executor
+    /// base_url=URL; may be repeated. By default the invented APIs of `data synth goat` answer.
     #[arg(long, value_name = "KEY=VALUE")]
     pub executor: Vec<String>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub allow: AllowArgs,
     /// sentence-transformers folder of the encoder that compares outputs with parameters.
     #[arg(long, default_value = "models/all-minilm-l6-v2")]
     pub retriever: PathBuf,
-    /// Least cosine of an edge; the paper takes 0.2, and 0.05 for RestBench.
+    /// Least cosine similarity of an edge; the paper uses 0.2, and 0.05 for RestBench.
     #[arg(long, default_value_t = 0.2, conflicts_with = "seen_from")]
     pub threshold: f64,
-    /// Edges that the model is asked about, the most alike ones; all by default.
+    /// Most edges that the language model checks, the most similar first; all by default.
     #[arg(long, conflicts_with = "seen_from")]
     pub max_edges: Option<usize>,
     /// Fewest calls of a task.
@@ -121,45 +124,45 @@ pub struct DataGoatArgs {
     /// Most calls of a task.
     #[arg(long, default_value_t = 4, conflicts_with = "seen_from")]
     pub max_calls: usize,
-    /// Edges that are settled, as those of the stages in JSON Lines; the precision and recall of each
-    /// stage are shown. With lines that say "holds": false, edges that the file does not name count
-    /// nowhere; else they do not hold.
+    /// Reference edges, in the JSON Lines format of the stages; prints the precision and recall of each
+    /// stage. If some lines have "holds": false, edges that the file does not list are not counted;
+    /// otherwise they count as wrong.
     #[arg(long, value_name = "FILE", conflicts_with = "seen_from")]
     pub true_edges: Option<PathBuf>,
-    /// Most sub-graphs that are met before giving up.
+    /// Most subgraphs to visit before giving up.
     #[arg(long, default_value_t = 1_000_000, conflicts_with = "seen_from")]
     pub max_subgraphs: usize,
-    /// Tasks to draw, each of which may become a row.
+    /// Number of tasks to draw; each can become a row.
     #[arg(long, default_value_t = 1_000)]
     pub rows: usize,
-    /// Calls of APIs that may be made, over all runs in this folder.
+    /// Most API calls, over all runs in this folder.
     #[arg(long)]
     pub max_api_calls: Option<usize>,
-    /// Make the rows of training of this folder of `data goat` anew, with other values: the same
-    /// sub-graphs, calls in the same order. All rows are then in test_seen.jsonl.
+    /// Generate the training rows of this `data goat` folder again with other values: the same
+    /// subgraphs with calls in the same order. All rows go to test_seen.jsonl.
     #[arg(long, value_name = "RUN")]
     pub seen_from: Option<PathBuf>,
-    /// Tools, or APIs by their whole names, that test_unseen.jsonl alone calls; by default some are
-    /// drawn whose rows are not too many.
+    /// Tools, or APIs by full name, that only test_unseen.jsonl calls. By default tools with few
+    /// enough rows are drawn.
     #[arg(long, value_name = "TOOL", num_args = 1.., conflicts_with_all = ["seen_from", "unseen_share"])]
     pub hold_out: Vec<String>,
-    /// Share of the rows in dev.jsonl, at most.
+    /// Largest share of rows in dev.jsonl.
     #[arg(long, default_value_t = 0.05, conflicts_with = "seen_from")]
     pub dev_share: f64,
-    /// Share of the rows in test_seen.jsonl, at most: sub-graphs of their own, on the tools of
+    /// Largest share of rows in test_seen.jsonl, which has subgraphs of its own on the tools of
     /// training.
     #[arg(long, default_value_t = 0.1, conflicts_with = "seen_from")]
     pub seen_share: f64,
-    /// Share of the rows in test_unseen.jsonl, at most: each with a tool that no other split calls.
+    /// Largest share of rows in test_unseen.jsonl, each with a tool that no other split calls.
     #[arg(long, default_value_t = 0.1, conflicts_with = "seen_from")]
     pub unseen_share: f64,
-    /// Temperature at which values are made up; everything else is asked for at 0.
+    /// Temperature for generating values; all other requests use 0.
     #[arg(long, default_value_t = 0.7)]
     pub temperature: f64,
-    /// Characters of a call's result in a prompt; what is longer is cut, and stays JSON.
+    /// Most characters of a call result in a prompt; longer results are cut to valid JSON.
     #[arg(long, default_value_t = 4_000)]
     pub output_limit: usize,
-    /// Tokens that a reply may have.
+    /// Most tokens of a reply.
     #[arg(long, default_value_t = 1_024)]
     pub reply_tokens: usize,
 }

@@ -1,20 +1,20 @@
-//! The options of verbs that compute: where, and with how many threads.
+//! The options for the device and the number of threads.
 
 use clap::Args;
 
-/// Where a verb computes.
+/// The device and the number of threads.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 #[command(next_help_heading = "Machine")]
 pub struct MachineArgs {
-    /// Where to compute, in place of the config's `device`: cpu, cuda or cuda:INDEX.
+    /// Device: cpu, cuda or cuda:INDEX; overrides the config's `device`.
     #[arg(long)]
     pub device: Option<String>,
-    /// Threads on the CPU, at most 8 for each core or 256; one for each core by default.
+    /// CPU threads: by default one per core, at most 8 per core or 256.
     #[arg(long)]
     pub threads: Option<usize>,
 }
 
-/// A verb that computes: its own options, and where.
+/// A verb that computes: its own options, and those for the machine.
 #[derive(Debug, Args)]
 pub struct OnMachine<T: Args> {
     #[command(flatten)]

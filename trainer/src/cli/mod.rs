@@ -1,4 +1,4 @@
-//! The command line: verbs and their options, nothing of what they do.
+//! The command line: verbs and options, without their implementation.
 
 mod data;
 mod examples;
@@ -30,23 +30,23 @@ use crate::config::Suite;
 #[derive(Debug, Parser)]
 #[command(name = "tooltune", version, max_term_width = 100, after_help = examples::TOOLTUNE)]
 pub struct Cli {
-    /// What to do.
+    /// The verb with its options.
     #[command(subcommand)]
     pub command: Command,
 }
 
 impl Cli {
-    /// The command line of this process; a mistake ends it with the status 2.
+    /// Parses the command line of this process; a mistake exits with status 2.
     pub fn of_process() -> Self {
-        Self::of(std::env::args_os()).unwrap_or_else(|error| error.exit())
+        Self::from_words(std::env::args_os()).unwrap_or_else(|error| error.exit())
     }
 
-    /// A command line, its program first.
+    /// Parses a command line that starts with the program name.
     ///
     /// # Errors
     ///
-    /// What clap refuses, and an option without the one that it belongs to.
-    pub fn of(words: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
+    /// An argument that clap refuses, or an option without the option that it requires.
+    pub fn from_words(words: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
         let mut command = Self::command();
         let matches = command.try_get_matches_from_mut(words)?;
         together::check(&mut command, &matches)?;
@@ -57,52 +57,52 @@ impl Cli {
 /// The verbs.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Write a commented config to begin with.
+    /// Write a commented starting config.
     #[command(after_help = examples::INIT)]
     Init(InitArgs),
-    /// Show which tokens are supervised, before any training.
+    /// Show which tokens are supervised.
     #[command(after_help = examples::INSPECT)]
     Inspect(OnMachine<InspectArgs>),
-    /// Check everything and predict memory, steps and checkpoint size.
+    /// Check a config and its data, and predict memory, steps and checkpoint size.
     #[command(after_help = examples::PLAN)]
     Plan(OnMachine<PlanArgs>),
-    /// Train, or resume a run that was interrupted.
+    /// Train, or resume an interrupted run.
     #[command(after_help = examples::TRAIN)]
     Train(OnMachine<TrainArgs>),
     /// Generate and score a suite with the base model or a checkpoint.
     #[command(after_help = examples::EVAL)]
     Eval(Box<OnMachine<EvalArgs>>),
-    /// Show what the base model or a checkpoint writes after rows, or after a question of yours.
+    /// Generate completions for rows, or for a message of yours.
     #[command(after_help = examples::GENERATE)]
     Generate(OnMachine<GenerateArgs>),
-    /// Turn texts into JSON that satisfies their schemas, row after row.
+    /// Extract JSON that satisfies each row's schema from text.
     #[command(after_help = examples::STRUCTURE)]
     Structure(Box<OnMachine<StructureArgs>>),
-    /// Talk to the base model or a checkpoint on the terminal, with tools if you like.
+    /// Chat with the base model or a checkpoint in the terminal, optionally with tools.
     #[command(after_help = examples::CHAT)]
     Chat(OnMachine<ChatArgs>),
-    /// Compute metrics over JSON Lines from any source.
+    /// Compute metrics for JSON Lines from any source.
     #[command(after_help = examples::SCORE)]
     Score(OnMachine<ScoreArgs>),
     /// Rank the checkpoints of a run by a metric and move its BEST pointer.
     #[command(after_help = examples::SELECT)]
     Select(OnMachine<SelectArgs>),
-    /// Compare evaluations sample by sample, or runs by their settings and what they came to.
+    /// Compare evaluations sample by sample, or runs by settings and results.
     #[command(after_help = examples::COMPARE)]
     Compare(CompareArgs),
-    /// Write one HTML page with curves, results, supervised tokens and the worst samples of runs.
+    /// Write an HTML report with curves, results, supervised tokens and the worst samples.
     #[command(after_help = examples::REPORT)]
     Report(OnMachine<ReportArgs>),
-    /// Write the adapter or the retriever of a checkpoint for serving.
+    /// Export the adapter or the retriever of a checkpoint for serving.
     #[command(after_help = examples::EXPORT)]
     Export(ExportArgs),
-    /// Fetch models and rows of the Hugging Face hub, for machines without a network.
+    /// Download models and data sets from the Hugging Face Hub, for machines without a network.
     #[command(after_help = examples::FETCH)]
     Fetch(FetchArgs),
-    /// Compare an export with its checkpoint, or write logits or embeddings for another comparison.
+    /// Check that an export computes the same as its checkpoint, or write logits or embeddings.
     #[command(after_help = examples::VERIFY)]
     Verify(OnMachine<VerifyArgs>),
-    /// Make and measure data.
+    /// Create, import and measure data.
     #[command(subcommand)]
     Data(DataCommand),
     /// Check this machine: device, disk, write access.
@@ -111,16 +111,16 @@ pub enum Command {
     /// Print the JSON Schema of the config, for editors.
     #[command(after_help = examples::SCHEMA)]
     Schema,
-    /// Print what a shell completes the words of a command with.
+    /// Print the completion script for a shell.
     #[command(after_help = examples::COMPLETIONS)]
     Completions(CompletionsArgs),
-    /// Write the manual pages, one for each verb.
+    /// Write one manual page per verb.
     #[command(after_help = examples::MAN)]
     Man(ManArgs),
 }
 
 impl Command {
-    /// Where the verb computes, if it does.
+    /// The options for the machine, if the verb computes.
     pub fn machine(&self) -> Option<&MachineArgs> {
         match self {
             Self::Inspect(on) => Some(&on.machine),
@@ -150,7 +150,7 @@ impl Command {
     }
 }
 
-/// Which shell is to complete.
+/// `tooltune completions bash`
 #[derive(Debug, Args)]
 pub struct CompletionsArgs {
     /// The shell.
@@ -158,11 +158,11 @@ pub struct CompletionsArgs {
     pub shell: clap_complete::Shell,
 }
 
-/// Where manual pages go.
+/// `tooltune man DIR`
 #[derive(Debug, Args)]
 pub struct ManArgs {
-    /// Folder for tooltune.1, tooltune-train.1 and so on; it is made if need be, and the pages of an
-    /// earlier version are replaced.
+    /// Folder for tooltune.1, tooltune-train.1 and so on; created if missing. Existing pages are
+    /// replaced.
     pub folder: PathBuf,
 }
 
@@ -171,13 +171,15 @@ pub struct ManArgs {
 pub enum PresetName {
     /// Text to JSON by schema.
     Slot,
-    /// Prompts and completions, or chats.
+    /// Prompts and completions, or chats, for any task.
     Sft,
-    /// Calls of APIs, from trajectories.
+    /// Tool calls, from chats with tools.
+    Calls,
+    /// API calls, from trajectories.
     Goat,
-    /// A retriever alone, from pairs.
+    /// A retriever only, from pairs.
     Retriever,
-    /// Calls of APIs, and the retriever that finds them.
+    /// API calls, and a retriever for the API documents.
     Joint,
 }
 
@@ -187,33 +189,36 @@ pub struct InitArgs {
     /// Starting point.
     #[arg(long, value_enum, default_value = "slot")]
     pub preset: PresetName,
-    /// Translate this config of Axolotl, LLaMA-Factory, ms-swift or TRL in place of a preset: YAML,
-    /// JSON, or a file with the arguments of a command line. What became what, and what could not be
-    /// carried over, is said.
+    /// Translate this Axolotl, LLaMA-Factory, ms-swift or TRL config instead of using a preset: a
+    /// YAML or JSON file, or a shell script that starts the training. Prints how each key was
+    /// translated, and which keys have no equivalent.
     #[arg(long, value_name = "FILE", conflicts_with = "preset")]
     pub from: Option<PathBuf>,
-    /// File to write, in YAML if its name ends in .yaml or .yml; the terminal by default. An existing
-    /// file is never overwritten.
+    /// If the script starts several runs: the one to translate, counted from 1.
+    #[arg(long, value_name = "NUMBER", requires = "from")]
+    pub command: Option<usize>,
+    /// Output file, in YAML if its name ends in .yaml or .yml; standard output by default. Existing
+    /// files are not overwritten.
     #[arg(long)]
     pub output: Option<PathBuf>,
 }
 
-/// A config file and the settings that replace its own.
+/// A config file, and settings that override it.
 #[derive(Debug, Args)]
 pub struct ConfigArgs {
-    /// TOML file, YAML if its name ends in .yaml or .yml, or the folder of a run, whose config is taken.
+    /// Config in TOML, or in YAML if its name ends in .yaml or .yml; or a run directory.
     pub config: PathBuf,
-    /// Replace a setting, as in --set train.learning_rate=2e-4; may be repeated.
+    /// Override a setting, as in --set train.learning_rate=2e-4; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub overrides: Vec<String>,
 }
 
-/// How results are printed.
+/// The output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum OutputFormat {
-    /// For people.
+    /// For people
     Text,
-    /// For programs.
+    /// For programs
     Json,
 }
 
@@ -223,33 +228,33 @@ pub struct InspectArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub config: ConfigArgs,
-    /// Rows to show: 3 by default, and with --row all that it names.
+    /// Number of rows to show: by default 3, or all rows that --row selects.
     #[arg(short = 'n', long)]
     pub rows: Option<usize>,
-    /// Show this row alone: its line number, or file:line; of a trajectory all its examples, or one by
-    /// its id, as it is printed.
+    /// Show only this row, by its line number or file:line. For a trajectory, this shows all of its
+    /// examples; use the printed id of an example to show only that one.
     #[arg(long)]
     pub row: Option<String>,
-    /// How to print.
+    /// Output format.
     #[arg(long, value_enum, default_value = "text")]
     pub format: OutputFormat,
 }
 
-/// `tooltune plan configs/quickstart.toml --probe`, or before anything is fetched
+/// `tooltune plan configs/quickstart.toml --probe`, or before any download
 /// `tooltune plan configs/slot-llama3.2-1b.toml --offline`
 #[derive(Debug, Args)]
 pub struct PlanArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub config: ConfigArgs,
-    /// Also run one real step on the longest batch and show what it took.
+    /// Also run one real step on the longest batch, and show its time and memory.
     #[arg(long)]
     pub probe: bool,
-    /// Look at the config and the config.json of the model's folder alone: no weights, tokenizer,
-    /// data or GPU need be here, and every batch counts as the largest that there may be.
+    /// Read only the config and the model's config.json. Weights, tokenizer, data and GPU are not
+    /// needed; every batch is assumed to have the largest possible size.
     #[arg(long, conflicts_with = "probe")]
     pub offline: bool,
-    /// How to print.
+    /// Output format.
     #[arg(long, value_enum, default_value = "text")]
     pub format: OutputFormat,
 }
@@ -260,12 +265,12 @@ pub struct TrainArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub config: ConfigArgs,
-    /// Where to begin: auto (the newest checkpoint, if any), never, best, or a checkpoint of the run by
-    /// its step, such as 20, its name or its path.
+    /// Where to start: auto (the newest checkpoint, if any), never, best, or a checkpoint by its
+    /// step (such as 20), name or path.
     #[arg(long, default_value = "auto")]
     pub resume: String,
-    /// Write where the time of some steps goes, from the second one on: ten, or so many as are named. A
-    /// table by operation and a trace for ui.perfetto.dev lie in the folder `profile` of the run.
+    /// Profile this many steps (10 by default), starting with the second. Writes a table by operation
+    /// and a trace for ui.perfetto.dev to the folder `profile` of the run.
     #[arg(
         long,
         value_name = "STEPS",
@@ -281,28 +286,28 @@ pub struct TrainArgs {
 /// A model with its settings.
 #[derive(Debug, Clone, Args)]
 pub struct ModelArgs {
-    /// A run directory, a config file, a checkpoint, an exported adapter, or a model alone.
+    /// Run directory, config file, checkpoint, exported adapter, or base model.
     #[arg(id = "target", value_name = "TARGET")]
     pub path: PathBuf,
-    /// Replace a setting, as in --set eval.batch_size=32; may be repeated.
+    /// Override a setting, as in --set eval.batch_size=32; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub overrides: Vec<String>,
-    /// base (no adapter), best, last, a step such as 20, or an adapter directory; best of a run, and
-    /// the target itself where it is a checkpoint or an adapter.
+    /// base (no adapter), best, last, a step such as 20, or an adapter directory. Default: best for a
+    /// run; the target itself if it is a checkpoint or an adapter.
     #[arg(long)]
     pub checkpoint: Option<String>,
 }
 
-/// A model with its settings, and the rows that it is given.
+/// A model with its settings, and its input rows.
 #[derive(Debug, Clone, Args)]
 pub struct TargetArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub model: ModelArgs,
-    /// Take these rows instead of the config's data.eval; may be repeated.
+    /// Use these rows instead of the config's data.eval; may be repeated.
     #[arg(long)]
     pub data: Vec<PathBuf>,
-    /// At most this many rows.
+    /// Use at most this many rows.
     #[arg(long)]
     pub max_samples: Option<usize>,
 }
@@ -313,40 +318,40 @@ pub struct EvalArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub target: TargetArgs,
-    /// What to measure; by default the suite for rows of the format of data.eval, and the loss alone
-    /// where there is none.
+    /// Suite to evaluate. Default: the suite for the format of data.eval; the loss only if there is
+    /// no such suite.
     #[arg(long, value_enum)]
     pub suite: Option<Suite>,
-    /// Measure the loss of the rows alone: nothing is generated.
+    /// Measure only the loss of the rows, without generating.
     #[arg(long, conflicts_with_all = ["suite", "predictions", "endpoint", "compare"])]
     pub loss_only: bool,
-    /// Score this predictions.jsonl of a former evaluation instead of generating; no model is
-    /// read. Not for the suite retrieval.
+    /// Score this predictions.jsonl instead of generating; no model is loaded. Not available for the
+    /// suite retrieval.
     #[arg(long)]
     pub predictions: Option<PathBuf>,
-    /// Ask this OpenAI-compatible server instead of the model here, such as vLLM with the exported
-    /// adapter: the URL before /chat/completions, as in http://localhost:8000/v1.
+    /// Use an OpenAI-compatible server instead of the local model, such as vLLM with the exported
+    /// adapter. Give the URL before /chat/completions, as in http://localhost:8000/v1.
     #[arg(long, value_name = "URL", conflicts_with = "predictions")]
     pub endpoint: Option<String>,
-    /// The server's name for the model.
+    /// Name of the model on the server.
     #[arg(long, value_name = "NAME", requires = "endpoint")]
     pub endpoint_model: Option<String>,
-    /// The environment variable that holds the server's key.
+    /// Environment variable that contains the server's key.
     #[arg(long, value_name = "VARIABLE", requires = "endpoint")]
     pub api_key_env: Option<String>,
-    /// Requests to the server at once.
+    /// Maximum number of concurrent requests.
     #[arg(long, default_value_t = 8, requires = "endpoint")]
     pub concurrency: usize,
-    /// A JSON object of further fields of every request, for what a server adds to the protocol, such
-    /// as '{"repeat_penalty": 1.0}'.
-    #[arg(long, value_name = "JSON", value_parser = json_object, requires = "endpoint")]
+    /// JSON object of additional request fields for server-specific options, such as
+    /// '{"repeat_penalty": 1.0}'.
+    #[arg(long, value_name = "JSON", value_parser = extra_body, requires = "endpoint")]
     pub extra_body: Option<serde_json::Map<String, serde_json::Value>>,
-    /// Folder for predictions and metrics; it must not hold any yet. Texts are kept there as they
-    /// come, so that the same command resumes after an interruption.
+    /// Folder for predictions and metrics; must not contain an evaluation yet. Completions are saved
+    /// as they arrive, so the same command resumes after an interruption.
     #[arg(long)]
     pub output: Option<PathBuf>,
-    /// Print the change against this metrics.json of an earlier evaluation; for the suite slot. For
-    /// others, and for intervals, see `tooltune compare`.
+    /// Print the change from this earlier metrics.json; suite slot only. For other suites and for
+    /// confidence intervals, use `tooltune compare`.
     #[arg(long)]
     pub compare: Option<PathBuf>,
 }
@@ -358,34 +363,34 @@ pub struct GenerateArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub target: TargetArgs,
-    /// Which turns of the assistant are asked for, of rows of messages: calls (those with calls of
-    /// tools, and the last one where no turn has any), last, all, or a number, counted from 1; calls by
-    /// default.
+    /// For rows with messages, the assistant turns to generate: calls (turns with tool calls, or the
+    /// last turn if there are none), last, all, or a number counted from 1 [default: calls]
     #[arg(long, value_name = "TURN", conflicts_with_all = ["text", "message", "prompt"])]
     pub turn: Option<TurnChoice>,
-    /// Ask this in place of rows, with the prompt of training: a text that becomes JSON by --schema. A
-    /// hyphen reads it from standard input.
+    /// Use this text instead of rows, with the prompt of training, and extract JSON by --schema. Use
+    /// - for standard input, which loses one line break at its end.
     #[arg(long, value_name = "TEXT", requires = "schema",
           conflicts_with_all = ["data", "max_samples", "message", "prompt"])]
     pub text: Option<String>,
-    /// JSON file with the JSON Schema of the answer to --text.
+    /// File with the JSON Schema for --text.
     #[arg(long, value_name = "FILE", requires = "text")]
     pub schema: Option<PathBuf>,
-    /// Ask this in place of rows: one message of the user, rendered by the chat template. A hyphen
-    /// reads it from standard input.
+    /// Use this user message instead of rows, rendered by the chat template. Use - for standard
+    /// input, which loses one line break at its end.
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["data", "max_samples", "prompt"])]
     pub message: Option<String>,
-    /// The system message before it; by default that of data.system.
+    /// System message; data.system by default.
     #[arg(long, value_name = "TEXT", requires = "message")]
     pub system: Option<String>,
-    /// JSON file with the list of tools that the model may call, as in the field tools of a row.
+    /// JSON file with the list of available tools, as in the field tools of a row.
     #[arg(long, value_name = "FILE", requires = "message")]
     pub tools: Option<PathBuf>,
-    /// Continue this text in place of rows: no chat template, and no token that is not in it.
+    /// Continue this text instead of rows, without a chat template or added tokens. Use - for standard
+    /// input, which is continued exactly.
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["data", "max_samples"])]
     pub prompt: Option<String>,
-    /// JSON Lines file to write beside what is printed: an object for each text, with its prompt,
-    /// reference and finish_reason. An existing file is never overwritten.
+    /// Also write a JSON Lines file with one object per completion: its prompt, reference and
+    /// finish_reason. Existing files are not overwritten.
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 }
@@ -396,28 +401,44 @@ pub struct ChatArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub model: ModelArgs,
-    /// The system message before the conversation.
+    /// System message of the conversation.
     #[arg(long, value_name = "TEXT")]
     pub system: Option<String>,
-    /// JSON file with the list of tools that the model may call, as in the field tools of a row. Calls
-    /// are shown as calls, and you type their results.
+    /// JSON file with the list of available tools, as in the field tools of a row. Calls are shown,
+    /// and you type their results.
     #[arg(long, value_name = "FILE")]
     pub tools: Option<PathBuf>,
-    /// Let the executor of [goat.executor] answer calls.
+    /// Execute calls with [goat.executor] instead of asking you for their results.
     #[arg(long, requires = "tools")]
     pub execute: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub allow: AllowArgs,
 }
 
-/// Which turns of the assistant are asked for.
+/// Permission for calls that may change data.
+#[derive(Debug, Args)]
+pub struct AllowArgs {
+    /// For kind=http: also allow this method, besides GET, HEAD and OPTIONS, as
+    /// goat.executor.allow_methods does; may be repeated or comma-separated.
+    #[arg(long, value_name = "METHOD", value_delimiter = ',')]
+    pub allow_method: Vec<String>,
+    /// For kind=mcp: also allow this tool, although the server does not mark it as read-only, as
+    /// goat.executor.allow_tools does; may be repeated; * allows all tools.
+    #[arg(long, value_name = "TOOL")]
+    pub allow_tool: Vec<String>,
+}
+
+/// The assistant turns to generate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TurnChoice {
-    /// Those with calls of tools; the last one where no turn has any.
+    /// Turns with tool calls, or the last turn if there are none.
     Calls,
-    /// The last one.
+    /// The last turn.
     Last,
-    /// Every one.
+    /// All turns.
     All,
-    /// This one, counted from 1.
+    /// The turn with this number, counted from 1.
     Number(usize),
 }
 
@@ -430,15 +451,16 @@ impl FromStr for TurnChoice {
             ("last", _) => Ok(Self::Last),
             ("all", _) => Ok(Self::All),
             (_, Ok(number)) if number > 0 => Ok(Self::Number(number)),
-            _ => Err("expected calls, last, all, or a number from 1 on".to_owned()),
+            _ => Err("expected calls, last, all, or a number of at least 1".to_owned()),
         }
     }
 }
 
-pub(super) fn json_object(
-    text: &str,
-) -> Result<serde_json::Map<String, serde_json::Value>, String> {
-    serde_json::from_str(text).map_err(|error| format!("this is no JSON object: {error}"))
+pub(crate) fn extra_body(text: &str) -> Result<serde_json::Map<String, serde_json::Value>, String> {
+    let fields = serde_json::from_str(text);
+    let fields = fields.map_err(|error| format!("expected a JSON object: {error}"))?;
+    tooltune_endpoint::check_extra_body(&fields)?;
+    Ok(fields)
 }
 
 /// `tooltune score predictions.jsonl > scores.jsonl`
@@ -449,14 +471,14 @@ pub struct ScoreArgs {
     /// List the operations and their fields.
     #[arg(long)]
     pub ops: bool,
-    /// all-MiniLM-L6-v2 folder of the operations that embed text.
+    /// all-MiniLM-L6-v2 folder for the operations that embed text.
     #[arg(long, default_value = "models/all-minilm-l6-v2")]
     pub encoder: PathBuf,
-    /// For NESTFUL's wins: the benchmark's data_v2/executable_functions, run in the sandbox; without
-    /// it only rows of arithmetic have some.
+    /// The NESTFUL benchmark's data_v2/executable_functions, run in the sandbox. Without it, only
+    /// arithmetic samples have a win rate.
     #[arg(long)]
     pub exec_dir: Option<PathBuf>,
-    /// What runs those functions.
+    /// The sandbox for these functions.
     #[command(flatten)]
     pub sandbox: SandboxArgs,
 }
@@ -464,22 +486,22 @@ pub struct ScoreArgs {
 /// `tooltune select runs/quickstart --metric slot.strict_keys_accuracy`
 #[derive(Debug, Args)]
 pub struct SelectArgs {
-    /// A run directory, or the config that it was trained with.
+    /// Run directory, or the config that it was trained with.
     pub run: PathBuf,
     /// Metric to rank by.
     #[arg(long)]
     pub metric: String,
-    /// Rank the smallest value first, as losses and rates of errors are in any case.
+    /// Rank the smallest value first. This is the default for losses and error rates.
     #[arg(long)]
     pub lower_is_better: bool,
-    /// Evaluate every kept checkpoint first, with the suites of the run's config or of --set; results
-    /// lie in RUN/selection and serve again while settings, rows and checkpoint are the same.
+    /// First evaluate every kept checkpoint with the suites of the run's config or of --set. Results
+    /// are saved in RUN/selection and reused if settings, rows and checkpoint have not changed.
     #[arg(long)]
     pub evaluate: bool,
-    /// Replace a setting of the evaluations, as in --set 'eval.suites=["nestful"]'; may be repeated.
+    /// Override a setting of the evaluations, as in --set 'eval.suites=["nestful"]'; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE", requires = "evaluate")]
     pub overrides: Vec<String>,
-    /// Say what would be selected, and leave BEST where it is.
+    /// Print the selection without moving BEST.
     #[arg(long)]
     pub dry_run: bool,
 }
@@ -487,15 +509,15 @@ pub struct SelectArgs {
 /// `tooltune compare before after`, or `tooltune compare runs/one runs/two runs/three`
 #[derive(Debug, Args)]
 pub struct CompareArgs {
-    /// Evaluations on the same samples, each the --output of one, a checkpoint that was evaluated, or a
-    /// predictions.jsonl; the first is what the others are compared with. Or run directories, or the
+    /// Evaluations of the same samples: folders of --output, evaluated checkpoints, or
+    /// predictions.jsonl files. The others are compared with the first. Or run directories, or the
     /// configs that they were trained with.
     #[arg(required = true, num_args = 2.., value_name = "EVALUATION or RUN")]
     pub targets: Vec<PathBuf>,
-    /// The suite, where checkpoints or runs were evaluated by several.
+    /// The suite to compare, if checkpoints or runs were evaluated with several.
     #[arg(long, value_enum)]
     pub suite: Option<Suite>,
-    /// Samples that are named for each score, of those that became better and worse [default: 10].
+    /// Number of samples to list per score, both improved and worse [default: 10]
     #[arg(long)]
     pub show: Option<usize>,
 }
@@ -503,16 +525,14 @@ pub struct CompareArgs {
 /// `tooltune report runs/quickstart`
 #[derive(Debug, Args)]
 pub struct ReportArgs {
-    /// Run directories, or the configs that they were trained with; several are shown beside each
-    /// other.
+    /// Run directories, or the configs that they were trained with; several are shown side by side.
     #[arg(required = true, value_name = "RUN")]
     pub runs: Vec<PathBuf>,
-    /// Folders of `tooltune eval --output`, whose results and samples are shown under their names,
-    /// such as base and best on test rows, and files of `tooltune generate --output`; with one run
-    /// only.
+    /// Folders of `tooltune eval --output`, shown under their names, such as base and best on test
+    /// rows, and files of `tooltune generate --output`. Requires a single run.
     #[arg(long, value_name = "FOLDER", num_args = 1..)]
     pub eval: Vec<PathBuf>,
-    /// HTML file to write; report.html in the directory of the first run by default.
+    /// HTML file to write [default: report.html in the first run directory]
     #[arg(long)]
     pub output: Option<PathBuf>,
 }

@@ -1,16 +1,16 @@
-//! The options of the data pipelines that a language model drives.
+//! The options of the data pipelines that use a language model.
 
 use std::path::PathBuf;
 
 use clap::{Args, value_parser};
 
-use super::json_object;
+use super::extra_body;
 
-/// What generates: a server, or a model here.
+/// The language model: on a server, or local.
 #[derive(Debug, Args)]
 #[group(skip)]
 pub struct GeneratorArgs {
-    /// Ask this OpenAI-compatible server, such as vLLM, llama.cpp or a provider: the URL before
+    /// Use this OpenAI-compatible server, such as vLLM, llama.cpp or a provider. Give the URL before
     /// /chat/completions, as in http://localhost:8000/v1.
     #[arg(
         long,
@@ -19,20 +19,19 @@ pub struct GeneratorArgs {
         conflicts_with = "model"
     )]
     pub endpoint: Option<String>,
-    /// The server's name for the model.
+    /// Name of the model on the server.
     #[arg(long, value_name = "NAME", requires = "endpoint")]
     pub endpoint_model: Option<String>,
-    /// The environment variable that holds the server's key.
+    /// Environment variable that contains the server's key.
     #[arg(long, value_name = "VARIABLE", requires = "endpoint")]
     pub api_key_env: Option<String>,
-    /// Requests to the server at once, at most 1024.
+    /// Most concurrent requests, up to 1024.
     #[arg(long, default_value_t = 8, requires = "endpoint", value_parser = value_parser!(u16).range(1..=1024))]
     pub concurrency: u16,
-    /// Attempts after the first of a request that a busy or failing server does not answer, at most
-    /// 20.
+    /// Most retries of a request if the server is busy or fails, up to 20.
     #[arg(long, default_value_t = 4, requires = "endpoint")]
     pub retries: usize,
-    /// Seconds for one attempt; a reply is waited for as a whole.
+    /// Timeout of one attempt in seconds, until the whole reply has arrived.
     #[arg(
         long,
         value_name = "SECONDS",
@@ -40,55 +39,70 @@ pub struct GeneratorArgs {
         requires = "endpoint"
     )]
     pub timeout: f64,
-    /// A JSON object of further fields of every request.
-    #[arg(long, value_name = "JSON", value_parser = json_object, requires = "endpoint")]
+    /// JSON object of additional request fields.
+    #[arg(long, value_name = "JSON", value_parser = extra_body, requires = "endpoint")]
     pub extra_body: Option<serde_json::Map<String, serde_json::Value>>,
-    /// Name no schema in requests, for a server that knows no response_format.
+    /// Send no schema, for servers without response_format.
     #[arg(long, requires = "endpoint")]
     pub no_response_format: bool,
-    /// Write with a model here: a run, a config, a checkpoint, an adapter or a model alone.
+    /// Use a local model: run directory, config, checkpoint, adapter or base model.
     #[arg(long, value_name = "TARGET")]
     pub model: Option<PathBuf>,
-    /// base, best, last, a step or an adapter directory, with --model.
+    /// With --model: base, best, last, a step or an adapter directory.
     #[arg(long, requires = "model")]
     pub checkpoint: Option<String>,
-    /// Replace a setting of that model's config, as in --set eval.batch_size=32; may be repeated.
+    /// Override a setting of that model's config, as in --set eval.batch_size=32; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE", requires = "model")]
     pub overrides: Vec<String>,
 }
 
-/// Where a pipeline runs, how far, and what it may take.
+/// The folder of a pipeline, its stages and its budget.
 #[derive(Debug, Args)]
 pub struct PipelineArgs {
-    /// Folder of the pipeline. Every reply is kept there before it is used, so that the same command
-    /// continues after an interruption and sends nothing twice but what was under way.
+    /// Folder of the pipeline. Every reply is saved before it is used. After an interruption, the same
+    /// command continues and repeats only the requests that were in flight.
     #[arg(long)]
     pub output: PathBuf,
-    /// Make this stage alone, also if it is done; those before it must be.
+    /// Run only this stage, even if it is done; earlier stages must be done.
     #[arg(long)]
     pub stage: Option<String>,
-    /// Folder with prompts to take in place of the built-in ones of the same names
-    /// (configs/prompts).
+    /// Repeat the requests of this stage that have no reply or an unreadable one, even if the stage is
+    /// done.
+    #[arg(long, value_name = "STAGE", conflicts_with = "dry_run")]
+    pub ask_again: Option<String>,
+    /// Folder of prompts that replace the built-in prompts of the same names (configs/prompts).
     #[arg(long, value_name = "DIR")]
     pub prompts: Option<PathBuf>,
-    /// Count the requests and tokens of each stage; nothing is sent or written.
+    /// Print the number of requests and tokens of each stage, without sending or writing anything.
     #[arg(long)]
     pub dry_run: bool,
-    /// Requests that may be sent, over all runs in this folder; one that is repeated counts once.
+    /// Most requests, over all runs in this folder; a retried request counts once.
     #[arg(long)]
     pub max_requests: Option<usize>,
-    /// Tokens that prompts and replies may take together, over all runs in this folder.
+    /// Most tokens of prompts and replies together, over all runs in this folder.
     #[arg(long)]
     pub max_tokens: Option<usize>,
-    /// Price of a million tokens of prompts, for the costs that are shown.
-    #[arg(long, value_name = "PRICE", default_value_t = 0.0)]
+    /// Price of a million prompt tokens, for the printed costs.
+    #[arg(long, value_name = "PRICE", default_value_t = 0.0, value_parser = parse_price)]
     pub input_price: f64,
-    /// Price of a million tokens of replies.
-    #[arg(long, value_name = "PRICE", default_value_t = 0.0)]
+    /// Price of a million reply tokens.
+    #[arg(long, value_name = "PRICE", default_value_t = 0.0, value_parser = parse_price)]
     pub output_price: f64,
-    /// Equal seeds give equal requests.
+    /// Random seed; equal seeds give equal requests.
     #[arg(long, default_value_t = 17)]
     pub seed: u64,
+}
+
+/// The highest price of a million tokens. The most expensive models take some hundred dollars.
+const HIGHEST_PRICE: f64 = 1e6;
+
+/// A price of a million tokens.
+fn parse_price(text: &str) -> Result<f64, String> {
+    let price: f64 = text.parse().map_err(|error| format!("{error}"))?;
+    match (0.0..=HIGHEST_PRICE).contains(&price) {
+        true => Ok(price),
+        false => Err(format!("give a price from 0 to {HIGHEST_PRICE}")),
+    }
 }
 
 /// `tooltune data slot --output pairs --endpoint http://localhost:8000/v1 --rows 900`
@@ -100,24 +114,39 @@ pub struct DataSlotArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub generator: GeneratorArgs,
-    /// Pairs to ask for; those that fail a validation are not asked for again.
+    /// Number of pairs to request; pairs that fail a validation are not replaced.
     #[arg(long, default_value_t = 300, conflicts_with = "texts")]
     pub rows: usize,
-    /// Let the model write schema and JSON of the texts of this file instead of whole pairs: JSON
-    /// Lines or a JSON array of texts, of objects with input_text or text, of ToTTo's tables, or of
+    /// Generate schema and JSON for the texts of this file instead of whole pairs. The file has JSON
+    /// Lines or a JSON array of strings, of objects with input_text or text, of ToTTo tables, or of
     /// GitHub issues.
     #[arg(long, value_name = "FILE")]
     pub texts: Option<PathBuf>,
-    /// SLOT rows of which one to three are shown in each prompt; rows made by rule by default.
+    /// SLOT rows to draw one to three examples per prompt from; synthetic rows by default.
     #[arg(long, value_name = "FILE")]
     pub demonstrations: Option<PathBuf>,
-    /// Show how complex these SLOT rows are beside the result; may be repeated.
+    /// Also print the complexity of these SLOT rows, for comparison; may be repeated.
     #[arg(long, value_name = "FILE")]
     pub compare: Vec<PathBuf>,
-    /// Tokens that a reply with pairs may have.
+    /// Most tokens of a reply with pairs.
     #[arg(long, default_value_t = 4096)]
     pub reply_tokens: usize,
-    /// Tokens that a verdict of the judge may have.
+    /// Most tokens of a judge's verdict.
     #[arg(long, default_value_t = 512)]
     pub verdict_tokens: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_price_is_a_number_from_which_costs_follow() {
+        for (text, expected) in [("0", 0.0), ("0.15", 0.15), ("1000000", 1e6)] {
+            assert_eq!(parse_price(text), Ok(expected));
+        }
+        for text in ["nan", "inf", "-1", "1e308", "cheap", ""] {
+            assert!(parse_price(text).is_err(), "{text}");
+        }
+    }
 }

@@ -1,24 +1,24 @@
-//! The options of the sandbox, which are laid over its table.
+//! The options of the sandbox, which override its table in the config.
 
 use clap::Args;
 
 use crate::config::SandboxConfig;
 
-/// What runs functions for these suites.
+/// The sandbox for functions.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Sandbox")]
 pub struct SandboxArgs {
-    /// Run functions even where the machine cannot isolate them: only code that is trusted, or a
-    /// machine that is thrown away.
+    /// Run functions even if this machine cannot isolate them. Use it only for trusted code or on a
+    /// disposable machine.
     #[arg(long)]
     pub allow_unisolated: bool,
-    /// The Python that runs them, a path or a name in PATH; python3 by default.
+    /// Python interpreter for the functions, a path or a name in PATH; python3 by default.
     #[arg(long)]
     pub python: Option<String>,
 }
 
 impl SandboxArgs {
-    /// The config's table with what was typed in place of its own.
+    /// The config's table, overridden by the options.
     pub fn over(&self, table: &SandboxConfig) -> SandboxConfig {
         SandboxConfig {
             python: self.python.clone().unwrap_or_else(|| table.python.clone()),

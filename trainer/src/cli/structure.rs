@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, value_parser};
 
-use super::{ModelArgs, json_object};
+use super::{ModelArgs, extra_body};
 
 /// `tooltune structure runs/slot --data texts.jsonl --output answers.jsonl`
 #[derive(Debug, Args)]
@@ -12,11 +12,12 @@ pub struct StructureArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub model: ModelArgs,
-    /// JSON Lines of texts, {"id", "text", "json_schema"}, of any length; may be repeated, and a hyphen
-    /// reads the standard input. Without an id a row is named by its place; rows of SLOT serve, too.
+    /// JSON Lines file of {"id", "text", "json_schema"}, of any length; may be repeated; - for standard
+    /// input. Rows without an id are named by their position. SLOT rows are also accepted.
     #[arg(long, value_name = "FILE")]
     pub data: Vec<PathBuf>,
-    /// Structure this text alone, by --schema. A hyphen reads it from standard input.
+    /// Structure only this text, by --schema; - for standard input, which loses one line break at its
+    /// end.
     #[arg(
         long,
         value_name = "TEXT",
@@ -24,8 +25,8 @@ pub struct StructureArgs {
         conflicts_with = "data"
     )]
     pub text: Option<String>,
-    /// Ask the first model this, and structure its answer, by --schema. A hyphen reads it from
-    /// standard input.
+    /// Send this prompt to the first model and structure its answer by --schema; - for standard
+    /// input.
     #[arg(
         long,
         value_name = "TEXT",
@@ -33,24 +34,24 @@ pub struct StructureArgs {
         conflicts_with_all = ["data", "text"]
     )]
     pub prompt: Option<String>,
-    /// JSON file with the JSON Schema of --text, or of rows that have none of their own.
+    /// JSON file with the JSON Schema for --text, or for rows without a schema of their own.
     #[arg(long, value_name = "FILE")]
     pub schema: Option<PathBuf>,
-    /// JSON Lines file of answers, {"id", "json", "valid", "violations"}, in the order of the rows; the
-    /// terminal by default. It grows as FILE.partial, from which the same command resumes, and an
-    /// existing FILE is never overwritten.
+    /// Output file (JSON Lines) of {"id", "json", "valid", "violations"}, in the order of the rows;
+    /// standard output by default. Results are written to FILE.partial first, from which the same
+    /// command resumes. An existing FILE is not overwritten.
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Write texts freely, in place of allowing only tokens that keep to their schema. Free texts are
-    /// validated, and one that is not valid is asked for once more.
+    /// Generate without constraining tokens to the schema. Answers are validated, and an invalid one is
+    /// generated once more.
     #[arg(long)]
     pub free: bool,
-    /// Count rows that cannot be read, and give them no answer; by default each has one with its
-    /// error, and the command fails at its end.
+    /// Skip and count unreadable rows. By default each gets an answer with its error, and the command
+    /// fails at the end.
     #[arg(long)]
     pub skip_broken: bool,
-    /// A first model: rows have a "prompt" in place of a text, which this OpenAI-compatible server
-    /// answers, and its answer is structured. The URL before /chat/completions, as in
+    /// Use a first model on this OpenAI-compatible server: rows then have a "prompt" instead of a text,
+    /// and the server's answer is structured. Give the URL before /chat/completions, as in
     /// http://localhost:8000/v1.
     #[arg(
         long,
@@ -59,10 +60,10 @@ pub struct StructureArgs {
         conflicts_with = "text"
     )]
     pub upstream_endpoint: Option<String>,
-    /// That server's name for the model.
+    /// Name of the first model on the server.
     #[arg(long, value_name = "NAME", requires = "upstream_endpoint")]
     pub upstream_model: Option<String>,
-    /// Longest answer of the first model, in tokens.
+    /// Most tokens of an answer of the first model.
     #[arg(
         long,
         value_name = "N",
@@ -70,13 +71,13 @@ pub struct StructureArgs {
         requires = "upstream_endpoint"
     )]
     pub upstream_max_tokens: usize,
-    /// The environment variable that holds the server's key.
+    /// Environment variable that contains the server's key.
     #[arg(long, value_name = "VARIABLE", requires = "upstream_endpoint")]
     pub api_key_env: Option<String>,
-    /// Requests to the server at once, at most 1024.
+    /// Most concurrent requests, up to 1024.
     #[arg(long, default_value_t = 8, requires = "upstream_endpoint", value_parser = value_parser!(u16).range(1..=1024))]
     pub concurrency: u16,
-    /// A JSON object of further fields of every request.
-    #[arg(long, value_name = "JSON", value_parser = json_object, requires = "upstream_endpoint")]
+    /// JSON object of additional request fields.
+    #[arg(long, value_name = "JSON", value_parser = extra_body, requires = "upstream_endpoint")]
     pub extra_body: Option<serde_json::Map<String, serde_json::Value>>,
 }

@@ -1,43 +1,43 @@
-//! Options that mean something beside another one alone.
+//! Options that require another option.
 //!
-//! clap's `requires` is not asked where the other option conflicts with a third one that is given, so
-//! that such an option would count for nothing without a word.
+//! clap does not check `requires` if the required option conflicts with a third option that is given.
+//! Without the check here, the option would be ignored silently.
 
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Command, Error};
 
-/// An option, and those of which one must stand beside it.
-struct Together {
-    /// The verb, where others have the option for itself.
+/// An option that requires one of some other options.
+struct RequiredOption {
+    /// The verb, if other verbs have the option without the requirement.
     verb: Option<&'static str>,
     option: &'static str,
-    beside: &'static [&'static str],
+    requires: &'static [&'static str],
 }
 
-const fn rule(option: &'static str, beside: &'static [&'static str]) -> Together {
-    Together {
+const fn rule(option: &'static str, requires: &'static [&'static str]) -> RequiredOption {
+    RequiredOption {
         verb: None,
         option,
-        beside,
+        requires,
     }
 }
 
 const fn in_verb(
     verb: &'static str,
     option: &'static str,
-    beside: &'static [&'static str],
-) -> Together {
-    Together {
+    requires: &'static [&'static str],
+) -> RequiredOption {
+    RequiredOption {
         verb: Some(verb),
         option,
-        beside,
+        requires,
     }
 }
 
 const SERVERS: &[&str] = &["endpoint", "upstream_endpoint"];
 
-const RULES: [Together; 13] = [
+const RULES: [RequiredOption; 13] = [
     rule("endpoint_model", SERVERS),
     rule("api_key_env", SERVERS),
     rule("concurrency", SERVERS),
@@ -53,37 +53,33 @@ const RULES: [Together; 13] = [
     in_verb("export", "private", &["push_to_hub"]),
 ];
 
-/// Refuses what was typed without the option that it belongs to.
+/// Checks that no option was typed without the option that it requires.
 ///
 /// # Errors
 ///
-/// The first such option, with those of which one is missing.
+/// The first such option, with the options that it requires one of.
 pub(super) fn check(command: &mut Command, matches: &ArgMatches) -> Result<(), Error> {
     let (mut verb, mut typed, mut known) = ("", matches, Some(&*command));
-    while let Some((name, below)) = typed.subcommand() {
-        (verb, typed) = (name, below);
+    while let Some((name, inner)) = typed.subcommand() {
+        (verb, typed) = (name, inner);
         known = known.and_then(|command| command.find_subcommand(name));
     }
     let arguments = known.into_iter().flat_map(Command::get_arguments);
     let ids: Vec<String> = arguments.map(|one| one.get_id().to_string()).collect();
     let has = |id: &str| ids.iter().any(|known| known == id);
     let is_typed = |id: &str| has(id) && typed.value_source(id) == Some(ValueSource::CommandLine);
-    for Together {
+    for RequiredOption {
         verb: of,
         option,
-        beside,
+        requires,
     } in RULES
     {
-        let partners: Vec<&&str> = beside.iter().filter(|id| has(id)).collect();
+        let partners: Vec<&&str> = requires.iter().filter(|id| has(id)).collect();
         let is_meant = of.is_none_or(|of| of == verb) && !partners.is_empty();
         if is_meant && is_typed(option) && !partners.iter().any(|id| is_typed(id)) {
             let long = |id: &str| format!("--{}", id.replace('_', "-"));
             let partners: Vec<String> = partners.iter().map(|id| long(id)).collect();
-            let message = format!(
-                "{} means something beside {} alone",
-                long(option),
-                partners.join(" or ")
-            );
+            let message = format!("{} requires {}", long(option), partners.join(" or "));
             return Err(command.error(ErrorKind::MissingRequiredArgument, message));
         }
     }
@@ -94,9 +90,24 @@ pub(super) fn check(command: &mut Command, matches: &ArgMatches) -> Result<(), E
 mod tests {
     use crate::cli::Cli;
 
-    fn said(line: &str) -> Option<String> {
+    fn error_message(line: &str) -> Option<String> {
         let words = line.split(' ').map(std::ffi::OsString::from);
-        Cli::of(words).err().map(|error| error.to_string())
+        Cli::from_words(words).err().map(|error| error.to_string())
+    }
+
+    #[test]
+    fn an_extra_body_cannot_set_what_the_program_sends() {
+        let line =
+            "tooltune eval run --endpoint http://localhost:1/v1 --endpoint-model m --extra-body ";
+        for (body, message) in [
+            ("{\"messages\":[]}", "the field \"messages\" cannot be set"),
+            ("{\"stream\":true}", "the field \"stream\" cannot be set"),
+            ("[]", "expected a JSON object"),
+        ] {
+            let error = error_message(&format!("{line}{body}")).expect(body);
+            assert!(error.contains(message), "{error}");
+        }
+        assert_eq!(error_message(&format!("{line}{{\"top_k\":3}}")), None);
     }
 
     #[test]
@@ -104,35 +115,35 @@ mod tests {
         for (line, message) in [
             (
                 "tooltune eval run --loss-only --concurrency 3",
-                "--concurrency means something beside --endpoint alone",
+                "--concurrency requires --endpoint",
             ),
             (
                 "tooltune eval run --loss-only --endpoint-model x",
-                "--endpoint-model means something beside --endpoint alone",
+                "--endpoint-model requires --endpoint",
             ),
             (
                 "tooltune eval run --predictions p.jsonl --api-key-env K",
-                "--api-key-env means something beside --endpoint alone",
+                "--api-key-env requires --endpoint",
             ),
             (
                 "tooltune generate run --data rows.jsonl --system x",
-                "--system means something beside --message alone",
+                "--system requires --message",
             ),
             (
                 "tooltune generate run --prompt x --tools t.json",
-                "--tools means something beside --message alone",
+                "--tools requires --message",
             ),
             (
                 "tooltune export run --check --private",
-                "--private means something beside --push-to-hub alone",
+                "--private requires --push-to-hub",
             ),
             (
                 "tooltune structure run --text t --schema s.json --concurrency 3",
                 "--upstream-endpoint <URL>",
             ),
         ] {
-            let said = said(line).unwrap_or_default();
-            assert!(said.contains(message), "{line}: {said}");
+            let requirement = error_message(line).unwrap_or_default();
+            assert!(requirement.contains(message), "{line}: {requirement}");
         }
         for line in [
             "tooltune eval run --endpoint http://h/v1 --endpoint-model x --concurrency 3",
@@ -140,7 +151,7 @@ mod tests {
             "tooltune generate run --message x --system y",
             "tooltune chat run --system y",
         ] {
-            assert_eq!(said(line), None, "{line}");
+            assert_eq!(error_message(line), None, "{line}");
         }
     }
 }

@@ -1,45 +1,47 @@
-//! Compares evaluations of the same samples beyond what chance explains, or runs by their settings and
-//! what they came to (`compare`).
+//! `compare`: tests whether evaluations of the same samples differ by more than chance, or compares
+//! the settings and results of runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
+use tooltune_apis::JsonLines;
+use tooltune_checkpoints::CheckpointError;
+use tooltune_disk::regular_file;
 use tooltune_report::compare_runs;
-use tooltune_rows::regular_file;
-use tooltune_rows::tools::JsonLines;
-use tooltune_suites::{
-    Flip, PairedComparison, PairedError, PairedOptions, SampleMeasure, SampleScore, SampleScores,
-    SuiteInfo, metric_words, paired_bootstrap,
-};
+use tooltune_suites::{PairedError, PairedOptions, SampleScore, SampleScores, compare_pairs};
 
-use super::report::{FoundRun, names};
+use super::report::{METRIC_FACTS, RunFiles, names};
 use super::target::{is_run, run_folder};
 use super::{eprint_line, say};
 use crate::cli::CompareArgs;
 use crate::config::Suite;
+use crate::config::budgets::RUN_FILE_BYTES;
 use crate::error::Error;
+use crate::eval::origin::EvaluationOrigin;
+use crate::eval::report_files::{METRICS_FILE, PREDICTIONS_FILE as PREDICTIONS};
+use table::Table;
 
-/// The file of samples in the folder of an evaluation.
-const PREDICTIONS: &str = "predictions.jsonl";
+mod table;
 
-/// Samples that are named for each score where the command line does not say how many.
+/// Default number of samples to name for each score.
 const N_SHOWN: usize = 10;
 
-/// The samples of an evaluation.
+/// Samples of an evaluation.
 struct Samples {
-    /// What the command line calls it.
+    /// Name of the evaluation on the command line.
     name: String,
     form: &'static SampleScores,
     ids: BTreeSet<String>,
-    /// Of the samples that have one, by the key of the measure.
+    /// Scores by the key of the measure, for samples that have one.
     scores: BTreeMap<&'static str, Vec<SampleScore>>,
 }
 
 pub(super) fn run(args: &CompareArgs) -> Result<(), Error> {
     if let Some(missing) = args.targets.iter().find(|target| !target.exists()) {
         return Err(Error::Usage(format!(
-            "{}: there is no such file or folder; name runs by their folders or configs, or evaluations \
-             by their --output",
+            "{}: no such file or folder; name runs by their folder or config, and evaluations by \
+             their --output folder",
             missing.display()
         )));
     }
@@ -49,8 +51,8 @@ pub(super) fn run(args: &CompareArgs) -> Result<(), Error> {
         (_, []) => of_runs(args),
         ([], _) => of_evaluations(args),
         ([run, ..], [other, ..]) => Err(Error::Usage(format!(
-            "{} is a run and {} is none: name runs alone, or evaluations alone, such as {} or a \
-             checkpoint of the run",
+            "cannot compare the run {} with {}, which is not a run: name only runs, or only \
+             evaluations, such as {} or a checkpoint of the run",
             run.display(),
             other.display(),
             run.join("eval/best").display()
@@ -58,11 +60,12 @@ pub(super) fn run(args: &CompareArgs) -> Result<(), Error> {
     }
 }
 
-/// Prints the settings in which runs differ and what they came to.
+/// Prints the differing settings of runs, and their results.
 fn of_runs(args: &CompareArgs) -> Result<(), Error> {
     if args.show.is_some() {
         return Err(Error::Usage(
-            "--show is for evaluations, whose samples are paired; runs are compared by their metrics"
+            "--show only applies to evaluations, whose samples are paired; runs are compared by \
+             metrics"
                 .to_owned(),
         ));
     }
@@ -70,7 +73,7 @@ fn of_runs(args: &CompareArgs) -> Result<(), Error> {
     let folders = folders.collect::<Result<Vec<_>, Error>>()?;
     let mut runs = Vec::with_capacity(folders.len());
     for (folder, name) in folders.iter().zip(names(&folders)) {
-        let mut run = FoundRun::read(folder, name, &[])?.run;
+        let mut run = RunFiles::read(folder, name, &[])?.run;
         if let Some(suite) = args.suite {
             run.suites.retain(|result| result.suite == suite.as_str());
             run.evaluations
@@ -78,11 +81,11 @@ fn of_runs(args: &CompareArgs) -> Result<(), Error> {
         }
         runs.push(run);
     }
-    let table = compare_runs(&runs, metric_words)?;
+    let table = compare_runs(&runs, METRIC_FACTS)?;
     say(table.markdown().trim_end())
 }
 
-/// Prints the differences of each evaluation to the first.
+/// Prints how each evaluation differs from the first.
 fn of_evaluations(args: &CompareArgs) -> Result<(), Error> {
     let files = args
         .targets
@@ -91,7 +94,19 @@ fn of_evaluations(args: &CompareArgs) -> Result<(), Error> {
     let files = files.collect::<Result<Vec<_>, Error>>()?;
     let mut all = Vec::with_capacity(files.len());
     for (file, name) in files.iter().zip(names(&args.targets)) {
-        all.push(samples(file, name)?);
+        let samples_read = samples(file, name)?;
+        let suite_name = samples_read
+            .form
+            .suite()
+            .map_or(samples_read.form.of, |suite| suite.name);
+        if let Some(suite) = args.suite.filter(|suite| suite.as_str() != suite_name) {
+            return Err(Error::Usage(format!(
+                "{} is an evaluation of the suite {suite_name}, not of {suite}; omit --suite, or name \
+                 an evaluation of {suite}",
+                file.display()
+            )));
+        }
+        all.push(samples_read);
     }
     let paired: Vec<(&Samples, &PathBuf)> = all.iter().zip(&args.targets).collect();
     let Some((&(before, path), others)) = paired.split_first() else {
@@ -101,10 +116,10 @@ fn of_evaluations(args: &CompareArgs) -> Result<(), Error> {
         check_samples((path, before), (other, after))?;
     }
     let afters: Vec<&Samples> = others.iter().map(|(after, _)| *after).collect();
-    let mut table = Table::of(before.form, afters.len() > 1);
+    let mut table = Table::new(before.form, afters.len() > 1);
     for measure in before.form.measures {
         for after in &afters {
-            let what = table.named(measure, after);
+            let what = table.metric_label(measure, &after.name);
             let both = before
                 .scores
                 .get(measure.key)
@@ -114,134 +129,87 @@ fn of_evaluations(args: &CompareArgs) -> Result<(), Error> {
             };
             let (before, after_scores) = common(before, after_scores);
             if before.is_empty() {
-                eprint_line(&format!("{what}: no sample has it in both evaluations"))?;
+                eprint_line(&format!(
+                    "{what}: no sample has this score in both evaluations"
+                ))?;
                 continue;
             }
-            let found = match paired_bootstrap(&before, &after_scores, PairedOptions::default()) {
+            let comparison = match compare_pairs(&before, &after_scores, PairedOptions::default()) {
                 Ok(found) => found,
+                // Neither evaluation measured it.
+                Err(PairedError::NothingCounts { .. }) if count_nowhere(&before, &after_scores) => {
+                    continue;
+                }
                 Err(PairedError::NothingCounts { set }) => {
-                    eprint_line(&format!("{what}: no sample of the {set} evaluation counts"))?;
+                    eprint_line(&format!(
+                        "{what}: every sample of the {set} evaluation has weight 0"
+                    ))?;
                     continue;
                 }
                 Err(error) => return Err(Error::Usage(format!("{what}: {error}"))),
             };
-            table.add(measure, after, &found, args.show.unwrap_or(N_SHOWN));
+            table.add(measure, &after.name, [before, after_scores], comparison);
         }
     }
-    if table.lines.is_empty() {
+    if table.is_empty() {
         return Err(Error::Usage(format!(
-            "{} and {} have no score in common; compare evaluations of the same kind",
+            "{} and {} have no scores in common; compare evaluations of the same kind",
             path.display(),
             others
                 .first()
                 .map_or_else(String::new, |(_, other)| other.display().to_string())
         )));
     }
-    say(&table.text())
+    let mut text = table.text(args.show.unwrap_or(N_SHOWN));
+    let origins = origins(&all, &args.targets)?;
+    if !origins.is_empty() {
+        text.push_str(&format!("\n\n{}", origins.join("\n")));
+    }
+    say(&text)
 }
 
-/// The lines of a comparison.
-struct Table {
-    suite: Option<&'static SuiteInfo>,
-    /// Whether a line has to say which evaluation it is of.
-    has_several: bool,
-    lines: Vec<String>,
-    flips: Vec<String>,
+/// Whether all samples of both evaluations have weight 0.
+fn count_nowhere(before: &[SampleScore], after: &[SampleScore]) -> bool {
+    before.iter().chain(after).all(|score| score.weight == 0.0)
 }
 
-impl Table {
-    fn of(form: &SampleScores, has_several: bool) -> Self {
-        Self {
-            suite: form.suite(),
-            has_several,
-            lines: Vec::new(),
-            flips: Vec::new(),
+/// Describes the origin of each evaluation folder, one line each. Warns if it used other files than
+/// the first.
+fn origins(all: &[Samples], targets: &[PathBuf]) -> Result<Vec<String>, Error> {
+    let mut lines = Vec::new();
+    let mut first: Option<(&str, EvaluationOrigin)> = None;
+    for (samples, target) in all.iter().zip(targets) {
+        let path = target.join(METRICS_FILE);
+        if !regular_file::is_there(&path).map_err(Error::io(&path, "read"))? {
+            continue;
         }
-    }
-
-    /// The one name of the metric that sums a score up.
-    fn metric(&self, measure: &SampleMeasure) -> String {
-        let of_suite = self.suite.map(|suite| suite.metric(measure.key));
-        of_suite.unwrap_or_else(|| measure.key.to_owned())
-    }
-
-    fn named(&self, measure: &SampleMeasure, after: &Samples) -> String {
-        let metric = self.metric(measure);
-        match self.has_several {
-            true => format!("{metric}, {}", after.name),
-            false => metric,
-        }
-    }
-
-    fn add(
-        &mut self,
-        measure: &SampleMeasure,
-        after: &Samples,
-        found: &PairedComparison,
-        most: usize,
-    ) {
-        let note = if measure.greater_is_better {
-            ""
-        } else {
-            " (less is better)"
+        let text = regular_file::read_text(&path, RUN_FILE_BYTES);
+        let text = text.map_err(Error::io(&path, "read"))?;
+        let metrics = tooltune_json::from_slice(text.as_bytes());
+        let metrics: Value = metrics.map_err(CheckpointError::json(&path))?;
+        let Some(origin) = EvaluationOrigin::read(&metrics) else {
+            let name = &samples.name;
+            lines.push(format!(
+                "{name}: unknown origin (written by an earlier version)"
+            ));
+            continue;
         };
-        let difference = found.difference;
-        let [better, worse] = better_and_worse(measure, found);
-        let of = match self.has_several {
-            true => format!(" {} |", after.name.replace('|', "\\|")),
-            false => String::new(),
-        };
-        self.lines.push(format!(
-            "| {}{note} |{of} {} | {:.3} | {:.3} | {:+.3} [{:+.3}, {:+.3}] | {:.4} | {} | {} |",
-            self.metric(measure),
-            found.n,
-            found.before,
-            found.after,
-            difference.value,
-            difference.low,
-            difference.high,
-            found.p,
-            better.len(),
-            worse.len(),
-        ));
-        let name = self.named(measure, after);
-        for (what, samples) in [("better", better), ("worse", worse)] {
-            if !samples.is_empty() && most > 0 {
-                self.flips
-                    .push(format!("{name}, {what}: {}", shown(samples, most)));
-            }
+        lines.push(format!("{}: {}", samples.name, origin.line()));
+        match &first {
+            Some((name, known)) if origin.has_other_rows(known) => eprint_line(&format!(
+                "{name} and {} were evaluated on different files, but samples are paired by id; \
+                 evaluate both on the same file",
+                samples.name
+            ))?,
+            Some(_) => {}
+            None => first = Some((&samples.name, origin)),
         }
     }
-
-    fn text(&self) -> String {
-        let (of, rule) = match self.has_several {
-            true => (" evaluation |", "---|"),
-            false => ("", ""),
-        };
-        let mut lines = vec![
-            format!("| metric |{of} n | before | after | difference, 95 % | p | better | worse |"),
-            format!("|---|{rule}--:|--:|--:|--:|--:|--:|--:|"),
-        ];
-        lines.extend(self.lines.iter().cloned());
-        if !self.flips.is_empty() {
-            lines.push(String::new());
-            lines.extend(self.flips.iter().cloned());
-        }
-        lines.join("\n")
-    }
+    Ok(lines)
 }
 
-/// The samples that flipped, by the direction of the measure.
-fn better_and_worse<'f>(measure: &SampleMeasure, found: &'f PairedComparison) -> [&'f [Flip]; 2] {
-    if measure.greater_is_better {
-        [&found.won, &found.lost]
-    } else {
-        [&found.lost, &found.won]
-    }
-}
-
-/// Refuses evaluations of two suites and those without a sample in common, and says how many
-/// samples have no partner.
+/// Fails if the evaluations are of different suites or share no sample; reports the number of
+/// samples without a partner.
 fn check_samples(
     (before_path, before): (&Path, &Samples),
     (after_path, after): (&Path, &Samples),
@@ -249,7 +217,7 @@ fn check_samples(
     let paths = (before_path.display(), after_path.display());
     if before.form.of != after.form.of {
         return Err(Error::Usage(format!(
-            "{} is an evaluation of {} and {} one of {}; compare evaluations of one suite",
+            "{} is an evaluation of {}, but {} is one of {}; compare evaluations of the same suite",
             paths.0, before.form.of, paths.1, after.form.of
         )));
     }
@@ -257,12 +225,12 @@ fn check_samples(
     let n_common = before.intersection(after).count();
     match (before.first(), after.first()) {
         (Some(first), Some(other)) if n_common == 0 => Err(Error::Usage(format!(
-            "{} and {} have no sample in common, such as {first:?} and {other:?}; compare \
-             evaluations on the same rows",
+            "{} and {} have no samples in common (their first ids are {first:?} and {other:?}); \
+             compare evaluations on the same rows",
             paths.0, paths.1
         ))),
         _ if n_common < before.len().max(after.len()) => eprint_line(&format!(
-            "{} samples of {} and {} of {} are not in the other, and are left out",
+            "ignored {} samples of {} and {} of {} that the other evaluation does not have",
             before.len() - n_common,
             paths.0,
             after.len() - n_common,
@@ -272,24 +240,8 @@ fn check_samples(
     }
 }
 
-/// The first `most` samples by their names; those that are sentences, as queries are, in quotes.
-fn shown(samples: &[Flip], most: usize) -> String {
-    let name = |flip: &Flip| {
-        if flip.id.contains(char::is_whitespace) {
-            format!("{:?}", flip.id)
-        } else {
-            flip.id.clone()
-        }
-    };
-    let names: Vec<String> = samples.iter().take(most).map(name).collect();
-    let mut text = names.join(", ");
-    if samples.len() > most {
-        text.push_str(&format!(" and {} more", samples.len() - most));
-    }
-    text
-}
-
-/// A file as it is, or that of the folder of an evaluation or of a checkpoint.
+/// Resolves a path to a predictions file: the file itself, or the file in an evaluation or
+/// checkpoint folder.
 fn predictions(path: &Path, suite: Option<Suite>) -> Result<PathBuf, Error> {
     if !path.is_dir() {
         return Ok(path.to_owned());
@@ -297,7 +249,7 @@ fn predictions(path: &Path, suite: Option<Suite>) -> Result<PathBuf, Error> {
     let of_suite = |suite: &str| path.join(format!("eval.{suite}.{PREDICTIONS}"));
     let own = path.join(PREDICTIONS);
     let is_there = |path: &Path| regular_file::is_there(path).map_err(Error::io(path, "read"));
-    if suite.is_none() && is_there(&own)? {
+    if is_there(&own)? {
         return Ok(own);
     }
     let mut suites = Suite::words();
@@ -306,44 +258,45 @@ fn predictions(path: &Path, suite: Option<Suite>) -> Result<PathBuf, Error> {
     match suites.as_slice() {
         [suite] => Ok(of_suite(suite)),
         [] => Err(Error::Usage(format!(
-            "{} holds no {PREDICTIONS}{}; name the --output of an evaluation, a checkpoint that \
+            "{} contains no {PREDICTIONS}{}; name the --output of an evaluation, a checkpoint that \
              was evaluated, or the file",
             path.display(),
             suite.map_or_else(String::new, |suite| format!(" of {suite}"))
         ))),
         several => Err(Error::Usage(format!(
-            "{} was evaluated by {}; choose one with --suite",
+            "{} has evaluations by {}; choose one with --suite",
             path.display(),
             several.join(", ")
         ))),
     }
 }
 
-/// The samples that both have a score for: some scores are not defined for every sample.
+/// The samples with a score in both evaluations; some scores are undefined for some samples.
 fn common(before: &[SampleScore], after: &[SampleScore]) -> (Vec<SampleScore>, Vec<SampleScore>) {
     let ids = |scores: &[SampleScore]| -> BTreeSet<String> {
         scores.iter().map(|score| score.id.clone()).collect()
     };
     let both: BTreeSet<String> = ids(before).intersection(&ids(after)).cloned().collect();
     let of_both = |scores: &[SampleScore]| -> Vec<SampleScore> {
-        let kept = scores.iter().filter(|score| both.contains(&score.id));
-        kept.cloned().collect()
+        let common = scores.iter().filter(|score| both.contains(&score.id));
+        common.cloned().collect()
     };
     (of_both(before), of_both(after))
 }
 
-/// The samples of a file, which has the lines of one suite.
+/// Reads the samples of a file whose lines are all of one suite.
 fn samples(path: &Path, name: String) -> Result<Samples, Error> {
     let mut read: Option<Samples> = None;
     for line in JsonLines::open(path)? {
-        let (place, line) = line?;
-        let found = SampleScores::of_line(&line).and_then(|form| Some((form, form.id(&line)?)));
-        let Some((form, id)) = found else {
+        let (location, line) = line?;
+        let recognised =
+            SampleScores::for_line(&line).and_then(|form| Some((form, form.id(&line)?)));
+        let Some((form, id)) = recognised else {
             let suites: Vec<&str> = SampleScores::all().map(|scores| scores.of).collect();
             return Err(Error::Usage(format!(
-                "{place}: the line has no sample with scores, as `tooltune eval --output` writes \
-                 them for {}; score predictions first, with `tooltune eval RUN --predictions FILE \
-                 --output DIR`",
+                "{location}: the line has no known suite and type with scores (the format that \
+                 `tooltune eval --output` writes for {}); score the predictions first, with \
+                 `tooltune eval RUN --predictions FILE --output DIR`",
                 suites.join(", ")
             )));
         };
@@ -355,12 +308,14 @@ fn samples(path: &Path, name: String) -> Result<Samples, Error> {
         });
         if samples.form.of != form.of {
             return Err(Error::Usage(format!(
-                "{place}: a line of {} after lines of {}; keep the lines of one evaluation",
+                "{location}: a line of {} follows lines of {}; keep only the lines of one evaluation",
                 form.of, samples.form.of
             )));
         }
         if !samples.ids.insert(id.to_owned()) {
-            return Err(Error::Usage(format!("{place}: {id:?} has a line already")));
+            return Err(Error::Usage(format!(
+                "{location}: duplicate id {id:?}; keep one line per sample"
+            )));
         }
         for measure in form.measures {
             if let Some(score) = measure.score(id, &line) {
@@ -370,7 +325,7 @@ fn samples(path: &Path, name: String) -> Result<Samples, Error> {
     }
     read.ok_or_else(|| {
         Error::Usage(format!(
-            "{}: there is no sample to compare; give the predictions of an evaluation",
+            "{}: no samples to compare; name the predictions of an evaluation",
             path.display()
         ))
     })

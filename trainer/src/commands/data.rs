@@ -1,32 +1,46 @@
-//! `data synth` and `data import`.
+//! The verbs `data synth` and `data import`.
 
-use std::io::Write;
+pub(super) mod files;
+pub(super) mod goat;
+pub(super) mod goat_review;
+pub(super) mod graph;
+pub(super) mod pipelines;
+pub(super) mod shapes;
+pub(super) mod slot;
+pub(super) mod stats;
+
+use std::cell::RefCell;
 use std::path::Path;
 
 use serde::Serialize;
 use serde_json::json;
-use tooltune_endpoint::{McpClient, McpOptions};
-use tooltune_rows::tools::{
-    ApiBankSet, ApiCatalogue, ApiDocument, ImportedApis, LeftOut, RequestBodies, import_apibank,
-    import_mcp_file, import_openapi_examples_file, import_openapi_file, import_stabletoolbench,
+use tooltune_apis::{
+    ApiBankSet, ApiCatalogue, ApiDocument, ImportedApis, LeftOut, OpenApiOptions, OperationNames,
+    RequestBodies, import_apibank, import_mcp_file, import_openapi_examples_file,
+    import_openapi_file, import_stabletoolbench,
 };
-use tooltune_synth::goat::{self, GoatSplit, GoatSynthOptions, SemanticEdge};
+use tooltune_endpoint::{McpClient, McpOptions};
+use tooltune_synth::goat::{self as synth_goat, GoatSplit, GoatSynthOptions, SemanticEdge};
 use tooltune_synth::graph::NamedEdge;
 use tooltune_synth::import::{
     import_apibank_calls, import_apibank_dialogue_files, import_apibank_sources,
 };
 use tooltune_synth::slot::{SlotSynthOptions, Split, generate};
 
-use super::data_shapes::import_rows;
-use super::print_line;
+use super::new_file::{create, must_be_new};
+use super::{print_line, write_stdout};
 use crate::cli::{
-    GoatSplitName, ImportArgs, ImportFormat, SplitName, SynthGoatArgs, SynthSlotArgs,
+    GoatSplitName, ImportArgs, ImportFormat, OperationNamesName, SplitName, SynthGoatArgs,
+    SynthSlotArgs,
 };
+use crate::commands::data::shapes::import_rows;
 use crate::error::Error;
 use crate::eval::suites::mcp_error;
 use crate::interrupt::{self, Interrupt};
+use tooltune_terminal::Counted;
 
 pub(super) fn synth_slot(args: &SynthSlotArgs) -> Result<(), Error> {
+    must_be_new(&[("--output", args.output.as_deref())])?;
     let options = SlotSynthOptions {
         rows: args.rows,
         seed: args.seed,
@@ -40,13 +54,18 @@ pub(super) fn synth_slot(args: &SynthSlotArgs) -> Result<(), Error> {
 }
 
 pub(super) fn synth_goat(args: &SynthGoatArgs) -> Result<(), Error> {
+    must_be_new(&[
+        ("--output", args.output.as_deref()),
+        ("--documents", args.documents.as_deref()),
+        ("--edges", args.edges.as_deref()),
+    ])?;
     let split = match args.split {
         GoatSplitName::Train => GoatSplit::Train,
         GoatSplitName::Dev => GoatSplit::Dev,
         GoatSplitName::TestSeen => GoatSplit::TestSeen,
         GoatSplitName::TestUnseen => GoatSplit::TestUnseen,
     };
-    let trajectories = goat::generate(&GoatSynthOptions {
+    let trajectories = synth_goat::generate(&GoatSynthOptions {
         rows: args.rows.unwrap_or(split.default_rows()),
         seed: args.seed,
         split,
@@ -54,12 +73,12 @@ pub(super) fn synth_goat(args: &SynthGoatArgs) -> Result<(), Error> {
     })?;
     write_lines("trajectories", &trajectories, args.output.as_deref())?;
     if let Some(path) = &args.documents {
-        write_lines("API documents", goat::documents(), Some(path))?;
+        write_lines("API documents", synth_goat::documents(), Some(path))?;
     }
     let Some(path) = &args.edges else {
         return Ok(());
     };
-    let named = |edge: SemanticEdge| NamedEdge {
+    let with_names = |edge: SemanticEdge| NamedEdge {
         source: edge.source,
         target: edge.target,
         parameter: edge.parameter,
@@ -67,8 +86,11 @@ pub(super) fn synth_goat(args: &SynthGoatArgs) -> Result<(), Error> {
         score: None,
         reason: None,
     };
-    let mut edges: Vec<NamedEdge> = goat::semantic_edges().into_iter().map(named).collect();
-    // An output may hold several values of a kind; the edge is one.
+    let mut edges: Vec<NamedEdge> = synth_goat::semantic_edges()
+        .into_iter()
+        .map(with_names)
+        .collect();
+    // Outputs with the same name can have several values, but make one edge.
     edges.dedup_by_key(|edge| edge.label());
     write_lines("edges", &edges, Some(path))
 }
@@ -76,20 +98,33 @@ pub(super) fn synth_goat(args: &SynthGoatArgs) -> Result<(), Error> {
 pub(super) fn import(args: &ImportArgs) -> Result<(), Error> {
     if args.no_bodies && args.format != ImportFormat::Openapi {
         return Err(Error::Usage(
-            "--no-bodies is for the layout openapi; no other one has request bodies".to_string(),
+            "--no-bodies only applies to the layout openapi; other layouts have no request bodies"
+                .to_string(),
         ));
     }
     if args.responses.is_some() && args.format != ImportFormat::Openapi {
         return Err(Error::Usage(
-            "--responses is for the layout openapi; no other one has examples of responses"
+            "--responses only applies to the layout openapi; other layouts have no response \
+             examples"
+                .to_string(),
+        ));
+    }
+    if args.names != OperationNamesName::OperationIds && args.format != ImportFormat::Openapi {
+        return Err(Error::Usage(
+            "--names only applies to the layout openapi; other layouts have only one name per API"
                 .to_string(),
         ));
     }
     if args.command.is_some() && args.format != ImportFormat::Mcp {
         return Err(Error::Usage(
-            "--command is for the layout mcp; the others are read from files".to_string(),
+            "--command only applies to the layout mcp; other layouts are read from files"
+                .to_string(),
         ));
     }
+    must_be_new(&[
+        ("--output", Some(&args.output)),
+        ("--responses", args.responses.as_deref()),
+    ])?;
     if let Some(command) = &args.command {
         return write_documents(args, tools_of(command, &args.environment)?);
     }
@@ -101,14 +136,9 @@ pub(super) fn import(args: &ImportArgs) -> Result<(), Error> {
     }
     let [file] = args.files.as_slice() else {
         return Err(Error::Usage(format!(
-            "{} files are named; this layout takes one",
+            "{} files are named, but this layout needs exactly one",
             args.files.len()
         )));
-    };
-    let bodies = if args.no_bodies {
-        RequestBodies::LeftOut
-    } else {
-        RequestBodies::AsParameters
     };
     let imported = match args.format {
         ImportFormat::ApibankDialogues => {
@@ -116,84 +146,111 @@ pub(super) fn import(args: &ImportArgs) -> Result<(), Error> {
             return write_lines("dialogues", rows, Some(&args.output));
         }
         ImportFormat::ApibankLevel3 if file.is_dir() => {
-            import_apibank_sources(file, ApiBankSet::Level3).map(whole)?
+            import_apibank_sources(file, ApiBankSet::Level3).map(without_omissions)?
         }
         ImportFormat::ApibankLevel12 if file.is_dir() => {
-            import_apibank_sources(file, ApiBankSet::Levels1And2).map(whole)?
+            import_apibank_sources(file, ApiBankSet::Levels1And2).map(without_omissions)?
         }
-        _ => imported_documents(args.format, file, bodies)?,
+        _ => imported_documents(args, file)?,
     };
     write_documents(args, imported)?;
     match &args.responses {
-        Some(responses) => write_examples(file, responses),
+        Some(responses) => write_examples(file, operation_names(args), responses),
         None => Ok(()),
     }
 }
 
-fn whole(documents: Vec<ApiDocument>) -> ImportedApis {
+fn operation_names(args: &ImportArgs) -> OperationNames {
+    match args.names {
+        OperationNamesName::OperationIds => OperationNames::Ids,
+        OperationNamesName::Paths => OperationNames::Paths,
+    }
+}
+
+fn without_omissions(documents: Vec<ApiDocument>) -> ImportedApis {
     ImportedApis {
         documents,
         left_out: LeftOut::default(),
     }
 }
 
-fn imported_documents(
-    format: ImportFormat,
-    file: &Path,
-    bodies: RequestBodies,
-) -> Result<ImportedApis, Error> {
-    Ok(match format {
-        ImportFormat::Apibank => import_apibank(file, ApiBankSet::All).map(whole),
-        ImportFormat::ApibankLevel3 => import_apibank(file, ApiBankSet::Level3).map(whole),
-        ImportFormat::ApibankLevel12 => import_apibank(file, ApiBankSet::Levels1And2).map(whole),
-        ImportFormat::Stabletoolbench => import_stabletoolbench(file).map(whole),
-        ImportFormat::Mcp => import_mcp_file(file),
-        _ => import_openapi_file(file, bodies),
+fn imported_documents(args: &ImportArgs, file: &Path) -> Result<ImportedApis, Error> {
+    let progress = RefCell::new(None);
+    let unit = match args.format {
+        ImportFormat::Mcp => "tools",
+        _ => "operations",
+    };
+    let watch = |n_read: usize, n_all: usize| {
+        let mut progress = progress.borrow_mut();
+        progress
+            .get_or_insert_with(|| Counted::begin(unit, n_all))
+            .done(n_read);
+    };
+    let options = OpenApiOptions {
+        bodies: match args.no_bodies {
+            true => RequestBodies::LeftOut,
+            false => RequestBodies::AsParameters,
+        },
+        names: operation_names(args),
+        watch: &watch,
+    };
+    Ok(match args.format {
+        ImportFormat::Apibank => import_apibank(file, ApiBankSet::All).map(without_omissions),
+        ImportFormat::ApibankLevel3 => {
+            import_apibank(file, ApiBankSet::Level3).map(without_omissions)
+        }
+        ImportFormat::ApibankLevel12 => {
+            import_apibank(file, ApiBankSet::Levels1And2).map(without_omissions)
+        }
+        ImportFormat::Stabletoolbench => import_stabletoolbench(file).map(without_omissions),
+        ImportFormat::Mcp => import_mcp_file(file, &watch),
+        _ => import_openapi_file(file, options),
     }?)
 }
 
-/// The calls of API-Bank's right answers as a recording.
+/// Imports the calls in API-Bank's reference answers as a recording.
 fn import_calls(args: &ImportArgs) -> Result<(), Error> {
     let calls = import_apibank_calls(&args.files)?;
     write_lines("recorded calls", calls.rows, Some(&args.output))?;
     if calls.n_repeated > 0 {
         print_line(&format!(
-            "{} calls repeat an earlier one, {} of them with another result; the first counts",
+            "{} calls repeat an earlier call, {} of them with another result; the first result is \
+             used",
             calls.n_repeated, calls.n_different
         ))?;
     }
     Ok(())
 }
 
-/// The examples of a specification as canned responses, and which operations have none.
-fn write_examples(file: &Path, output: &Path) -> Result<(), Error> {
-    let found = import_openapi_examples_file(file)?;
-    let rows = found
+/// Imports the examples of a specification as canned responses, and lists operations without one.
+fn write_examples(file: &Path, names: OperationNames, output: &Path) -> Result<(), Error> {
+    let imported = import_openapi_examples_file(file, names)?;
+    let rows = imported
         .responses
         .iter()
         .map(|(api, response)| json!({"api": api, "response": response}));
     write_lines("responses", rows, Some(output))?;
-    if found.n_empty > 0 {
+    if imported.n_empty > 0 {
         print_line(&format!(
-            "{} of them are null, because their operations return nothing",
-            found.n_empty
+            "{} of them are null, because their operations return no content",
+            imported.n_empty
         ))?;
     }
-    if !found.without.is_empty() {
+    if !imported.without.is_empty() {
         print_line(&format!(
-            "{} operations have no example, and canned calls of them fail: {}",
-            found.without.len(),
-            found.without.join(", ")
+            "{} operations have no example, so canned calls to them fail: {}",
+            imported.without.len(),
+            imported.without.join(", ")
         ))?;
     }
     Ok(())
 }
 
-/// The tools of the server that a command starts; a signal ends the server, too.
+/// Lists the tools of the server started by the command; a signal also ends the server.
 fn tools_of(command: &str, environment: &[String]) -> Result<ImportedApis, Error> {
     let words = shlex::split(command).ok_or_else(|| {
         Error::Usage(format!(
-            "--command {command:?}: a quotation mark has no partner"
+            "--command {command:?}: unmatched quotation mark; close the quotation"
         ))
     })?;
     let options = McpOptions {
@@ -203,7 +260,7 @@ fn tools_of(command: &str, environment: &[String]) -> Result<ImportedApis, Error
     let _interrupt = Interrupt::begin();
     let failed = |error| mcp_error("--command", &error);
     let mut client = McpClient::start(&options, interrupt::flag()).map_err(failed)?;
-    client.tools().map_err(failed)
+    Ok(client.tools().map_err(failed)?.apis)
 }
 
 fn write_documents(args: &ImportArgs, imported: ImportedApis) -> Result<(), Error> {
@@ -211,17 +268,17 @@ fn write_documents(args: &ImportArgs, imported: ImportedApis) -> Result<(), Erro
         documents,
         left_out,
     } = imported;
-    let (catalogue, repeated) = ApiCatalogue::without_repeats(documents);
+    let (catalogue, repeated) = ApiCatalogue::without_duplicates(documents);
     if !repeated.is_empty() {
         print_line(&format!(
-            "{} documents repeat the name of an earlier one and are left out: {}",
+            "ignored {} documents that repeat the name of an earlier one: {}",
             repeated.len(),
             repeated.join(", ")
         ))?;
     }
     write_lines("API documents", catalogue.documents(), Some(&args.output))?;
     if !left_out.is_empty() {
-        print_line("what the documents do not hold of the source:")?;
+        print_line("not carried over from the source:")?;
     }
     for line in left_out.lines() {
         print_line(&format!("  {line}"))?;
@@ -229,7 +286,12 @@ fn write_documents(args: &ImportArgs, imported: ImportedApis) -> Result<(), Erro
     Ok(())
 }
 
-/// One JSON line each, to a file with its folder, or to the terminal.
+/// Writes one JSON line per item to a new file, or to the terminal.
+///
+/// # Errors
+///
+/// The file exists, or it cannot be written completely; [`Error::ReaderGone`] if the reader closed
+/// the output.
 pub(super) fn write_lines<T: Serialize>(
     what: &str,
     items: impl IntoIterator<Item = T>,
@@ -243,18 +305,8 @@ pub(super) fn write_lines<T: Serialize>(
         n += 1;
     }
     let Some(path) = path else {
-        let mut output = std::io::stdout();
-        return output
-            .write_all(&bytes)
-            .and_then(|()| output.flush())
-            .map_err(Error::io(Path::new("standard output"), "write"));
+        return write_stdout(&bytes);
     };
-    if let Some(parent) = path
-        .parent()
-        .filter(|parent| !parent.as_os_str().is_empty())
-    {
-        std::fs::create_dir_all(parent).map_err(Error::io(parent, "create"))?;
-    }
-    tooltune_checkpoints::atomic::write_atomic(path, &bytes)?;
+    create(path, &bytes)?;
     print_line(&format!("{n} {what} in {}", path.display()))
 }

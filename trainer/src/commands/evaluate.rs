@@ -1,18 +1,23 @@
-//! `eval`: a suite over the base model, a checkpoint, or predictions that exist already.
+//! `eval`: runs a suite on the base model, a checkpoint, or existing predictions.
+
+mod measured_loss;
 
 use std::path::Path;
 
 use burn::tensor::Device;
 use serde_json::{Map, Value};
-use tooltune_checkpoints::atomic::{FolderLock, write_atomic};
+use tooltune_apis::read_text;
 use tooltune_checkpoints::digest::{sha256_bytes, sha256_file};
+use tooltune_disk::atomic::{FolderLock, write_atomic};
 use tooltune_endpoint::EndpointOptions;
-use tooltune_rows::tools::read_text;
+use tooltune_suites::few_samples;
 
-use super::measured_loss::{loss_beside, measured_loss};
+mod origin;
+
 use super::{DeviceOption, eprint_line, say, watched, watching};
 use crate::base_model::BaseModel;
 use crate::cli::EvalArgs;
+use crate::commands::evaluate::measured_loss::{loss_beside, measured_loss};
 use crate::config::{Config, DataFormat, EvalConfig, Suite, things_beside};
 use crate::encoder::MiniLmEncoder;
 use crate::encoder::documents::untrained;
@@ -24,26 +29,27 @@ use crate::eval::generator::{GenerationRequest, Generator, LocalGenerator};
 use crate::eval::in_loop::prepared_rows;
 use crate::eval::journal::{self, JOURNAL_FILE, Journal};
 use crate::eval::report_files::{
-    EVALUATION_FILES, LOSSES_FILE, METRICS_FILE, PREDICTIONS_FILE, json_lines, with_fields,
+    EVALUATION_FILES, LOSSES_FILE, METRICS_FILE, PREDICTIONS_FILE, json_lines, json_value,
+    with_fields,
 };
 use crate::eval::suites::{
     self, EvalContext, Files, Opening, Purpose, Retriever, SavedMetrics, SuiteResult, THIS_RUN,
 };
 use crate::interrupt::Interrupt;
-use crate::progress::GenerationProgress;
 use crate::recipes::retriever::files;
 use crate::recipes::run_lock::{BASE_MODEL, ENCODER, RETRIEVER};
 use crate::rows::{ReadingReport, eval_rows};
+use tooltune_terminal::GenerationProgress;
 
-pub(super) fn run(args: &EvalArgs, place: &DeviceOption) -> Result<(), Error> {
-    let mut config = args.target.config()?;
-    config.device = place.name(config.device)?;
+pub(super) fn run(args: &EvalArgs, device_option: &DeviceOption) -> Result<(), Error> {
+    let mut config = args.target.config_for(args.suite)?;
+    config.device = device_option.name(config.device)?;
     let suite = chosen_suite(args, &config);
     if args.compare.is_some() {
         suites::change_of(suite.unwrap_or(Suite::first()))?;
     }
     if args.predictions.is_some() && args.target.model.checkpoint.is_some() {
-        eprint_line("--checkpoint counts for nothing beside --predictions: no model is read")?;
+        eprint_line("--checkpoint is ignored with --predictions: no model is loaded")?;
     }
     if args.suite.is_none() {
         args.target.must_have_rows(&config)?;
@@ -51,7 +57,7 @@ pub(super) fn run(args: &EvalArgs, place: &DeviceOption) -> Result<(), Error> {
     if let Some(output) = &args.output {
         must_be_a_place(output)?;
     }
-    // Held to the end: two evaluations would write into each other's files.
+    // Keep the lock until the end: two evaluations would overwrite each other's files.
     let _folder = match &args.output {
         Some(output) => {
             std::fs::create_dir_all(output).map_err(Error::io(output, "create"))?;
@@ -64,21 +70,21 @@ pub(super) fn run(args: &EvalArgs, place: &DeviceOption) -> Result<(), Error> {
         Some(suite) => {
             let job = Job { args, suite };
             let config = with_pairs(&job, config);
-            match evaluate(&job, &config, place) {
-                // Who names no suite asks for what there is.
+            match evaluate(&job, &config, device_option) {
+                // Without --suite, measure whatever the rows allow.
                 Err(Error::NothingToAsk(why)) if args.suite.is_none() && has_model => {
-                    eprint_line(&format!("{why}; the loss alone is measured"))?;
-                    loss_alone(args, &config, place)
+                    eprint_line(&format!("{why}; measuring only the loss"))?;
+                    measure_loss(args, &config, device_option)
                 }
                 done => done,
             }
         }
-        None if has_model => loss_alone(args, &config, place),
+        None if has_model => measure_loss(args, &config, device_option),
         None => Err(without_a_suite(args, &config)),
     };
     match (work, &args.output) {
-        // Nobody needs the texts of an evaluation that is complete and shown. As long as their file
-        // is there, the same command continues to the end.
+        // The journal of completions is no longer needed once the evaluation is complete and shown.
+        // Until it is removed, the same command resumes.
         (Ok(()), Some(output)) => journal::remove(output),
         (Err(Error::Stopped), Some(output)) => Err(match journal::n_texts(output)? {
             Some(n_texts) => Error::StoppedWithTexts {
@@ -91,41 +97,41 @@ pub(super) fn run(args: &EvalArgs, place: &DeviceOption) -> Result<(), Error> {
     }
 }
 
-/// Refuses a folder that holds an evaluation, or anything else that is not of one. An evaluation that
-/// was interrupted says so by its journal and is continued.
+/// Rejects a folder with a complete evaluation or with unrelated files. A folder with a journal is
+/// an interrupted evaluation, which is resumed.
 fn must_be_a_place(output: &Path) -> Result<(), Error> {
     if output.join(JOURNAL_FILE).exists() {
         return Ok(());
     }
     if output.join(METRICS_FILE).exists() {
         return Err(Error::Usage(format!(
-            "{} holds an evaluation; name another --output",
+            "{} already contains an evaluation; name another --output",
             output.display()
         )));
     }
     match things_beside(output, &EVALUATION_FILES).map_err(Error::io(output, "list"))? {
         None => Ok(()),
         Some(others) => Err(Error::Usage(format!(
-            "--output names {}, and that folder holds {others}, which is of no evaluation; name a \
-             folder of its own, one that is not there or is empty",
+            "--output {}: the folder contains {others}, which does not belong to an evaluation; \
+             name a new or empty folder",
             output.display()
         ))),
     }
 }
 
-/// A suite with the command line that asks for it.
+/// A suite and the command line that selected it.
 struct Job<'a> {
     args: &'a EvalArgs,
     suite: Suite,
 }
 
-/// The suite of the command line, else that of the rows; none where the loss alone is measured.
+/// The suite set by --suite, or the default for the row format; `None` to measure only the loss.
 fn chosen_suite(args: &EvalArgs, config: &Config) -> Option<Suite> {
     if args.suite.is_some() || args.loss_only {
         return args.suite;
     }
     if config.model.is_none() {
-        return Suite::all().find(|suite| suite.needs().ranks_alone());
+        return Suite::all().find(|suite| suite.needs().is_ranking_only());
     }
     let format = config.data.format;
     let reads = |suite: &Suite| {
@@ -133,35 +139,40 @@ fn chosen_suite(args: &EvalArgs, config: &Config) -> Option<Suite> {
         rows.is_some_and(|rows| rows.formats.contains(&format.as_str()))
     };
     match format {
-        // What cannot be read without a format says so by itself.
+        // Opening the suite reports rows whose format cannot be detected.
         DataFormat::Auto => Some(Suite::first()),
         _ => Suite::all().find(reads),
     }
 }
 
-/// Texts of elsewhere, for rows of which the loss alone is measured.
+/// The error for external completions when the rows only have a loss.
 fn without_a_suite(args: &EvalArgs, config: &Config) -> Error {
-    let given = match args.predictions {
-        Some(_) => "--predictions gives texts",
-        None => "--endpoint asks a server for texts",
+    let option = match args.predictions {
+        Some(_) => "--predictions",
+        None => "--endpoint",
     };
     Error::Usage(format!(
-        "{given}, and no suite scores texts of rows of the format {}: of these the loss alone is \
-         measured, by the model here; leave the option out, or name a suite with --suite",
+        "{option} cannot be used: no suite scores completions for rows of the format {}, only \
+         their loss can be measured, with the local model; omit the option, or name a suite with \
+         --suite",
         config.data.format.as_str()
     ))
 }
 
-/// Measures the loss of the rows, and writes and shows it.
-fn loss_alone(args: &EvalArgs, config: &Config, place: &DeviceOption) -> Result<(), Error> {
-    let device = place.open(config.device)?;
+/// Measures the loss of the rows, then writes and prints it.
+fn measure_loss(
+    args: &EvalArgs,
+    config: &Config,
+    device_option: &DeviceOption,
+) -> Result<(), Error> {
+    let device = device_option.open(config.device)?;
     let rows = eval_rows(config, &device, &mut ReadingReport::default())?;
     if rows.is_empty() {
         return Err(Error::Usage(
-            "there is nothing to evaluate on: name a file with --data, or in data.eval".to_owned(),
+            "no rows to evaluate: name a file with --data or in data.eval".to_owned(),
         ));
     }
-    let base = BaseModel::of(config)?;
+    let base = BaseModel::from_config(config)?;
     base.warn_of_choices();
     args.target.model.check_used(config, &[BASE_MODEL])?;
     let prepared = prepared_rows(config, &base, &rows)?;
@@ -169,9 +180,11 @@ fn loss_alone(args: &EvalArgs, config: &Config, place: &DeviceOption) -> Result<
         .target
         .model
         .decoder(config, &base, "evaluating", &device)?;
-    let found = watched(|watch| measured_loss(&decoder, &prepared, watch))?;
-    let mut files = Files::from([(LOSSES_FILE.to_owned(), json_lines(&found.lines)?)]);
-    files.insert(METRICS_FILE.to_owned(), with_fields(b"{}", found.fields())?);
+    let loss = watched(|watch| measured_loss(&decoder, &prepared, watch))?;
+    let mut files = Files::from([(LOSSES_FILE.to_owned(), json_lines(&loss.lines)?)]);
+    let mut fields = loss.fields();
+    fields.extend(origin::fields(args, None, config)?);
+    files.insert(METRICS_FILE.to_owned(), with_fields(b"{}", fields)?);
     write_files(args, &files)?;
     let dropped = rows.len() - prepared.examples.len();
     if dropped > 0 {
@@ -180,14 +193,21 @@ fn loss_alone(args: &EvalArgs, config: &Config, place: &DeviceOption) -> Result<
             rows.len()
         ))?;
     }
-    say(&found.line())
+    say(&loss.line())
 }
 
-/// Opens the suite, evaluates it or scores what there is, and writes and shows what came of it.
-fn evaluate(job: &Job<'_>, config: &Config, place: &DeviceOption) -> Result<(), Error> {
+/// Opens the suite, generates or reads completions, scores them, then writes and prints the result.
+fn evaluate(job: &Job<'_>, config: &Config, device_option: &DeviceOption) -> Result<(), Error> {
     let args = job.args;
-    let device = place.open(config.device)?;
     let needs = job.suite.needs();
+    if args.endpoint.is_some() && !needs.generator {
+        return Err(Error::Usage(format!(
+            "--endpoint does not apply to the suite {}, which generates no text: the local \
+             retriever ranks its documents; omit --endpoint",
+            job.suite
+        )));
+    }
+    let device = device_option.open(config.device)?;
     if keeps_no_texts(job) {
         journal(job, config, &[])?;
     }
@@ -221,8 +241,8 @@ fn evaluate(job: &Job<'_>, config: &Config, place: &DeviceOption) -> Result<(), 
         is_trained: false,
     });
     let mut loss = None;
-    let found = if keeps_no_texts(job) {
-        let found = watching(|watch| {
+    let outcome = if keeps_no_texts(job) {
+        let outcome = watching(|watch| {
             let keep = &mut |files: &Files| write_files(args, files);
             let context = EvalContext {
                 generator: None,
@@ -236,10 +256,10 @@ fn evaluate(job: &Job<'_>, config: &Config, place: &DeviceOption) -> Result<(), 
                 None => suite.evaluate(context),
             }
         })?;
-        found.and_then(|found| found.ok_or(Error::Stopped))
+        outcome.and_then(|outcome| outcome.ok_or(Error::Stopped))
     } else {
         let mut journal = journal(job, config, &suite.prompts()?)?;
-        generated(job, config, &device, |generator, watch| {
+        with_completions(job, config, &device, |generator, watch| {
             if let Generator::Local(model) = generator {
                 loss = loss_beside(job.suite, config, model, &device, watch)?;
             }
@@ -252,7 +272,7 @@ fn evaluate(job: &Job<'_>, config: &Config, place: &DeviceOption) -> Result<(), 
             })
         })
     };
-    let mut result = found.map_err(|error| with_kept_outcomes(args, error))?;
+    let mut result = outcome.map_err(|error| with_kept_outcomes(args, error))?;
     if let Some(loss) = &loss {
         if let Some(metrics) = result.files.get_mut(METRICS_FILE) {
             *metrics = with_fields(metrics, loss.fields())?;
@@ -262,22 +282,28 @@ fn evaluate(job: &Job<'_>, config: &Config, place: &DeviceOption) -> Result<(), 
             .insert(LOSSES_FILE.to_owned(), json_lines(&loss.lines)?);
         result.notes.insert(0, loss.line());
     }
+    if args.output.is_some()
+        && let Some(metrics) = result.files.get_mut(METRICS_FILE)
+    {
+        *metrics = with_fields(metrics, origin::fields(args, Some(job.suite), config)?)?;
+    }
     write_files(args, &result.files)?;
     print(job, result)
 }
 
-/// Where predictions were written before a judge failed, they need not be generated again.
+/// Adds a hint if predictions were saved before the judge failed, so they need not be generated
+/// again.
 fn with_kept_outcomes(args: &EvalArgs, error: Error) -> Error {
-    let kept = args
+    let saved = args
         .output
         .as_ref()
         .map(|output| output.join(PREDICTIONS_FILE));
-    match (error, kept.filter(|kept| kept.exists())) {
-        (Error::Judge { table, message }, Some(kept)) => Error::Judge {
+    match (error, saved.filter(|saved| saved.exists())) {
+        (Error::Judge { table, message }, Some(saved)) => Error::Judge {
             table,
             message: format!(
-                "{message}; the outcomes are kept: continue with --predictions {}",
-                kept.display()
+                "{message}; the outcomes are saved: continue with --predictions {}",
+                saved.display()
             ),
         },
         (error, _) => error,
@@ -300,25 +326,42 @@ fn print(job: &Job<'_>, result: SuiteResult) -> Result<(), Error> {
             name: METRICS_FILE.to_owned(),
             text: &now,
         };
-        return say(&suites::change_of(job.suite)?(&before, &after)?);
+        say(&suites::change_of(job.suite)?(&before, &after)?)?;
+        return note_on_few(job.suite, &result);
     }
-    let name = match &args.predictions {
-        Some(_) => "predictions".to_owned(),
-        None => args.target.model.checkpoint()?,
+    let name = match (&args.predictions, &args.endpoint_model) {
+        (Some(_), _) => "predictions".to_owned(),
+        (None, Some(model)) => format!("{model} (server)"),
+        (None, None) => args.target.model.checkpoint()?,
     };
     say(&result.table.replace(THIS_RUN, &format!("| {name} |")))?;
     if let Some(by_file) = &result.by_file {
         say(&format!("\n{}", by_file.table()))?;
     }
-    result.notes.iter().try_for_each(|note| say(note))
+    result.notes.iter().try_for_each(|note| say(note))?;
+    note_on_few(job.suite, &result)
 }
 
-/// Whether an evaluation has no texts that could be kept as they come.
+/// Prints a note if there are few samples.
+fn note_on_few(suite: Suite, result: &SuiteResult) -> Result<(), Error> {
+    let metrics = result.files.get(METRICS_FILE);
+    let metrics = metrics.and_then(|text| serde_json::from_slice::<Value>(text).ok());
+    let n = metrics.and_then(|metrics| {
+        let own = metrics.get(suite.as_str()).and_then(|own| own.get("n"));
+        metrics.get("n").or(own)?.as_u64()
+    });
+    match n.and_then(|n| few_samples(n as usize)) {
+        Some(note) => say(&note),
+        None => Ok(()),
+    }
+}
+
+/// Whether an evaluation has no completions to save in a journal.
 fn keeps_no_texts(job: &Job<'_>) -> bool {
     job.args.predictions.is_some() || !job.suite.needs().generator
 }
 
-/// The texts of an evaluation with `--output` that was interrupted, or a new file for them.
+/// Opens the journal of an interrupted evaluation in `--output`, or starts one.
 fn journal(
     job: &Job<'_>,
     config: &Config,
@@ -330,7 +373,7 @@ fn journal(
     Journal::open(output, &digest(job, config, prompts)?).map(Some)
 }
 
-/// A digest of everything that the texts of an evaluation follow from.
+/// Hashes everything that the completions depend on.
 fn digest(
     job: &Job<'_>,
     config: &Config,
@@ -339,7 +382,7 @@ fn digest(
     let args = job.args;
     let server = (&args.endpoint, &args.endpoint_model, &args.extra_body);
     let weights = match (args.target.model.checkpoint()?.as_str(), &args.endpoint) {
-        // Nothing is generated: the file says that the evaluation has begun, and holds no text.
+        // Nothing is generated: the journal only marks the evaluation as started.
         (checkpoint, _) if keeps_no_texts(job) => checkpoint.to_string(),
         ("base", _) => "base".to_string(),
         (_, Some(_)) => String::new(),
@@ -362,14 +405,23 @@ fn digest(
     Ok(sha256_bytes(followed.as_bytes()))
 }
 
-/// The retriever of the chosen checkpoint, if one was trained; else that of the config.
+/// The trained retriever of the chosen checkpoint, or the untrained one of the config.
 fn retriever(job: &Job<'_>, config: &Config, device: &Device) -> Result<MiniLmEncoder, Error> {
     let args = job.args;
     args.target.model.check_used(config, &[RETRIEVER])?;
+    // The server has the model, so a missing retriever run must not stop the evaluation.
+    let is_untrained = args.endpoint.is_some() && args.target.model.checkpoint.is_none();
+    if is_untrained && let Some(run) = args.target.model.missing_run(config)? {
+        eprint_line(&format!(
+            "the run {} does not exist; using the untrained retriever",
+            run.display()
+        ))?;
+        return untrained(config, device);
+    }
     if args.target.model.checkpoint()? != "base" {
         let dir = args.target.model.checkpoint_dir(config)?;
         if let Some(trained) = files::encoder(config, &dir, device)? {
-            // Where a model is evaluated too, it is of the same checkpoint and says so.
+            // An evaluated model is from the same checkpoint, which is then printed with the model.
             if !job.suite.needs().generator || args.endpoint.is_some() {
                 args.target.model.say_checkpoint("evaluating", &dir)?;
             }
@@ -384,20 +436,22 @@ fn write_files(args: &EvalArgs, files: &Files) -> Result<(), Error> {
         return Ok(());
     };
     std::fs::create_dir_all(output).map_err(Error::io(output, "create"))?;
-    // The metrics come last: their presence says that the evaluation is complete.
+    // Write the metrics last: their presence marks a complete evaluation.
     for (name, bytes) in files.iter().rev() {
         write_atomic(&output.join(name), bytes)?;
     }
     Ok(())
 }
 
-/// The config of the target, with the pairs of the command line for a retriever that has some.
+/// The config of the target; --data replaces the evaluation pairs of a retriever that uses pairs.
 fn with_pairs(job: &Job<'_>, mut config: Config) -> Config {
     let data = &job.args.target.data;
     let retriever = config.retriever.as_mut();
-    let retriever = retriever.filter(|_| job.suite.needs().ranks_alone());
-    // A retriever with pairs of its own is evaluated on pairs.
-    if let Some(retriever) = retriever.filter(|retriever| !retriever.eval.is_empty())
+    let retriever = retriever.filter(|_| job.suite.needs().is_ranking_only());
+    let has_trajectories = config.goat.is_some();
+    // A retriever is evaluated on pairs if it has eval pairs, or if there are no trajectories.
+    if let Some(retriever) =
+        retriever.filter(|retriever| !retriever.eval.is_empty() || !has_trajectories)
         && !data.is_empty()
     {
         retriever.eval.clone_from(data);
@@ -405,9 +459,9 @@ fn with_pairs(job: &Job<'_>, mut config: Config) -> Config {
     config
 }
 
-/// Lets `work` write texts with the model and checkpoint, which are loaded for it, or with the
-/// server of `--endpoint`; with a progress bar.
-fn generated<R>(
+/// Runs `work` with a generator and a progress bar. The generator is the local model, loaded here,
+/// or the server of `--endpoint`.
+fn with_completions<R>(
     job: &Job<'_>,
     config: &Config,
     device: &Device,
@@ -419,18 +473,18 @@ fn generated<R>(
     let (args, limits) = (job.args, EvalConfig::limits_of_answers(&[job.suite]));
     let endings = Endings::default();
     let mut lines = Vec::new();
-    let found = watched(|watch| match &args.endpoint {
+    let outcome = watched(|watch| match &args.endpoint {
         Some(url) => {
             args.target.model.check_used(config, &[])?;
             let server = endpoint(args, config, url)?;
-            // No model is loaded: from the first request on, it is said what was waited for.
+            // No model is loaded. From the first request on, a signal reports what was pending.
             let _interrupt = Interrupt::begin();
-            let found = work(Generator::Endpoint(&server), watch);
+            let outcome = work(Generator::Endpoint(&server), watch);
             lines = server.lines(&limits);
-            found
+            outcome
         }
         None => {
-            let base = BaseModel::of(config)?;
+            let base = BaseModel::from_config(config)?;
             base.warn_of_choices();
             args.target.model.check_used(config, &[BASE_MODEL])?;
             let decoder = args
@@ -440,18 +494,18 @@ fn generated<R>(
             let generator = LocalGenerator {
                 decoder: &decoder,
                 base: &base,
-                options: &GenerationOptions::of(config, &base.stop_ids),
+                options: &GenerationOptions::from_config(config, &base.stop_ids),
                 endings: &endings,
             };
-            let found = work(Generator::Local(generator), watch);
+            let outcome = work(Generator::Local(generator), watch);
             lines = endings.lines(&limits);
-            found
+            outcome
         }
     });
     for line in lines {
         eprint_line(&line)?;
     }
-    found
+    outcome
 }
 
 fn endpoint(args: &EvalArgs, config: &Config, url: &str) -> Result<EndpointGenerator, Error> {
@@ -463,9 +517,9 @@ fn endpoint(args: &EvalArgs, config: &Config, url: &str) -> Result<EndpointGener
     let sampling = config.eval.sampling();
     if let Some(top_k) = sampling.top_k.filter(|_| sampling.temperature > 0.0) {
         eprint_line(&format!(
-            "eval.top_k = {top_k} is sent as the field \"top_k\", which OpenAI's protocol does not \
-             have: vLLM, SGLang and llama.cpp take it; for a server that refuses it or passes over \
-             it, take eval.top_k out of the config"
+            "eval.top_k = {top_k} is sent as \"top_k\", which is not part of OpenAI's API: vLLM, \
+             SGLang and llama.cpp accept it; remove eval.top_k for a server that rejects or \
+             ignores it"
         ))?;
     }
     let options = EndpointOptions {
@@ -476,16 +530,24 @@ fn endpoint(args: &EvalArgs, config: &Config, url: &str) -> Result<EndpointGener
     EndpointGenerator::open(
         &options,
         args.concurrency,
-        GenerationOptions::of(config, &[]),
+        GenerationOptions::from_config(config, &[]),
         extra_body(args, config)?,
     )
 }
 
-/// What is added to every request: that of the command line, and the variables of the chat template,
-/// by the name that vLLM and SGLang take them by.
+/// Extra fields of every request: those of the command line, and the chat template variables under
+/// the name that vLLM and SGLang use.
 fn extra_body(args: &EvalArgs, config: &Config) -> Result<Map<String, Value>, Error> {
     const FIELD: &str = "chat_template_kwargs";
     let mut body = args.extra_body.clone().unwrap_or_default();
+    if let Some((field, setting)) = sent_by_settings(config)
+        .into_iter()
+        .find(|(field, _)| body.contains_key(*field))
+    {
+        return Err(Error::Usage(format!(
+            "--extra-body sets {field}, and {setting} sets it in each request; keep one of the two"
+        )));
+    }
     if config.data.chat_template_kwargs.0.is_empty() {
         return Ok(body);
     }
@@ -496,8 +558,8 @@ fn extra_body(args: &EvalArgs, config: &Config) -> Result<Map<String, Value>, Er
             for (name, value) in typed {
                 if kwargs.get(&name).is_some_and(|known| *known != value) {
                     return Err(Error::Usage(format!(
-                        "--extra-body says {value} for {FIELD}.{name}, and data.{FIELD} {}; keep one \
-                         of the two",
+                        "--extra-body sets {FIELD}.{name} to {value}, but data.{FIELD} sets it to \
+                         {}; keep only one of them",
                         kwargs[&name]
                     )));
                 }
@@ -506,10 +568,26 @@ fn extra_body(args: &EvalArgs, config: &Config) -> Result<Map<String, Value>, Er
         }
         Some(other) => {
             return Err(Error::Usage(format!(
-                "--extra-body says {other} for {FIELD}; give a JSON object"
+                "--extra-body sets {FIELD} to {other}; set it to a JSON object"
             )));
         }
     }
     body.insert(FIELD.to_owned(), Value::Object(kwargs));
     Ok(body)
+}
+
+/// Fields of a request that settings set, with the setting.
+fn sent_by_settings(config: &Config) -> Vec<(&'static str, &'static str)> {
+    let eval = &config.eval;
+    let is_sampled = eval.temperature > 0.0;
+    [
+        ("response_format", "eval.constrained", eval.constrained),
+        ("seed", "train.seed", is_sampled),
+        ("stop", "eval.stop_strings", !eval.stop_strings.is_empty()),
+        ("top_k", "eval.top_k", is_sampled && eval.top_k.is_some()),
+        ("top_p", "eval.top_p", is_sampled),
+    ]
+    .into_iter()
+    .filter_map(|(field, setting, is_sent)| is_sent.then_some((field, setting)))
+    .collect()
 }

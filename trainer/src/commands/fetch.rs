@@ -1,35 +1,35 @@
-//! Brings models and rows of the Hugging Face hub into its cache (`fetch`).
+//! `fetch`: downloads models and rows from the Hugging Face Hub into its cache.
 
-use tooltune_hub::{Hub, HubError, HubName, Need};
+use tooltune_hub::{Hub, HubError, HubName, WantedFiles};
 
-use super::print_line;
+use super::print_result;
 use crate::cli::FetchArgs;
 use crate::config;
 use crate::error::Error;
 
 pub(super) fn run(args: &FetchArgs) -> Result<(), Error> {
-    // All names are read before any is asked for.
+    // Parse all names before the first request.
     let names = args.names.iter().map(|text| name(text));
     let names = names.collect::<Result<Vec<_>, Error>>()?;
-    let hub = Hub::of_process()?;
+    let hub = Hub::from_process_environment()?;
     for name in &names {
-        let found = config::fetch(&hub, name, Need::All)?;
-        print_line(&found.path.display().to_string())?;
+        let fetched = config::fetch(&hub, name, WantedFiles::All)?;
+        print_result(&fetched.path.display().to_string())?;
     }
     Ok(())
 }
 
 fn name(text: &str) -> Result<HubName, Error> {
-    let found = if text.starts_with("hf://datasets/") {
-        HubName::of_rows(text)
+    let name = if text.starts_with("hf://datasets/") {
+        HubName::parse_rows(text)
     } else {
-        HubName::of_model(text)
+        HubName::parse_model(text)
     };
-    let found = found.map_err(HubError::from)?;
-    found.ok_or_else(|| {
+    let name = name.map_err(HubError::from)?;
+    name.ok_or_else(|| {
         Error::Usage(format!(
-            "{text:?} is no name of the hub; models are named org/name, and files of data sets \
-             hf://datasets/org/name/train.jsonl"
+            "{text:?} is not a Hugging Face Hub name; models are named org/name, and files of \
+             data sets hf://datasets/org/name/train.jsonl"
         ))
     })
 }

@@ -1,19 +1,18 @@
-//! Shows what the model writes after rows, a question or a text, beside the reference (`generate`).
-
-use std::path::Path;
+//! `generate`: prints completions for rows, a question or a text next to the reference.
 
 use serde::Serialize;
-use tooltune_checkpoints::atomic::write_atomic;
-use tooltune_rows::text::AskedPrompt;
+use tooltune_disk::atomic::write_atomic;
+use tooltune_rows::text::TokenizedPrompt;
 
-use super::asked::{Asked, asked, must_have_a_source};
 use super::data::write_lines;
-use super::{DeviceOption, eprint_line, print_line, watched};
+use super::new_file::must_be_new;
+use super::{DeviceOption, eprint_line, print_line, print_result, watched};
 use crate::base_model::BaseModel;
 use crate::cli::GenerateArgs;
+use crate::commands::prompts::{DisplayedPrompt, load_prompts, must_have_a_source};
 use crate::config::Config;
 use crate::error::Error;
-use crate::eval::constraints::{Constraints, Kept};
+use crate::eval::constraints::{Constraints, RequestedConstraint};
 use crate::eval::endings::Endings;
 use crate::eval::generate::{FinishReason, GenerationOptions};
 use crate::eval::generator::{
@@ -22,7 +21,7 @@ use crate::eval::generator::{
 use crate::eval::report_files::json_lines;
 use crate::recipes::run_lock::BASE_MODEL;
 
-/// Characters of a prompt's last message that are shown.
+/// Number of characters shown of a prompt's last message.
 const N_SHOWN: usize = 600;
 
 /// A line of `--output`.
@@ -38,31 +37,26 @@ struct Line<'a> {
     n_tokens: usize,
 }
 
-pub(super) fn run(args: &GenerateArgs, place: &DeviceOption) -> Result<(), Error> {
-    if let Some(output) = args.output.as_deref().filter(|output| is_kept(output)) {
-        return Err(Error::Usage(format!(
-            "{} exists already; remove it or name another --output",
-            output.display()
-        )));
-    }
+pub(super) fn run(args: &GenerateArgs, device_option: &DeviceOption) -> Result<(), Error> {
+    must_be_new(&[("--output", args.output.as_deref())])?;
     let mut config = args.target.config()?;
-    config.device = place.name(config.device)?;
+    config.device = device_option.name(config.device)?;
     must_have_a_source(args, &config)?;
     args.target.model.check_used(&config, &[BASE_MODEL])?;
-    let device = place.open(config.device)?;
-    let base = BaseModel::of(&config)?;
+    let device = device_option.open(config.device)?;
+    let base = BaseModel::from_config(&config)?;
     base.warn_of_choices();
-    let options = GenerationOptions::of(&config, &base.stop_ids);
-    let all = asked(args, &config, &base, &device)?;
+    let options = GenerationOptions::from_config(&config, &base.stop_ids);
+    let all = load_prompts(args, &config, &base, &device)?;
     must_fit(
-        all.iter().map(|asked| &asked.prompt),
+        all.iter().map(|prompt| &prompt.prompt),
         options.max_new_tokens,
         base.config.max_position_embeddings,
     )?;
     let decoder = args
         .target
         .model
-        .decoder(&config, &base, "writing with", &device)?;
+        .decoder(&config, &base, "generating with", &device)?;
     let generator = Generator::Local(LocalGenerator {
         decoder: &decoder,
         base: &base,
@@ -70,10 +64,10 @@ pub(super) fn run(args: &GenerateArgs, place: &DeviceOption) -> Result<(), Error
         endings: &Endings::default(),
     });
     let constraints = constraints(&generator, &config, &all)?;
-    let texts = written(&generator, &all, &constraints, options.max_new_tokens)?;
+    let texts = complete_all(&generator, &all, &constraints, options.max_new_tokens)?;
     if let Some(output) = &args.output {
         if output.exists() {
-            // A device or a pipe, whose reader may read what is printed, too.
+            // A device or a pipe, whose reader may also be the terminal.
             return Ok(write_atomic(output, &json_lines(lines(&all, &texts))?)?);
         }
         write_lines("texts", lines(&all, &texts), Some(output))?;
@@ -81,14 +75,9 @@ pub(super) fn run(args: &GenerateArgs, place: &DeviceOption) -> Result<(), Error
     print(&all, &texts, &options)
 }
 
-/// Whether a file or folder is there, which is never overwritten; a device or a pipe may be.
-pub(super) fn is_kept(output: &Path) -> bool {
-    std::fs::metadata(output).is_ok_and(|found| found.is_file() || found.is_dir())
-}
-
-/// Refuses a prompt that is empty, or whose text might not fit behind it.
+/// Rejects empty prompts and prompts that leave no room for a completion.
 fn must_fit<'a>(
-    mut prompts: impl Iterator<Item = &'a AskedPrompt>,
+    mut prompts: impl Iterator<Item = &'a TokenizedPrompt>,
     max_new_tokens: usize,
     context: usize,
 ) -> Result<(), Error> {
@@ -101,37 +90,37 @@ fn must_fit<'a>(
             prompt.id
         )),
         Some(prompt) => refused(format!(
-            "{}: a prompt of {} tokens and eval.max_new_tokens = {max_new_tokens} are more than the \
-             {context} positions of the model (max_position_embeddings); lower eval.max_new_tokens \
-             with --set, or shorten the prompt",
+            "{}: the prompt has {} tokens; with eval.max_new_tokens = {max_new_tokens} that \
+             exceeds the model's context of {context} tokens (max_position_embeddings); lower \
+             eval.max_new_tokens with --set, or shorten the prompt",
             prompt.id,
             prompt.ids.len()
         )),
     }
 }
 
-/// What the texts keep to where `eval.constrained` asks for it; which of them are written freely all
-/// the same is said.
+/// Compiles the constraints for `eval.constrained`, and reports how many completions remain
+/// unconstrained.
 fn constraints(
     generator: &Generator<'_>,
     config: &Config,
-    all: &[Asked],
+    all: &[DisplayedPrompt],
 ) -> Result<Constraints, Error> {
     if !config.eval.constrained {
         return Ok(Constraints::default());
     }
-    let kept = all
+    let requested = all
         .iter()
-        .map(|asked| (asked.prompt.id.as_str(), asked.kept.clone()));
-    let constraints = Constraints::compiled(generator, &kept.collect::<Vec<_>>())?;
+        .map(|prompt| (prompt.prompt.id.as_str(), prompt.constraint.clone()));
+    let constraints = Constraints::compile(generator, requested)?;
     let n_free = all
         .iter()
-        .filter(|asked| asked.kept == Kept::Nothing)
+        .filter(|prompt| prompt.constraint == RequestedConstraint::Nothing)
         .count();
     if n_free > 0 {
         eprint_line(&format!(
-            "eval.constrained: {n_free} of {} texts are written freely, since nothing says what they \
-             keep to: neither a schema, nor calls of tools where some are wanted",
+            "eval.constrained: {n_free} of {} completions are unconstrained, because their rows \
+             have neither a schema nor a turn that must call tools",
             all.len()
         ))?;
     }
@@ -141,15 +130,15 @@ fn constraints(
     Ok(constraints)
 }
 
-fn written(
+fn complete_all(
     generator: &Generator<'_>,
-    all: &[Asked],
+    all: &[DisplayedPrompt],
     constraints: &Constraints,
     max_new_tokens: usize,
 ) -> Result<Vec<Completion>, Error> {
-    let prompts = all.iter().enumerate().map(|(i, asked)| GenerationRequest {
-        id: &asked.prompt.id,
-        text: PromptText::Raw(&asked.prompt.text),
+    let prompts = all.iter().enumerate().map(|(i, prompt)| GenerationRequest {
+        id: &prompt.prompt.id,
+        text: PromptText::Raw(&prompt.prompt.text),
         max_new_tokens,
         constraint: constraints.of_prompt(i),
     });
@@ -157,31 +146,39 @@ fn written(
     watched(|watch| generator.write(&prompts, None, watch))
 }
 
-fn lines<'a>(all: &'a [Asked], texts: &'a [Completion]) -> impl Iterator<Item = Line<'a>> {
-    all.iter().zip(texts).map(|(asked, written)| Line {
-        id: &asked.prompt.id,
-        prompt: &asked.prompt.text,
-        text: &written.text,
-        reference: asked.prompt.reference.as_deref(),
-        finish_reason: &written.finish_reason,
-        n_prompt_tokens: asked.prompt.ids.len(),
-        n_tokens: written.n_tokens,
+fn lines<'a>(
+    all: &'a [DisplayedPrompt],
+    texts: &'a [Completion],
+) -> impl Iterator<Item = Line<'a>> {
+    all.iter().zip(texts).map(|(prompt, completion)| Line {
+        id: &prompt.prompt.id,
+        prompt: &prompt.prompt.text,
+        text: &completion.text,
+        reference: prompt.prompt.reference.as_deref(),
+        finish_reason: &completion.finish_reason,
+        n_prompt_tokens: prompt.prompt.ids.len(),
+        n_tokens: completion.n_tokens,
     })
 }
 
-fn print(all: &[Asked], texts: &[Completion], options: &GenerationOptions) -> Result<(), Error> {
-    for (asked, written) in all.iter().zip(texts) {
-        print_line(&shown(asked, written, options))?;
+fn print(
+    all: &[DisplayedPrompt],
+    texts: &[Completion],
+    options: &GenerationOptions,
+) -> Result<(), Error> {
+    for (prompt, completion) in all.iter().zip(texts) {
+        print_result(&format_completion(prompt, completion, options))?;
     }
     let n_references = all.iter().filter(|a| a.prompt.reference.is_some()).count();
     if n_references > 0 {
-        let is_same = |(asked, written): &(&Asked, &Completion)| is_same(asked, written);
+        let is_same =
+            |(prompt, completion): &(&DisplayedPrompt, &Completion)| is_same(prompt, completion);
         let n_same = all.iter().zip(texts).filter(is_same).count();
         print_line(&format!(
-            "{n_same} of {n_references} texts are their reference, letter by letter"
+            "{n_same} of {n_references} replies match their reference exactly"
         ))?;
     }
-    let n_cut = texts.iter().filter(|written| is_cut(written)).count();
+    let n_cut = texts.iter().filter(|completion| is_cut(completion)).count();
     let limits = match options.max_time {
         None => "eval.max_new_tokens",
         Some(_) => "eval.max_new_tokens or eval.max_time",
@@ -189,31 +186,35 @@ fn print(all: &[Asked], texts: &[Completion], options: &GenerationOptions) -> Re
     match n_cut {
         0 => Ok(()),
         n_cut => eprint_line(&format!(
-            "{n_cut} of {} texts are CUT OFF before their end; raise {limits} with --set",
+            "{n_cut} of {} replies are CUT OFF; raise {limits} with --set",
             texts.len()
         )),
     }
 }
 
-fn is_same(asked: &Asked, written: &Completion) -> bool {
-    asked.prompt.reference.as_deref() == Some(&written.text)
+fn is_same(prompt: &DisplayedPrompt, completion: &Completion) -> bool {
+    prompt.prompt.reference.as_deref() == Some(&completion.text)
 }
 
-fn is_cut(written: &Completion) -> bool {
-    written.finish_reason != FinishReason::Stop.name()
+fn is_cut(completion: &Completion) -> bool {
+    completion.finish_reason != FinishReason::Stop.name()
 }
 
-/// A text for a person: where it belongs, what it answers, what was to be written, why it ended.
-fn shown(asked: &Asked, written: &Completion, options: &GenerationOptions) -> String {
-    let reference = asked.prompt.reference.as_deref();
+/// Formats a completion: row, prompt, completion, reference and finish reason.
+fn format_completion(
+    prompt: &DisplayedPrompt,
+    completion: &Completion,
+    options: &GenerationOptions,
+) -> String {
+    let reference = prompt.prompt.reference.as_deref();
     let reference = reference.map(|reference| {
-        if is_same(asked, written) {
-            "the same"
+        if is_same(prompt, completion) {
+            "(same)"
         } else {
             reference
         }
     });
-    let ended = match (written.finish_reason.as_str(), options.max_time) {
+    let ended = match (completion.finish_reason.as_str(), options.max_time) {
         ("stop", _) if options.stop_strings.is_empty() => "at a stop token".to_string(),
         ("stop", _) => "at a stop token or stop string".to_string(),
         ("time", Some(most)) => format!("CUT OFF at eval.max_time = {}", most.as_secs_f64()),
@@ -224,28 +225,28 @@ fn shown(asked: &Asked, written: &Completion, options: &GenerationOptions) -> St
         (reason, _) => format!("CUT OFF: {reason}"),
     };
     let ended = format!(
-        "{ended}; {} tokens after {}",
-        written.n_tokens,
-        asked.prompt.ids.len()
+        "{ended}; {} tokens after a prompt of {}",
+        completion.n_tokens,
+        prompt.prompt.ids.len()
     );
-    let end = asked.end.iter().map(|(role, text)| (*role, ending(text)));
+    let end = prompt.end.iter().map(|(role, text)| (*role, ending(text)));
     let fields = end
-        .chain([("written", written.text.clone())])
+        .chain([("written", completion.text.clone())])
         .chain(reference.map(|text| ("reference", text.to_string())))
         .chain([("ended", ended)]);
-    let mut shown = format!("{}\n", asked.prompt.id);
+    let mut output = format!("{}\n", prompt.prompt.id);
     for (label, text) in fields {
-        // Further lines of a text stand below its first.
+        // Indent the further lines of a field.
         let text = text
             .trim_end_matches('\n')
             .replace('\n', &format!("\n{:13}", ""));
-        shown.push_str(format!("  {label:<10} {text}").trim_end());
-        shown.push('\n');
+        output.push_str(format!("  {label:<10} {text}").trim_end());
+        output.push('\n');
     }
-    shown
+    output
 }
 
-/// The end of a text that may be long.
+/// Shortens a long text to its end.
 fn ending(text: &str) -> String {
     match text.char_indices().rev().nth(N_SHOWN - 1) {
         Some((from, _)) if from > 0 => format!("…{}", &text[from..]),
@@ -257,9 +258,9 @@ fn ending(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn asked(id: &str, n_tokens: usize, reference: Option<&str>) -> Asked {
-        Asked {
-            prompt: AskedPrompt {
+    fn load_prompts(id: &str, n_tokens: usize, reference: Option<&str>) -> DisplayedPrompt {
+        DisplayedPrompt {
+            prompt: TokenizedPrompt {
                 id: id.to_owned(),
                 text: String::new(),
                 ids: vec![7; n_tokens],
@@ -268,67 +269,75 @@ mod tests {
                 begins_example: true,
             },
             end: vec![("user", "Two\nlines".to_owned())],
-            kept: Kept::Nothing,
+            constraint: RequestedConstraint::Nothing,
         }
     }
 
     fn fault(n_tokens: usize, max_new_tokens: usize) -> Option<String> {
-        let all = [asked("a:1", 1, None), asked("a:2", n_tokens, None)];
+        let all = [
+            load_prompts("a:1", 1, None),
+            load_prompts("a:2", n_tokens, None),
+        ];
         let fit = must_fit(all.iter().map(|one| &one.prompt), max_new_tokens, 10);
         fit.err().map(|error| error.to_string())
     }
 
     #[test]
-    fn a_prompt_without_room_for_its_text_is_refused_with_its_place() {
+    fn a_prompt_without_room_for_its_completion_is_refused() {
         assert_eq!(fault(6, 4), None);
         assert_eq!(
             fault(7, 4).as_deref(),
             Some(
-                "a:2: a prompt of 7 tokens and eval.max_new_tokens = 4 are more than the 10 \
-                 positions of the model (max_position_embeddings); lower eval.max_new_tokens with \
-                 --set, or shorten the prompt"
+                "a:2: the prompt has 7 tokens; with eval.max_new_tokens = 4 that exceeds the \
+                 model's context of 10 tokens (max_position_embeddings); lower \
+                 eval.max_new_tokens with --set, or shorten the prompt"
             )
         );
-        assert!(fault(1, usize::MAX).is_some_and(|said| said.starts_with("a:1: ")));
-        assert!(fault(0, 4).is_some_and(|said| said.starts_with("a:2: the prompt is empty")));
+        assert!(fault(1, usize::MAX).is_some_and(|message| message.starts_with("a:1: ")));
+        assert!(fault(0, 4).is_some_and(|message| message.starts_with("a:2: the prompt is empty")));
     }
 
     #[test]
-    fn a_text_is_shown_with_what_it_answers_and_why_it_ended() {
+    fn a_completion_is_shown_with_its_prompt_and_finish_reason() {
         let options = GenerationOptions::greedy(3, 1, vec![2]);
-        let written = |text: &str, finish_reason: &str| Completion {
+        let completion = |text: &str, finish_reason: &str| Completion {
             text: text.to_owned(),
             finish_reason: finish_reason.to_owned(),
             n_tokens: 3,
             without_text: None,
             error: None,
             tool_calls: Vec::new(),
+            rewritten: None,
         };
         assert_eq!(
-            shown(
-                &asked("a:1", 5, Some("Yes.\nNo.")),
-                &written("Yes.", "length"),
+            format_completion(
+                &load_prompts("a:1", 5, Some("Yes.\nNo.")),
+                &completion("Yes.", "length"),
                 &options
             ),
             "a:1\n  user       Two\n             lines\n  written    Yes.\n  reference  Yes.\n             \
-             No.\n  ended      CUT OFF at eval.max_new_tokens = 3; 3 tokens after 5\n"
+             No.\n  ended      CUT OFF at eval.max_new_tokens = 3; 3 tokens after a prompt of 5\n"
         );
         assert_eq!(
-            shown(
-                &asked("a:1", 5, Some("Yes.")),
-                &written("Yes.", "stop"),
+            format_completion(
+                &load_prompts("a:1", 5, Some("Yes.")),
+                &completion("Yes.", "stop"),
                 &options
             ),
-            "a:1\n  user       Two\n             lines\n  written    Yes.\n  reference  the same\n  \
-             ended      at a stop token; 3 tokens after 5\n"
+            "a:1\n  user       Two\n             lines\n  written    Yes.\n  reference  (same)\n  \
+             ended      at a stop token; 3 tokens after a prompt of 5\n"
         );
-        // Not even an empty text hides its label.
-        let empty = shown(&asked("a:1", 5, None), &written("", "stop"), &options);
+        // The label is also printed for an empty field.
+        let empty = format_completion(
+            &load_prompts("a:1", 5, None),
+            &completion("", "stop"),
+            &options,
+        );
         assert!(empty.contains("lines\n  written\n  ended "), "{empty}");
     }
 
     #[test]
-    fn of_a_long_text_the_end_is_shown() {
+    fn the_end_of_a_long_text_is_shown() {
         let long = "é".repeat(N_SHOWN + 1);
         assert_eq!(ending(&long), format!("…{}", "é".repeat(N_SHOWN)));
         assert_eq!(ending(&long[2..]), &long[2..]);

@@ -1,17 +1,21 @@
-//! `inspect`: which tokens of a row are learned, with colours or as JSON.
+//! `inspect`: shows which tokens of a row are supervised, in color or as JSON.
 
 use std::collections::BTreeSet;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
+use tooltune_apis::TrajectoryReader;
+use tooltune_json::faults::Faults;
+use tooltune_json::printable;
 use tooltune_rows::text::{
-    Faults, InspectedRow, InspectedSystem, InspectedToken, InspectedTurn, Row, SystemSource,
-    TurnBegin, inspect_row,
+    InspectedRow, InspectedSystem, InspectedToken, InspectedTurn, Row, SystemSource, inspect_row,
 };
-use tooltune_rows::tools::TrajectoryReader;
+use tooltune_template::TurnBegin;
 
-use super::{DeviceOption, counted, eprint_line, load_config, print_line};
+use super::{
+    DeviceOption, counted, eprint_line, load_config, print_exactly, print_line, print_result,
+};
 use crate::base_model::BaseModel;
 use crate::cli::{InspectArgs, OutputFormat};
 use crate::config::{Config, DataFormat};
@@ -21,42 +25,42 @@ use crate::recipes::run_files;
 use crate::rows::{ReadingReport, RowFiles, note_lines, with_rows};
 use crate::settings;
 
-/// Rows that are shown where nobody says how many.
+/// Default number of rows to show.
 const N_ROWS: usize = 3;
 
-/// Characters of a system message that are shown.
+/// Number of characters shown of a system message.
 const N_SHOWN: usize = 100;
 
-pub(super) fn run(args: &InspectArgs, place: &DeviceOption) -> Result<(), Error> {
-    let whole = load_config(&args.config)?;
-    let mut config = whole.clone();
-    // Given to the rows below, where it is seen which of them have one of their own.
+pub(super) fn run(args: &InspectArgs, device_option: &DeviceOption) -> Result<(), Error> {
+    let loaded = load_config(&args.config)?;
+    let mut config = loaded.clone();
+    // Passed on to the row reader, which checks which rows have their own.
     let system = config.data.system.take();
-    let device = place.open(config.device)?;
-    let base = BaseModel::of(&config)?;
+    let device = device_option.open(config.device)?;
+    let base = BaseModel::from_config(&config)?;
     let options = settings::prepare_options(&config, &base.stop_ids);
     let files = files_of(args.row.as_deref(), &config);
-    let wanted = Wanted::of(args, &files, &config)?;
+    let selection = RowSelection::from_args(args, &files, &config)?;
     let most = match (args.rows, &args.row) {
         (Some(most), _) => most,
         (None, Some(_)) => usize::MAX,
         (None, None) => N_ROWS,
     };
     let mut report = ReadingReport::default();
-    let shown = with_rows(&config, &files, &device, &mut report, |rows| {
-        let (mut shown, mut faults) = (0, Faults::default());
+    let n_shown = with_rows(&config, &files, &device, &mut report, |rows| {
+        let (mut n_shown, mut faults) = (0, Faults::default());
         for row in rows {
             let Some(row) = faults.take(row) else {
                 continue;
             };
-            if shown == most || !wanted.is(&row) {
+            if n_shown == most || !selection.contains(&row) {
                 continue;
             }
-            shown += 1;
-            let given = system
+            n_shown += 1;
+            let default_system = system
                 .as_ref()
                 .filter(|_| row.conversation.system().is_none());
-            let row = match given {
+            let row = match default_system {
                 None => row,
                 Some(text) => Row {
                     conversation: row.conversation.with_system(text),
@@ -67,75 +71,75 @@ pub(super) fn run(args: &InspectArgs, place: &DeviceOption) -> Result<(), Error>
             let Some(mut inspected) = faults.take(inspected) else {
                 continue;
             };
-            if let (Some(_), Some(system)) = (given, &mut inspected.system) {
+            if let (Some(_), Some(system)) = (default_system, &mut inspected.system) {
                 system.from = SystemSource::Setting;
             }
             match args.format {
                 OutputFormat::Text => print(&inspected, &base)?,
                 OutputFormat::Json => {
                     let line = serde_json::to_string(&inspected);
-                    print_line(&line.map_err(|error| Error::Usage(error.to_string()))?)?;
+                    print_result(&line.map_err(|error| Error::Usage(error.to_string()))?)?;
                 }
             }
         }
-        faults.none()?;
-        Ok(shown)
+        faults.into_result()?;
+        Ok(n_shown)
     })?;
     for line in note_lines("data.train", &report.notes) {
         eprint_line(&line)?;
     }
-    match (&args.row, shown) {
+    match (&args.row, n_shown) {
         (Some(row), 0) => Err(Error::Usage(format!(
-            "--row {row}: no such row in data.train; give a line number, or file:line, which may be a \
-             row of data.eval, too"
+            "--row {row}: no such row in data.train; give a line number or FILE:LINE, which can \
+             also name a row of data.eval"
         ))),
-        _ => refuse_as_plan(whole, &device),
+        _ => refuse_as_plan(loaded, &device),
     }
 }
 
-/// What `plan` and `train` refuse is refused here, too, after the rows that were asked for: another row,
-/// an evaluation that cannot be, a folder with another run.
+/// Runs the checks of `plan` and `train` after showing the rows: the other rows, the evaluation,
+/// and the run folder.
 fn refuse_as_plan(mut config: Config, device: &Device) -> Result<(), Error> {
     run_files::pin_run_settings(&mut config)?;
     prepare_run(&config, device).map(drop)
 }
 
-/// Which rows are shown.
-enum Wanted {
+/// Selection of rows to show.
+enum RowSelection {
     All,
-    /// The row of this id, or of this line in any file.
+    /// The row with this id, or this line of any file.
     Row(String),
-    /// The examples of the trajectories of these ids, which stand in the line that is asked for.
+    /// All examples of trajectories with these ids, which are in the requested line.
     Trajectories(BTreeSet<String>),
 }
 
-impl Wanted {
-    /// What is asked for; where trajectories are, the files say which ones stand there, for their
-    /// examples have their ids, and ids of their own.
-    fn of(args: &InspectArgs, files: &RowFiles, config: &Config) -> Result<Self, Error> {
-        let Some(asked) = &args.row else {
+impl RowSelection {
+    /// Resolves `--row`. For trajectories the files are read, because their examples have ids of
+    /// their own.
+    fn from_args(args: &InspectArgs, files: &RowFiles, config: &Config) -> Result<Self, Error> {
+        let Some(requested) = &args.row else {
             return Ok(Self::All);
         };
         if config.data.format == DataFormat::Goat {
-            let mut found = BTreeSet::new();
+            let mut ids = BTreeSet::new();
             for records in files.open()? {
-                // Rows at fault are told where all are read.
-                let placed = TrajectoryReader::new(records).placed();
+                // Invalid rows are reported when all rows are read.
+                let placed = TrajectoryReader::new(records).with_locations();
                 let placed = placed.filter_map(Result::ok);
-                let there = placed.filter(|(place, _)| is_place(asked, place));
-                found.extend(there.map(|(_, row)| row.id));
+                let there = placed.filter(|(location, _)| is_row_location(requested, location));
+                ids.extend(there.map(|(_, row)| row.id));
             }
-            if !found.is_empty() {
-                return Ok(Self::Trajectories(found));
+            if !ids.is_empty() {
+                return Ok(Self::Trajectories(ids));
             }
         }
-        Ok(Self::Row(asked.clone()))
+        Ok(Self::Row(requested.clone()))
     }
 
-    fn is(&self, row: &Row) -> bool {
+    fn contains(&self, row: &Row) -> bool {
         match self {
             Self::All => true,
-            Self::Row(asked) => is_place(asked, &row.id),
+            Self::Row(asked) => is_row_location(asked, &row.id),
             Self::Trajectories(ids) => {
                 let id = row.id.rsplit_once('/');
                 id.is_some_and(|(id, _)| ids.contains(id))
@@ -144,7 +148,7 @@ impl Wanted {
     }
 }
 
-/// The files whose rows are shown: those of training, or the evaluation file that a row is named by.
+/// The files to show: the training files, or the evaluation file that the row id names.
 fn files_of(row: Option<&str>, config: &Config) -> RowFiles {
     let train = RowFiles::training(config);
     let Some((file, _)) = row.and_then(|row| row.rsplit_once(':')) else {
@@ -154,33 +158,33 @@ fn files_of(row: Option<&str>, config: &Config) -> RowFiles {
     if train.paths().any(|one| is_named(&one)) {
         return train;
     }
-    let named = config.data.eval.iter().find(is_named);
-    named.map_or(train, |file| RowFiles::whole(std::slice::from_ref(file)))
+    let evaluation_file = config.data.eval.iter().find(is_named);
+    evaluation_file.map_or(train, |file| RowFiles::all_rows(std::slice::from_ref(file)))
 }
 
-/// Whether a place is the one that is asked for, by its line or by file and line.
-fn is_place(asked: &str, place: &str) -> bool {
-    if place == asked || place.rsplit(':').next() == Some(asked) {
+/// Whether `place` matches the request by id, by line, or by file and line.
+fn is_row_location(requested: &str, location: &str) -> bool {
+    if location == requested || location.rsplit(':').next() == Some(requested) {
         return true;
     }
-    let parts = asked.rsplit_once(':').zip(place.rsplit_once(':'));
-    parts.is_some_and(|((asked, asked_line), (file, line))| {
-        line == asked_line && is_same_path(Path::new(asked), Path::new(file))
+    let parts = requested.rsplit_once(':').zip(location.rsplit_once(':'));
+    parts.is_some_and(|((requested, asked_line), (file, line))| {
+        line == asked_line && is_same_path(Path::new(requested), Path::new(file))
     })
 }
 
-/// Whether two paths are one, however they are spelled.
+/// Whether two paths name the same file.
 fn is_same_path(one: &Path, other: &Path) -> bool {
-    let whole = |path: &Path| path.canonicalize().ok();
-    one == other || whole(one).is_some_and(|one| whole(other) == Some(one))
+    let canonical = |path: &Path| path.canonicalize().ok();
+    one == other || canonical(one).is_some_and(|one| canonical(other) == Some(one))
 }
 
 fn print(row: &InspectedRow, base: &BaseModel) -> Result<(), Error> {
     let learned = row.tokens.iter().filter(|token| token.weight > 0.0).count();
     let straddling = row.tokens.iter().filter(|token| token.straddles).count();
     print_line(&format!(
-        "{}: {} tokens, {learned} learned, {straddling} straddling, {} beyond max_length; \
-         template {}",
+        "{}: {} tokens, {learned} supervised, {straddling} partly supervised, {} beyond \
+         data.max_length; template {}",
         row.id,
         row.tokens.len(),
         row.n_overflowing,
@@ -191,13 +195,13 @@ fn print(row: &InspectedRow, base: &BaseModel) -> Result<(), Error> {
         (&row.switched_off, "switched off by train, weight or loss"),
         (
             &row.without_reasoning,
-            "the chat template leaves out their reasoning",
+            "the chat template removes the reasoning",
         ),
     ] {
         if !messages.is_empty() {
             let numbers: Vec<String> = messages.iter().map(usize::to_string).collect();
             print_line(&format!(
-                "{} not learned, {reason}: messages {}",
+                "{} not supervised ({reason}): messages {}",
                 counted(messages.len(), "turn"),
                 numbers.join(", ")
             ))?;
@@ -205,8 +209,7 @@ fn print(row: &InspectedRow, base: &BaseModel) -> Result<(), Error> {
     }
     if let Some(tokens) = &row.without_bos {
         print_line(&format!(
-            "begins without {tokens}, which the tokenizer puts before plain texts: the chat template \
-             writes none"
+            "the chat template does not start with {tokens}, which the tokenizer adds to plain text"
         ))?;
     }
     let paint = paint(std::io::stdout().is_terminal());
@@ -216,14 +219,14 @@ fn print(row: &InspectedRow, base: &BaseModel) -> Result<(), Error> {
         .zip(row.pieces())
         .map(|(token, text)| paint(token, text))
         .collect();
-    print_line(&format!("{text}\n"))?;
+    print_exactly(&format!("{text}\n"))?;
     for note in row.turns.iter().filter_map(|turn| note(row, turn)) {
         print_line(&note)?;
     }
     if let Some(stop) = &row.appended {
         print_line(&format!(
-            "{stop} ends the last turn: the template writes it before the next message only, and \
-             training appends it\n"
+            "{stop} is appended to the last turn, because the template writes it only before \
+             another message\n"
         ))?;
     }
     if row.argument_values.is_empty() {
@@ -234,20 +237,19 @@ fn print(row: &InspectedRow, base: &BaseModel) -> Result<(), Error> {
     print_line(&values_line(row.argument_values.len(), &masked))
 }
 
-/// How many values the arguments of calls have, and which of them are not learned.
+/// Counts the argument values of calls and lists those that are masked.
 fn values_line(n: usize, masked: &[&str]) -> String {
-    let values = counted(n, "value");
     match masked {
-        [] => format!("{values} in arguments, all of them learned as the tokens above show\n"),
+        [] => format!("argument values of calls: {n}, supervised as shown above\n"),
         masked => format!(
-            "{values} in arguments, {} of them not learned: {}\n",
+            "argument values of calls: {n}, {} of them masked: {}\n",
             masked.len(),
             masked.join(", ")
         ),
     }
 }
 
-/// Who gives the system message, and how it begins.
+/// Shows the source and beginning of the system message.
 fn system_line(system: Option<&InspectedSystem>) -> String {
     let Some(system) = system else {
         return "no system message".to_owned();
@@ -255,50 +257,53 @@ fn system_line(system: Option<&InspectedSystem>) -> String {
     let from = match system.from {
         SystemSource::Row => "the row",
         SystemSource::Setting => "data.system",
-        SystemSource::Template => "the chat template, as neither the row nor data.system gives one",
+        SystemSource::Template => "the chat template (neither the row nor data.system sets one)",
     };
     let text = match system.text.char_indices().nth(N_SHOWN) {
         None => format!("{:?}", system.text),
         Some((end, _)) => format!("{:?}…", &system.text[..end]),
     };
-    format!("system message of {from}: {text}")
+    format!("system message from {from}: {text}")
 }
 
-/// What is not plain about the beginning of a turn.
+/// Describes an unusual beginning of a turn.
 fn note(row: &InspectedRow, turn: &InspectedTurn) -> Option<String> {
     let message = turn.message;
     let note = match turn.begins {
         TurnBegin::EmptyThought => {
-            "the empty thought before the answer is the template's and part of the prompt"
+            "the template adds an empty thinking block before the answer; it is part of the prompt"
         }
         TurnBegin::DroppedThought => {
-            "the generation prompt opens a thought, and the template writes none here"
+            "the generation prompt opens a thinking block, which the template does not write here"
         }
-        TurnBegin::GenerationTag => "the template's generation tag begins the turn, not its prompt",
+        TurnBegin::GenerationTag => {
+            "the turn starts at the template's generation tag, not its prompt"
+        }
         TurnBegin::GenerationPrompt if !turn.is_prompt => {
-            "the template shows the messages before it otherwise when it asks for this turn"
+            "the template renders earlier messages differently when it adds the generation prompt \
+             here"
         }
         TurnBegin::GenerationPrompt => return None,
     };
     let n_before = 40;
     let before = row.text.get(..turn.start).unwrap_or_default();
     let from = before.char_indices().rev().nth(n_before - 1);
-    let end = &before[from.map_or(0, |(at, _)| at)..];
+    let end = &before[from.map_or(0, |(idx, _)| idx)..];
     Some(format!(
         "message {message}: {note}; its prompt ends with {end:?}"
     ))
 }
 
-/// Colours on a terminal; brackets around what is learned elsewhere.
+/// Colors on a terminal; elsewhere brackets around supervised tokens.
 fn paint(is_terminal: bool) -> fn(&InspectedToken, &str) -> String {
-    fn coloured(token: &InspectedToken, text: &str) -> String {
+    fn color_by_weight(token: &InspectedToken, text: &str) -> String {
         let code = match (token.weight, token.straddles) {
             (_, true) => "33",
             (0.0, _) => "90",
             (weight, _) if weight < 1.0 => "36",
             _ => "1;32",
         };
-        format!("\x1b[{code}m{text}\x1b[0m")
+        format!("\x1b[{code}m{}\x1b[0m", printable::lines(text))
     }
     fn plain(token: &InspectedToken, text: &str) -> String {
         match token.weight {
@@ -307,7 +312,7 @@ fn paint(is_terminal: bool) -> fn(&InspectedToken, &str) -> String {
             weight => format!("[{text}|{weight}]"),
         }
     }
-    if is_terminal { coloured } else { plain }
+    if is_terminal { color_by_weight } else { plain }
 }
 
 #[cfg(test)]
@@ -319,13 +324,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("dev.jsonl");
         std::fs::write(&file, "{}\n").unwrap();
-        let place = format!("{}:2", file.display());
+        let location = format!("{}:2", file.display());
         let spelled = format!("{}/./dev.jsonl:2", dir.path().display());
-        for asked in ["2", &place, &spelled] {
-            assert!(is_place(asked, &place), "{asked}");
+        for requested in ["2", &location, &spelled] {
+            assert!(is_row_location(requested, &location), "{requested}");
         }
-        for asked in ["1", "train.jsonl:2", &spelled.replace(":2", ":1")] {
-            assert!(!is_place(asked, &place), "{asked}");
+        for requested in ["1", "train.jsonl:2", &spelled.replace(":2", ":1")] {
+            assert!(!is_row_location(requested, &location), "{requested}");
         }
         let mut config = Config::default();
         config.data.train = vec![dir.path().join("train.jsonl").into()];
@@ -337,12 +342,15 @@ mod tests {
     }
 
     #[test]
-    fn values_that_are_all_learned_are_counted_without_a_list() {
+    fn supervised_values_are_counted_without_a_list() {
         let none = values_line(1, &[]);
-        assert!(none.starts_with("1 value in arguments, all"), "{none}");
+        assert!(
+            none.starts_with("argument values of calls: 1, supervised"),
+            "{none}"
+        );
         assert_eq!(
             values_line(4, &["Oslo", "3"]),
-            "4 values in arguments, 2 of them not learned: Oslo, 3\n"
+            "argument values of calls: 4, 2 of them masked: Oslo, 3\n"
         );
     }
 }

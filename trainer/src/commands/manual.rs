@@ -1,7 +1,8 @@
-//! `completions` and `man`: what shells and `man` know of the verbs, made from the verbs themselves.
+//! `completions` and `man`: shell completions and man pages, generated from the command-line
+//! definitions.
 
 use clap::CommandFactory;
-use tooltune_checkpoints::atomic::write_atomic;
+use tooltune_disk::atomic::write_atomic;
 
 use super::print_line;
 use crate::cli::{Cli, CompletionsArgs, ManArgs};
@@ -23,7 +24,7 @@ pub(super) fn pages(args: &ManArgs) -> Result<(), Error> {
     print_line(&format!("{n} pages in {}", folder.display()))
 }
 
-/// The page of a verb and those below it; how many there are.
+/// Writes the page of a verb and of its subcommands; returns the number of pages.
 fn write_pages(command: &clap::Command, args: &ManArgs) -> Result<usize, Error> {
     let page = clap_mangen::Man::new(command.clone());
     let path = args.folder.join(page.get_filename());
@@ -32,6 +33,6 @@ fn write_pages(command: &clap::Command, args: &ManArgs) -> Result<usize, Error> 
     write_atomic(&path, &text)?;
     let verbs = command.get_subcommands();
     let verbs = verbs.filter(|verb| verb.get_name() != "help");
-    let below = verbs.map(|verb| write_pages(verb, args));
-    Ok(1 + below.sum::<Result<usize, Error>>()?)
+    let pages = verbs.map(|verb| write_pages(verb, args));
+    Ok(1 + pages.sum::<Result<usize, Error>>()?)
 }

@@ -1,39 +1,28 @@
-//! What each verb does: options in, library calls, text out.
+//! Implementation of each command: parses options, calls the library, prints the result.
 //!
-//! Only this module and `main` write to the terminal.
-#![allow(
-    clippy::print_stdout,
-    reason = "the commands are what speaks to the user"
-)]
+//! Only this module and `main` print to the terminal.
+#![allow(clippy::print_stdout, reason = "only commands print to the terminal")]
 
-mod asked;
 mod chat;
 mod compare;
 mod data;
-mod data_files;
-mod data_goat;
-mod data_graph;
-mod data_shapes;
-mod data_slot;
-mod data_stats;
+mod doctor;
 mod evaluate;
+mod executor_options;
 mod export;
 mod fetch;
 mod generate;
-mod goat_review;
 mod init;
 mod inspect;
-mod machine;
 mod manual;
-mod measured_loss;
-mod model_card;
-mod pipelines;
+mod new_file;
 mod plan;
-mod reading;
+mod prompts;
+mod reading_report;
 mod report;
+mod run_summary;
 mod score;
 mod select;
-mod setup;
 mod structure;
 mod target;
 mod train;
@@ -44,6 +33,7 @@ use std::path::Path;
 
 use burn::tensor::Device;
 use comfy_table::{ContentArrangement, Table, presets};
+use tooltune_json::printable;
 
 use crate::cli::{
     Cli, Command, ConfigArgs, DataCommand, DataGoatCommand, MachineArgs, SynthCommand,
@@ -53,78 +43,79 @@ use crate::device;
 use crate::error::Error;
 use crate::eval::generate::GenerationProgress;
 use crate::interrupt::{self, Interrupt};
-use crate::out_of_memory::{GENERATION_SETTINGS, caught};
-use crate::progress::{Progress, between_bars, columns, counted, fitting_text};
+use crate::out_of_memory::{GENERATION_SETTINGS, catch_out_of_memory};
+use tooltune_terminal::{Progress, between_bars, columns, counted, fitting_text};
 
-/// Runs one command to its end.
+/// Runs one command.
 ///
 /// # Errors
 ///
-/// Whatever ended it; [`Error::exit_code`] is the process's status.
+/// Any error that ended it; [`Error::exit_code`] is the exit status.
 pub fn run(cli: Cli) -> Result<(), Error> {
     interrupt::listen()?;
     let machine = cli.command.machine().cloned().unwrap_or_default();
     device::start_threads(machine.threads)?;
-    // Training says more of it by itself; what else computes generates.
-    let done = caught(GENERATION_SETTINGS, || run_command(cli.command, machine));
-    done.map_err(|error| match interrupt::signal() {
-        Some(signal) if error.is_stop() => Error::BySignal {
+    // Training adds its own details to an out-of-memory error; every other command generates.
+    let done = catch_out_of_memory(GENERATION_SETTINGS, || run_command(cli.command, machine));
+    done.or_else(|error| match interrupt::signal() {
+        Some(signal) if error.is_stop() => Err(Error::BySignal {
             signal,
             source: Box::new(error),
-        },
-        _ => error,
+        }),
+        _ if matches!(error, Error::ReaderGone) => Ok(()),
+        _ => Err(error),
     })
 }
 
 fn run_command(command: Command, machine: MachineArgs) -> Result<(), Error> {
-    let place = DeviceOption {
+    let device_option = DeviceOption {
         device: machine.device,
     };
     match command {
         Command::Init(args) => init::run(&args),
-        Command::Inspect(on) => inspect::run(&on.args, &place),
-        Command::Plan(on) => plan::run(&on.args, &place),
-        Command::Train(on) => train::run(&on.args, &place),
-        Command::Eval(on) => evaluate::run(&on.args, &place),
-        Command::Generate(on) => generate::run(&on.args, &place),
-        Command::Structure(on) => structure::run(&on.args, &place),
-        Command::Chat(on) => chat::run(&on.args, &place),
-        Command::Score(on) => score::run(on.args, &place),
-        Command::Select(on) => select::run(on.args, &place),
+        Command::Inspect(on) => inspect::run(&on.args, &device_option),
+        Command::Plan(on) => plan::run(&on.args, &device_option),
+        Command::Train(on) => train::run(&on.args, &device_option),
+        Command::Eval(on) => evaluate::run(&on.args, &device_option),
+        Command::Generate(on) => generate::run(&on.args, &device_option),
+        Command::Structure(on) => structure::run(&on.args, &device_option),
+        Command::Chat(on) => chat::run(&on.args, &device_option),
+        Command::Score(on) => score::run(on.args, &device_option),
+        Command::Select(on) => select::run(on.args, &device_option),
         Command::Compare(args) => compare::run(&args),
-        Command::Report(on) => report::run(&on.args, &place),
+        Command::Report(on) => report::run(&on.args, &device_option),
         Command::Export(args) => export::run(&args),
         Command::Fetch(args) => fetch::run(&args),
-        Command::Verify(on) => verify::run(&on.args, &place),
+        Command::Verify(on) => verify::run(&on.args, &device_option),
         Command::Data(DataCommand::Synth(SynthCommand::Slot(args))) => data::synth_slot(&args),
         Command::Data(DataCommand::Synth(SynthCommand::Goat(args))) => data::synth_goat(&args),
-        Command::Data(DataCommand::Slot(on)) => data_slot::run(&on.args, &place),
+        Command::Data(DataCommand::Slot(on)) => data::slot::run(&on.args, &device_option),
         Command::Data(DataCommand::Goat(DataGoatCommand::Make(on))) => {
-            data_goat::run(&on.args, &place)
+            data::goat::run(&on.args, &device_option)
         }
         Command::Data(DataCommand::Goat(DataGoatCommand::Rows(command))) => {
-            goat_review::run(&command)
+            data::goat_review::run(&command)
         }
         Command::Data(DataCommand::Import(args)) => data::import(&args),
-        Command::Data(DataCommand::Graph(on)) => data_graph::graph(&on.args, &place),
-        Command::Data(DataCommand::Pairs(args)) => data_graph::pairs(&args),
-        Command::Data(DataCommand::Convert(args)) => data_files::convert(&args),
-        Command::Data(DataCommand::Cache(args)) => data_files::cache(&args),
-        Command::Data(DataCommand::Stats(args)) => data_stats::run(&args),
-        Command::Data(DataCommand::Flatten(args)) => data_shapes::flatten(&args),
-        Command::Data(DataCommand::Unflatten(args)) => data_shapes::unflatten(&args),
-        Command::Data(DataCommand::Reduce(args)) => data_shapes::reduce_outputs(&args),
-        Command::Doctor(on) => machine::doctor(&on.args, &place),
+        Command::Data(DataCommand::Graph(on)) => data::graph::graph(&on.args, &device_option),
+        Command::Data(DataCommand::Pairs(args)) => data::graph::pairs(&args),
+        Command::Data(DataCommand::Convert(args)) => data::files::convert(&args),
+        Command::Data(DataCommand::Cache(args)) => data::files::cache(&args),
+        Command::Data(DataCommand::Stats(args)) => data::stats::run(&args),
+        Command::Data(DataCommand::Flatten(args)) => data::shapes::flatten(&args),
+        Command::Data(DataCommand::Unflatten(args)) => data::shapes::unflatten(&args),
+        Command::Data(DataCommand::Reduce(args)) => data::shapes::reduce_outputs(&args),
+        Command::Doctor(on) => doctor::doctor(&on.args, &device_option),
         Command::Completions(args) => manual::completions(&args),
         Command::Man(args) => manual::pages(&args),
         Command::Schema => {
             let schema = serde_json::to_string_pretty(&config::json_schema());
-            print_line(&schema.map_err(|error| Error::Usage(error.to_string()))?)
+            print_result(&schema.map_err(|error| Error::Usage(error.to_string()))?)
         }
     }
 }
 
-/// The device of the command line, which wins over the config's.
+/// The `--device` option, which overrides the config.
 #[derive(Debug)]
 struct DeviceOption {
     device: Option<String>,
@@ -145,57 +136,69 @@ impl DeviceOption {
     }
 }
 
-/// Reads the config and checks that its files exist and that its run has a place.
+/// Loads the config, and checks that its files exist and that the run folder is usable.
 fn load_config(args: &ConfigArgs) -> Result<Config, Error> {
     let loaded = LoadedConfig::load_with_files(&args.config, &args.overrides)?;
     for line in loaded.contradictions() {
         eprint_line(&line)?;
     }
-    reading::say_recognised(&loaded)?;
+    reading_report::say_recognised(&loaded)?;
     Ok(loaded.config)
 }
 
-/// Lets `work` generate with a progress bar, until a signal ends it.
+/// Runs `work` with a generation progress bar until a signal stops it.
 fn watched<R>(
     work: impl FnOnce(&mut dyn FnMut(GenerationProgress) -> bool) -> Result<Option<R>, Error>,
 ) -> Result<R, Error> {
-    // From the first text on: while a model is loaded, there is nothing to keep and to tell.
+    // Only from the first completion on: while a model loads, there is nothing to save.
     watching_under(None, work)??.ok_or(Error::Stopped)
 }
 
-/// Runs `work` with a progress bar and tells it when a signal asks for its end;
-/// what it waited for then is said.
+/// Runs `work` with a progress bar and tells it when a signal requests a stop; then prints what was
+/// still pending.
 fn watching<R>(
     work: impl FnOnce(&mut dyn FnMut(GenerationProgress) -> bool) -> R,
 ) -> Result<R, Error> {
     watching_under(Some(Interrupt::begin()), work)
 }
 
-/// The same, where signals may be looked at from the first text on only.
+/// The same, but handles signals only from the first completion on.
 fn watching_under<R>(
     mut interrupt: Option<Interrupt>,
     work: impl FnOnce(&mut dyn FnMut(GenerationProgress) -> bool) -> R,
 ) -> Result<R, Error> {
     let mut progress = Progress::begin();
-    let found = work(&mut |state| {
+    let result = work(&mut |state| {
         progress.generated(state);
         !interrupt.get_or_insert_with(Interrupt::begin).is_set()
     });
     progress.finish();
     let is_set = interrupt.is_some_and(|interrupt| interrupt.is_set());
     if let Some(waiting) = progress.waiting().filter(|_| is_set) {
-        eprint_line(&format!("a signal ends the work: {waiting} given up"))?;
+        eprint_line(&format!("stopped by a signal: {waiting} abandoned"))?;
     }
-    Ok(found)
+    Ok(result)
 }
 
-/// Prints what is not for programs: on a terminal in lines that fit.
+/// Prints a line for people; wraps it on a terminal.
 fn say(text: &str) -> Result<(), Error> {
     print_line(&fitting_text(text, &std::io::stdout()))
 }
 
-/// Prints a line; a reader that has gone away is no error.
+/// Prints a line with control characters escaped; ignores a closed output.
 fn print_line(text: &str) -> Result<(), Error> {
+    print_exactly(&printable::lines(text))
+}
+
+/// Prints a machine-readable result unchanged; on a terminal as [`print_line`].
+fn print_result(text: &str) -> Result<(), Error> {
+    match std::io::stdout().is_terminal() {
+        true => print_line(text),
+        false => print_exactly(text),
+    }
+}
+
+fn print_exactly(text: &str) -> Result<(), Error> {
     match between_bars(|| writeln!(std::io::stdout(), "{text}")) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
             Err(Error::io(Path::new("standard output"), "write")(error))
@@ -204,11 +207,29 @@ fn print_line(text: &str) -> Result<(), Error> {
     }
 }
 
-/// What is not the result, where the result may go to the same terminal; a full disk below it is no
-/// error either.
+/// Writes bytes to standard output unchanged and flushes them.
+///
+/// # Errors
+///
+/// [`Error::ReaderGone`] if the reader closed the output, which ends the command silently.
+fn write_stdout(bytes: &[u8]) -> Result<(), Error> {
+    write_flushed(&mut std::io::stdout(), bytes)
+}
+
+/// Same as [`write_stdout`], for `output` in its place.
+fn write_flushed(output: &mut impl Write, bytes: &[u8]) -> Result<(), Error> {
+    let written = output.write_all(bytes).and_then(|()| output.flush());
+    written.map_err(|error| match error.kind() {
+        std::io::ErrorKind::BrokenPipe => Error::ReaderGone,
+        _ => Error::io(Path::new("standard output"), "write")(error),
+    })
+}
+
+/// Prints a message that is not part of the result to standard error. A full disk is not an error.
 fn eprint_line(text: &str) -> Result<(), Error> {
     use std::io::ErrorKind::{BrokenPipe, StorageFull};
-    let text = fitting_text(text, &std::io::stderr());
+    let text = printable::lines(text);
+    let text = fitting_text(&text, &std::io::stderr());
     match between_bars(|| writeln!(std::io::stderr(), "{text}")) {
         Err(error) if !matches!(error.kind(), BrokenPipe | StorageFull) => {
             Err(Error::io(Path::new("standard error"), "write")(error))
@@ -217,7 +238,7 @@ fn eprint_line(text: &str) -> Result<(), Error> {
     }
 }
 
-/// A table without lines, on a terminal as wide as that.
+/// A table without borders, as wide as the terminal.
 fn plain_table() -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);

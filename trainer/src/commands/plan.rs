@@ -1,41 +1,50 @@
-//! Prints what the run of a config will need, as text or JSON (`plan`).
+//! `plan`: prints the predicted memory, disk use and time of a run, as text or JSON.
+
+mod room;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use comfy_table::{CellAlignment, Table};
+use comfy_table::Table;
 use serde_json::{Value, json};
 
-use super::reading::{learning_rate_lines, retriever_learning_rate_line, say_reading};
-use super::setup::{device_text, kept_blocks_text, products_text, unusual_lines};
 use super::train::say_remarks;
-use super::{DeviceOption, load_config, plain_table, print_line, say};
+use super::{DeviceOption, load_config, plain_table, print_line, print_result, say};
 use crate::base_model::BaseModel;
 use crate::cli::{OutputFormat, PlanArgs};
+use crate::commands::plan::room::{print_memory, refuse_too_large, refuse_too_large_offline};
+use crate::commands::reading_report::{
+    learning_rate_lines, retriever_learning_rate_line, say_reading,
+};
+use crate::commands::run_summary::{
+    device_text, kept_blocks_text, products_text, say_refusals, unusual_lines,
+};
 use crate::config::{Config, Device, LoadedConfig, Names, RunLength};
 use crate::error::Error;
+use crate::export::{refusals, refusals_of_shape};
 use crate::models::DecoderConfig;
+use crate::plan::disk::disk_of_run;
 use crate::plan::{
-    self, EvaluationWork, MemoryPlan, Needs, Outline, Pace, PaceInput, Plan, Probe,
-    RetrieverOutline, RetrieverPlan, TextShape, size,
+    self, EvaluationWork, Needs, Outline, Pace, PaceInput, Plan, Probe, RetrieverOutline,
+    RetrieverPlan, TextShape, size,
 };
 use crate::process::available_memory_bytes;
-use crate::progress::duration_text;
 use crate::recipes::preparation::{Preparation, prepare_run};
 use crate::recipes::{retriever, run_files};
 use crate::settings;
+use tooltune_terminal::duration_text;
 
-pub(super) fn run(args: &PlanArgs, place: &DeviceOption) -> Result<(), Error> {
+pub(super) fn run(args: &PlanArgs, device_option: &DeviceOption) -> Result<(), Error> {
     if args.offline {
-        return offline(args, place);
+        return offline(args, device_option);
     }
     let mut config = load_config(&args.config)?;
-    config.device = place.name(config.device)?;
+    config.device = device_option.name(config.device)?;
     let begun = run_files::pin_run_settings(&mut config)?;
     if config.model.is_none() {
-        return retriever_alone(&config, begun, args, place);
+        return retriever_alone(&config, begun, args, device_option);
     }
-    let device = place.open(config.device)?;
+    let device = device_option.open(config.device)?;
     let preparation = prepare_run(&config, &device)?;
     let plan = plan::plan(&config, &preparation, &device)?;
     let probe = if args.probe {
@@ -44,7 +53,7 @@ pub(super) fn run(args: &PlanArgs, place: &DeviceOption) -> Result<(), Error> {
     } else {
         None
     };
-    let pace = Pace::of(&PaceInput {
+    let pace = Pace::estimate(&PaceInput {
         config: &config,
         plan: &plan,
         model: &preparation.base.config,
@@ -64,17 +73,23 @@ pub(super) fn run(args: &PlanArgs, place: &DeviceOption) -> Result<(), Error> {
             if let Some(retriever) = &preparation.retriever {
                 say_remarks(retriever)?;
             }
+            let planned = plan.retriever.as_ref();
+            if let Some(line) = planned.and_then(RetrieverPlan::mini_batch_line) {
+                say(&line)?;
+            }
             let warnings = learning_rate_lines(&config, &preparation).into_iter();
             for line in warnings.chain(unusual_lines(&config)) {
                 say(&line)?;
             }
+            say_refusals(refusals(&config, &preparation.base)?)?;
             print_memory(&config, &plan.needs.memory, available_memory_bytes())?;
             probe.map_or(Ok(()), |probe| print_probe(&plan, &probe))?;
         }
         OutputFormat::Json => {
-            let mut answer = as_json(&preparation, &plan, probe.as_ref());
+            let mut answer = as_json(&config, &preparation, &plan, probe.as_ref());
             answer["learning_rate_warnings"] = json!(learning_rate_lines(&config, &preparation));
             answer["unusual"] = json!(unusual_lines(&config));
+            answer["refused_exports"] = json!(refusals(&config, &preparation.base)?);
             answer["device"] = json!(device_text(&config, &device));
             answer["time"] = json!(pace.map(|pace| json!({
                 "training_seconds": pace.seconds(plan.training.n_tokens),
@@ -84,25 +99,7 @@ pub(super) fn run(args: &PlanArgs, place: &DeviceOption) -> Result<(), Error> {
             say_json(answer, begun)?;
         }
     }
-    refuse_too_large(&config, &plan.needs.memory)
-}
-
-/// What does not fit ends the command as a device without memory ends a run.
-///
-/// On a GPU nothing is refused: the prediction is for the CPU.
-fn refuse_too_large(config: &Config, memory: &MemoryPlan) -> Result<(), Error> {
-    let available = match config.device {
-        Device::Cpu => available_memory_bytes(),
-        Device::Cuda(_) => None,
-    };
-    match available {
-        Some(available) if available < memory.peak_bytes => Err(Error::DoesNotFit {
-            needed: size(memory.peak_bytes),
-            available: size(available),
-            advice: plan::advice(config, memory),
-        }),
-        _ => Ok(()),
-    }
+    refuse_too_large(&config, &plan.needs)
 }
 
 /// The plan of a retriever without a language model.
@@ -110,28 +107,31 @@ fn retriever_alone(
     config: &Config,
     begun: Option<u64>,
     args: &PlanArgs,
-    place: &DeviceOption,
+    device_option: &DeviceOption,
 ) -> Result<(), Error> {
     if args.probe {
         return Err(Error::Usage(
-            "--probe runs a step of a language model, and the config has none; leave it out"
+            "--probe runs a training step of a language model, but the config has none; omit \
+             --probe"
                 .to_owned(),
         ));
     }
-    let device = place.open(config.device)?;
+    let device = device_option.open(config.device)?;
     let preparation = retriever::prepare_run(config)?;
     let Some(training) = config.trained_retriever() else {
-        return Err(Error::Usage("the config trains no retriever".to_owned()));
+        return Err(Error::Usage(
+            "the config does not train a retriever".to_owned(),
+        ));
     };
     let dtype = settings::compute_dtype(training.compute_dtype, &device)?;
     let retriever = plan::plan_retriever(training, &preparation, dtype);
     let needs = retriever.needs_alone(config);
     if args.format == OutputFormat::Json {
-        let mut answer = retriever_as_json(&retriever, &needs);
+        let mut answer = retriever_as_json(config, &retriever, &needs);
         answer["device"] = json!(device_text(config, &device));
         answer["unusual"] = json!(unusual_lines(config));
         say_json(answer, begun)?;
-        return refuse_too_large(config, &needs.memory);
+        return refuse_too_large(config, &needs);
     }
     let mut rows = Rows::new();
     rows.retriever_of(config);
@@ -144,55 +144,63 @@ fn retriever_alone(
     );
     rows.print(config, begun)?;
     say_remarks(&preparation)?;
+    retriever
+        .mini_batch_line()
+        .map_or(Ok(()), |line| say(&line))?;
     let warning = retriever_learning_rate_line(config, &preparation);
     for line in warning.into_iter().chain(unusual_lines(config)) {
         say(&line)?;
     }
     print_memory(config, &needs.memory, available_memory_bytes())?;
-    refuse_too_large(config, &needs.memory)
+    refuse_too_large(config, &needs)
 }
 
-/// The plan of a config whose files are not here.
-fn offline(args: &PlanArgs, place: &DeviceOption) -> Result<(), Error> {
+/// The plan of a config whose files are on another machine.
+fn offline(args: &PlanArgs, device_option: &DeviceOption) -> Result<(), Error> {
     let config = &args.config;
     let loaded = LoadedConfig::load_with(&config.config, &config.overrides, Names::Shapes)?;
     let mut config = loaded.config.clone();
-    config.device = place.name(config.device)?;
+    config.device = device_option.name(config.device)?;
     loaded.check_output_dir()?;
     let begun = run_files::pin_run_settings(&mut config)?;
     let Some(model) = &config.model else {
         return Err(Error::Usage(
-            "--offline plans a language model, and the config has none; leave it out, or add \
+            "--offline plans a language model, but the config has none; omit --offline, or add \
              [model] with model_name_or_path"
                 .to_owned(),
         ));
     };
     let path = &model.model_name_or_path;
     if let Some(missing) = missing_shape(path) {
-        let help = "put the model's config.json there; --offline needs nothing else of the model";
+        let help = "copy the model's config.json there; --offline needs no other file of the model";
         let setting = "model.model_name_or_path";
         return Err(loaded.refuse_without(setting, &missing, help).into());
     }
     let model = BaseModel::open_shape(path)?;
     let outline = plan::outline(&config, &model)?;
+    let refusals = refusals_of_shape(&config, path)?;
     if args.format == OutputFormat::Json {
-        say_json(outline_as_json(&config, &outline), begun)?;
-        return refuse_too_large(&config, &outline.needs.memory);
+        let mut answer = outline_as_json(&config, &outline);
+        answer["refused_exports"] = json!(refusals);
+        say_json(answer, begun)?;
+        return refuse_too_large_offline(&config, &outline.needs);
     }
     let mut rows = Rows::new();
     rows.outline(&config, &model, &outline);
     rows.print(&config, begun)?;
-    // What this machine has says nothing of a GPU elsewhere.
+    // The memory of this machine does not apply to a GPU on another machine.
     let available = match config.device {
         Device::Cpu => available_memory_bytes(),
         Device::Cuda(_) => None,
     };
     print_memory(&config, &outline.needs.memory, available)?;
-    say("\nThe rows are not known: they take 18 bytes for each of their tokens on top.")?;
-    refuse_too_large(&config, &outline.needs.memory)
+    say("\nNot included: the rows, which need 18 bytes per token.")?;
+    say_refusals(refusals)?;
+    say("run plan without --offline to find exports that the tokenizer or chat template prevents")?;
+    refuse_too_large_offline(&config, &outline.needs)
 }
 
-/// The file that a model's shape would be read from, if it is not there.
+/// The missing file that the model's config would be read from.
 fn missing_shape(path: &Path) -> Option<PathBuf> {
     let file = path.join("config.json");
     let is_gguf = path.extension().is_some_and(|ending| ending == "gguf");
@@ -204,7 +212,7 @@ fn missing_shape(path: &Path) -> Option<PathBuf> {
     }
 }
 
-/// The table above the memory: a name and what is to be said of it.
+/// The table above the memory: names and values.
 struct Rows(Table);
 
 impl Rows {
@@ -216,12 +224,12 @@ impl Rows {
         self.0.add_row([name.to_owned(), text]);
     }
 
-    /// Prints the table, at its end what the run's folder holds already.
+    /// Prints the table, ending with the latest checkpoint of the run folder.
     fn print(mut self, config: &Config, begun: Option<u64>) -> Result<(), Error> {
         if let Some(step) = begun {
             let dir = config.train.output_dir.display();
-            let found = format!("{dir} has one at step {step}, which training resumes from");
-            self.add("run", found);
+            let resumption = format!("training resumes from step {step} of {dir}");
+            self.add("run", resumption);
         }
         print_line(&self.0.trim_fmt())
     }
@@ -253,9 +261,11 @@ impl Rows {
     fn checkpoints(&mut self, config: &Config, needs: &Needs) {
         let dir = config.train.output_dir.display();
         let (each, all) = (size(needs.checkpoint_bytes), size(needs.disk_bytes));
+        let free = disk_of_run(config, needs.disk_bytes).free;
+        let free = free.map_or_else(String::new, |free| format!("; {} free", size(free)));
         self.add(
             "checkpoints",
-            format!("{each} each, at most {all} in {dir}"),
+            format!("{each} each, at most {all} in {dir}{free}"),
         );
     }
 
@@ -268,7 +278,7 @@ impl Rows {
             ..
         } = retriever;
         self.add(
-            "retriever learns",
+            "retriever data",
             format!("{pairs} pairs of {queries} queries and {documents} documents"),
         );
         self.add(
@@ -282,7 +292,7 @@ impl Rows {
         self.add(
             "retriever memory",
             format!(
-                "{} all the time, {} more in its steps",
+                "{} permanently, {} more during its steps",
                 size(retriever.resident_bytes),
                 size(retriever.step_bytes)
             ),
@@ -297,10 +307,11 @@ impl Rows {
         self.add(
             "examples",
             format!(
-                "{} of {} rows, {} dropped",
+                "{} of {} rows, {} dropped{}",
                 preparation.examples.len(),
                 report.n_rows,
-                report.n_dropped()
+                report.n_dropped(),
+                preparation.weighted_words()
             ),
         );
         self.add(
@@ -313,7 +324,7 @@ impl Rows {
         self.add(
             "tokens",
             format!(
-                "{} read, {} of them learned",
+                "{} in all epochs, {} of them supervised",
                 training.n_tokens, training.n_trained_tokens
             ),
         );
@@ -342,19 +353,22 @@ impl Rows {
         let typed = config.language_model()?.compute_dtype;
         self.add("device", device_text(config, device));
         self.add("products", products_text(typed, plan.compute_dtype));
-        let kept = kept_blocks_text(config, plan.kept_blocks, plan.n_blocks);
-        self.add("activations", kept);
+        let kept_blocks = kept_blocks_text(config, plan.kept_blocks, plan.n_blocks);
+        self.add("activations", kept_blocks);
         Ok(())
     }
 
     fn time(&mut self, pace: &Pace, plan: &Plan) {
-        let on_top = plan.evaluation.as_ref().map(|_| "; evaluations on top");
+        let on_top = plan
+            .evaluation
+            .as_ref()
+            .map(|_| "; evaluations take extra time");
         let time = duration_text(pace.seconds(plan.training.n_tokens));
         self.add(
             "time",
-            format!("about {time} of training{}", on_top.unwrap_or_default()),
+            format!("about {time} for training{}", on_top.unwrap_or_default()),
         );
-        self.add("known by", pace.known_by());
+        self.add("estimated from", pace.known_by());
     }
 
     fn outline(&mut self, config: &Config, model: &DecoderConfig, outline: &Outline) {
@@ -378,7 +392,7 @@ impl Rows {
         self.add(
             "largest micro-batch",
             format!(
-                "{} tokens: {} rows of {}, all of them learned",
+                "{} tokens: {} rows of {}, all tokens supervised",
                 outline.largest.n_tokens,
                 config.train.per_device_train_batch_size,
                 config.data.max_length
@@ -399,7 +413,7 @@ impl Rows {
     ) {
         self.retriever_of(config);
         let assumed = if retriever.is_assumed {
-            ", if it has the shape of all-MiniLM-L6-v2: its folder is not here"
+            ", assuming the size of all-MiniLM-L6-v2: its folder does not exist"
         } else {
             ""
         };
@@ -414,19 +428,22 @@ impl Rows {
     }
 }
 
-/// How often a run evaluates, and what it does each time.
+/// Describes how often a run evaluates, and the work of each evaluation.
 fn evaluations(evaluation: &EvaluationWork) -> String {
     let loss = match evaluation.n_loss_rows {
         0 => None,
         n => Some(format!("the loss of {n} rows")),
     };
     let suites = evaluation.suites.iter();
-    let suites = suites.map(|(name, n)| format!("{name} with {n} queries"));
+    let suites = suites.map(|(name, n)| format!("{name} ({n} prompts)"));
     let works: Vec<String> = loss.into_iter().chain(suites).collect();
     let limit = if evaluation.batches.is_empty() {
         String::new()
     } else {
-        format!(", at most {} new tokens each", evaluation.max_new_tokens)
+        format!(
+            ", at most {} new tokens per prompt",
+            evaluation.max_new_tokens
+        )
     };
     format!("{}: {}{limit}", evaluation.n_evaluations, works.join(", "))
 }
@@ -435,45 +452,16 @@ fn steps(known: Option<u64>, length: RunLength) -> String {
     match (known, length) {
         (Some(steps), _) => steps.to_string(),
         (None, RunLength::Epochs(epochs)) => {
-            format!("{epochs} epochs; how many steps that is depends on the data")
+            format!("{epochs} epochs; the number of steps depends on the data")
         }
-        (None, RunLength::Steps(_)) => "depend on the data".to_owned(),
+        (None, RunLength::Steps(_)) => "depends on the data".to_owned(),
     }
-}
-
-fn print_memory(config: &Config, memory: &MemoryPlan, available: Option<u64>) -> Result<(), Error> {
-    say(&format!(
-        "\nmemory: a peak of {} is predicted, in the phase {:?}{}",
-        size(memory.peak_bytes),
-        memory.peak_phase,
-        available.map_or(String::new(), |bytes| format!(
-            "; {} are available",
-            size(bytes)
-        ))
-    ))?;
-    for phase in &memory.phases {
-        let mut table = plain_table();
-        for part in &phase.parts {
-            table.add_row(["  ".to_string() + &part.name, size(part.bytes)]);
-        }
-        align_right(&mut table, 1);
-        say(&format!(
-            "\n{}: {}\n{}",
-            phase.name,
-            size(phase.bytes),
-            table.trim_fmt()
-        ))?;
-    }
-    if let Device::Cuda(_) = config.device {
-        say("\nThe prediction is for the CPU; on a GPU most of it lies in device memory.")?;
-    }
-    Ok(())
 }
 
 fn print_probe(plan: &Plan, probe: &Probe) -> Result<(), Error> {
     say(&format!(
-        "\nprobe: one step on the longest micro-batch, {} tokens of which {} are learned\n\
-         {:.2} s, {:.0} tokens/s, loss {:.4}; {:.2} hours of training at this pace",
+        "\nprobe: one step on the longest micro-batch, {} tokens, {} of them supervised\n\
+         {:.2} s, {:.0} tokens/s, loss {:.4}; {:.2} hours of training at this rate",
         probe.n_tokens,
         probe.n_trained_tokens,
         probe.seconds,
@@ -486,31 +474,36 @@ fn print_probe(plan: &Plan, probe: &Probe) -> Result<(), Error> {
         let read = match evaluation.n_prompt_tokens {
             0 => String::new(),
             n => format!(
-                "; {} reads {n} prompt tokens each time",
+                "; {} processes {n} prompt tokens each time",
                 evaluation.suite_of_rows
             ),
         };
-        say(&format!("evaluations come on top: {work}{read}"))?;
+        say(&format!("not included: evaluations ({work}{read})"))?;
     }
-    let Some(measured) = probe.peak_rss_bytes else {
+    let Some(measurements) = probe.peak_rss_bytes else {
         return Ok(());
     };
     let predicted = plan.needs.step_bytes;
     say(&format!(
         "peak memory of the step: {} measured, {} predicted ({:+.0} %)",
-        size(measured),
+        size(measurements),
         size(predicted),
-        100.0 * (predicted as f64 / measured as f64 - 1.0)
+        100.0 * (predicted as f64 / measurements as f64 - 1.0)
     ))
 }
 
 fn say_json(mut answer: Value, begun: Option<u64>) -> Result<(), Error> {
     answer["goes_on_from_step"] = json!(begun);
     let text = serde_json::to_string_pretty(&answer);
-    print_line(&text.map_err(|error| Error::Usage(error.to_string()))?)
+    print_result(&text.map_err(|error| Error::Usage(error.to_string()))?)
 }
 
-fn as_json(preparation: &Preparation, plan: &Plan, probe: Option<&Probe>) -> Value {
+fn as_json(
+    config: &Config,
+    preparation: &Preparation,
+    plan: &Plan,
+    probe: Option<&Probe>,
+) -> Value {
     let training = &plan.training;
     json!({
         "steps": plan.steps,
@@ -518,6 +511,7 @@ fn as_json(preparation: &Preparation, plan: &Plan, probe: Option<&Probe>) -> Val
         "micro_batches": training.n_micro_batches,
         "rows": preparation.report.n_rows,
         "examples": preparation.examples.len(),
+        "weighted_rows": preparation.weighted,
         "dropped": preparation.report.dropped,
         "unlearned_turns": preparation.report.unlearned,
         "without_bos": preparation.report.without_bos,
@@ -547,6 +541,7 @@ fn as_json(preparation: &Preparation, plan: &Plan, probe: Option<&Probe>) -> Val
         "retriever": plan.retriever,
         "checkpoint_bytes": plan.needs.checkpoint_bytes,
         "disk_bytes": plan.needs.disk_bytes,
+        "free_disk_bytes": disk_of_run(config, plan.needs.disk_bytes).free,
         "memory": plan.needs.memory,
         "step_memory_bytes": plan.needs.step_bytes,
         "available_memory_bytes": available_memory_bytes(),
@@ -555,7 +550,7 @@ fn as_json(preparation: &Preparation, plan: &Plan, probe: Option<&Probe>) -> Val
     })
 }
 
-fn retriever_as_json(retriever: &RetrieverPlan, needs: &Needs) -> Value {
+fn retriever_as_json(config: &Config, retriever: &RetrieverPlan, needs: &Needs) -> Value {
     json!({
         "steps": retriever.steps,
         "weights": needs.n_weights,
@@ -563,13 +558,14 @@ fn retriever_as_json(retriever: &RetrieverPlan, needs: &Needs) -> Value {
         "retriever": retriever,
         "checkpoint_bytes": needs.checkpoint_bytes,
         "disk_bytes": needs.disk_bytes,
+        "free_disk_bytes": disk_of_run(config, needs.disk_bytes).free,
         "memory": needs.memory,
         "step_memory_bytes": needs.step_bytes,
         "available_memory_bytes": available_memory_bytes(),
     })
 }
 
-/// The keys of a plan as far as they are known.
+/// The JSON keys of a plan, as far as they are known.
 fn outline_as_json(config: &Config, outline: &Outline) -> Value {
     json!({
         "offline": true,
@@ -588,10 +584,4 @@ fn outline_as_json(config: &Config, outline: &Outline) -> Value {
         "memory": outline.needs.memory,
         "available_memory_bytes": available_memory_bytes(),
     })
-}
-
-fn align_right(table: &mut Table, column: usize) {
-    if let Some(column) = table.column_mut(column) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
 }

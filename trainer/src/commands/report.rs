@@ -1,4 +1,4 @@
-//! Writes one HTML page of the files of runs, and of further evaluations (`report`).
+//! `report`: writes one HTML page for runs and further evaluations.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -7,38 +7,46 @@ use burn::tensor::Device;
 use serde_json::{Map, Value};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
+use tooltune_apis::JsonLines;
 use tooltune_checkpoints::CheckpointError;
-use tooltune_checkpoints::atomic::write_atomic;
 use tooltune_checkpoints::run_dir::{Checkpoint, RunDir};
-use tooltune_report::{BestCheckpoint, PreviewRow, ReportRun, SampleView, SuiteResult, render};
-use tooltune_rows::regular_file;
+use tooltune_disk::atomic::write_atomic;
+use tooltune_disk::regular_file;
+use tooltune_report::{
+    BestCheckpoint, MetricFacts, PreviewRow, ReportRun, SampleView, SuiteResult, render,
+};
 use tooltune_rows::text::{Row, inspect_row};
-use tooltune_rows::tools::JsonLines;
-use tooltune_suites::metric_words;
+use tooltune_suites::{greater_is_better, plain_metric_name};
 
 use super::target::run_folder;
 use super::{DeviceOption, eprint_line, print_line};
 use crate::base_model::BaseModel;
-use crate::budgets::RUN_FILE_BYTES;
 use crate::cli::ReportArgs;
+use crate::config::budgets::RUN_FILE_BYTES;
 use crate::config::{Config, LoadedConfig, Suite, flat};
 use crate::error::Error;
 use crate::recipes::run_lock::{BASE_MODEL, PROMPTS, RunLock, Used};
 use crate::rows::{ReadingReport, RowFiles, eval_rows, with_rows};
 use crate::settings;
-use evaluations::{Evaluated, Evaluation, Ranked, evaluations, ranked};
+use evaluations::{Evaluated, Evaluation, LineSource, evaluations, rank_lines};
 
 mod evaluations;
 mod generated;
 
-/// Training rows whose tokens are shown.
+/// Metric descriptions of all suites.
+pub(super) const METRIC_FACTS: MetricFacts = MetricFacts {
+    plain_name: plain_metric_name,
+    greater_is_better,
+};
+
+/// Number of training rows whose tokens are shown.
 const N_PREVIEWS: usize = 3;
 
-pub(super) fn run(args: &ReportArgs, place: &DeviceOption) -> Result<(), Error> {
+pub(super) fn run(args: &ReportArgs, device_option: &DeviceOption) -> Result<(), Error> {
     if args.runs.len() > 1 && !args.eval.is_empty() {
         return Err(Error::Usage(
-            "--eval is for a page of one run; the evaluations in a run's own folder eval are found by \
-             themselves"
+            "--eval only applies to a page of one run; evaluations in a run's own eval folder are \
+             included automatically"
                 .to_owned(),
         ));
     }
@@ -46,67 +54,84 @@ pub(super) fn run(args: &ReportArgs, place: &DeviceOption) -> Result<(), Error> 
     let folders = folders.collect::<Result<Vec<_>, Error>>()?;
     let mut runs = Vec::with_capacity(folders.len());
     for (folder, name) in folders.iter().zip(names(&folders)) {
-        let found = FoundRun::read(folder, name, &args.eval)?;
-        runs.push(found.with_rows(place)?);
+        let run_files = RunFiles::read(folder, name, &args.eval)?;
+        runs.push(run_files.with_rows(device_option)?);
     }
     for (run, folder) in runs.iter().zip(&folders) {
-        if run.samples.is_empty() && run.texts.is_empty() {
-            let folder = folder.display();
+        let quoted = |path: &Path| {
+            let path = path.display().to_string();
+            shlex::try_quote(&path).map_or_else(|_| path.clone(), Into::into)
+        };
+        let best = folder.join("eval/best");
+        if run.is_retriever_only && run.evaluations.is_empty() {
             eprint_line(&format!(
-                "{folder}: no sample was measured one by one, and none is shown; `tooltune generate \
-                 {folder} --output {folder}/eval/best.jsonl` writes texts beside those of the rows, \
-                 `tooltune eval {folder} --output {folder}/eval/best` measures each row, and the next \
-                 report has them"
+                "{}: no evaluations to compare; run `tooltune eval {run} --checkpoint base \
+                 --output {}` and `tooltune eval {run} --output {}` to rank the documents before \
+                 and after training, then write the report again",
+                folder.display(),
+                quoted(&folder.join("eval/base")),
+                quoted(&best),
+                run = quoted(folder)
+            ))?;
+        } else if !run.is_retriever_only && run.samples.is_empty() && run.texts.is_empty() {
+            eprint_line(&format!(
+                "{}: no samples to show; `tooltune generate {run} --output {}` saves completions \
+                 next to their references, `tooltune eval {run} --output {}` measures each row; \
+                 then write the report again",
+                folder.display(),
+                quoted(&best.with_extension("jsonl")),
+                quoted(&best),
+                run = quoted(folder)
             ))?;
         }
     }
-    let page = render(&runs, metric_words)?;
-    let beside = folders.first().map(|run| run.join("report.html"));
-    let output = args.output.clone().or(beside).unwrap_or_default();
+    let page = render(&runs, METRIC_FACTS)?;
+    let default_path = folders.first().map(|run| run.join("report.html"));
+    let output = args.output.clone().or(default_path).unwrap_or_default();
     write_atomic(&output, page.as_bytes())?;
     print_line(&format!("{} bytes in {}", page.len(), output.display()))
 }
 
-/// What runs are called: their folders' names, or their paths where two have the same name.
+/// Names runs by their folder, or by their path if two folders have the same name.
 pub(super) fn names(folders: &[PathBuf]) -> Vec<String> {
     let name = |folder: &PathBuf| {
         let name = folder.file_name().unwrap_or(folder.as_os_str());
         name.to_string_lossy().into_owned()
     };
-    let named = |folder: &PathBuf| {
+    let unique_name = |folder: &PathBuf| {
         let n_same = folders.iter().filter(|other| name(other) == name(folder));
         match n_same.count() {
             1 => name(folder),
             _ => folder.display().to_string(),
         }
     };
-    folders.iter().map(named).collect()
+    folders.iter().map(unique_name).collect()
 }
 
-/// What the files of a run say, without the rows that it read.
-pub(super) struct FoundRun {
+/// Data from the files of a run, without its rows.
+pub(super) struct RunFiles {
     folder: PathBuf,
     config: Config,
     evaluations: Vec<Evaluation>,
-    /// The best checkpoint, or the last where none was selected.
-    shown: Option<Checkpoint>,
+    /// The best checkpoint, or the last if none was selected.
+    shown_checkpoint: Option<Checkpoint>,
     best_step: Option<u64>,
     pub(super) run: ReportRun,
 }
 
-impl FoundRun {
-    /// Reads a run's folder, with the evaluations in its own folder `eval` and those of `further`.
+impl RunFiles {
+    /// Reads a run's folder, the evaluations in its `eval` folder, and those of `further`.
     ///
     /// # Errors
     ///
-    /// A folder that is no run, or a file that cannot be read.
+    /// The folder is not a run, or a file cannot be read.
     pub(super) fn read(folder: &Path, name: String, further: &[PathBuf]) -> Result<Self, Error> {
         let Evaluated { evaluations, texts } = evaluations(folder, further)?;
         let resolved = folder.join("config.resolved.toml");
         let config = LoadedConfig::load(&resolved, &[])?.config;
         let run_dir = RunDir::open_to_read(folder)?;
         let checkpoints = run_dir.list()?;
-        let best = run_dir.best()?;
+        let best = run_dir.best_checkpoint()?.map(|(_, best)| best);
         let best_step = best.as_ref().map(|best| best.step);
         let shown = checkpoints.iter().rev();
         let shown = shown.max_by_key(|checkpoint| Some(checkpoint.step) == best_step);
@@ -124,6 +149,8 @@ impl FoundRun {
             }),
             suites: suites(&checkpoints, best_step, &metrics)?,
             evaluations: evaluations.iter().flat_map(Evaluation::results).collect(),
+            origins: evaluations.iter().map(Evaluation::origin).collect(),
+            is_retriever_only: config.model.is_none(),
             settings: flat(&config),
             texts,
             metrics,
@@ -133,7 +160,7 @@ impl FoundRun {
         };
         Ok(Self {
             folder: folder.to_owned(),
-            shown: shown.cloned(),
+            shown_checkpoint: shown.cloned(),
             config,
             evaluations,
             best_step,
@@ -141,8 +168,8 @@ impl FoundRun {
         })
     }
 
-    /// The run with rows that it learned from, and samples beside their rows.
-    fn with_rows(self, place: &DeviceOption) -> Result<ReportRun, Error> {
+    /// The run with its training rows, and samples next to their rows.
+    fn with_rows(self, device_option: &DeviceOption) -> Result<ReportRun, Error> {
         let Self {
             config,
             evaluations,
@@ -150,18 +177,19 @@ impl FoundRun {
             mut run,
             ..
         } = self;
-        let device = place.open(config.device)?;
-        // What a run has learned from may have moved since; the rest of the page does not need it.
-        let found = same_base(&config, &self.folder).and_then(|()| previews(&config, &device));
-        let learned = or_nothing(found, "the rows that it learned from")?;
+        let device = device_option.open(config.device)?;
+        // Training files may have been moved; the rest of the page does not need them.
+        let previews_result =
+            same_base(&config, &self.folder).and_then(|()| previews(&config, &device));
+        let learned = or_default(previews_result, "its training rows")?;
         run.mask_preview = learned.previews;
         run.n_rows = (learned.n_rows > 0).then_some(learned.n_rows);
-        let rows = match (&self.shown, evaluations.as_slice()) {
+        let rows = match (&self.shown_checkpoint, evaluations.as_slice()) {
             (None, []) => Vec::new(),
             _ => rows(&config, &evaluations, &device)?,
         };
         let rows: HashMap<&str, &Row> = rows.iter().map(|row| (row.id.as_str(), row)).collect();
-        if let Some(checkpoint) = &self.shown {
+        if let Some(checkpoint) = &self.shown_checkpoint {
             run.samples = samples(checkpoint, &label(checkpoint.step, best_step), &rows)?;
         }
         let further = evaluations.iter();
@@ -171,41 +199,41 @@ impl FoundRun {
     }
 }
 
-/// The rows that were evaluated: those of `data.eval`, and those of other files that predictions of
-/// `evaluations` are named for.
+/// The evaluated rows: those of `data.eval`, and those of other files that the predictions name.
 fn rows(config: &Config, evaluations: &[Evaluation], device: &Device) -> Result<Vec<Row>, Error> {
-    let found = eval_rows(config, device, &mut ReadingReport::default());
-    let mut rows = or_nothing(found, "the rows of data.eval")?;
+    let result = eval_rows(config, device, &mut ReadingReport::default());
+    let mut rows = or_default(result, "the rows of data.eval")?;
     let known: BTreeSet<&str> = rows.iter().map(|row| row.id.as_str()).collect();
     let files = evaluations.iter().flat_map(|one| one.row_files(&known));
     let files: BTreeSet<_> = files.collect();
     for file in files {
-        let what = format!("prompts and golds of {}", file.display());
+        let what = format!("prompts and references of {}", file.display());
         let mut config = config.clone();
         config.data.evaluate_on(vec![file]);
         config.eval.max_samples = None;
-        let found = eval_rows(&config, device, &mut ReadingReport::default());
-        rows.extend(or_nothing(found, &what)?);
+        let result = eval_rows(&config, device, &mut ReadingReport::default());
+        rows.extend(or_default(result, &what)?);
     }
     Ok(rows)
 }
 
-/// Another tokenizer or template would show other tokens than those that were learned.
+/// Fails if the tokenizer or template changed, because the page would show other tokens than
+/// training used.
 fn same_base(config: &Config, run: &Path) -> Result<(), Error> {
     match RunLock::of_run(run)? {
         Some(lock) => {
             let used = [&[BASE_MODEL][..], &PROMPTS].concat();
-            lock.check_used(config, Used::of(&used), run)
+            lock.check_used(config, Used::settings(&used), run)
         }
         None => Ok(()),
     }
 }
 
-fn or_nothing<T: Default>(found: Result<T, Error>, what: &str) -> Result<T, Error> {
-    match found {
-        Ok(found) => Ok(found),
+fn or_default<T: Default>(result: Result<T, Error>, what: &str) -> Result<T, Error> {
+    match result {
+        Ok(result) => Ok(result),
         Err(error) => {
-            eprint_line(&format!("{what} are not in the report: {error}"))?;
+            eprint_line(&format!("the report omits {what}: {error}"))?;
             Ok(T::default())
         }
     }
@@ -219,7 +247,7 @@ fn text(path: &Path) -> Result<String, Error> {
     }
 }
 
-/// Whether a file of a run is there; what is no file is an error.
+/// Whether a file of a run exists; an error if it is not a regular file.
 fn is_there(path: &Path) -> Result<bool, Error> {
     regular_file::is_there(path).map_err(Error::io(path, "read"))
 }
@@ -232,7 +260,7 @@ fn lines(path: &Path) -> Result<Vec<Value>, Error> {
     lines.collect()
 }
 
-/// When a file was last written, in UTC.
+/// When a file was last modified, in UTC.
 fn written_at(path: &Path) -> Option<String> {
     let modified = std::fs::metadata(path).ok()?.modified().ok()?;
     let text = OffsetDateTime::from(modified).format(&Rfc3339).ok()?;
@@ -240,8 +268,8 @@ fn written_at(path: &Path) -> Option<String> {
     Some(format!("{day}, {} UTC", time.get(..5)?))
 }
 
-/// What the untrained model and each kept checkpoint were worth, in their order. The evaluation of
-/// step 0 stays where its checkpoint is gone: as the metrics file has it, without intervals.
+/// Results of the untrained model and each kept checkpoint, in order. If the checkpoint of step 0
+/// was deleted, its result comes from the metrics file, without intervals.
 fn suites(
     checkpoints: &[Checkpoint],
     best: Option<u64>,
@@ -255,13 +283,13 @@ fn suites(
             if !is_there(&path)? {
                 continue;
             }
-            let metrics = serde_json::from_str(&text(&path)?);
+            let metrics = tooltune_json::from_slice(text(&path)?.as_bytes());
             let metrics: Value = metrics.map_err(CheckpointError::json(&path))?;
             of_suite.push(SuiteResult {
                 suite: suite.to_owned(),
                 label: label(checkpoint.step, best),
                 step: Some(checkpoint.step),
-                // Reports of agents hold their suite's table under its name.
+                // Reports of agent suites nest the table under the suite's name.
                 metrics: of_suite_alone(suite, metrics),
             });
         }
@@ -281,7 +309,7 @@ fn suites(
     Ok(results)
 }
 
-/// The suite's own table, with what its gold scores.
+/// The table of one suite, including the scores of its references.
 fn of_suite_alone(suite: &str, metrics: Value) -> Value {
     const CEILINGS: &str = "ceilings";
     let Some(mut own) = metrics.get(suite).cloned() else {
@@ -293,10 +321,10 @@ fn of_suite_alone(suite: &str, metrics: Value) -> Value {
     own
 }
 
-/// The loss at step 0 and of each kept checkpoint, which the metrics file alone has.
+/// The loss at step 0 and at each kept checkpoint, from the metrics file.
 fn losses(checkpoints: &[Checkpoint], best: Option<u64>, metrics: &[Value]) -> Vec<SuiteResult> {
-    let kept = checkpoints.iter().map(|checkpoint| checkpoint.step);
-    let steps: BTreeSet<u64> = std::iter::once(0).chain(kept).collect();
+    let saved = checkpoints.iter().map(|checkpoint| checkpoint.step);
+    let steps: BTreeSet<u64> = std::iter::once(0).chain(saved).collect();
     let loss = |step: u64| {
         let of_loss = |key: &'_ str| (key == "eval/loss").then_some(SuiteResult::LOSS);
         Some(SuiteResult {
@@ -309,8 +337,8 @@ fn losses(checkpoints: &[Checkpoint], best: Option<u64>, metrics: &[Value]) -> V
     steps.into_iter().filter_map(loss).collect()
 }
 
-/// The numbers of a step by the names that `name` gives to some keys; of several lines of a step the
-/// last, as a resumed run writes it.
+/// The numbers of a step, renamed by `name`. If a step has several lines, as after a resume, the
+/// last is used.
 fn measured_at<'k>(
     step: u64,
     metrics: &'k [Value],
@@ -321,7 +349,7 @@ fn measured_at<'k>(
     of_step.find_map(|line| {
         let numbers = line.as_object().into_iter().flatten();
         let numbers = numbers.filter_map(|(key, value)| {
-            // A metric is a number with a fraction, also where it is whole.
+            // Metrics are floats, even if whole.
             Some((name(key)?.to_owned(), Value::from(value.as_f64()?)))
         });
         let numbers: Map<String, Value> = numbers.collect();
@@ -337,7 +365,7 @@ fn label(step: u64, best: Option<u64>) -> String {
     }
 }
 
-/// What is shown of the rows that a run learned from, and how many there are.
+/// Previews of training rows, and their number.
 #[derive(Default)]
 struct Learned {
     previews: Vec<PreviewRow>,
@@ -345,7 +373,7 @@ struct Learned {
 }
 
 fn previews(config: &Config, device: &Device) -> Result<Learned, Error> {
-    let base = BaseModel::of(config)?;
+    let base = BaseModel::from_config(config)?;
     let options = settings::prepare_options(config, &base.stop_ids);
     let files = RowFiles::training(config);
     let mut report = ReadingReport::default();
@@ -363,7 +391,7 @@ fn previews(config: &Config, device: &Device) -> Result<Learned, Error> {
     })
 }
 
-/// The samples of a checkpoint with its predictions, those of each suite ranked by what it scores.
+/// The samples of a checkpoint with predictions, ranked within each suite by its score.
 fn samples(
     checkpoint: &Checkpoint,
     result: &str,
@@ -374,12 +402,12 @@ fn samples(
         let path = checkpoint
             .path
             .join(format!("eval.{suite}.predictions.jsonl"));
-        let of = Ranked {
+        let source = LineSource {
             suite: suite.info(),
             result,
             is_base: false,
         };
-        samples.extend(ranked(of, &lines(&path)?, rows));
+        samples.extend(rank_lines(source, &lines(&path)?, rows));
     }
     Ok(samples)
 }

@@ -1,9 +1,9 @@
-//! `score`: metrics over JSON Lines from a file or standard input.
+//! `score`: computes metrics over JSON Lines from a file or standard input.
 
-use std::io::{BufReader, BufWriter, Read};
+use std::io::{BufReader, BufWriter, ErrorKind, Read};
 
-use tooltune_rows::regular_file;
-use tooltune_score::{operations, score_stream};
+use tooltune_disk::regular_file;
+use tooltune_score::{StreamError, operations, score_stream};
 use tooltune_suites::operations::{Encoders, Outside};
 use tooltune_suites::{EncoderError, SentenceEncoder};
 
@@ -14,7 +14,7 @@ use crate::encoder::MiniLmEncoder;
 use crate::error::Error;
 use crate::eval::suites::with_functions;
 
-pub(super) fn run(args: ScoreArgs, place: &DeviceOption) -> Result<(), Error> {
+pub(super) fn run(args: ScoreArgs, device_option: &DeviceOption) -> Result<(), Error> {
     if args.ops {
         return list();
     }
@@ -22,7 +22,7 @@ pub(super) fn run(args: ScoreArgs, place: &DeviceOption) -> Result<(), Error> {
         Some(path) => Box::new(regular_file::open(path).map_err(Error::io(path, "open"))?),
         None => Box::new(std::io::stdin()),
     };
-    let device = place.open(config::Device::Cpu)?;
+    let device = device_option.open(config::Device::Cpu)?;
     let encoder = args.encoder;
     let encoders = Encoders::with_minilm(Box::new(move || {
         let encoder = MiniLmEncoder::open(&encoder, &device)
@@ -32,7 +32,13 @@ pub(super) fn run(args: ScoreArgs, place: &DeviceOption) -> Result<(), Error> {
     let sandbox = args.sandbox.over(&SandboxConfig::default());
     let outside = with_functions(Outside::from(encoders), args.exec_dir.as_deref(), &sandbox)?;
     let output = BufWriter::new(std::io::stdout());
-    let summary = score_stream(BufReader::new(input), output, &outside)?;
+    let summary = score_stream(BufReader::new(input), output, &outside);
+    let summary = summary.map_err(|error| match error {
+        StreamError::Write { source, .. } if source.kind() == ErrorKind::BrokenPipe => {
+            Error::ReaderGone
+        }
+        error => error.into(),
+    })?;
     if summary.n_lines == 0 {
         let file = args.file.as_ref().map(|path| path.display().to_string());
         let input = file.unwrap_or_else(|| "standard input".to_string());

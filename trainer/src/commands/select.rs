@@ -1,42 +1,42 @@
-//! `select`: the checkpoints of a run, ranked by a metric that it measured or that is measured now.
+//! `select`: ranks the checkpoints of a run by a metric, recorded during training or measured now.
 //!
-//! What is measured afterwards lies in `selection/` of the run directory, a folder for each
-//! checkpoint, in the files that an evaluation during training leaves in the checkpoint.
+//! New measurements are stored in `selection/` of the run directory, one folder per checkpoint, in
+//! the same files that an evaluation during training writes into the checkpoint.
 
 use std::path::Path;
 
 use burn::tensor::Device;
 use serde_json::{Value, json};
 use tooltune_checkpoints::CheckpointError;
-use tooltune_checkpoints::atomic::write_atomic;
 use tooltune_checkpoints::digest::{sha256_bytes, sha256_file};
 use tooltune_checkpoints::run_dir::{Checkpoint, Pointer, RunDir, Selected};
-use tooltune_rows::regular_file;
+use tooltune_disk::atomic::write_atomic;
+use tooltune_disk::regular_file;
 
 use super::target::{attach, run_folder};
 use super::{DeviceOption, eprint_line, print_line};
-use crate::budgets::RUN_FILE_BYTES;
 use crate::cli::SelectArgs;
+use crate::config::budgets::RUN_FILE_BYTES;
 use crate::config::{Config, LoadedConfig, MetricExpression, named_files};
 use crate::error::Error;
 use crate::eval::in_loop::{EvalTarget, EvaluationOutcome, Evaluator};
 use crate::eval::report_files::ceilings_in;
 use crate::eval::suites::{Files, LoadedSuites, Metrics};
 use crate::models::Decoder;
-use crate::progress::Progress;
 use crate::recipes::preparation::{Preparation, prepare_run};
 use crate::recipes::retriever::files as retriever_files;
 use crate::recipes::run_lock::{MODELS, PROMPTS, RunLock, Used};
 use crate::recipes::selection::{self, Ranked, TieBreak, measured_lines, ranked};
 use crate::settings;
+use tooltune_terminal::Progress;
 
-/// What an evaluation found, and a digest of what it follows from, beside its files.
+/// Evaluation results with a digest of their inputs.
 const VALUES_FILE: &str = "values.json";
 
-pub(super) fn run(mut args: SelectArgs, place: &DeviceOption) -> Result<(), Error> {
+pub(super) fn run(mut args: SelectArgs, device_option: &DeviceOption) -> Result<(), Error> {
     args.run = run_folder(&args.run)?;
     let args = &args;
-    // The files of --evaluate are written in either case: they say nothing of what is best.
+    // --evaluate writes its files even in a dry run: they do not affect the selection.
     let run_dir = if args.dry_run {
         RunDir::open_to_read(&args.run)?
     } else {
@@ -45,7 +45,7 @@ pub(super) fn run(mut args: SelectArgs, place: &DeviceOption) -> Result<(), Erro
     let metric = MetricExpression::parse(&args.metric)
         .map_err(|problem| Error::Usage(format!("--metric {}: {problem}", args.metric)))?;
     let lines = if args.evaluate {
-        evaluated(args, &run_dir, place)?
+        evaluate_checkpoint(args, &run_dir, device_option)?
     } else {
         measured_lines(&run_dir)?
     };
@@ -82,19 +82,18 @@ pub(super) fn run(mut args: SelectArgs, place: &DeviceOption) -> Result<(), Erro
     let path = run_dir.checkpoint_path(step);
     let path = path.display();
     let best = match (&was, args.dry_run) {
-        (Some(best), _) if best.step == step => format!("BEST stays {path}"),
-        (_, true) => format!("BEST would be {path}"),
+        (Some(best), _) if best.step == step => format!("BEST remains {path}"),
+        (_, true) => format!("BEST would become {path}"),
         (_, false) => format!("BEST is now {path}"),
     };
-    let before = was.as_ref().map_or_else(
-        || "there was none".to_owned(),
-        |best| described(best, &run_dir),
-    );
+    let before = was
+        .as_ref()
+        .map_or_else(|| "not set".to_owned(), |best| describe(best, &run_dir));
     print_line(&format!("BEST was {before}"))?;
     print_line(&best)
 }
 
-/// `BEST` as it is; none where it is damaged, which a selection repairs.
+/// Reads `BEST`; `None` if it is damaged, because the selection rewrites it.
 fn best_of(run_dir: &RunDir) -> Result<Option<Pointer>, Error> {
     match run_dir.best() {
         Ok(best) => Ok(best),
@@ -106,16 +105,19 @@ fn best_of(run_dir: &RunDir) -> Result<Option<Pointer>, Error> {
     }
 }
 
-/// A pointer with what it was chosen by.
-fn described(best: &Pointer, run_dir: &RunDir) -> String {
+/// Describes a pointer and the metric that selected it.
+fn describe(best: &Pointer, run_dir: &RunDir) -> String {
     let path = run_dir.checkpoint_path(best.step);
+    let removed = if path.is_dir() { "" } else { " (deleted)" };
     match (&best.metric, best.value) {
-        (Some(metric), Some(value)) => format!("{} ({metric} {value:.4})", path.display()),
-        _ => path.display().to_string(),
+        (Some(metric), Some(value)) => {
+            format!("{} ({metric} {value:.4}){removed}", path.display())
+        }
+        _ => format!("{}{removed}", path.display()),
     }
 }
 
-/// Orders checkpoints of equal values by what BEST is and by the run's own metric.
+/// Orders checkpoints of equal value: first the current BEST, then by the run's own metric.
 fn break_ties(
     args: &SelectArgs,
     run_dir: &RunDir,
@@ -136,7 +138,7 @@ fn break_ties(
         }
         Err(error) => {
             eprint_line(&format!(
-                "equal values are not told apart by the run's own metric: {error}"
+                "cannot break ties by the run's own metric: {error}"
             ))?;
             (Vec::new(), true)
         }
@@ -150,8 +152,8 @@ fn break_ties(
     Ok(())
 }
 
-/// A line for each metric of the selection in which the gold of these rows is not the best.
-/// `folder` has what an evaluation leaves in a checkpoint.
+/// One line for each metric of the selection whose reference answers do not get the best score.
+/// `folder` contains the evaluation files of a checkpoint.
 pub(super) fn ceilings(folder: &Path, metric: &MetricExpression) -> Result<Vec<String>, Error> {
     let mut lines = Vec::new();
     for name in metric.names() {
@@ -164,24 +166,24 @@ pub(super) fn ceilings(folder: &Path, metric: &MetricExpression) -> Result<Vec<S
             continue;
         };
         let metrics: Value =
-            serde_json::from_slice(&bytes).map_err(CheckpointError::json(&path))?;
+            tooltune_json::from_slice(&bytes).map_err(CheckpointError::json(&path))?;
         let of_metric = ceilings_in(&metrics).find(|(known, _)| *known == of_suite);
         lines.extend(of_metric.map(|(_, value)| {
             format!(
-                "{name}: the gold itself scores {value:.4} on these rows, so an answer that is \
-                 right can lose to one that is not"
+                "{name}: the reference answers themselves score {value:.4} on these rows, so a \
+                 correct answer can score lower than a wrong one"
             )
         }));
     }
     Ok(lines)
 }
 
-/// A line for each kept checkpoint, in the form of `metrics.jsonl`, by an evaluation with the
-/// settings of the run and of the command line.
-fn evaluated(
+/// Evaluates each kept checkpoint with the settings of the run and the command line; returns one
+/// line per checkpoint in the format of `metrics.jsonl`.
+fn evaluate_checkpoint(
     args: &SelectArgs,
     run_dir: &RunDir,
-    place: &DeviceOption,
+    device_option: &DeviceOption,
 ) -> Result<Vec<Value>, Error> {
     let mut overrides = args.overrides.clone();
     overrides.push("eval.eval_strategy=steps".to_string());
@@ -189,14 +191,14 @@ fn evaluated(
     let loaded = LoadedConfig::load(&args.run.join("config.resolved.toml"), &overrides)?;
     loaded.check_files()?;
     let mut config = loaded.config;
-    config.device = place.name(config.device)?;
-    let device = place.open(config.device)?;
+    config.device = device_option.name(config.device)?;
+    let device = device_option.open(config.device)?;
     if let Some(lock) = RunLock::of_run(&args.run)? {
         let used = [&MODELS[..], &PROMPTS].concat();
-        lock.check_used(&config, Used::of(&used), &args.run)?;
+        lock.check_used(&config, Used::settings(&used), &args.run)?;
     }
     let inputs = inputs(&config)?;
-    // Rows and weights are read when the first checkpoint needs them.
+    // Rows and weights are loaded when the first checkpoint needs them.
     let mut evaluation = None;
     let mut lines = Vec::new();
     for checkpoint in run_dir.list()? {
@@ -227,8 +229,8 @@ fn evaluated(
     Ok(lines)
 }
 
-/// What the values of every checkpoint follow from: the settings and the files that they name.
-/// Models are left out, which are large.
+/// The inputs that all values depend on: the settings and the files that they name, except models,
+/// which are too large to hash.
 fn inputs(config: &Config) -> Result<String, Error> {
     let settings = config.to_toml();
     let mut inputs = settings.map_err(|error| Error::Usage(format!("the settings: {error}")))?;
@@ -241,16 +243,16 @@ fn inputs(config: &Config) -> Result<String, Error> {
     Ok(inputs)
 }
 
-/// The values in a folder, if they follow from the same.
+/// Reads the values of a folder if their inputs are unchanged.
 fn values_of(folder: &Path, from: &str) -> Result<Option<Value>, Error> {
     let path = folder.join(VALUES_FILE);
     let found = regular_file::read_if_there(&path, RUN_FILE_BYTES);
     let Some(bytes) = found.map_err(Error::io(&path, "read"))? else {
         return Ok(None);
     };
-    let mut found: Value = serde_json::from_slice(&bytes)
+    let mut record: Value = tooltune_json::from_slice(&bytes)
         .map_err(|error| Error::Usage(format!("{}: {error}; remove it", path.display())))?;
-    Ok((found["from"] == from).then(|| found["metrics"].take()))
+    Ok((record["from"] == from).then(|| record["metrics"].take()))
 }
 
 fn write(folder: &Path, from: &str, metrics: &Metrics, files: &Files) -> Result<Value, Error> {
@@ -258,13 +260,13 @@ fn write(folder: &Path, from: &str, metrics: &Metrics, files: &Files) -> Result<
     for (name, bytes) in files {
         write_atomic(&folder.join(name), bytes)?;
     }
-    // The values come last: they say that the evaluation is complete.
-    let found = json!({"from": from, "metrics": metrics});
-    write_atomic(&folder.join(VALUES_FILE), found.to_string().as_bytes())?;
+    // Write the values last: they mark a complete evaluation.
+    let record = json!({"from": from, "metrics": metrics});
+    write_atomic(&folder.join(VALUES_FILE), record.to_string().as_bytes())?;
     Ok(json!(metrics))
 }
 
-/// What evaluates one checkpoint after the other.
+/// Evaluates checkpoints one after another.
 struct Evaluation<'a> {
     config: &'a Config,
     device: &'a Device,
@@ -272,9 +274,9 @@ struct Evaluation<'a> {
 }
 
 enum Suites {
-    /// Those of a run with a language model.
+    /// A run with a language model.
     Model(Box<(Preparation, Evaluator, Decoder)>),
-    /// That of a retriever alone.
+    /// A retriever-only run.
     Retriever(LoadedSuites),
 }
 
@@ -287,8 +289,9 @@ impl<'a> Evaluation<'a> {
                 let dtype = settings::compute_dtype(model.compute_dtype, device)?;
                 let decoder = preparation.base.decoder(dtype, device)?;
                 let evaluator = Evaluator::new(config, preparation.eval_inputs(), device)?;
-                let evaluator = evaluator
-                    .ok_or_else(|| Error::Usage("the config asks for no evaluation".to_string()))?;
+                let evaluator = evaluator.ok_or_else(|| {
+                    Error::Usage("the config does not set up an evaluation".to_string())
+                })?;
                 Suites::Model(Box::new((preparation, evaluator, decoder)))
             }
         };
@@ -306,7 +309,7 @@ impl<'a> Evaluation<'a> {
             Suites::Retriever(suites) => {
                 let no_retriever = || {
                     let path = checkpoint.path.display();
-                    Error::Usage(format!("{path} holds no retriever"))
+                    Error::Usage(format!("{path} does not contain a retriever"))
                 };
                 return suites.ranked(retriever.as_ref().ok_or_else(no_retriever)?);
             }
@@ -343,11 +346,12 @@ fn no_such_metric(args: &SelectArgs, lines: &[Value]) -> Error {
     known.sort_unstable();
     known.dedup();
     let evaluated = match known.as_slice() {
-        [] => "no checkpoint was evaluated".to_owned(),
-        known => format!("evaluated are: {}", known.join(", ")),
+        [] => "no checkpoint has metrics".to_owned(),
+        known => format!("measured metrics: {}", known.join(", ")),
     };
     Error::Usage(format!(
-        "--metric {}: no kept checkpoint of {} has it; {evaluated}; --evaluate measures others",
+        "--metric {}: no kept checkpoint of {} has this metric; {evaluated}; use --evaluate to \
+         measure others",
         args.metric,
         args.run.display()
     ))

@@ -1,4 +1,4 @@
-//! Texts to JSON that satisfies their schemas (`structure`).
+//! `structure`: converts texts to JSON that satisfies their schemas.
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use tooltune_checkpoints::digest::{sha256_bytes, sha256_file};
+use tooltune_disk::regular_file::STANDARD_INPUT;
 use tooltune_endpoint::{EndpointOptions, OptionNames};
-use tooltune_rows::regular_file::STANDARD_INPUT;
 
-use super::asked::{read_schema, typed};
-use super::generate::is_kept;
+use super::new_file::must_be_new;
 use super::{DeviceOption, eprint_line, watched};
 use crate::base_model::BaseModel;
 use crate::cli::StructureArgs;
+use crate::commands::prompts::{read_schema, typed};
 use crate::config::{Config, DataFormat};
 use crate::error::Error;
 use crate::eval::endings::Endings;
@@ -26,7 +26,7 @@ use crate::structure::{
     Answers, Counts, Earlier, Feed, Preparer, RowOptions, RowSource, Structuring, TextRow, Upstream,
 };
 
-/// How the options of the first model's server are spelled.
+/// Option names of the first model's server, for error messages.
 const OPTION_NAMES: OptionNames = OptionNames {
     base_url: "--upstream-endpoint",
     model: "--upstream-model",
@@ -34,15 +34,10 @@ const OPTION_NAMES: OptionNames = OptionNames {
     patience: None,
 };
 
-pub(super) fn run(args: &StructureArgs, place: &DeviceOption) -> Result<(), Error> {
-    if let Some(output) = args.output.as_deref().filter(|output| is_kept(output)) {
-        return Err(Error::Usage(format!(
-            "{} exists already; remove it or name another --output",
-            output.display()
-        )));
-    }
+pub(super) fn run(args: &StructureArgs, device_option: &DeviceOption) -> Result<(), Error> {
+    must_be_new(&[("--output", args.output.as_deref())])?;
     let mut config = args.model.config(&[])?;
-    config.device = place.name(config.device)?;
+    config.device = device_option.name(config.device)?;
     let source = source(args)?;
     let upstream = args
         .upstream_endpoint
@@ -52,14 +47,15 @@ pub(super) fn run(args: &StructureArgs, place: &DeviceOption) -> Result<(), Erro
     args.model.check_used(&config, &[BASE_MODEL])?;
     if !config.data.may_be(DataFormat::Slot) {
         eprint_line(&format!(
-            "the target has learned rows of data.format = \"{}\", and is asked as for rows of \"slot\"",
+            "the target was trained on rows of data.format = \"{}\", but is prompted as for \
+             \"slot\"",
             config.data.format
         ))?;
     }
-    let device = place.open(config.device)?;
-    let base = Arc::new(BaseModel::of(&config)?);
+    let device = device_option.open(config.device)?;
+    let base = Arc::new(BaseModel::from_config(&config)?);
     base.warn_of_choices();
-    let options = GenerationOptions::of(&config, &base.stop_ids);
+    let options = GenerationOptions::from_config(&config, &base.stop_ids);
     let (mut answers, earlier) = answers(args, &config)?;
     let decoder = args
         .model
@@ -78,26 +74,26 @@ pub(super) fn run(args: &StructureArgs, place: &DeviceOption) -> Result<(), Erro
         upstream,
         preparer: Preparer::new(&config, Arc::clone(&base), constrainer.clone())?,
     };
-    let fed = feed.begin()?;
-    let structuring = Structuring::new(local, constrainer, args.skip_broken)?;
-    let found = watched(|watch| {
-        let found = structuring.run(&fed, &mut answers, watch);
-        // Who reads the answers no longer has had enough of them.
-        match found {
+    let fed = feed.start()?;
+    let structuring = Structuring::new(local, args.skip_broken)?;
+    let result = watched(|watch| {
+        let result = structuring.run(&fed, &mut answers, watch);
+        // Stop quietly when the reader closes the output.
+        match result {
             Ok(None) if answers.is_gone() => Ok(Some(None)),
-            found => found.map(|counts| counts.map(Some)),
+            result => result.map(|counts| counts.map(Some)),
         }
     });
-    match found {
+    match result {
         Ok(None) => Ok(()),
         Ok(Some(counts)) => {
             answers.finish()?;
-            tell(args, &counts)
+            print_counts(args, &counts)
         }
         Err(Error::Stopped) => Err(match answers.kept() {
-            Some(kept) => Error::StoppedWithTexts {
+            Some(partial) => Error::StoppedWithTexts {
                 n_texts: answers.n_written(),
-                dir: kept.display().to_string(),
+                dir: partial.display().to_string(),
             },
             None => Error::Stopped,
         }),
@@ -105,7 +101,7 @@ pub(super) fn run(args: &StructureArgs, place: &DeviceOption) -> Result<(), Erro
     }
 }
 
-/// The rows that the command line names, or its text.
+/// The rows of the command line, or its text.
 fn source(args: &StructureArgs) -> Result<RowSource, Error> {
     let schema = args.schema.as_deref().map(read_schema).transpose()?;
     if !args.data.is_empty() {
@@ -122,8 +118,8 @@ fn source(args: &StructureArgs) -> Result<RowSource, Error> {
         (None, None) if schema.is_some() && is_piped() => ("--text", STANDARD_INPUT),
         (None, None) => {
             return Err(Error::Usage(
-                "there is no text to structure: name a file of rows with --data, or give a text with \
-                 --text, or on the standard input, and its --schema; with --upstream-endpoint give \
+                "no text to structure: name a file of rows with --data, or give a text with \
+                 --text or on standard input together with --schema; with --upstream-endpoint give \
                  --data or --prompt"
                     .to_owned(),
             ));
@@ -158,7 +154,7 @@ fn upstream(args: &StructureArgs, url: &str) -> Result<Upstream, Error> {
     })
 }
 
-/// What enforces schemas; nothing where texts are to be free.
+/// The grammar source for schemas; `None` for unconstrained generation.
 fn constrainer(
     args: &StructureArgs,
     local: LocalGenerator<'_>,
@@ -169,7 +165,7 @@ fn constrainer(
     }
 }
 
-/// Where answers go, and those of an earlier process that was interrupted.
+/// Opens the output, including the answers of an interrupted earlier command.
 fn answers(args: &StructureArgs, config: &Config) -> Result<(Answers, Option<Earlier>), Error> {
     let to_stream = |path: &Path| -> Result<Answers, Error> {
         let writer = Answers::open_stream(path)?;
@@ -192,7 +188,7 @@ fn answers(args: &StructureArgs, config: &Config) -> Result<(Answers, Option<Ear
             let (answers, earlier) = Answers::to_file(output, &digest(args, config)?)?;
             if let Some(earlier) = &earlier {
                 eprint_line(&format!(
-                    "{} answers of an interrupted command are there and stay",
+                    "keeping {} answers of an interrupted command",
                     earlier.len()
                 ))?;
             }
@@ -201,8 +197,7 @@ fn answers(args: &StructureArgs, config: &Config) -> Result<(Answers, Option<Ear
     }
 }
 
-/// A digest of everything that the answers follow from; what stands on the standard input is compared
-/// by the names of its rows.
+/// Hashes everything that the answers depend on. Rows from standard input are identified by name.
 fn digest(args: &StructureArgs, config: &Config) -> Result<String, Error> {
     let settings = config.to_toml();
     let settings = settings.map_err(|error| Error::Usage(format!("the settings: {error}")))?;
@@ -224,7 +219,7 @@ fn digest(args: &StructureArgs, config: &Config) -> Result<String, Error> {
     Ok(sha256_bytes(followed.as_bytes()))
 }
 
-fn tell(args: &StructureArgs, counts: &Counts) -> Result<(), Error> {
+fn print_counts(args: &StructureArgs, counts: &Counts) -> Result<(), Error> {
     for line in counts.lines() {
         eprint_line(&line)?;
     }
@@ -232,7 +227,7 @@ fn tell(args: &StructureArgs, counts: &Counts) -> Result<(), Error> {
         return Ok(());
     };
     if args.skip_broken {
-        return eprint_line(&format!("{broken}; they have no answer (--skip-broken)"));
+        return eprint_line(&format!("{broken}; they get no answer (--skip-broken)"));
     }
     eprint_line(&broken)?;
     Err(Error::MalformedLines {

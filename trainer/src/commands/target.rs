@@ -1,4 +1,4 @@
-//! What a command names as its target: settings, the base model, and the adapter of a checkpoint.
+//! Resolves the target of a command to settings, a base model, and the adapter of a checkpoint.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -10,47 +10,49 @@ use tooltune_checkpoints::digest::sha256_file;
 use tooltune_checkpoints::prompt_files::{CHAT_TEMPLATE, SLOT_PROMPT};
 use tooltune_checkpoints::run_dir::RunDir;
 use tooltune_hub::RepoKind;
-use tooltune_rows::text::{DataFormat, RecognisedFormat, recognise_file};
+use tooltune_rows::text::{
+    Columns, DataError, DataFormat, RecognisedFormat, recognise_file, recognise_records,
+};
 
 use super::eprint_line;
-use super::reading::say_recognised;
 use crate::base_model::{BaseModel, same_name};
+use crate::checkpoint_choice::CheckpointChoice;
 use crate::cli::{ModelArgs, TargetArgs};
-use crate::config::{Config, LoadedConfig, Names, Source, fetch_hint};
+use crate::commands::reading_report::say_recognised;
+use crate::config::{Config, LoadedConfig, Names, Source, Suite, fetch_hint};
 use crate::error::Error;
 use crate::eval::saved::excerpt;
-use crate::export::CheckpointChoice;
 use crate::lora::{Adapters, adapter_slots, whole_weights};
 use crate::models::Decoder;
 use crate::recipes::run_lock::{BASE_MODEL, PROMPTS, RunLock, Used};
 use crate::settings;
 
-/// The files that tell what a folder is.
+/// The files that identify the kind of a folder.
 const RUN_CONFIG: &str = "config.resolved.toml";
 const ADAPTER_CONFIG: &str = "adapter_config.json";
 const MODEL_CONFIG: &str = "config.json";
 const ENCODER_MODULES: &str = "modules.json";
 
-/// What a target is.
+/// Kind of target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum TargetKind {
-    /// The directory of a run.
+    /// A run directory.
     Run,
-    /// A config file, whose run is `train.output_dir`.
+    /// A config file; its run is `train.output_dir`.
     Config,
     /// A checkpoint of this run.
     Checkpoint(PathBuf),
-    /// An adapter of no run that is here: an export, or one of PEFT.
+    /// An adapter without a local run: an export or a PEFT adapter.
     Adapter,
-    /// A folder of a model, or a GGUF file, without an adapter.
+    /// A model folder or GGUF file without an adapter.
     Model,
 }
 
 impl TargetKind {
     /// # Errors
     ///
-    /// A folder that is none of them.
-    fn of(path: &Path) -> Result<Self, Error> {
+    /// The folder is none of these.
+    fn detect(path: &Path) -> Result<Self, Error> {
         if !path.is_dir() {
             let is_gguf = path.extension().is_some_and(|end| end == "gguf");
             return Ok(if is_gguf { Self::Model } else { Self::Config });
@@ -64,7 +66,7 @@ impl TargetKind {
             let run = canonical
                 .parent()
                 .filter(|run| run.join(RUN_CONFIG).exists());
-            // A relative path stays one, as in all messages.
+            // Keep relative paths relative, as in all messages.
             return Ok(match (run, path.parent()) {
                 (None, _) => Self::Adapter,
                 (Some(_), Some(run)) if run.join(RUN_CONFIG).exists() => {
@@ -76,39 +78,39 @@ impl TargetKind {
         if has(MODEL_CONFIG) && !has(ENCODER_MODULES) {
             return Ok(Self::Model);
         }
-        let found = if has(ENCODER_MODULES) {
-            "a folder of sentence-transformers, which embeds texts and writes none".to_owned()
+        let kind = if has(ENCODER_MODULES) {
+            "a sentence-transformers folder, which embeds text and does not generate".to_owned()
         } else {
             format!("a folder without {RUN_CONFIG}, {ADAPTER_CONFIG} or {MODEL_CONFIG}")
         };
         Err(Error::Usage(format!(
-            "{}: this is {found}; name a run, a config file, a checkpoint, an exported adapter or a \
-             model",
+            "{}: this is {kind}; name a run, a config file, a checkpoint, an exported adapter or \
+             a model",
             path.display()
         )))
     }
 }
 
-/// Refuses what is no path here and could be a name of the hub.
+/// Rejects a missing path that could be a hub name.
 ///
 /// # Errors
 ///
-/// It is such a name; the error has the command that fetches it.
+/// It could be one; the error gives the command that downloads it.
 pub(super) fn refuse_hub_name(kind: RepoKind, path: &Path) -> Result<(), Error> {
     match fetch_hint(kind, path) {
         None => Ok(()),
         Some(hint) => Err(Error::Usage(format!(
-            "{}: there is no such file or folder here, and {hint}",
+            "{}: no such file or folder; {hint}",
             path.display()
         ))),
     }
 }
 
-/// The folder of a run: itself, or that of the config file which it was trained with.
+/// Resolves a run folder from the folder itself or from its config file.
 ///
 /// # Errors
 ///
-/// What is no run, a config that cannot be read, or is refused, or one that was not trained with.
+/// The path is not a run, or the config is invalid, cannot be read, or has no run.
 pub(super) fn run_folder(path: &Path) -> Result<PathBuf, Error> {
     if path.is_dir() {
         must_be_a_run(path)?;
@@ -116,7 +118,7 @@ pub(super) fn run_folder(path: &Path) -> Result<PathBuf, Error> {
     }
     if !path.exists() && !is_config(path) {
         return Err(Error::Usage(format!(
-            "{}: there is no such run; name its folder, or the config that it was trained with",
+            "{}: no such run; name its folder, or the config that it was trained with",
             path.display()
         )));
     }
@@ -124,52 +126,74 @@ pub(super) fn run_folder(path: &Path) -> Result<PathBuf, Error> {
     if !run.is_dir() {
         let (config, run) = (path.display(), run.display());
         return Err(Error::Usage(format!(
-            "{config}: its run, train.output_dir = {run}, is not there; begin it with `tooltune train \
-             {config}`, or name the folder of a run"
+            "{config}: its run (train.output_dir = {run}) does not exist; start it with `tooltune \
+             train {config}`, or name the folder of a run"
         )));
     }
     Ok(run)
 }
 
-/// Refuses a folder of another kind. One that holds a part of a run is read as one, and says what it
-/// lacks.
+/// Rejects folders of other kinds. A folder with parts of a run is read as a run, whose missing
+/// files are then reported.
 fn must_be_a_run(path: &Path) -> Result<(), Error> {
-    let found = match TargetKind::of(path) {
+    let message = match TargetKind::detect(path) {
         Ok(TargetKind::Run | TargetKind::Config) => return Ok(()),
         Ok(TargetKind::Checkpoint(run)) => {
             format!("this is a checkpoint; name its run, {}", run.display())
         }
         Ok(TargetKind::Adapter) => {
-            "this is an adapter, and no run; name the folder of a run".to_owned()
+            "this is an adapter, not a run; name the folder of a run".to_owned()
         }
-        Ok(TargetKind::Model) => "this is a model, and no run; name the folder of a run".to_owned(),
+        Ok(TargetKind::Model) => "this is a model, not a run; name the folder of a run".to_owned(),
         Err(_) if RunDir::open_to_read(path)?.list()?.is_empty() => {
-            format!("this folder holds no run, which has a {RUN_CONFIG}; name the folder of a run")
+            format!("not a run (no {RUN_CONFIG}); name the folder of a run")
         }
         Err(_) => return Ok(()),
     };
-    Err(Error::Usage(format!("{}: {found}", path.display())))
+    Err(Error::Usage(format!("{}: {message}", path.display())))
 }
 
-/// Whether a path names a run, by its folder or by the config that it was trained with.
+/// Whether a path names a run by its folder or config.
 pub(super) fn is_run(path: &Path) -> bool {
     is_config(path) || path.join(RUN_CONFIG).exists()
 }
 
-/// Whether a path is that of a config, which need not be there.
+/// Whether a path looks like a config; it need not exist.
 fn is_config(path: &Path) -> bool {
     let end = path.extension().and_then(|end| end.to_str());
     !path.is_dir() && matches!(end, Some("toml" | "yaml" | "yml"))
 }
 
 impl TargetArgs {
-    /// As [`ModelArgs::config`], with the rows of the command line.
+    /// Same as [`ModelArgs::config`], with the rows of the command line.
     ///
     /// # Errors
     ///
-    /// As [`ModelArgs::config`].
+    /// Same as [`ModelArgs::config`].
     pub(super) fn config(&self) -> Result<Config, Error> {
-        let mut config = self.model.config(&self.data)?;
+        self.config_of(&self.data)
+    }
+
+    /// [`Self::config`] for an optional suite. If the rows have the suite's own format, no training
+    /// format is detected for them.
+    ///
+    /// # Errors
+    ///
+    /// Same as [`Self::config`]. Without a suite, rows of no training format ask for one.
+    pub(super) fn config_for(&self, suite: Option<Suite>) -> Result<Config, Error> {
+        match suite {
+            Some(suite) if suite.needs().rows.is_none() => self.config_of(&[]),
+            Some(_) => self.config(),
+            None => self.config().map_err(asking_for_a_suite),
+        }
+    }
+
+    fn config_of(&self, rows: &[PathBuf]) -> Result<Config, Error> {
+        for file in &self.data {
+            refuse_hub_name(RepoKind::Dataset, file)?;
+        }
+        let config = self.model.config(rows);
+        let mut config = config.map_err(|error| self.unrecognised_rows(rows).unwrap_or(error))?;
         if !self.data.is_empty() {
             config.data.evaluate_on(self.data.clone());
             config.eval.max_samples = None;
@@ -180,20 +204,37 @@ impl TargetArgs {
         Ok(config)
     }
 
-    /// Refuses an adapter of no run and a model alone without rows: no config names some, and what is
-    /// to be measured follows from them.
+    /// The error of rows whose format cannot be recognised. The config of an adapter or model
+    /// without a run is made from its path, so its own error would name a line of that file.
+    fn unrecognised_rows(&self, rows: &[PathBuf]) -> Option<Error> {
+        let kind = TargetKind::detect(&self.model.path).ok()?;
+        let is_alone = matches!(kind, TargetKind::Adapter | TargetKind::Model);
+        let sets_format = |text: &String| text.trim_start().starts_with("data.");
+        if !is_alone || self.model.overrides.iter().any(sets_format) {
+            return None;
+        }
+        rows.iter().find_map(|file| {
+            let records = tooltune_files::open(file).map_err(DataError::from);
+            let recognised =
+                records.and_then(|records| recognise_records(records, &Columns::default()));
+            recognised.err().map(Error::Data)
+        })
+    }
+
+    /// Rejects an adapter or model without a run if no rows are named: there is no config to name
+    /// any.
     ///
     /// # Errors
     ///
     /// Neither the command line nor `data.eval` names a file.
     pub(super) fn must_have_rows(&self, config: &Config) -> Result<(), Error> {
         let is_alone = matches!(
-            TargetKind::of(&self.model.path)?,
+            TargetKind::detect(&self.model.path)?,
             TargetKind::Adapter | TargetKind::Model
         );
         if is_alone && !config.data.has_eval_rows() {
             return Err(Error::Usage(format!(
-                "{}: there is nothing to evaluate on; name rows with --data",
+                "{}: no rows to evaluate; name some with --data",
                 self.model.path.display()
             )));
         }
@@ -201,14 +242,27 @@ impl TargetArgs {
     }
 }
 
+/// Adds the suites to the error of rows that have no training format.
+fn asking_for_a_suite(error: Error) -> Error {
+    match error {
+        Error::Data(error) if matches!(error.fault(), DataError::Format(_)) => {
+            Error::Usage(format!(
+                "{error}\nif the rows have the format of a suite, name the suite with --suite: {}",
+                Suite::words().join(", ")
+            ))
+        }
+        error => error,
+    }
+}
+
 impl ModelArgs {
-    /// The run's own config, or the given one, with the overrides of the command line. An adapter of
-    /// no run and a model alone have defaults, and the format of `rows`.
+    /// Loads the run's own config, or the given one, with the overrides of the command line. An
+    /// adapter or model without a run gets defaults and the format of `rows`.
     ///
     /// # Errors
     ///
-    /// A target that is nothing of the kind, a config that cannot be read, or is refused, or an
-    /// adapter whose base is not here.
+    /// The target has an unknown kind, its config is invalid or cannot be read, or the base of the
+    /// adapter does not exist.
     pub(super) fn config(&self, rows: &[PathBuf]) -> Result<Config, Error> {
         refuse_hub_name(RepoKind::Model, &self.path)?;
         for file in rows {
@@ -216,7 +270,7 @@ impl ModelArgs {
         }
         let names = Names::ForEvaluation;
         let load = |path: &Path| LoadedConfig::load_with(path, &self.overrides, names);
-        let loaded = match TargetKind::of(&self.path)? {
+        let loaded = match TargetKind::detect(&self.path)? {
             TargetKind::Run => load(&self.path.join(RUN_CONFIG)),
             TargetKind::Config => load(&self.path),
             TargetKind::Checkpoint(run) => load(&run.join(RUN_CONFIG)),
@@ -233,8 +287,8 @@ impl ModelArgs {
         Ok(loaded.config)
     }
 
-    /// Says which settings of the command line are of training alone. The folder of a config's run is
-    /// none of them: it says where checkpoints are.
+    /// Warns about --set of training settings, which have no effect here. `train.output_dir` is
+    /// allowed, because it locates the checkpoints.
     fn say_what_does_not_count(&self) -> Result<(), Error> {
         const OF_TRAINING: [&str; 4] = ["lora.", "train.", "checkpoint.", "log."];
         for text in &self.overrides {
@@ -242,7 +296,7 @@ impl ModelArgs {
             let is_of_training = OF_TRAINING.iter().any(|table| key.starts_with(table));
             if is_of_training && key != "train.output_dir" {
                 eprint_line(&format!(
-                    "--set {key} is a setting of training and changes nothing here: what was trained \
+                    "--set {key} is a training setting and has no effect here: the trained model \
                      keeps its own"
                 ))?;
             }
@@ -250,7 +304,7 @@ impl ModelArgs {
         Ok(())
     }
 
-    /// What a config would say of an adapter that no run is known of.
+    /// A config for an adapter without a run.
     fn settings_of_adapter(&self, rows: &[PathBuf]) -> Result<Source, Error> {
         const MODEL: &str = "model.model_name_or_path";
         let base = load_adapter(&self.path)?.config.base_model_name_or_path;
@@ -258,7 +312,7 @@ impl ModelArgs {
         let base = base.unwrap_or_default();
         if !Path::new(&base).exists() && !self.overrides.iter().any(is_named) {
             return Err(Error::Usage(format!(
-                "{}: the adapter is of the base model {:?}, and there is no such file or folder here; \
+                "{}: its base model {:?} does not exist on this machine; \
                  name the base with --set {MODEL}=FOLDER",
                 self.path.display(),
                 excerpt(&base)
@@ -267,8 +321,8 @@ impl ModelArgs {
         Ok(self.settings_of_model(Path::new(&base), rows))
     }
 
-    /// What a config would say of a model that no run is known of: its place, the rows that it is
-    /// given, from which their format follows, and what training asked with, where it lies beside.
+    /// A config for a model without a run: its path, the given rows and their format, and the
+    /// prompt files next to it.
     fn settings_of_model(&self, model: &Path, rows: &[PathBuf]) -> Source {
         let texts = |paths: &[PathBuf]| -> Value {
             paths
@@ -282,11 +336,11 @@ impl ModelArgs {
             Value::from(model.display().to_string())
         );
         let is_slot = |rows: &PathBuf| {
-            let found = recognise_file(rows).map(|found| found.format);
-            matches!(found, Ok(RecognisedFormat::Rows(DataFormat::Slot)))
+            let recognised = recognise_file(rows).map(|found| found.format);
+            matches!(recognised, Ok(RecognisedFormat::Rows(DataFormat::Slot)))
         };
         let asks_slot = rows.iter().all(is_slot);
-        // Nothing is learned; a config has to say all the same from what, and where to.
+        // Nothing is trained, but a config must set these keys.
         let rows = match rows {
             [] => Value::from(vec!["-"]),
             rows => texts(rows),
@@ -309,23 +363,23 @@ impl ModelArgs {
         }
     }
 
-    /// The chosen checkpoint: that of the command line, else the target itself where it is one,
-    /// `base` for a model alone, and `best` for a run.
+    /// The chosen checkpoint: the one of the command line, or the target itself, or `base` for a
+    /// model and `best` for a run.
     ///
     /// # Errors
     ///
-    /// A target that is nothing of the kind, or a model alone of which a checkpoint is asked.
+    /// The target has an unknown kind, or --checkpoint is given with a model.
     pub(super) fn checkpoint(&self) -> Result<String, Error> {
-        let kind = TargetKind::of(&self.path)?;
+        let kind = TargetKind::detect(&self.path)?;
         match (&self.checkpoint, kind) {
             (Some(typed), TargetKind::Model) if typed != "base" => Err(Error::Usage(format!(
-                "{}: a model alone has no checkpoints; name a run, or leave --checkpoint out",
+                "{}: a base model has no checkpoints; name a run, or omit --checkpoint",
                 self.path.display()
             ))),
             (Some(typed), TargetKind::Adapter) if typed != "base" && !Path::new(typed).exists() => {
                 Err(Error::Usage(format!(
-                    "{}: an adapter of no run has no checkpoints, and {typed} is none; name a run, or \
-                     leave --checkpoint out",
+                    "{}: an adapter without a run has no checkpoint {typed}; name a run, or \
+                     omit --checkpoint",
                     self.path.display()
                 )))
             }
@@ -338,9 +392,9 @@ impl ModelArgs {
         }
     }
 
-    /// The directory of the run that the target belongs to.
+    /// The run directory of the target.
     fn run<'t>(&'t self, config: &'t Config) -> Result<Cow<'t, Path>, Error> {
-        Ok(match TargetKind::of(&self.path)? {
+        Ok(match TargetKind::detect(&self.path)? {
             TargetKind::Run => Cow::Borrowed(&self.path),
             TargetKind::Checkpoint(run) => Cow::Owned(run),
             TargetKind::Config | TargetKind::Adapter | TargetKind::Model => {
@@ -349,20 +403,40 @@ impl ModelArgs {
         })
     }
 
-    /// The directory of the chosen checkpoint, which is not `base`.
+    /// The directory of the chosen checkpoint, which must not be `base`.
     ///
     /// # Errors
     ///
     /// The run has no such checkpoint, or it is damaged.
     pub(super) fn checkpoint_dir(&self, config: &Config) -> Result<PathBuf, Error> {
-        CheckpointChoice::parse(&self.checkpoint()?).resolve(&self.run(config)?)
+        let choice = CheckpointChoice::parse(&self.checkpoint()?);
+        let is_elsewhere = matches!(&choice, CheckpointChoice::Path(_));
+        if !is_elsewhere && let Some(run) = self.missing_run(config)? {
+            let (target, run) = (self.path.display(), run.display());
+            return Err(Error::Usage(format!(
+                "{target}: its run (train.output_dir = {run}) does not exist; start it with \
+                 `tooltune train {target}`, or use the untrained model with --checkpoint base"
+            )));
+        }
+        choice.resolve(&self.run(config)?)
     }
 
-    /// The directory of the chosen checkpoint, for commands that are about an adapter.
+    /// The run folder of a config if it does not exist yet.
     ///
     /// # Errors
     ///
-    /// As [`Self::checkpoint_dir`], or a base model, which has no adapter.
+    /// The target has an unknown kind.
+    pub(super) fn missing_run<'t>(&self, config: &'t Config) -> Result<Option<&'t Path>, Error> {
+        let run = config.train.output_dir.as_path();
+        let is_config = TargetKind::detect(&self.path)? == TargetKind::Config;
+        Ok(Some(run).filter(|run| is_config && !run.is_dir()))
+    }
+
+    /// The directory of the chosen checkpoint, for commands that need an adapter.
+    ///
+    /// # Errors
+    ///
+    /// Same as [`Self::checkpoint_dir`]; or the target is a base model without an adapter.
     pub(super) fn adapter(&self, config: &Config) -> Result<PathBuf, Error> {
         if self.checkpoint()? == "base" {
             return Err(Error::Usage(format!(
@@ -373,11 +447,11 @@ impl ModelArgs {
         self.checkpoint_dir(config)
     }
 
-    /// What tells the adapter of the target from others.
+    /// Identifies the adapter of the target.
     ///
     /// # Errors
     ///
-    /// As [`Self::checkpoint_dir`], or its weights cannot be read.
+    /// Same as [`Self::checkpoint_dir`]; or its weights cannot be read.
     pub(super) fn adapter_digest(&self, config: &Config) -> Result<String, Error> {
         if self.checkpoint()? == "base" {
             return Ok("base".to_owned());
@@ -386,23 +460,23 @@ impl ModelArgs {
         Ok(sha256_file(&dir.join("adapter_model.safetensors"))?)
     }
 
-    /// Compares models and prompts with those of the run that the target belongs to, where it keeps
-    /// what it was made from.
+    /// Checks that models and prompts equal those recorded by the target's run, if it recorded
+    /// them.
     ///
     /// # Errors
     ///
-    /// As [`Self::checkpoint_dir`], or models or prompts other than those of the run.
+    /// Same as [`Self::checkpoint_dir`]; or models or prompts differ.
     pub(super) fn check_used(&self, config: &Config, settings: &[&str]) -> Result<(), Error> {
-        let kind = TargetKind::of(&self.path)?;
+        let kind = TargetKind::detect(&self.path)?;
         let is_base = self.checkpoint()? == "base";
-        let (lock, place) = match settings.contains(&BASE_MODEL) {
+        let (lock, path) = match settings.contains(&BASE_MODEL) {
             true if is_base && kind == TargetKind::Config => return Ok(()),
             true if !is_base => {
                 let dir = self.checkpoint_dir(config)?;
                 (RunLock::of_checkpoint(&dir)?, dir)
             }
             _ if matches!(kind, TargetKind::Adapter | TargetKind::Model) => return Ok(()),
-            // Where no checkpoint is computed with, there need be none.
+            // A checkpoint is only required if it is used.
             _ => {
                 let run = self.run(config)?;
                 (RunLock::of_run(&run)?, run.into_owned())
@@ -411,14 +485,14 @@ impl ModelArgs {
         match lock {
             Some(lock) => {
                 let settings = [settings, &PROMPTS].concat();
-                lock.check_used(config, Used::of(&settings), &place)
+                lock.check_used(config, Used::settings(&settings), &path)
             }
             None => Ok(()),
         }
     }
 
-    /// Which checkpoint stands behind `best` or `last`, and what is `doing` with it; a path says it
-    /// by itself.
+    /// Prints which checkpoint `best` or `last` is and what it is used for (`doing`); prints
+    /// nothing for a path.
     ///
     /// # Errors
     ///
@@ -430,11 +504,11 @@ impl ModelArgs {
         }
     }
 
-    /// The model with the adapter of the chosen checkpoint, or without one for `base`.
+    /// Loads the model with the adapter of the chosen checkpoint, or without one for `base`.
     ///
     /// # Errors
     ///
-    /// As [`Self::checkpoint_dir`] and [`attach`], or weights that cannot be read.
+    /// Same as [`Self::checkpoint_dir`] and [`attach`]; or weights cannot be read.
     pub(super) fn decoder(
         &self,
         config: &Config,
@@ -458,7 +532,7 @@ impl ModelArgs {
 ///
 /// # Errors
 ///
-/// A damaged directory, or an adapter of another model.
+/// The directory is damaged, or the adapter belongs to another model.
 pub(super) fn attach(
     decoder: &mut Decoder,
     dir: &Path,
@@ -469,7 +543,8 @@ pub(super) fn attach(
     let trained_on = adapter.config.base_model_name_or_path.as_deref();
     if let Some(other) = trained_on.filter(|name| !same_name(Path::new(name), base_model)) {
         eprint_line(&format!(
-            "{} names {:?} as its base model and is put on {}; are they the same weights?",
+            "{} names {:?} as its base model, but is loaded onto {}; check that the weights are \
+             the same",
             dir.display(),
             excerpt(other),
             base_model.display()
@@ -478,11 +553,11 @@ pub(super) fn attach(
     attach_adapter(decoder, &adapter, dir, device)
 }
 
-/// Loads an adapter into the projections of `decoder`; `path` is its place, for messages.
+/// Loads an adapter into the projections of `decoder`; `path` is used in messages.
 ///
 /// # Errors
 ///
-/// An adapter of another model.
+/// The adapter belongs to another model.
 pub(super) fn attach_adapter(
     decoder: &mut Decoder,
     adapter: &Adapter,
@@ -490,15 +565,17 @@ pub(super) fn attach_adapter(
     device: &Device,
 ) -> Result<(), Error> {
     let slots = adapter_slots(&adapter.config, &decoder.config)?;
-    let whole = whole_weights(&adapter.config, &decoder.config, &slots)?;
+    let saved_modules = whole_weights(&adapter.config, &decoder.config, &slots)?;
     let expected: Vec<(String, Vec<usize>)> = slots
         .iter()
         .flat_map(|slot| slot.tensors())
-        .chain(whole.iter().map(|weight| weight.tensor()))
+        .chain(saved_modules.iter().map(|weight| weight.tensor()))
         .map(|(name, shape, _)| (name, shape))
         .collect();
     adapter.check(path, &expected)?;
     let adapters = Adapters::from_tensors(slots, &adapter.tensors, device);
-    adapters.with_whole(whole, &adapter.tensors).attach(decoder);
+    adapters
+        .with_whole(saved_modules, &adapter.tensors)
+        .attach(decoder);
     Ok(())
 }

@@ -1,18 +1,22 @@
-//! Trains a config into a run directory (`train`).
+//! `train`: trains a config into a run directory.
 
 use std::path::PathBuf;
 
 use burn::tensor::Device;
 use tooltune_checkpoints::run_dir::RunDir;
 
-use super::reading::{learning_rate_lines, retriever_learning_rate_line, say_reading};
 use super::select::ceilings;
-use super::setup::{model_lines, retriever_line, unusual_lines};
 use super::{DeviceOption, counted, load_config, say};
 use crate::cli::TrainArgs;
+use crate::commands::reading_report::{
+    learning_rate_lines, retriever_learning_rate_line, say_reading,
+};
+use crate::commands::run_summary::{model_lines, retriever_line, unusual_lines};
 use crate::config::{ArgumentMask, Config, MetricExpression};
 use crate::error::Error;
-use crate::out_of_memory::{GENERATION_SETTINGS, RETRIEVER_SETTINGS, TRAINING_SETTINGS, caught};
+use crate::out_of_memory::{
+    GENERATION_SETTINGS, RETRIEVER_SETTINGS, TRAINING_SETTINGS, catch_out_of_memory,
+};
 use crate::plan::{self, GENERATION, size};
 use crate::recipes::preparation::{Preparation, prepare_run};
 use crate::recipes::resume::Resume;
@@ -22,11 +26,11 @@ use crate::recipes::run_lock::InputTimes;
 use crate::recipes::sft::train;
 use crate::recipes::summary::RunSummary;
 
-pub(super) fn run(args: &TrainArgs, place: &DeviceOption) -> Result<(), Error> {
+pub(super) fn run(args: &TrainArgs, device_option: &DeviceOption) -> Result<(), Error> {
     let mut config = load_config(&args.config)?;
-    config.device = place.name(config.device)?;
+    config.device = device_option.name(config.device)?;
     run_files::pin_run_settings(&mut config)?;
-    let device = place.open(config.device)?;
+    let device = device_option.open(config.device)?;
     let resume = match args.resume.as_str() {
         "auto" => Resume::Auto,
         "never" => Resume::Never,
@@ -35,7 +39,7 @@ pub(super) fn run(args: &TrainArgs, place: &DeviceOption) -> Result<(), Error> {
     let summary = match config.model {
         Some(_) => train_model(&config, &resume, &device, args.profile)?,
         None => {
-            let inputs = InputTimes::of(&config);
+            let inputs = InputTimes::list(&config);
             let preparation = retriever::prepare_run(&config)?;
             say(&retriever_line(&config, &device)?)?;
             say_pairs(&preparation)?;
@@ -43,7 +47,7 @@ pub(super) fn run(args: &TrainArgs, place: &DeviceOption) -> Result<(), Error> {
             for line in warning.into_iter().chain(unusual_lines(&config)) {
                 say(&line)?;
             }
-            caught(RETRIEVER_SETTINGS, || {
+            catch_out_of_memory(RETRIEVER_SETTINGS, || {
                 let profiled_steps = args.profile;
                 retriever::train(
                     &config,
@@ -64,8 +68,8 @@ pub(super) fn run(args: &TrainArgs, place: &DeviceOption) -> Result<(), Error> {
     ))?;
     if let Some(evaluations) = summary.stopped_early {
         say(&format!(
-            "stopped early: {evaluations} evaluations in a row were not better by {} \
-             (eval.early_stopping_patience, of eval.early_stopping_threshold {})",
+            "stopped early: {evaluations} evaluations in a row did not improve {} \
+             (eval.early_stopping_patience; eval.early_stopping_threshold = {})",
             config.eval.metric_for_best_model, config.eval.early_stopping_threshold
         ))?;
     }
@@ -77,15 +81,15 @@ pub(super) fn run(args: &TrainArgs, place: &DeviceOption) -> Result<(), Error> {
             profile.table.display(),
             profile.trace.display()
         ))?,
-        None if args.profile > 0 => {
-            say("no profile: it begins with the second step of this start, and there was none")?
-        }
+        None if args.profile > 0 => say(
+            "no profile: profiling starts with the second step of this process, and there was none",
+        )?,
         None => {}
     }
     say_best(&summary)
 }
 
-/// The selected checkpoint, which may be where the run began.
+/// Reports the selected checkpoint, which may be the untrained one.
 fn say_best(summary: &RunSummary) -> Result<(), Error> {
     let last = summary.last.display();
     let Some(best) = &summary.best else {
@@ -95,13 +99,13 @@ fn say_best(summary: &RunSummary) -> Result<(), Error> {
     match best.step {
         0 => say(&format!(
             "no checkpoint was better than the untrained model, whose {metric} is {value:.4}: BEST \
-             is {path}, which has learned nothing; train longer or with other settings, rank by \
+             is {path}, which is untrained; train longer or with other settings, rank by \
              another metric with `tooltune select`, or name the last one with --checkpoint last \
              ({last})"
         )),
         _ => say(&format!("best checkpoint {path} with {metric} {value:.4}")),
     }?;
-    // What cannot be read as an expression was refused before the run.
+    // An invalid expression was rejected before the run.
     let Ok(metric) = MetricExpression::parse(metric) else {
         return Ok(());
     };
@@ -110,7 +114,7 @@ fn say_best(summary: &RunSummary) -> Result<(), Error> {
         .try_for_each(|line| say(line))
 }
 
-/// What a retriever learns from, and what it does not learn as it stands.
+/// Reports the data of a retriever run, and rows that are not used as written.
 fn say_pairs(preparation: &RetrieverPreparation) -> Result<(), Error> {
     let set = &preparation.set;
     say(&format!(
@@ -123,7 +127,7 @@ fn say_pairs(preparation: &RetrieverPreparation) -> Result<(), Error> {
     say_remarks(preparation)
 }
 
-/// What a retriever does not learn as it stands.
+/// Reports retriever rows that are not used as written.
 pub(super) fn say_remarks(preparation: &RetrieverPreparation) -> Result<(), Error> {
     for line in preparation.remarks() {
         say(&format!("retriever.train: {line}"))?;
@@ -137,11 +141,11 @@ fn train_model(
     device: &Device,
     profiled_steps: u64,
 ) -> Result<RunSummary, Error> {
-    let inputs = InputTimes::of(config);
+    let inputs = InputTimes::list(config);
     let preparation = prepare_run(config, device)?;
     let report = &preparation.report;
     say(&format!(
-        "{}, {}, {} tokens of which {} learned; {}",
+        "{}, {}, {} tokens per epoch, {} of them supervised; {}",
         counted(report.n_rows, "row"),
         counted(preparation.examples.len(), "example"),
         report.n_tokens,
@@ -152,7 +156,7 @@ fn train_model(
     if config.mask.arguments != ArgumentMask::None {
         let n = report.n_masked_values;
         say(&format!(
-            "{n} argument values of calls are left out of the loss"
+            "{n} argument values of calls are masked (not supervised)"
         ))?;
     }
     say_reading(config, &preparation)?;
@@ -163,7 +167,7 @@ fn train_model(
     for line in warnings.chain(unusual_lines(config)) {
         say(&line)?;
     }
-    caught(TRAINING_SETTINGS, || {
+    catch_out_of_memory(TRAINING_SETTINGS, || {
         train(
             config,
             &preparation,
@@ -176,36 +180,36 @@ fn train_model(
     .map_err(|error| with_parts(error, config, &preparation, device))
 }
 
-/// A device without memory left, with what the run holds in its largest phase by the plan.
+/// Adds the planned memory of the largest phase to an out-of-memory error.
 fn with_parts(error: Error, config: &Config, preparation: &Preparation, device: &Device) -> Error {
-    let Error::OutOfMemory(mut found) = error else {
+    let Error::OutOfMemory(mut out_of_memory) = error else {
         return error;
     };
     if let Ok(plan) = plan::plan(config, preparation, device) {
-        // The phases stand with the largest first.
+        // Phases are sorted, the largest first.
         if let Some(largest) = plan.needs.memory.phases.first() {
             let parts = largest.parts.iter();
-            found.parts = parts
+            out_of_memory.parts = parts
                 .map(|part| format!("{} {}", part.name, size(part.bytes)))
                 .collect();
             if largest.name == GENERATION {
-                found.settings = GENERATION_SETTINGS;
+                out_of_memory.settings = GENERATION_SETTINGS;
             }
         }
     }
-    with_checkpoint(Error::OutOfMemory(found), config)
+    with_checkpoint(Error::OutOfMemory(out_of_memory), config)
 }
 
-/// The same with the newest checkpoint of the run, which an error of a step does not touch.
+/// Adds the newest checkpoint of the run, which a failed step does not affect.
 fn with_checkpoint(error: Error, config: &Config) -> Error {
-    let Error::OutOfMemory(mut found) = error else {
+    let Error::OutOfMemory(mut out_of_memory) = error else {
         return error;
     };
     let run_dir = RunDir::open_to_read(&config.train.output_dir);
     let checkpoints = run_dir.and_then(|run_dir| run_dir.list());
-    found.checkpoint = checkpoints
+    out_of_memory.checkpoint = checkpoints
         .ok()
         .and_then(|mut list| list.pop())
         .map(|checkpoint| checkpoint.path);
-    Error::OutOfMemory(found)
+    Error::OutOfMemory(out_of_memory)
 }

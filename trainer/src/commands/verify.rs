@@ -1,4 +1,4 @@
-//! `verify`: what was exported beside what the checkpoint computes.
+//! `verify`: compares the outputs of an export with those of its checkpoint.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,8 +10,9 @@ use tooltune_checkpoints::adapter::{
     GgufBase, PeftConfig, Scalings, TargetModules, load_adapter, neutral, peft_rules,
     read_gguf_adapter, vllm_rules,
 };
-use tooltune_checkpoints::atomic::write_atomic;
+use tooltune_checkpoints::config_types::wrong_types_in;
 use tooltune_checkpoints::weights::HostTensor;
+use tooltune_disk::atomic::write_atomic;
 use tooltune_kernels::ComputeDtype;
 use tooltune_rows::text::prompt_ids;
 
@@ -28,9 +29,9 @@ use crate::recipes::retriever::files;
 use crate::recipes::run_lock::{BASE_MODEL, RETRIEVER, RunLock, Used};
 use crate::rows::{ReadingReport, eval_rows};
 
-pub(super) fn run(args: &VerifyArgs, place: &DeviceOption) -> Result<(), Error> {
+pub(super) fn run(args: &VerifyArgs, device_option: &DeviceOption) -> Result<(), Error> {
     let config = args.model.config(&[])?;
-    let device = place.open(config.device)?;
+    let device = device_option.open(config.device)?;
     let checkpoint = args.model.adapter(&config)?;
     if let Some(lock) = RunLock::of_checkpoint(&checkpoint)? {
         let settings: &[&str] = match (&args.embeddings, &args.logits, args.against) {
@@ -58,21 +59,21 @@ pub(super) fn run(args: &VerifyArgs, place: &DeviceOption) -> Result<(), Error> 
     }
 }
 
-/// Differences of logits that f32 explains: sums of another order, and W + sBA in place of W and
-/// sBA one after the other.
+/// Logit differences that f32 rounding explains: sums in another order, and W + sBA instead of W
+/// followed by sBA.
 const F32_BOUND: f32 = 1e-4;
 
-/// The same as a share of the largest logit, for large ones: f32 rounds numbers in proportion to
-/// their size, each time by at most 2⁻²⁴ of it. A logit is the end of some hundreds of sums, whose
-/// roundings add up to some hundreds of that; 340 of them are this share. A merge of SmolLM2-135M,
-/// of 30 blocks, came to a quarter of it.
+/// The same as a share of the largest logit, for large logits: f32 rounds each number by at most
+/// 2⁻²⁴ of its size. A logit ends a chain of some hundred sums, so the errors add up to some
+/// hundred times that; this bound is 340 times. A merge of SmolLM2-135M (30 blocks) reached a
+/// quarter of it.
 const F32_SHARE: f32 = 2e-5;
 
-/// The same where weights were rounded once more, to 16 bits: a share of the largest logit. Each
-/// weight moves by at most 2⁻⁹ of itself in bf16.
+/// The bound for weights rounded to 16 bits, as a share of the largest logit. In bf16 each weight
+/// changes by at most 2⁻⁹ of its value.
 const ROUNDED_SHARE: f32 = 0.02;
 
-/// The largest difference of logits that rounding explains.
+/// The largest logit difference that rounding explains.
 fn bound(largest_logit: f32, is_rounded: bool) -> f32 {
     if is_rounded {
         ROUNDED_SHARE * largest_logit
@@ -81,24 +82,25 @@ fn bound(largest_logit: f32, is_rounded: bool) -> f32 {
     }
 }
 
-/// What to do about an export that differs.
+/// How to fix an export that differs.
 fn fix(reader: Reader) -> &'static str {
     match reader {
         Reader::PeftRules | Reader::VllmRules => {
-            "look at `tooltune export RUN --check`, and export with --neutral or in another format"
+            "check `tooltune export RUN --check`, and export with --neutral or in another format"
         }
         Reader::Gguf => {
-            "name the checkpoint that it was made of with --checkpoint, or export that one again \
-             with --to gguf"
+            "name the checkpoint that it was made from with --checkpoint, or export this \
+             checkpoint again with --to gguf"
         }
         Reader::Merged => {
-            "name the checkpoint that it was made of with --checkpoint, or export that one again \
-             with --to merged"
+            "name the checkpoint that it was made from with --checkpoint, or export this \
+             checkpoint again with --to merged"
         }
     }
 }
 
-/// Compares the logits of an export, read by its target's rules, with those of the checkpoint.
+/// Compares the logits of an export, loaded by the rules of its format, with those of the
+/// checkpoint.
 fn against(
     config: &Config,
     checkpoint: &Path,
@@ -108,51 +110,69 @@ fn against(
     device: &Device,
 ) -> Result<(), Error> {
     let model = &config.language_model()?.model_name_or_path;
-    let base = BaseModel::of(config)?;
+    let base = BaseModel::from_config(config)?;
     let mut trained = base.decoder(ComputeDtype::F32, device)?;
     attach(&mut trained, checkpoint, model, device)?;
     let prompts = prompts(config, &base, n_rows, device)?;
     let expected: Vec<Vec<f32>> = prompts.iter().map(|ids| logits_of(&trained, ids)).collect();
     drop(trained);
-    let (exported, is_rounded) = exported(reader, export, &base, device)?;
+    refuse_unloadable(reader, export)?;
+    let (exported, is_rounded) = exported_logits(reader, export, &base, device)?;
     let (mut worst, mut largest) = (0.0f32, 0.0f32);
     let (mut n_same, mut n_positions) = (0, 0);
     for (ids, expected) in prompts.iter().zip(&expected) {
-        let found = logits_of(&exported, ids);
-        let vocabulary = found.len() / ids.len().max(1);
-        for (found, expected) in found.chunks(vocabulary).zip(expected.chunks(vocabulary)) {
-            let differences = found.iter().zip(expected).map(|(a, b)| (a - b).abs());
-            // NaN is worse than any number.
+        let actual = logits_of(&exported, ids);
+        let vocabulary = actual.len() / ids.len().max(1);
+        for (actual, expected) in actual.chunks(vocabulary).zip(expected.chunks(vocabulary)) {
+            let differences = actual.iter().zip(expected).map(|(a, b)| (a - b).abs());
+            // NaN must count as the worst difference.
             worst = differences.fold(worst, |worst, d| if d <= worst { worst } else { d });
             largest = expected.iter().fold(largest, |l, x| l.max(x.abs()));
-            n_same += usize::from(most_likely(found) == most_likely(expected));
+            n_same += usize::from(most_likely(actual) == most_likely(expected));
             n_positions += 1;
         }
     }
     let bound = bound(largest, is_rounded);
-    let found = format!(
-        "{} prompts: largest difference of logits {worst:.2e} (bound {bound:.2e}, largest logit \
-         {largest:.1}); the most likely token agrees at {n_same} of {n_positions} positions",
+    let difference = format!(
+        "{} prompts: largest logit difference {worst:.2e} (bound {bound:.2e}, largest logit \
+         {largest:.1}); the most likely token is the same at {n_same} of {n_positions} positions",
         prompts.len()
     );
-    // An infinite logit is in neither of them what rounding explains, and would allow everything.
+    // Infinite logits are never explained by rounding and would make the bound infinite.
     if bound.is_finite() && worst <= bound {
         print_line(&format!(
-            "{} agrees with {}: {found}",
+            "{} matches {}: {difference}",
             export.display(),
             checkpoint.display()
         ))
     } else {
         Err(Error::ExportDiffers {
             export: export.to_owned(),
-            found,
+            found: difference,
             fix: fix(reader),
         })
     }
 }
 
-/// The model that an export makes of `base`, and whether its weights were rounded to 16 bits.
-fn exported(
+/// Rejects a merged folder whose `config.json` transformers cannot load, even if its weights are
+/// correct.
+fn refuse_unloadable(reader: Reader, export: &Path) -> Result<(), Error> {
+    if reader != Reader::Merged {
+        return Ok(());
+    }
+    let wrong = wrong_types_in(export)?;
+    if wrong.is_empty() {
+        return Ok(());
+    }
+    let wrong: Vec<String> = wrong.iter().map(ToString::to_string).collect();
+    Err(Error::ExportUnloadable {
+        export: export.to_owned(),
+        wrong: wrong.join(", "),
+    })
+}
+
+/// Loads the exported model onto `base`; also returns whether its weights were rounded to 16 bits.
+fn exported_logits(
     reader: Reader,
     export: &Path,
     base: &BaseModel,
@@ -175,7 +195,7 @@ fn exported(
             let adapter = load_adapter(export)?;
             let is_rounded = has_16_bits(adapter.tensors.values());
             let scalings = peft_rules(&adapter)?;
-            // DoRA and whole weights are read as the config says.
+            // DoRA and fully trained weights are loaded as the config describes.
             let mut config = plain.clone();
             config.use_dora = adapter.config.use_dora;
             config.modules_to_save = adapter.config.modules_to_save.clone();
@@ -200,7 +220,7 @@ fn exported(
     Ok((decoder, is_rounded))
 }
 
-/// Whether all values are numbers of one format of 16 bits.
+/// Whether all values are exactly representable in one 16-bit format.
 fn has_16_bits<'a>(tensors: impl Iterator<Item = &'a HostTensor> + Clone) -> bool {
     let all = |holds: fn(f32) -> bool| {
         let mut values = tensors.clone().flat_map(|tensor| &tensor.values);
@@ -229,7 +249,7 @@ fn prompts(
         .collect()
 }
 
-/// Of every position, `[n, v]`.
+/// Logits of every position, `[n, v]`.
 fn logits_of(decoder: &Decoder, ids: &[u32]) -> Vec<f32> {
     let positions: Vec<u32> = (0..ids.len() as u32).collect();
     let context = BatchContext::new(decoder, &positions, &[0, ids.len()]);
@@ -237,7 +257,7 @@ fn logits_of(decoder: &Decoder, ids: &[u32]) -> Vec<f32> {
     logits.into_data().iter::<f32>().collect()
 }
 
-/// Texts of the suite retrieval with their roles and embeddings, one JSON object a line.
+/// Writes the texts of the suite retrieval with roles and embeddings, one JSON object per line.
 fn embeddings(
     config: &Config,
     checkpoint: &Path,
@@ -248,7 +268,7 @@ fn embeddings(
     let encoder = files::encoder(config, checkpoint, device)?.ok_or_else(|| {
         let checkpoint = checkpoint.display();
         Error::Usage(format!(
-            "{checkpoint} holds no retriever: the run has trained none"
+            "{checkpoint} does not contain a retriever: the run did not train one"
         ))
     })?;
     let ranked = RankedTexts::open(config)?;
@@ -280,7 +300,7 @@ fn logits(
     device: &Device,
 ) -> Result<(), Error> {
     let model = &config.language_model()?.model_name_or_path;
-    let base = BaseModel::of(config)?;
+    let base = BaseModel::from_config(config)?;
     let mut decoder = base.decoder(ComputeDtype::F32, device)?;
     attach(&mut decoder, checkpoint, model, device)?;
     let prompts: Vec<(Vec<u32>, Vec<f32>)> = prompts(config, &base, rows, device)?
@@ -323,23 +343,45 @@ fn write_logits(path: &Path, prompts: &[(Vec<u32>, Vec<f32>)]) -> Result<(), Err
         ];
         for (name, dtype, shape, data) in parts {
             let view = TensorView::new(dtype, shape, data);
-            views.push((format!("prompt{i}.{name}"), view.map_err(unwritable(path))?));
+            views.push((
+                format!("prompt{i}.{name}"),
+                view.map_err(write_error(path))?,
+            ));
         }
     }
-    let file = safetensors::serialize(views, None).map_err(unwritable(path))?;
+    let file = safetensors::serialize(views, None).map_err(write_error(path))?;
     Ok(write_atomic(path, &file)?)
 }
 
-fn unwritable(path: &Path) -> impl Fn(safetensors::SafeTensorError) -> Error {
+fn write_error(path: &Path) -> impl Fn(safetensors::SafeTensorError) -> Error {
     move |error| Error::Usage(format!("{}: {error}", path.display()))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::bound;
+    use super::{Reader, bound, refuse_unloadable};
 
     #[test]
-    fn what_rounding_explains_grows_with_the_logits() {
+    fn a_folder_that_transformers_does_not_load_never_agrees() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let write = |scalar: &str| {
+            let config =
+                format!("{{\"model_type\": \"gemma3_text\", \"query_pre_attn_scalar\": {scalar}}}");
+            std::fs::write(dir.path().join("config.json"), config).expect("written");
+            refuse_unloadable(Reader::Merged, dir.path()).map_err(|error| error.to_string())
+        };
+        write("256").expect("an int");
+        let error = write("256.0").expect_err("a float");
+        let expected = "query_pre_attn_scalar is 256.0, but transformers requires int";
+        assert!(
+            error.contains(expected) && error.contains("cannot load this folder"),
+            "{error}"
+        );
+        refuse_unloadable(Reader::Gguf, dir.path()).expect("not a folder of this kind");
+    }
+
+    #[test]
+    fn the_rounding_tolerance_grows_with_the_logits() {
         assert_eq!(bound(4.0, false), 1e-4);
         // A correct merge of SmolLM2-135M differed by this much.
         assert!(bound(40.3, false) > 2.16e-4);

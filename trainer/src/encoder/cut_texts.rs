@@ -1,38 +1,38 @@
-//! Counts what a retriever does not read of its texts: none is cut without a word.
+//! Reports texts that the encoder truncates, and texts with equal tokens.
 
 use serde::Serialize;
 
 use super::{EncoderFiles, TextIds};
 
-/// Texts that a line names; the others are counted.
+/// Number of texts listed in a message; the rest are counted.
 const NAMED: usize = 3;
 
-/// A text that is longer than the encoder reads.
+/// A text that exceeds the encoder's length limit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CutText {
-    /// File and line, or the name of what it describes.
+    /// File and line, or the name of the document.
     pub place: String,
-    /// Its length, with prompt and special tokens.
+    /// Length in tokens, including prompt and special tokens.
     pub n_tokens: usize,
 }
 
-/// What became of the queries, or of the documents.
+/// Findings on the queries, or on the documents.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct CutSide {
-    /// Distinct texts.
+    /// Number of distinct texts.
     pub n_texts: usize,
-    /// Those that are longer than the encoder reads.
+    /// Truncated texts.
     pub cut: Vec<CutText>,
-    /// Those that have the token ids of a text before them: the places of both.
+    /// Texts with the same token ids as an earlier one: the locations of both.
     pub same: Vec<[String; 2]>,
 }
 
-/// The token ids of texts, and where the texts stand.
+/// Token ids of texts, and their locations.
 #[derive(Debug, Clone, Copy)]
 pub struct PlacedIds<'a> {
-    /// Of each text.
+    /// Location of each text.
     pub places: &'a [String],
-    /// Of each text.
+    /// Token ids of each text.
     pub ids: &'a TextIds,
 }
 
@@ -40,7 +40,7 @@ impl CutSide {
     fn new(PlacedIds { places, ids }: PlacedIds<'_>) -> Self {
         let texts = ids.texts.iter().zip(places);
         let cut = texts.filter(|(ids, _)| ids.is_cut());
-        let same = ids.same().into_iter().enumerate();
+        let same = ids.duplicates().into_iter().enumerate();
         let same = same.filter(|(i, first)| i != first);
         Self {
             n_texts: ids.texts.len(),
@@ -57,39 +57,39 @@ impl CutSide {
     }
 }
 
-/// What becomes of texts with the same token ids.
+/// How texts with the same token ids are treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Consequence {
-    /// They are one text.
+    /// They are merged.
     CountAsOne,
-    /// Documents have one rank, which they share.
+    /// They share a rank, as documents.
     ShareRanks,
 }
 
 impl Consequence {
     fn text(self) -> &'static str {
         match self {
-            Self::CountAsOne => "they count as one",
+            Self::CountAsOne => "they are treated as one",
             Self::ShareRanks => "they share their ranks",
         }
     }
 }
 
-/// What the encoder does not read of texts.
+/// Findings on all texts of a retriever.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CutTexts {
-    /// Tokens at which texts are cut.
+    /// Length limit in tokens.
     pub max_seq_length: usize,
-    /// Tokens that the encoder could read.
+    /// Number of positions that the encoder has.
     pub positions: usize,
-    /// Of queries.
+    /// Findings on queries.
     pub queries: CutSide,
-    /// Of documents.
+    /// Findings on documents.
     pub documents: CutSide,
 }
 
 impl CutTexts {
-    /// Compares texts with what is left of them.
+    /// Compares the texts with their truncated token ids.
     pub fn new(
         files: &EncoderFiles,
         queries: Option<PlacedIds<'_>>,
@@ -103,9 +103,8 @@ impl CutTexts {
         }
     }
 
-    /// A line for each thing to be said; none where every text is whole and has ids of its own.
-    /// `consequence` says what becomes of texts with the same ids; in an evaluation nothing does of
-    /// queries, which are not named then.
+    /// One line per finding. `consequence` is the treatment of texts with the same ids;
+    /// `ShareRanks` does not concern queries, which are omitted then.
     pub fn lines(&self, consequence: Consequence) -> Vec<String> {
         let mut lines = Vec::new();
         for (one, several, side) in [
@@ -115,7 +114,7 @@ impl CutTexts {
             let CutSide { n_texts, cut, same } = side;
             let length = self.max_seq_length;
             if !cut.is_empty() {
-                let named = cut
+                let names = cut
                     .iter()
                     .map(|text| format!("{} ({} tokens)", text.place, text.n_tokens));
                 let help = if length < self.positions {
@@ -124,24 +123,24 @@ impl CutTexts {
                     "the encoder has no more positions".to_owned()
                 };
                 lines.push(format!(
-                    "{} of {} are cut at {length} tokens: {}; {help}, or shorten them",
+                    "{} of {} are truncated at {length} tokens: {}; {help}, or shorten them",
                     cut.len(),
-                    counted(*n_texts, one, several),
-                    first(named.collect())
+                    count_text(*n_texts, one, several),
+                    first_names(names.collect())
                 ));
             }
             let is_told = one == "document" || consequence == Consequence::CountAsOne;
             if !same.is_empty() && is_told {
-                let named = same
+                let names = same
                     .iter()
                     .map(|[text, before]| format!("{text} and {before}"));
                 lines.push(format!(
-                    "{} the same tokens as one before: {}; {}",
+                    "{} the same tokens as an earlier one: {}; {}",
                     match same.len() {
                         1 => format!("1 {one} has"),
                         n => format!("{n} {several} have"),
                     },
-                    first(named.collect()),
+                    first_names(names.collect()),
                     consequence.text()
                 ));
             }
@@ -150,15 +149,15 @@ impl CutTexts {
     }
 }
 
-fn counted(n: usize, one: &str, several: &str) -> String {
+fn count_text(n: usize, one: &str, several: &str) -> String {
     match n {
         1 => format!("1 {one}"),
         n => format!("{n} {several}"),
     }
 }
 
-/// The first of some names, and how many more there are.
-fn first(names: Vec<String>) -> String {
+/// The first names, and the number of the rest.
+fn first_names(names: Vec<String>) -> String {
     let n_more = names.len().saturating_sub(NAMED);
     let mut text = names.into_iter().take(NAMED).collect::<Vec<_>>().join(", ");
     if n_more > 0 {

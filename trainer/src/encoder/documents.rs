@@ -1,7 +1,7 @@
-//! Ranks the documents of an index, embedded once, for texts.
+//! Ranks the documents of an index, which are embedded once, by their similarity to texts.
 
 use burn::tensor::Device;
-use tooltune_rows::tools::ApiCatalogue;
+use tooltune_apis::ApiCatalogue;
 use tooltune_suites::ranking::{RankedGold, RetrievalError};
 
 use super::cut_texts::{Consequence, CutTexts, PlacedIds};
@@ -9,35 +9,35 @@ use super::{EncoderFiles, MiniLmEncoder, Role};
 use crate::config::Config;
 use crate::error::Error;
 
-/// Documents as vectors, and the encoder that made them.
+/// Document embeddings and the encoder that made them.
 #[derive(Debug)]
 pub struct DocumentIndex {
     encoder: MiniLmEncoder,
-    /// In the order of the texts.
+    /// One per document, in order.
     vectors: Vec<Vec<f32>>,
 }
 
-/// The retriever that a config names, as it was before any training.
+/// Loads the untrained retriever of a config.
 ///
 /// # Errors
 ///
-/// The config names no retriever, or it cannot be loaded.
+/// The config has no retriever, or it cannot be loaded.
 pub fn untrained(config: &Config, device: &Device) -> Result<MiniLmEncoder, Error> {
     let retriever = config.retriever.as_ref().ok_or_else(no_retriever)?;
     let files = EncoderFiles::of_retriever(retriever)?;
     Ok(files.encoder(&files.parameters(&files.dir, device)?))
 }
 
-/// Nothing that could rank documents.
+/// Error if the config has no retriever to rank documents.
 pub fn no_retriever() -> Error {
     Error::Usage(
-        "nothing ranks documents: add [retriever] with model_name_or_path = \
-         \"models/all-minilm-l6-v2\" (scripts/fetch-models brings it)"
+        "no retriever to rank documents: add [retriever] with model_name_or_path = \
+         \"models/all-minilm-l6-v2\" (scripts/fetch-models downloads it)"
             .to_string(),
     )
 }
 
-/// What the retriever reads of each document of a catalogue.
+/// Text of each document in a catalogue, for the retriever.
 pub fn texts_of(catalogue: &ApiCatalogue) -> Vec<String> {
     catalogue
         .iter()
@@ -45,11 +45,11 @@ pub fn texts_of(catalogue: &ApiCatalogue) -> Vec<String> {
         .collect()
 }
 
-/// Says which documents of a catalogue the retriever does not read to their end.
+/// Warns of documents in a catalogue that the retriever truncates.
 ///
 /// # Errors
 ///
-/// A document that the tokenizer refuses.
+/// The tokenizer refuses a document.
 pub fn warn_of_cut_documents(catalogue: &ApiCatalogue, files: &EncoderFiles) -> Result<(), Error> {
     let names = catalogue.iter().map(|document| document.call_name());
     let documents = PlacedIds {
@@ -64,35 +64,36 @@ pub fn warn_of_cut_documents(catalogue: &ApiCatalogue, files: &EncoderFiles) -> 
 }
 
 impl DocumentIndex {
-    /// Embeds every text.
+    /// Embeds all texts.
     ///
     /// # Errors
     ///
-    /// A text that the tokenizer refuses.
+    /// The tokenizer refuses a text.
     pub fn new(encoder: MiniLmEncoder, texts: &[String]) -> Result<Self, Error> {
-        let vectors = encoder.compared(&encoder.files.token_ids(Role::Document, texts)?);
+        let vectors =
+            encoder.comparison_embeddings(&encoder.files.token_ids(Role::Document, texts)?);
         Ok(Self { encoder, vectors })
     }
 
-    /// The positions of the `k` documents nearest to each query, nearest first; of equally near ones
-    /// the earlier.
+    /// Positions of the `k` documents nearest to each query, nearest first; ties in document order.
     ///
     /// # Errors
     ///
-    /// A query that the tokenizer refuses.
+    /// The tokenizer refuses a query.
     pub fn nearest(&self, queries: &[String], k: usize) -> Result<Vec<Vec<usize>>, Error> {
         let scores = self.scores(queries)?;
         Ok(scores.iter().map(|scores| highest(scores, k)).collect())
     }
 
-    /// How near each document is to each query.
+    /// Similarity of each document to each query.
     ///
     /// # Errors
     ///
-    /// A query that the tokenizer refuses.
+    /// The tokenizer refuses a query.
     pub fn scores(&self, queries: &[String]) -> Result<Vec<Vec<f64>>, Error> {
         let encoder = &self.encoder;
-        let queries = encoder.compared(&encoder.files.token_ids(Role::Query, queries)?);
+        let queries =
+            encoder.comparison_embeddings(&encoder.files.token_ids(Role::Query, queries)?);
         let scores = queries.iter().map(|query| scores(&self.vectors, query));
         Ok(scores.collect())
     }
@@ -107,7 +108,7 @@ pub fn scores(vectors: &[Vec<f32>], query: &[f32]) -> Vec<f64> {
     vectors.iter().map(product).collect()
 }
 
-/// The positions of the `k` highest scores, highest first; of equal ones the earlier.
+/// Positions of the `k` highest scores, highest first; ties by position.
 pub fn highest(scores: &[f64], k: usize) -> Vec<usize> {
     let mut positions: Vec<usize> = (0..scores.len()).collect();
     positions.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]).then(a.cmp(&b)));
@@ -115,8 +116,8 @@ pub fn highest(scores: &[f64], k: usize) -> Vec<usize> {
     positions
 }
 
-/// Where the gold documents stand among all, by scores. Scores that differ by less than the rounding
-/// step of the largest one in f32, which embeddings are, are equal.
+/// Ranks of the gold documents by score. Scores are ties if they differ by less than the f32
+/// rounding step of the largest one, because embeddings are f32.
 ///
 /// # Errors
 ///
@@ -125,5 +126,5 @@ pub fn ranked_gold(scores: &[f64], gold: &[usize]) -> Result<RankedGold, Retriev
     let largest = scores
         .iter()
         .fold(0.0, |largest: f64, score| largest.max(score.abs()));
-    RankedGold::of_scores(scores, gold, f64::from(f32::EPSILON) * largest)
+    RankedGold::from_scores(scores, gold, f64::from(f32::EPSILON) * largest)
 }

@@ -1,7 +1,7 @@
-//! Encodes texts as vectors, as a folder of sentence-transformers says.
+//! Embeds texts with a sentence-transformers model.
 //!
-//! Queries and documents are read with their prompts, as `encode_query` and `encode_document` do;
-//! other texts, such as those whose content the metrics compare, as `encode` does.
+//! Queries and documents get their prompts, as in `encode_query` and `encode_document`. Other
+//! texts, such as those compared by metrics, are embedded as in `encode`.
 
 pub mod cut_texts;
 pub mod documents;
@@ -14,9 +14,8 @@ use serde_json::Value;
 use tooltune_checkpoints::budgets::JSON_BYTES;
 use tooltune_checkpoints::sentence_transformers::{SentenceTransformer, Similarity};
 use tooltune_checkpoints::weights::Weights;
+use tooltune_disk::regular_file;
 use tooltune_kernels::ComputeDtype;
-use tooltune_rows::budgets::Limit;
-use tooltune_rows::regular_file;
 use tooltune_rows::text::{BertNormalization, DataError, SentenceIds, WordPiece, WordPieceOptions};
 use tooltune_suites::{EncoderError, SentenceEncoder};
 
@@ -24,61 +23,62 @@ use crate::base_model::warn_of_dropout;
 use crate::config::RetrieverConfig;
 use crate::error::Error;
 use crate::models::minilm::{EmbeddingHead, MiniLm, MiniLmConfig, ParameterLayout, Sentence};
+use crate::settings;
 
-/// Tokens of all sentences that one pass takes at most; bounds the activations.
+/// Most tokens of all sentences in one pass, which limits the activations.
 pub(crate) const PASS_TOKENS: usize = 2048;
 
-/// Tokens of a text of all-MiniLM-L6-v2, for plans of folders that are not there.
+/// Length limit of all-MiniLM-L6-v2 in tokens, for plans without its folder.
 pub(crate) const MAX_SEQ_LENGTH: usize = 256;
 
-/// What a text is read as.
+/// Role of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// What is looked for.
+    /// A search query.
     Query,
-    /// What may be found.
+    /// A document to be found.
     Document,
     /// Neither.
     Text,
 }
 
-/// What a config says in the place of the folder.
+/// Settings that override the folder's settings.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EncoderOptions {
-    /// Most tokens of a text.
+    /// Length limit of a text in tokens.
     pub max_seq_length: Option<usize>,
-    /// What is put before queries.
+    /// Prompt before queries.
     pub query_prompt: Option<String>,
-    /// What is put before documents.
+    /// Prompt before documents.
     pub document_prompt: Option<String>,
 }
 
 /// A sentence-transformers directory, without its weights.
 #[derive(Debug, Clone)]
 pub struct EncoderFiles {
-    /// Where it lies.
+    /// Path of the directory.
     pub dir: PathBuf,
     /// Shape of the encoder.
     pub config: MiniLmConfig,
-    /// How texts become vectors.
+    /// Pooling and normalisation of the embeddings.
     pub rules: SentenceTransformer,
-    /// Texts to ids, cut at [`Self::max_seq_length`].
+    /// Tokenizer, which truncates at [`Self::max_seq_length`].
     pub tokenizer: WordPiece,
-    /// Most tokens of a text, `[CLS]` and `[SEP]` included.
+    /// Length limit of a text in tokens, including `[CLS]` and `[SEP]`.
     pub max_seq_length: usize,
 }
 
-/// The token ids of texts that are read alike.
+/// Token ids of texts with one role.
 #[derive(Debug, Clone)]
 pub struct TextIds {
-    /// Of each text, cut.
+    /// Ids of each text, truncated.
     pub texts: Vec<SentenceIds>,
-    /// First tokens of each that are not pooled.
+    /// Number of first tokens that pooling ignores.
     n_unpooled: usize,
 }
 
 impl TextIds {
-    /// A text as the encoder reads it.
+    /// A text as input for the encoder.
     pub fn sentence(&self, text: usize) -> Sentence<'_> {
         Sentence {
             ids: &self.texts[text].ids,
@@ -86,8 +86,8 @@ impl TextIds {
         }
     }
 
-    /// Of each text, the first one that has the same ids, which may be itself.
-    pub fn same(&self) -> Vec<usize> {
+    /// For each text, the index of the first text with the same ids, possibly itself.
+    pub fn duplicates(&self) -> Vec<usize> {
         let mut first: HashMap<&[u32], usize> = HashMap::with_capacity(self.texts.len());
         let texts = self.texts.iter().enumerate();
         texts
@@ -95,9 +95,9 @@ impl TextIds {
             .collect()
     }
 
-    /// The texts that are the first of their ids.
+    /// Only the first text of each group with the same ids.
     pub fn distinct(&self) -> Self {
-        let same = self.same().into_iter().enumerate();
+        let same = self.duplicates().into_iter().enumerate();
         let firsts = same.filter(|(i, first)| i == first);
         Self {
             texts: firsts.map(|(i, _)| self.texts[i].clone()).collect(),
@@ -105,20 +105,20 @@ impl TextIds {
         }
     }
 
-    /// Tokens of each text.
+    /// Token count of each text.
     pub fn lengths(&self) -> impl Iterator<Item = usize> {
         self.texts.iter().map(|text| text.ids.len())
     }
 }
 
 impl EncoderFiles {
-    /// Reads the files beside the weights of `dir`.
+    /// Reads the files of `dir` except the weights.
     ///
     /// # Errors
     ///
-    /// - a file that is missing, damaged or of another architecture
-    /// - a module, pooling or setting of sentence-transformers that is not computed here
-    /// - a length beyond the model's positions, or one that leaves no token for a text
+    /// - a file is missing, damaged or of another architecture
+    /// - a module, pooling or setting of sentence-transformers is not supported
+    /// - the length limit exceeds the model's positions, or leaves no token for a text
     pub fn open(dir: &Path, options: &EncoderOptions) -> Result<Self, Error> {
         let config = MiniLmConfig::from_json(&json(&dir.join("config.json"))?)
             .map_err(|problem| Error::Usage(format!("{}: {problem}", dir.display())))?;
@@ -169,34 +169,36 @@ impl EncoderFiles {
     ///
     /// # Errors
     ///
-    /// As [`EncoderFiles::open`], or prompts that are not clear or leave no token for a text.
+    /// As for [`EncoderFiles::open`], or prompts are ambiguous or leave no token for a text.
     pub fn of_retriever(retriever: &RetrieverConfig) -> Result<Self, Error> {
         let options = EncoderOptions {
             max_seq_length: retriever.max_seq_length,
             query_prompt: retriever.query_prompt.clone(),
             document_prompt: retriever.document_prompt.clone(),
         };
-        let files = Self::open(&retriever.model_name_or_path, &options)?;
+        let path = &retriever.model_name_or_path;
+        settings::must_be_here("retriever.model_name_or_path", path)?;
+        let files = Self::open(path, &options)?;
         for role in [Role::Query, Role::Document] {
             let prompt = files.prompt(role)?;
             let n_tokens = files.tokenizer.encode(prompt)?.n_uncut;
             let length = files.max_seq_length;
             if n_tokens >= length {
                 return Err(Error::Usage(format!(
-                    "a length of {length} tokens leaves no token for a text beside the prompt \
-                     {prompt:?}, which takes {n_tokens} with special ones; raise \
-                     retriever.max_seq_length or shorten the prompt"
+                    "a length of {length} tokens leaves no token for a text: the prompt {prompt:?} \
+                     takes {n_tokens}, including special tokens; raise retriever.max_seq_length or \
+                     shorten the prompt"
                 )));
             }
         }
         Ok(files)
     }
 
-    /// What is put before a text.
+    /// Prompt before texts of a role.
     ///
     /// # Errors
     ///
-    /// The folder does not say clearly what is put before documents.
+    /// The folder's prompt for documents is ambiguous.
     pub fn prompt(&self, role: Role) -> Result<&str, Error> {
         Ok(match role {
             Role::Query => self.rules.query_prompt(),
@@ -205,17 +207,17 @@ impl EncoderFiles {
         })
     }
 
-    /// The parameters that `weights`, a directory or a file, holds: `[p]`, f32.
+    /// Loads the parameters from `weights`, a directory or a file: `[p]`, f32.
     ///
     /// # Errors
     ///
-    /// Weights that are missing, damaged or another encoder's.
+    /// The weights are missing, damaged or of another encoder.
     pub fn parameters(&self, weights: &Path, device: &Device) -> Result<Tensor<1>, Error> {
         let layout = ParameterLayout::new(&self.config);
         Ok(layout.read(&Weights::open(weights)?, device)?)
     }
 
-    /// The encoder with the parameters `flat`, exact to f32.
+    /// The encoder with the parameters `flat`, in f32.
     pub fn encoder(&self, flat: &Tensor<1>) -> MiniLmEncoder {
         let layout = ParameterLayout::new(&self.config);
         let head = EmbeddingHead {
@@ -228,7 +230,7 @@ impl EncoderFiles {
         }
     }
 
-    /// What makes the vectors that are compared: of length 1 where cosines are.
+    /// Head for vectors to be compared, normalised to length 1 if the similarity is the cosine.
     pub fn compared_head(&self) -> EmbeddingHead {
         EmbeddingHead {
             pooling: self.rules.pooling,
@@ -240,11 +242,11 @@ impl EncoderFiles {
         self.rules.similarity == Similarity::Cosine
     }
 
-    /// Token ids of each text, with its prompt.
+    /// Token ids of each text, including its prompt.
     ///
     /// # Errors
     ///
-    /// A text that the tokenizer refuses, a token without a row of the word embedding, or as
+    /// The tokenizer refuses a text or produces a token without a word embedding, or as for
     /// [`EncoderFiles::prompt`].
     pub fn token_ids<T: AsRef<str>>(&self, role: Role, texts: &[T]) -> Result<TextIds, Error> {
         let prompt = self.prompt(role)?;
@@ -257,8 +259,8 @@ impl EncoderFiles {
         let mut all = texts.iter().flat_map(|text| &text.ids);
         if let Some(id) = all.find(|&&id| id as usize >= rows) {
             return Err(Error::Usage(format!(
-                "{}: it writes the token {id}, and config.json has a vocab_size of {rows}; take the \
-                 two files of one model",
+                "{}: it produces the token {id}, but vocab_size in config.json is {rows}; use the two \
+                 files of one model",
                 self.dir.join("tokenizer.json").display()
             )));
         }
@@ -272,17 +274,17 @@ impl EncoderFiles {
         })
     }
 
-    /// The first tokens of a text with this prompt that are the prompt's, `[CLS]` included.
+    /// Number of first tokens in a text that belong to the prompt, including `[CLS]`.
     ///
     /// # Source
     ///
-    /// sentence-transformers 6.2, `Transformer._get_prompt_length`: the prompt by itself, less a
-    /// special token at its end.
+    /// sentence-transformers 6.2, `Transformer._get_prompt_length`: the tokens of the prompt
+    /// itself, minus a special token at its end.
     fn n_tokens_of_prompt(&self, prompt: &str) -> Result<usize, Error> {
         let [prompt, nothing] = [prompt, ""].map(|text| self.tokenizer.encode(text));
         let (prompt, nothing) = (prompt?.ids, nothing?.ids);
-        let begins = prompt.first() == nothing.first();
-        let ends = prompt.last() == nothing.last() && nothing.len() > usize::from(begins);
+        let has_bos = prompt.first() == nothing.first();
+        let ends = prompt.last() == nothing.last() && nothing.len() > usize::from(has_bos);
         Ok(prompt.len() - usize::from(ends))
     }
 }
@@ -291,7 +293,7 @@ impl EncoderFiles {
 #[derive(Debug, Clone)]
 pub struct MiniLmEncoder {
     model: MiniLm,
-    /// How it reads texts.
+    /// Tokenizer and settings.
     pub files: EncoderFiles,
 }
 
@@ -300,24 +302,24 @@ impl MiniLmEncoder {
     ///
     /// # Errors
     ///
-    /// A file that is missing, damaged or of another architecture.
+    /// A file is missing, damaged or of another architecture.
     pub fn open(dir: &Path, device: &Device) -> Result<Self, Error> {
         let files = EncoderFiles::open(dir, &EncoderOptions::default())?;
         Ok(files.encoder(&files.parameters(dir, device)?))
     }
 
-    /// The embedding of each text, as sentence-transformers gives it for its role.
+    /// Embedding of each text for its role, as in sentence-transformers.
     ///
     /// # Errors
     ///
-    /// As [`EncoderFiles::token_ids`].
+    /// As for [`EncoderFiles::token_ids`].
     pub fn embed<T: AsRef<str>>(&self, role: Role, texts: &[T]) -> Result<Vec<Vec<f32>>, Error> {
         Ok(self.embeddings(&self.files.token_ids(role, texts)?))
     }
 
-    /// The vectors of texts by which they are compared: those of equal ids are equal to the bit, and
-    /// a dot product is what the folder calls their similarity.
-    pub fn compared(&self, ids: &TextIds) -> Vec<Vec<f32>> {
+    /// Vectors for comparisons: texts with equal ids have bitwise equal vectors, and the dot
+    /// product is the folder's similarity function.
+    pub fn comparison_embeddings(&self, ids: &TextIds) -> Vec<Vec<f32>> {
         let mut vectors = self.embeddings(ids);
         if self.files.compares_angles() && !self.files.rules.normalize {
             for vector in &mut vectors {
@@ -329,7 +331,7 @@ impl MiniLmEncoder {
     }
 
     fn embeddings(&self, ids: &TextIds) -> Vec<Vec<f32>> {
-        let same = ids.same();
+        let same = ids.duplicates();
         let mut vectors: Vec<Vec<f32>> = Vec::with_capacity(same.len());
         let distinct: Vec<usize> = (0..same.len()).filter(|&i| same[i] == i).collect();
         let mut embedded = self.passes(ids, &distinct).into_iter();
@@ -344,7 +346,7 @@ impl MiniLmEncoder {
         vectors
     }
 
-    /// The embeddings of some texts, in passes of bounded size.
+    /// Embeddings of some texts, in passes of limited size.
     fn passes(&self, ids: &TextIds, texts: &[usize]) -> Vec<Vec<f32>> {
         let sentences: Vec<Sentence<'_>> = texts.iter().map(|&text| ids.sentence(text)).collect();
         let mut vectors = Vec::with_capacity(sentences.len());
@@ -367,8 +369,7 @@ impl MiniLmEncoder {
 }
 
 pub(crate) fn json(path: &Path) -> Result<Value, Error> {
-    let bytes = regular_file::read(path, Limit::new(JSON_BYTES.name, JSON_BYTES.bytes))
-        .map_err(Error::io(path, "read"))?;
+    let bytes = regular_file::read(path, JSON_BYTES).map_err(Error::io(path, "read"))?;
     serde_json::from_slice(&bytes)
         .map_err(|error| Error::Usage(format!("{}: {error}", path.display())))
 }

@@ -1,7 +1,7 @@
-//! Samples of several files to a line for each file, beside the means over all samples.
+//! Metrics per file for samples from several files, next to the means over all samples.
 //!
-//! Over all samples a large file counts more than a small one; in the mean of the files' means, the
-//! macro mean of the papers' tables, each file counts the same.
+//! A mean over all samples weights large files more. The mean of the file means (the macro mean in
+//! papers) weights each file equally.
 
 use std::ops::Range;
 use std::path::Path;
@@ -13,7 +13,7 @@ use tooltune_suites::Estimate;
 
 use crate::error::Error;
 
-/// How many samples come from which file, in the order of the samples.
+/// How many samples each file has, in sample order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SampleFiles {
     files: Vec<SampleFile>,
@@ -26,7 +26,7 @@ struct SampleFile {
 }
 
 impl SampleFiles {
-    /// The files of rows, by their ids `file:line`.
+    /// Groups rows by file, from their ids `file:line`.
     pub fn of_rows(rows: &[Row]) -> Self {
         let mut files = Self::default();
         for row in rows {
@@ -36,7 +36,7 @@ impl SampleFiles {
         files
     }
 
-    /// Adds samples behind those that there are; `file` may be the one of the last samples.
+    /// Appends samples of `file`, which may be the file of the last samples.
     pub fn add(&mut self, file: &Path, n: usize) {
         let name = file.display().to_string();
         match self.files.last_mut().filter(|last| last.name == name) {
@@ -45,29 +45,29 @@ impl SampleFiles {
         }
     }
 
-    /// Keeps the first `most` samples, as `eval.max_samples` does, and says which files that leaves
-    /// without any.
+    /// Keeps the first `most` samples, as `eval.max_samples` does, and warns about files that lose
+    /// all samples.
     pub fn truncate(&mut self, most: usize) {
-        let mut left = most;
+        let mut remaining = most;
         for file in &mut self.files {
-            if left == 0 && file.n > 0 {
+            if remaining == 0 && file.n > 0 {
                 let name = &file.name;
-                tracing::warn!("eval.max_samples = {most} leaves no sample of {name}");
+                tracing::warn!("eval.max_samples = {most} leaves no samples of {name}");
             }
-            file.n = file.n.min(left);
-            left -= file.n;
+            file.n = file.n.min(remaining);
+            remaining -= file.n;
         }
     }
 
-    /// The numbers of each file, and their means; nothing for fewer than two files.
+    /// Computes the metrics of each file and their means; `None` for fewer than two files.
     ///
-    /// `measure` gives the numbers of samples in the order of `names`, and none for a number that
-    /// these samples do not have.
+    /// `measure` returns the metrics of a range of samples in the order of `names`, with `None` for
+    /// undefined ones.
     ///
     /// # Errors
     ///
-    /// Those of `measure`.
-    pub fn measured<const N: usize>(
+    /// Errors of `measure`.
+    pub fn measure_by_file<const N: usize>(
         &self,
         names: [&'static str; N],
         measure: impl Fn(Range<usize>) -> Result<[Option<Estimate>; N], Error>,
@@ -102,7 +102,7 @@ impl SampleFiles {
     }
 }
 
-/// The numbers of several files.
+/// Metrics of several files.
 ///
 /// As JSON: `{"by_file": [{"file", "n", METRIC: {"value", "low", "high"}, ..}, ..], "macro_mean":
 /// {METRIC: mean, ..}}`.
@@ -110,7 +110,7 @@ impl SampleFiles {
 pub struct ByFile {
     names: Vec<&'static str>,
     files: Vec<FileNumbers>,
-    /// Over all samples, which the evaluation writes by itself.
+    /// Metrics over all samples, which the evaluation writes separately.
     pooled: FileNumbers,
 }
 
@@ -122,14 +122,14 @@ struct FileNumbers {
 }
 
 impl ByFile {
-    /// The mean over the files that have the metric of that place.
-    fn macro_mean(&self, place: usize) -> Option<f64> {
-        let values = self.files.iter().filter_map(|file| file.values[place]);
+    /// The mean over the files that have the metric at this index.
+    fn macro_mean(&self, idx: usize) -> Option<f64> {
+        let values = self.files.iter().filter_map(|file| file.values[idx]);
         let values: Vec<f64> = values.map(|estimate| estimate.value).collect();
         (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
     }
 
-    /// The fields that it adds to `metrics.json`.
+    /// The fields for `metrics.json`.
     pub fn fields(&self) -> Map<String, Value> {
         let of_file = |file: &FileNumbers| {
             let mut fields = Map::new();
@@ -144,7 +144,7 @@ impl ByFile {
         };
         let means = self.names.iter().enumerate();
         let means: Map<String, Value> = means
-            .filter_map(|(place, name)| Some(((*name).to_owned(), json!(self.macro_mean(place)?))))
+            .filter_map(|(idx, name)| Some(((*name).to_owned(), json!(self.macro_mean(idx)?))))
             .collect();
         let files = self.files.iter().map(of_file).collect();
         [
@@ -155,14 +155,14 @@ impl ByFile {
         .collect()
     }
 
-    /// A Markdown table: a line for each file, their mean, and all samples. Numbers are as in
-    /// `metrics.json`; one that a line does not have is a dash.
+    /// A Markdown table with one line per file, their mean, and all samples. Undefined metrics are
+    /// shown as a dash.
     pub fn table(&self) -> String {
         let mut table = format!("| file | n | {} |\n", self.names.join(" | "));
         table.push_str(&format!("|---|--:{}|\n", "|--:".repeat(self.names.len())));
         let mut line = |name: &str, n: &str, values: &mut dyn Iterator<Item = Option<f64>>| {
-            let shown = |value: Option<f64>| value.map_or("-".to_owned(), |v| format!("{v:.4}"));
-            let cells: Vec<String> = values.map(shown).collect();
+            let cell = |value: Option<f64>| value.map_or("-".to_owned(), |v| format!("{v:.4}"));
+            let cells: Vec<String> = values.map(cell).collect();
             table.push_str(&format!("| {name} | {n} | {} |\n", cells.join(" | ")));
         };
         let values = |file: &FileNumbers| -> Vec<Option<f64>> {
@@ -173,7 +173,7 @@ impl ByFile {
             let n = file.n.to_string();
             line(&file.file, &n, &mut values(file).into_iter());
         }
-        let means = (0..self.names.len()).map(|place| self.macro_mean(place));
+        let means = (0..self.names.len()).map(|idx| self.macro_mean(idx));
         line("macro mean of the files", "", &mut means.into_iter());
         let n = self.pooled.n.to_string();
         line(&self.pooled.file, &n, &mut values(&self.pooled).into_iter());
@@ -181,7 +181,7 @@ impl ByFile {
     }
 }
 
-/// `metrics.json`: a report, and the numbers of its files where there are several.
+/// `metrics.json`: a report, with the metrics per file if there are several.
 #[derive(Debug, Serialize)]
 pub struct WithFiles<'a, R> {
     #[serde(flatten)]
@@ -191,8 +191,8 @@ pub struct WithFiles<'a, R> {
 }
 
 impl<'a, R> WithFiles<'a, R> {
-    /// The two together.
-    pub fn of(report: &'a R, by_file: Option<&'a ByFile>) -> Self {
+    /// Combines the two.
+    pub fn new(report: &'a R, by_file: Option<&'a ByFile>) -> Self {
         Self { report, by_file }
     }
 }
@@ -207,7 +207,7 @@ impl Serialize for ByFile {
 mod tests {
     use super::*;
 
-    /// The mean of the numbers, none for those above 9.
+    /// The mean, or `None` above 9.
     fn mean(numbers: &[f64]) -> Option<Estimate> {
         let value = numbers.iter().sum::<f64>() / numbers.len() as f64;
         (value < 9.0).then_some(Estimate {
@@ -217,9 +217,9 @@ mod tests {
         })
     }
 
-    fn measured(files: &SampleFiles, numbers: &[f64]) -> Option<ByFile> {
+    fn measure_by_file(files: &SampleFiles, numbers: &[f64]) -> Option<ByFile> {
         let measure = |range: Range<usize>| Ok([mean(&numbers[range])]);
-        files.measured(["score"], measure).expect("measured")
+        files.measure_by_file(["score"], measure).expect("measured")
     }
 
     #[test]
@@ -227,16 +227,16 @@ mod tests {
         let mut files = SampleFiles::default();
         files.add(Path::new("a.jsonl"), 1);
         files.add(Path::new("b.jsonl"), 3);
-        let found = measured(&files, &[1.0, 0.0, 0.0, 0.5]).expect("two files");
-        let written = serde_json::to_value(&found).expect("JSON");
-        assert_eq!(written["by_file"][0]["file"], "a.jsonl");
-        assert_eq!(written["by_file"][1]["n"], 3);
-        let second = written["by_file"][1]["score"]["value"].as_f64();
+        let by_file = measure_by_file(&files, &[1.0, 0.0, 0.0, 0.5]).expect("two files");
+        let json = serde_json::to_value(&by_file).expect("JSON");
+        assert_eq!(json["by_file"][0]["file"], "a.jsonl");
+        assert_eq!(json["by_file"][1]["n"], 3);
+        let second = json["by_file"][1]["score"]["value"].as_f64();
         assert!(second.is_some_and(|value| (value - 0.5 / 3.0).abs() < 1e-12));
-        let mean = written["macro_mean"]["score"].as_f64().expect("a mean");
+        let mean = json["macro_mean"]["score"].as_f64().expect("a mean");
         assert!((mean - f64::midpoint(1.0, 0.5 / 3.0)).abs() < 1e-12);
         assert_eq!(
-            found.table(),
+            by_file.table(),
             "| file | n | score |\n|---|--:|--:|\n| a.jsonl | 1 | 1.0000 |\n\
              | b.jsonl | 3 | 0.1667 |\n| macro mean of the files |  | 0.5833 |\n\
              | all samples | 4 | 0.3750 |\n"
@@ -248,18 +248,18 @@ mod tests {
         let mut files = SampleFiles::default();
         files.add(Path::new("a"), 2);
         files.add(Path::new("a"), 1);
-        assert_eq!(measured(&files, &[1.0; 3]), None);
+        assert_eq!(measure_by_file(&files, &[1.0; 3]), None);
         files.add(Path::new("b"), 2);
         files.truncate(3);
-        let found = measured(&files, &[1.0; 3]).expect("two files");
+        let by_file = measure_by_file(&files, &[1.0; 3]).expect("two files");
         assert!(
-            found
+            by_file
                 .table()
                 .contains("| b | 0 | - |\n| macro mean of the files |  | 1.0000 |"),
             "{}",
-            found.table()
+            by_file.table()
         );
-        let absent = measured(&files, &[20.0; 3]).expect("two files");
+        let absent = measure_by_file(&files, &[20.0; 3]).expect("two files");
         assert_eq!(absent.fields()["macro_mean"], json!({}));
     }
 }

@@ -1,66 +1,76 @@
-//! What texts keep to where `eval.constrained` asks for it: the schema of a row, or the calls that
-//! the tools of a prompt take.
+//! Constraints of `eval.constrained`: the JSON Schema of a row, or calls of the tools of a prompt.
 
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 use tooltune_agents::flat::{FlattenReport, RowFlattening, flatten_slot_row};
-use tooltune_grammar::{CallFormat, GrammarOptions};
-use tooltune_rows::text::{ChatTemplate, Conversation, Message, Role, SlotRow, ToolCall, Turns};
+use tooltune_grammar::GrammarOptions;
+use tooltune_rows::text::SlotRow;
 
 use super::generator::{Generator, TextConstraint};
-use super::suites::dialect;
+use super::suites::call_format;
 use crate::error::Error;
 
-/// A text that is written freely, and why.
+/// A completion generated without its constraint, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Unsupported {
-    /// Its row.
+    /// Row id.
     pub id: String,
-    /// What is asked for and not enforced.
+    /// Why the constraint cannot be enforced.
     pub reason: String,
 }
 
-/// What the texts of prompts keep to.
+/// Constraints for a list of prompts.
 #[derive(Debug, Default)]
 pub struct Constraints {
-    /// For each prompt, or none at all where nothing is enforced.
+    /// One entry per prompt; empty if nothing is constrained.
     pub by_prompt: Vec<Option<TextConstraint>>,
-    /// Those that are written freely, though they are to keep to something.
+    /// Prompts whose constraint cannot be enforced.
     pub unsupported: Vec<Unsupported>,
 }
 
-/// What a text is to keep to.
+/// Kind of constraint.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Kept {
-    /// Nothing.
+pub enum RequestedConstraint {
+    /// Unconstrained.
     Nothing,
     /// A JSON Schema.
     Schema(Value),
-    /// Calls of these tools, as the model's template writes them.
+    /// Calls of these tools in the format of the chat template.
     Calls(Vec<Value>),
 }
 
 impl Constraints {
-    /// Compiles what texts are to keep to, for `generator`; each comes with the id of its row.
+    /// Compiles constraints for `generator`, given with row ids.
     ///
     /// # Errors
     ///
-    /// A tokenizer that cannot be constrained.
-    pub fn compiled(generator: &Generator<'_>, kept: &[(&str, Kept)]) -> Result<Self, Error> {
+    /// The tokenizer does not support constrained decoding.
+    pub fn compile<'s>(
+        generator: &Generator<'_>,
+        requested: impl IntoIterator<Item = (&'s str, RequestedConstraint)>,
+    ) -> Result<Self, Error> {
+        let requested: Vec<(&str, RequestedConstraint)> = requested.into_iter().collect();
         let mut constraints = Self::default();
-        if kept.iter().all(|(_, kept)| *kept == Kept::Nothing) {
+        if requested
+            .iter()
+            .all(|(_, requested)| *requested == RequestedConstraint::Nothing)
+        {
             return Ok(constraints);
         }
         let constrainer = generator.constrainer()?;
-        let schemas = kept.iter().filter_map(|(_, kept)| match kept {
-            Kept::Schema(schema) => Some(schema),
-            _ => None,
-        });
+        let schemas = requested
+            .iter()
+            .filter_map(|(_, requested)| match requested {
+                RequestedConstraint::Schema(schema) => Some(schema),
+                _ => None,
+            });
         let schemas: Vec<&Value> = schemas.collect();
-        let tools = kept.iter().filter_map(|(_, kept)| match kept {
-            Kept::Calls(tools) => Some(tools.clone()),
-            _ => None,
-        });
+        let tools = requested
+            .iter()
+            .filter_map(|(_, requested)| match requested {
+                RequestedConstraint::Calls(tools) => Some(tools.clone()),
+                _ => None,
+            });
         let tools: Vec<Vec<Value>> = tools.collect();
         let mut of_schemas = constrainer.constraints(&schemas).into_iter();
         let of_tools = match generator {
@@ -78,35 +88,48 @@ impl Constraints {
             },
         };
         let mut of_tools = of_tools.into_iter();
-        for (id, kept) in kept {
-            let compiled = match kept {
-                Kept::Nothing => None,
-                Kept::Schema(_) => of_schemas.next(),
-                Kept::Calls(_) => of_tools.next(),
+        for (id, requested) in requested {
+            let compiled = match requested {
+                RequestedConstraint::Nothing => None,
+                RequestedConstraint::Schema(_) => of_schemas.next(),
+                RequestedConstraint::Calls(_) => of_tools.next(),
             };
-            constraints.by_prompt.push(match compiled.transpose() {
-                Ok(constraint) => constraint,
-                Err(reason) => {
-                    let id = (*id).to_owned();
-                    constraints.unsupported.push(Unsupported { id, reason });
-                    None
-                }
-            });
+            constraints.push(id, compiled.transpose());
         }
         Ok(constraints)
     }
 
-    /// What the text of this prompt keeps to.
-    pub fn of_prompt(&self, place: usize) -> Option<&TextConstraint> {
-        self.by_prompt.get(place)?.as_ref()
+    /// Collects compiled constraints by row id; failed ones become `unsupported`.
+    pub fn from_compiled<'s>(
+        compiled: impl IntoIterator<Item = (&'s str, Result<TextConstraint, String>)>,
+    ) -> Self {
+        let mut constraints = Self::default();
+        for (id, compiled) in compiled {
+            constraints.push(id, compiled.map(Some));
+        }
+        constraints
     }
 
-    /// Which of `n` rows are written freely, if some are.
+    fn push(&mut self, id: &str, compiled: Result<Option<TextConstraint>, String>) {
+        let constraint = compiled.unwrap_or_else(|reason| {
+            let id = id.to_owned();
+            self.unsupported.push(Unsupported { id, reason });
+            None
+        });
+        self.by_prompt.push(constraint);
+    }
+
+    /// The constraint of the prompt at this index.
+    pub fn of_prompt(&self, idx: usize) -> Option<&TextConstraint> {
+        self.by_prompt.get(idx)?.as_ref()
+    }
+
+    /// Reports how many of `n` rows are unconstrained, if any.
     pub fn line(&self, n: usize) -> Option<String> {
         let first = self.unsupported.first()?;
         Some(format!(
-            "{} of {n} rows are generated freely, because their schema is not enforced, such as {}: \
-             {}",
+            "{} of {n} rows are generated without constraints, because their schema cannot be \
+             enforced, such as {}: {}",
             self.unsupported.len(),
             first.id,
             first.reason
@@ -114,7 +137,7 @@ impl Constraints {
     }
 }
 
-/// The schema that the answer to a SLOT row keeps to, in the form that the model is shown.
+/// The schema for the answer to a SLOT row, in the form shown to the model.
 pub fn shown_schema(slot: &SlotRow, flattening: Option<&RowFlattening>) -> Value {
     match flattening {
         None => slot.json_schema.clone(),
@@ -122,43 +145,4 @@ pub fn shown_schema(slot: &SlotRow, flattening: Option<&RowFlattening>) -> Value
             flatten_slot_row(slot, flattening, &mut FlattenReport::default()).enforced_schema()
         }
     }
-}
-
-/// How the template of a model writes calls, as what can be enforced; otherwise why not.
-fn call_format(template: &ChatTemplate) -> Result<CallFormat, String> {
-    let probe = json!({"type": "function", "function": {"name": "probe", "description": "Probes.",
-        "parameters": {"type": "object", "properties": {"depth": {"type": "integer"}}}}});
-    let written = written_call(template, &probe)
-        .ok_or_else(|| "the chat template does not write calls of tools".to_owned())?;
-    match dialect(&written, &[probe]) {
-        Some("hermes") => Ok(CallFormat::Hermes),
-        Some("mistral") => Ok(CallFormat::Mistral),
-        Some("json") if written.contains("\"parameters\"") => Ok(CallFormat::Llama),
-        Some("json") => Ok(CallFormat::Plain),
-        Some(dialect) => Err(format!(
-            "the chat template writes calls as {dialect}, which is not enforced"
-        )),
-        None => Err("the chat template writes calls in a way that is not known".to_owned()),
-    }
-}
-
-/// The text of a turn with one call, as the template writes it.
-fn written_call(template: &ChatTemplate, tool: &Value) -> Option<String> {
-    let mut turn = Message::new(Role::Assistant, "");
-    turn.content = None;
-    turn.tool_calls = vec![ToolCall {
-        id: Some("probe0001".to_owned()),
-        name: "probe".to_owned(),
-        arguments: Map::from_iter([("depth".to_owned(), Value::from(1))]),
-        derived: Default::default(),
-    }];
-    let conversation = Conversation {
-        tools: Some(vec![tool.clone()]),
-        ..Conversation::new(vec![Message::new(Role::User, "Probe."), turn])
-    };
-    let prompt = template.render_prompt(&conversation).ok()?;
-    let rendered = template
-        .render_with_spans(&conversation, Turns::Completion)
-        .ok()?;
-    rendered.text.strip_prefix(&prompt).map(str::to_owned)
 }

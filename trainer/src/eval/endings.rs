@@ -1,4 +1,4 @@
-//! Texts to how they ended: how many were cut, how many a server gave no text for, and why.
+//! Counts how completions ended: cut off, without text, or without an answer.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use super::generate::FinishReason;
 use super::generator::Completion;
 
-/// Counts over the texts of an evaluation, those of an interrupted one among them.
+/// Counts over the completions of an evaluation, including those resumed from its journal.
 #[derive(Debug, Default)]
 pub struct Endings(Mutex<Counts>);
 
@@ -15,35 +15,35 @@ struct Counts {
     n_texts: usize,
     n_cut: usize,
     n_without_text: usize,
-    /// Answers without a text, by their reason to end and by what they have instead.
+    /// Server answers without text, by finish reason and what they contain instead.
     without_text: BTreeMap<String, usize>,
-    /// Prompts without an answer, by the kind of fault, each with the first of them.
+    /// Prompts without an answer, by kind of failure, with an example.
     unanswered: BTreeMap<String, Unanswered>,
 }
 
 #[derive(Debug)]
 struct Unanswered {
     n: usize,
-    /// The first prompt and what is wrong with it.
+    /// Example: the first prompt and its error.
     first: String,
 }
 
 impl Endings {
-    /// Adds texts by the ids of their prompts.
+    /// Adds completions with the ids of their prompts.
     pub(super) fn add<'a>(&self, texts: impl Iterator<Item = (&'a str, &'a Completion)>) {
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        for (id, written) in texts {
+        for (id, completion) in texts {
             counts.n_texts += 1;
-            counts.n_cut += usize::from(written.finish_reason == FinishReason::Length.name());
-            if let Some(error) = &written.error {
-                let kind = written.without_text.clone().unwrap_or_default();
+            counts.n_cut += usize::from(completion.finish_reason == FinishReason::Length.name());
+            if let Some(error) = &completion.error {
+                let kind = completion.without_text.clone().unwrap_or_default();
                 let first = || Unanswered {
                     n: 0,
                     first: format!("{id}: {error}"),
                 };
                 counts.unanswered.entry(kind).or_insert_with(first).n += 1;
-            } else if let Some(instead) = &written.without_text {
-                let reason = match written.finish_reason.as_str() {
+            } else if let Some(instead) = &completion.without_text {
+                let reason = match completion.finish_reason.as_str() {
                     "" => "no finish_reason",
                     reason => reason,
                 };
@@ -54,8 +54,8 @@ impl Endings {
         }
     }
 
-    /// What there is to say: of texts that were cut at one of their `limits`, which are settings, of
-    /// answers of a server without a text, and of prompts without an answer, which count as empty ones.
+    /// Summary lines: completions cut off at one of the settings `limits`, server answers without
+    /// text, and prompts without an answer, which are scored as empty.
     pub fn lines(&self, limits: &[String]) -> Vec<String> {
         let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Counts {
@@ -68,17 +68,17 @@ impl Endings {
         let mut lines = Vec::new();
         if *n_cut > 0 {
             lines.push(format!(
-                "{n_cut} of {n_texts} texts were cut at the limit of tokens (finish_reason \
-                 \"length\"); raise {}, if they should be whole",
-                limits.join(", or ")
+                "{n_cut} of {n_texts} replies were cut off at the token limit (finish_reason \
+                 \"length\"); raise {} if they need more tokens",
+                limits.join(" or ")
             ));
         }
         if *n_without_text > 0 {
             let kinds = without_text.iter();
             let kinds: Vec<String> = kinds.map(|(kind, n)| format!("{n} {kind}")).collect();
             lines.push(format!(
-                "{n_without_text} of {n_texts} answers of the server have no text and count as \
-                 empty, by finish_reason and what they have instead: {}",
+                "{n_without_text} of {n_texts} server answers have no text and are scored as \
+                 empty; by finish_reason and content: {}",
                 kinds.join("; ")
             ));
         }
@@ -89,8 +89,8 @@ impl Endings {
                 .map(|(kind, Unanswered { n, first })| format!("{n} {kind}, such as {first}"))
                 .collect();
             lines.push(format!(
-                "{n} of {n_texts} prompts have no answer of the server and count as empty, by what \
-                 is wrong: {}",
+                "{n} of {n_texts} prompts got no answer from the server and are scored as empty; \
+                 by error: {}",
                 kinds.join("; ")
             ));
         }
@@ -104,59 +104,62 @@ mod tests {
     use crate::config::{EvalConfig, Suite};
 
     #[test]
-    fn what_was_cut_and_what_has_no_text_is_counted() {
-        let written = |finish_reason: &str, without_text: Option<&str>| Completion {
+    fn truncated_and_empty_completions_are_counted() {
+        let completion = |finish_reason: &str, without_text: Option<&str>| Completion {
             text: String::new(),
             finish_reason: finish_reason.to_string(),
             n_tokens: 1,
             without_text: without_text.map(str::to_string),
             error: None,
             tool_calls: Vec::new(),
+            rewritten: None,
         };
         let add = |endings: &Endings, texts: &[Completion]| {
             endings.add(texts.iter().map(|text| ("a:1", text)));
         };
         let endings = Endings::default();
-        add(&endings, &[written("stop", None), written("", None)]);
+        add(&endings, &[completion("stop", None), completion("", None)]);
         assert!(endings.lines(&[]).is_empty());
         let others = [
-            written("length", None),
-            written("length", Some("reasoning")),
-            written("content_filter", Some("nothing")),
-            written("", Some("nothing")),
+            completion("length", None),
+            completion("length", Some("reasoning")),
+            completion("content_filter", Some("nothing")),
+            completion("", Some("nothing")),
         ];
         add(&endings, &others);
         let lines = endings.lines(&[]);
-        assert!(lines[0].starts_with("2 of 6 texts were cut"), "{lines:?}");
-        // The limit that is raised is that of the suites whose texts these are.
+        assert!(
+            lines[0].starts_with("2 of 6 replies were cut off"),
+            "{lines:?}"
+        );
+        // The message names the limits of the suites that were run.
         let raise = |suites: &[&str]| {
-            let named = |word: &&str| Suite::all().find(|suite| suite.as_str() == *word);
-            let suites: Vec<Suite> = suites.iter().filter_map(named).collect();
+            let suite_of = |name: &&str| Suite::all().find(|suite| suite.as_str() == *name);
+            let suites: Vec<Suite> = suites.iter().filter_map(suite_of).collect();
             endings.lines(&EvalConfig::limits_of_answers(&suites))[0].clone()
         };
         for (suites, limits) in [
-            (&["slot"][..], "raise eval.max_new_tokens, if"),
-            (&["toolqa"], "raise eval.toolqa.max_new_tokens, if"),
+            (&["slot"][..], "raise eval.max_new_tokens if"),
+            (&["toolqa"], "raise eval.toolqa.max_new_tokens if"),
             (
                 &["calls", "slot", "toolqa"],
-                "raise eval.max_new_tokens, or eval.toolqa.max_new_tokens, if",
+                "raise eval.max_new_tokens or eval.toolqa.max_new_tokens if",
             ),
         ] {
             assert!(raise(suites).contains(limits), "{}", raise(suites));
         }
-        let counted = "3 of 6 answers of the server have no text and count as empty, by \
-                       finish_reason and what they have instead: 1 content_filter, nothing; 1 \
+        let expected = "3 of 6 server answers have no text and are scored as empty; by \
+                       finish_reason and content: 1 content_filter, nothing; 1 \
                        length, reasoning; 1 no finish_reason, nothing";
-        assert_eq!(lines[1], counted);
+        assert_eq!(lines[1], expected);
         let refused = |kind: &str| Completion {
             error: Some("http://x answered 400".to_string()),
-            tool_calls: Vec::new(),
-            ..written("error", Some(kind))
+            ..completion("error", Some(kind))
         };
         add(&endings, &[refused("status 400"), refused("status 400")]);
         assert_eq!(
             endings.lines(&[])[2],
-            "2 of 8 prompts have no answer of the server and count as empty, by what is wrong: 2 \
+            "2 of 8 prompts got no answer from the server and are scored as empty; by error: 2 \
              status 400, such as a:1: http://x answered 400"
         );
     }

@@ -1,18 +1,17 @@
-//! Prompts to texts by a server that speaks OpenAI's chat completions.
+//! Generates completions with a server that implements OpenAI's chat completions API.
 //!
-//! A prompt that the server refuses, or does not answer, costs its own text and no other: it counts
-//! as empty, as that of a prompt beyond the context does where the model is here. What would fail
-//! for every prompt ends the evaluation, and so does a server that answers nothing at all or several
-//! prompts in a row with nothing.
+//! A prompt that the server rejects or does not answer is scored as empty, like a prompt that
+//! exceeds the context of a local model; the other prompts are not affected. The evaluation ends on
+//! errors that would affect every prompt, if the server answers nothing at all, or if it fails for
+//! several prompts in a row.
 
-use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use serde_json::{Map, Value, json};
 use tooltune_endpoint::{
-    Answered, ChatAnswer, ChatEndpoint, ChatOptions, ChatRequest, Concern, EndpointError,
-    EndpointOptions, FaultKind, OptionNames, Tolerance,
+    ChatAnswer, ChatEndpoint, ChatOptions, ChatRequest, EndpointError, EndpointOptions, FaultKind,
+    FaultScope, OptionNames, OtherModels, ReplyEvent, Tolerance,
 };
 
 use super::endings::Endings;
@@ -20,7 +19,8 @@ use super::generate::{FinishReason, GenerationOptions, GenerationProgress, Waiti
 use super::generator::{Completion, GenerationRequest, TextConstraint};
 use crate::error::Error;
 
-/// How `eval` spells the options of its server; of times and retries it has none.
+/// Option names of the server in `eval`, for error messages; there are none for timeouts and
+/// retries.
 pub const OPTION_NAMES: OptionNames = OptionNames {
     base_url: "--endpoint",
     model: "--endpoint-model",
@@ -28,47 +28,47 @@ pub const OPTION_NAMES: OptionNames = OptionNames {
     patience: None,
 };
 
-/// What ends a text that the server did not write.
+/// The finish reason of a prompt without an answer.
 pub const NO_ANSWER: &str = "error";
 
-/// A server and how it is asked.
+/// A server with request options.
 #[derive(Debug)]
 pub struct EndpointGenerator {
     endpoint: ChatEndpoint,
-    /// How the command line spells its options.
+    /// Option names for error messages.
     names: OptionNames,
     concurrency: usize,
     options: GenerationOptions,
-    /// Further fields of every request.
+    /// Extra fields of every request.
     extra_body: Map<String, Value>,
     endings: Endings,
-    /// Over all prompts of the evaluation.
+    /// Failures so far, over all prompts of the evaluation.
     tolerance: Mutex<Tolerance>,
-    /// Models that the server says have answered, besides the one that was asked.
-    other_models: Mutex<BTreeSet<String>>,
+    /// Models other than the requested one that the server reported.
+    other_models: OtherModels,
 }
 
-/// Takes what the journal has to keep of a prompt by its number.
+/// Saves a completion to the journal, given the index of its prompt.
 type Keep<'a> = &'a mut dyn FnMut(usize, &Completion) -> Result<(), Error>;
 
-/// One call of [`EndpointGenerator::write`].
+/// State of one call of [`EndpointGenerator::write`].
 struct Round<'a> {
     generator: &'a EndpointGenerator,
     prompts: &'a [GenerationRequest<'a>],
     keep: Keep<'a>,
-    /// Prompts without an answer that the next answer of another will show to be their own fault.
+    /// Failed prompts; the next successful answer shows that their requests caused the failures.
     pending: Vec<(usize, Completion)>,
     failure: Option<Error>,
-    /// Whether the fault is the server's.
+    /// Whether the server is at fault.
     is_broken: bool,
 }
 
 impl EndpointGenerator {
-    /// Nothing is sent yet; `extra_body` is added to every request.
+    /// Creates the generator without sending a request; `extra_body` is added to every request.
     ///
     /// # Errors
     ///
-    /// An address that is none, or the variable of the key is not set.
+    /// The address is invalid, or the environment variable of the key is not set.
     pub fn open(
         options: &EndpointOptions,
         concurrency: usize,
@@ -88,38 +88,25 @@ impl EndpointGenerator {
             extra_body,
             endings: Endings::default(),
             tolerance: Mutex::default(),
-            other_models: Mutex::default(),
+            other_models: OtherModels::default(),
         })
     }
 
-    /// How its texts have ended so far.
+    /// How completions have ended so far.
     pub fn endings(&self) -> &Endings {
         &self.endings
     }
 
-    /// What there is to say of its answers, whose tokens `limits` limit.
+    /// Summary lines about the answers; `limits` are the settings that limit their tokens.
     pub fn lines(&self, limits: &[String]) -> Vec<String> {
         let mut lines = self.endings.lines(limits);
-        let others = self
-            .other_models
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if !others.is_empty() {
-            let named: Vec<String> = others.iter().map(|name| format!("{name:?}")).collect();
-            lines.push(format!(
-                "asked for {:?}, the server says that {} answered; if that is another model, check \
-                 {}",
-                self.endpoint.model(),
-                named.join(", "),
-                self.names.model
-            ));
-        }
+        lines.extend((self.other_models).note_text(self.endpoint.model(), self.names.model));
         lines
     }
 
-    /// An earlier run of the same evaluation has answers of the server.
+    /// Records that an earlier run of this evaluation got answers from the server.
     pub(super) fn has_answered(&self) {
-        self.tolerance().answered();
+        self.tolerance().record_answer();
     }
 
     fn tolerance(&self) -> std::sync::MutexGuard<'_, Tolerance> {
@@ -134,9 +121,9 @@ impl EndpointGenerator {
         if sampling.temperature > 0.0 {
             extra.insert("top_p".to_owned(), json!(sampling.top_p));
             extra.insert("seed".to_owned(), json!(self.options.seed));
-            // No part of the protocol, but vLLM, SGLang and llama.cpp take it by this name, and a
-            // server that is strict about fields refuses it by name. To leave it out would sample
-            // otherwise than the config says, and nobody would see it.
+            // top_k is not part of the API, but vLLM, SGLang and llama.cpp accept it under this
+            // name, and strict servers reject it with an error. Omitting it would silently sample
+            // differently than configured.
             if let Some(top_k) = sampling.top_k {
                 extra.insert("top_k".to_owned(), json!(top_k));
             }
@@ -190,7 +177,7 @@ impl EndpointGenerator {
         };
         let mut is_ended = false;
         let mut last_answer = Instant::now();
-        let mut answered = |answered: Answered<'_>| {
+        let mut answered = |answered: ReplyEvent<'_>| {
             if let Some((number, result)) = answered.latest {
                 last_answer = Instant::now();
                 round.take(number, result);
@@ -223,15 +210,15 @@ impl EndpointGenerator {
         if let Some(failure) = round.failure.take() {
             return Err(failure);
         }
-        let written = texts.into_iter().zip(prompts);
-        let written = written.map(|(text, prompt)| match text {
+        let completions = texts.into_iter().zip(prompts);
+        let completions = completions.map(|(text, prompt)| match text {
             Ok(answer) => of_server(answer, prompt),
-            Err(error) => unanswered(&error),
+            Err(error) => failed_completion(&error),
         });
-        Ok(Some(written.collect()))
+        Ok(Some(completions.collect()))
     }
 
-    /// The error of a server whose faults are not those of single prompts.
+    /// Returns the error of a server that is itself at fault.
     fn refuse_the_server(
         &self,
         prompts: &[GenerationRequest<'_>],
@@ -244,27 +231,23 @@ impl EndpointGenerator {
             is_fault.then_some((prompt.id, error))
         });
         let faults: Vec<(&str, &EndpointError)> = faults.collect();
-        let concerns_all = |(_, error): &&(&str, &EndpointError)| error.concern() == Concern::All;
-        let shown = |(id, error): &(&str, &EndpointError)| format!("{id}: {error}");
+        let concerns_all = |(_, error): &&(&str, &EndpointError)| error.scope() == FaultScope::All;
+        let message = |(id, error): &(&str, &EndpointError)| format!("{id}: {error}");
         if let Some(fault) = faults.iter().find(concerns_all) {
-            return Err(self.failed(shown(fault)));
+            return Err(self.failed(message(fault)));
         }
         let (Some(first), Some(last)) = (faults.first(), faults.last()) else {
             return Ok(());
         };
         if is_broken {
             return Err(self.failed(format!(
-                "{}; as several requests in a row had no answer, the fault is taken for the \
-                 server's, and not for that of their rows",
-                shown(last)
+                "{}; several requests in a row failed, so this is treated as a server error",
+                message(last)
             )));
         }
         if !self.tolerance().has_answers() {
             let n = faults.len();
-            return Err(self.failed(format!(
-                "{}; none of the {n} requests has an answer",
-                shown(first)
-            )));
+            return Err(self.failed(format!("{}; all {n} requests failed", message(first))));
         }
         Ok(())
     }
@@ -277,11 +260,7 @@ impl EndpointGenerator {
     }
 
     fn note_model(&self, answer: &ChatAnswer) {
-        if !answer.model.is_empty() && answer.model != self.endpoint.model() {
-            let others = self.other_models.lock();
-            let mut others = others.unwrap_or_else(PoisonError::into_inner);
-            others.insert(answer.model.clone());
-        }
+        self.other_models.add(self.endpoint.model(), &answer.model);
     }
 }
 
@@ -290,41 +269,41 @@ impl Round<'_> {
         let mut tolerance = self.generator.tolerance();
         match result {
             Ok(answer) => {
-                tolerance.answered();
+                tolerance.record_answer();
                 self.generator.note_model(answer);
                 self.keep_pending();
                 self.keep(number, &of_server(answer.clone(), &self.prompts[number]));
             }
             Err(EndpointError::Stopped { .. }) => {}
             Err(error) => {
-                self.is_broken |= !tolerance.goes_on_after(error);
+                self.is_broken |= !tolerance.can_continue_after(error);
                 if self.is_broken {
                     return;
                 }
-                let written = unanswered(error);
-                if tolerance.has_answers() && error.concern() == Concern::Request {
-                    self.keep(number, &written)
+                let completion = failed_completion(error);
+                if tolerance.has_answers() && error.scope() == FaultScope::Request {
+                    self.keep(number, &completion)
                 } else {
-                    self.pending.push((number, written))
+                    self.pending.push((number, completion))
                 }
             }
         }
     }
 
     fn keep_pending(&mut self) {
-        for (number, written) in std::mem::take(&mut self.pending) {
-            self.keep(number, &written);
+        for (number, completion) in std::mem::take(&mut self.pending) {
+            self.keep(number, &completion);
         }
     }
 
-    fn keep(&mut self, number: usize, written: &Completion) {
+    fn keep(&mut self, number: usize, completion: &Completion) {
         if self.failure.is_none() {
-            self.failure = (self.keep)(number, written).err();
+            self.failure = (self.keep)(number, completion).err();
         }
     }
 }
 
-/// Calls of tools count where the prompt has tools; elsewhere they are an answer without a text.
+/// Keeps tool calls if the prompt has tools; otherwise they are an answer without text.
 fn of_server(answer: ChatAnswer, prompt: &GenerationRequest<'_>) -> Completion {
     let tool_calls = match prompt.text.tools() {
         Some(_) => answer.tool_calls,
@@ -338,12 +317,13 @@ fn of_server(answer: ChatAnswer, prompt: &GenerationRequest<'_>) -> Completion {
         without_text: without_text.map(|what| what.name().to_owned()),
         error: None,
         tool_calls,
+        rewritten: None,
     }
 }
 
-/// The text of a prompt without an answer: empty, as that of a prompt beyond the context of a model
-/// here.
-fn unanswered(error: &EndpointError) -> Completion {
+/// The completion of a prompt without an answer: empty, as for a prompt that exceeds the context of
+/// a local model.
+fn failed_completion(error: &EndpointError) -> Completion {
     let kind = error.kind();
     let finish_reason = match kind {
         Some(FaultKind::Context) => FinishReason::Context.name(),
@@ -356,5 +336,6 @@ fn unanswered(error: &EndpointError) -> Completion {
         without_text: kind.map(FaultKind::name),
         error: Some(error.to_string()),
         tool_calls: Vec::new(),
+        rewritten: None,
     }
 }

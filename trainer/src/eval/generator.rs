@@ -1,4 +1,5 @@
-//! Prompts to texts: by the model here, or by a server that speaks OpenAI's chat completions.
+//! Generates completions with the local model or with a server that implements OpenAI's chat
+//! completions API.
 
 use std::collections::HashMap;
 
@@ -7,67 +8,67 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tooltune_agents::TextEnd;
 use tooltune_checkpoints::digest::sha256_bytes;
-use tooltune_grammar::{CallFormat, Grammar, GrammarError, GrammarOptions, Lengths, Vocabulary};
-use tooltune_rows::text::{Conversation, Message, Row, prompt_ids};
+use tooltune_grammar::{CallFormat, Formats, GrammarError, GrammarOptions, Vocabulary};
+use tooltune_suites::is_cut;
+use tooltune_template::{Conversation, Message};
 
 use super::endings::Endings;
 use super::endpoint_generator::EndpointGenerator;
-use super::generate::{
-    FinishReason, Generation, GenerationOptions, GenerationProgress, Jobs, Observer, StopStrings,
-    Work, complete,
-};
+use super::generate::{GenerationOptions, GenerationProgress, Work};
+use super::held::{HeldGrammar, Rewritten};
 use super::journal::Journal;
 use crate::base_model::BaseModel;
 use crate::error::Error;
 use crate::models::Decoder;
-use crate::not_finite;
 
-/// What writes the texts of suites.
+mod local;
+
+/// Generates the completions of suites.
 #[derive(Debug, Clone, Copy)]
 pub enum Generator<'a> {
-    /// The model here.
+    /// The local model.
     Local(LocalGenerator<'a>),
-    /// One behind an endpoint.
+    /// A server.
     Endpoint(&'a EndpointGenerator),
 }
 
-/// The model with its adapter.
+/// A local model with its adapter.
 #[derive(Debug, Clone, Copy)]
 pub struct LocalGenerator<'a> {
     /// The model.
     pub decoder: &'a Decoder,
-    /// Its tokenizer and template.
+    /// The tokenizer and chat template.
     pub base: &'a BaseModel,
-    /// How it generates; the tokens that a text may have are those of its prompt.
+    /// Generation options; each prompt sets its own token limit.
     pub options: &'a GenerationOptions,
-    /// Counts how texts end.
+    /// Counts how completions end.
     pub endings: &'a Endings,
 }
 
-/// A prompt that is to be gone on with.
+/// A prompt to complete.
 #[derive(Debug, Clone, Copy)]
 pub struct GenerationRequest<'a> {
-    /// Unique among the prompts.
+    /// Unique id.
     pub id: &'a str,
-    /// What is gone on with.
+    /// The prompt itself.
     pub text: PromptText<'a>,
-    /// Tokens that the text may have.
+    /// Maximum number of new tokens.
     pub max_new_tokens: usize,
-    /// What the text keeps to.
+    /// Constraint of the completion.
     pub constraint: Option<&'a TextConstraint>,
 }
 
-/// A prompt as it is given.
+/// Content of a prompt.
 #[derive(Debug, Clone, Copy)]
 pub enum PromptText<'a> {
-    /// Messages, for the model's chat template.
+    /// Messages for the chat template.
     Chat(&'a Conversation),
-    /// A whole text with the model's special tokens in it.
+    /// A rendered prompt, including the model's special tokens.
     Raw(&'a str),
 }
 
 impl PromptText<'_> {
-    /// Everything of it that a text follows from, as text.
+    /// A string that determines the prompt, for digests.
     pub fn digest(&self) -> String {
         match self {
             Self::Chat(conversation) => format!("{:?}", conversation.prompt()),
@@ -87,72 +88,86 @@ impl PromptText<'_> {
         match self {
             Self::Chat(conversation) => Ok(conversation.prompt()),
             Self::Raw(_) => Err(Error::Usage(format!(
-                "{id}: the prompt is a whole text with special tokens, which a server of chat \
-                 completions cannot take; use prompts of messages, or the model here"
+                "{id}: this prompt is text with special tokens, which a chat completions server \
+                 does not accept; use prompts of messages, or a local model"
             ))),
         }
     }
 }
 
-/// What a text keeps to.
+/// A compiled constraint.
 #[derive(Debug, Clone)]
 pub enum TextConstraint {
-    /// For the model here.
-    Grammar(Box<Grammar>),
-    /// For a server, which enforces it in its own way.
+    /// A grammar for the local model.
+    Grammar(Box<HeldGrammar>),
+    /// A JSON Schema that a server enforces.
     Schema(Value),
-    /// For a server, which is asked for calls of the tools in the prompt.
+    /// Asks a server for calls of the prompt's tools.
     ToolChoice,
 }
 
-/// Schemas to what a generator enforces them with.
+/// Compiles schemas for a generator.
 #[derive(Debug)]
 pub enum Constrainer {
-    /// Grammars over the tokens of the model here.
+    /// Grammars over the tokens of the local model.
     Model(Vocabulary),
-    /// Schemas as they are.
+    /// Schemas, passed on to a server.
     Endpoint,
 }
 
-/// A text that was written.
+/// A completion.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Completion {
-    /// Without the stop token or stop string.
+    /// Text without the stop token or stop string.
     pub text: String,
-    /// `stop`, `length`, `context`, `time` or `constraint`; where a server wrote it, in the
-    /// server's word, and empty where it does not say.
+    /// `stop`, `length`, `context`, `time` or `constraint`. For a server, the value that it
+    /// returned, or empty.
     pub finish_reason: String,
-    /// Tokens of the text; where a server wrote it, as it counts them, and 0 where it does not.
+    /// Number of tokens. For a server, the number that it returned, or 0.
     pub n_tokens: usize,
-    /// Where a server gave no text, what it gave: `refusal`, `reasoning`, `tool_calls` or
-    /// `nothing`; the text is then empty. Where it gave no answer, the kind of fault.
+    /// If a server answered without text, what it returned: `refusal`, `reasoning`, `tool_calls` or
+    /// `nothing`; `text` is then empty. If it did not answer, the kind of error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub without_text: Option<String>,
-    /// Why a server gave no answer to this prompt, though it answers others.
+    /// Why a server did not answer this prompt although it answers others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// Calls of tools that a server has read out of the text, as its protocol writes them.
+    /// Tool calls that a server parsed from the completion, in the format of its API.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<Value>,
+    /// How the completion was generated a second time, because the first did not end within its
+    /// constraint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rewritten: Option<Rewritten>,
 }
 
-/// A text's end, as `predictions.jsonl` has it.
+/// How a completion ended, as in `predictions.jsonl`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Ending {
-    /// As in [`Completion::finish_reason`].
+    /// See [`Completion::finish_reason`].
     pub finish_reason: String,
-    /// As in [`Completion::n_tokens`].
+    /// See [`Completion::n_tokens`].
     pub n_tokens: usize,
-    /// As in [`Completion::without_text`].
+    /// See [`Completion::without_text`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub without_text: Option<String>,
-    /// As in [`Completion::error`].
+    /// See [`Completion::error`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
 impl Completion {
-    /// How it ended, as an outcome of a loop has it.
+    /// Whether it was cut off or a server did not answer; it is then scored as wrong.
+    pub fn is_cut(&self) -> bool {
+        is_cut(&self.finish_reason) || self.error.is_some()
+    }
+
+    /// The text to score: empty if it was cut off.
+    pub fn whole_text(&self) -> &str {
+        if self.is_cut() { "" } else { &self.text }
+    }
+
+    /// How it ended, for the outcome of a loop.
     pub fn end(&self) -> TextEnd {
         TextEnd {
             finish_reason: self.finish_reason.clone(),
@@ -172,11 +187,21 @@ impl Completion {
 }
 
 impl Constrainer {
-    /// What each schema becomes, or why it cannot be enforced; equal schemas are compiled once.
+    /// Compiles each schema; an error is the reason why it cannot be enforced. Equal schemas are
+    /// compiled once.
     pub fn constraints(&self, schemas: &[&Value]) -> Vec<Result<TextConstraint, String>> {
+        self.constraints_with(schemas, Formats::Annotated)
+    }
+
+    /// Same as [`Self::constraints`], with this handling of `format`.
+    pub fn constraints_with(
+        &self,
+        schemas: &[&Value],
+        formats: Formats,
+    ) -> Vec<Result<TextConstraint, String>> {
         let Self::Model(vocabulary) = self else {
-            let of = |schema: &&Value| Ok(TextConstraint::Schema((*schema).clone()));
-            return schemas.iter().map(of).collect();
+            let constraint_of = |schema: &&Value| Ok(TextConstraint::Schema((*schema).clone()));
+            return schemas.iter().map(constraint_of).collect();
         };
         let texts: Vec<String> = schemas.iter().map(|schema| schema.to_string()).collect();
         let distinct: HashMap<&str, &Value> = texts
@@ -184,10 +209,14 @@ impl Constrainer {
             .zip(schemas)
             .map(|(text, schema)| (text.as_str(), *schema))
             .collect();
+        let options = GrammarOptions {
+            formats,
+            ..GrammarOptions::default()
+        };
         let compiled: HashMap<&str, Result<TextConstraint, String>> = distinct
             .into_par_iter()
             .map(|(text, schema)| {
-                let grammar = Grammar::json_schema(vocabulary, schema, &GrammarOptions::default())
+                let grammar = HeldGrammar::of_schema(vocabulary, schema, &options)
                     .map(|grammar| TextConstraint::Grammar(Box::new(grammar)))
                     .map_err(|error: GrammarError| error.to_string());
                 (text, grammar)
@@ -199,22 +228,8 @@ impl Constrainer {
             .collect()
     }
 
-    /// What a schema becomes with limits for its lists and texts ([`Lengths::Short`]); none where it
-    /// sets such limits itself, and where a server would have to.
-    pub fn short(&self, schema: &Value) -> Option<TextConstraint> {
-        let Self::Model(vocabulary) = self else {
-            return None;
-        };
-        let options = GrammarOptions {
-            lengths: Lengths::Short,
-            ..GrammarOptions::default()
-        };
-        let grammar = Grammar::json_schema(vocabulary, schema, &options).ok()?;
-        let is_other = grammar.is_shortened();
-        is_other.then(|| TextConstraint::Grammar(Box::new(grammar)))
-    }
-
-    /// What each list of tools becomes in a format of calls, or why that cannot be enforced.
+    /// Compiles lists of tools for a call format; an error is the reason why calls cannot be
+    /// enforced.
     pub fn calls(
         &self,
         tools: &[Vec<Value>],
@@ -223,14 +238,14 @@ impl Constrainer {
     ) -> Vec<Result<TextConstraint, String>> {
         let of_server = |tools: &Vec<Value>| match format.server_schema(tools) {
             Ok(Some(schema)) => Ok(TextConstraint::Schema(schema)),
-            Ok(None) => Err("no JSON Schema says for a server what its calls are".to_owned()),
+            Ok(None) => Err("servers do not accept a JSON Schema for calls".to_owned()),
             Err(error) => Err(error.to_string()),
         };
         let Self::Model(vocabulary) = self else {
             return tools.iter().map(of_server).collect();
         };
         let compiled = tools.par_iter().map(|tools| {
-            Grammar::tool_call(vocabulary, tools, format, options)
+            HeldGrammar::of_calls(vocabulary, tools, format, options)
                 .map(|grammar| TextConstraint::Grammar(Box::new(grammar)))
                 .map_err(|error: GrammarError| error.to_string())
         });
@@ -239,11 +254,11 @@ impl Constrainer {
 }
 
 impl Generator<'_> {
-    /// What turns schemas into constraints for this generator.
+    /// The compiler of schemas for this generator.
     ///
     /// # Errors
     ///
-    /// A tokenizer that cannot be constrained.
+    /// The tokenizer does not support constrained decoding.
     pub fn constrainer(&self) -> Result<Constrainer, Error> {
         let Generator::Local(model) = self else {
             return Ok(Constrainer::Endpoint);
@@ -253,13 +268,12 @@ impl Generator<'_> {
         Ok(Constrainer::Model(vocabulary))
     }
 
-    /// The text after each prompt, those that `journal` has already taken from there; `None` if
-    /// `watch` ended the work.
+    /// Completes each prompt, taking completions from `journal` if it has them; `None` if `watch`
+    /// stopped the work.
     ///
     /// # Errors
     ///
-    /// A prompt that the template refuses, a server that does not answer, or a journal that cannot
-    /// be written.
+    /// The template rejects a prompt, a server does not answer, or the journal cannot be written.
     pub fn write(
         &self,
         prompts: &[GenerationRequest<'_>],
@@ -270,7 +284,7 @@ impl Generator<'_> {
         self.write_kept(prompts, &keys, journal, watch)
     }
 
-    /// [`Self::write`] of prompts that the journal has under names of their own.
+    /// [`Self::write`] with separate journal keys for the prompts.
     fn write_kept<K: AsRef<str>>(
         &self,
         prompts: &[GenerationRequest<'_>],
@@ -278,21 +292,21 @@ impl Generator<'_> {
         mut journal: Option<&mut Journal>,
         watch: &mut dyn FnMut(GenerationProgress) -> bool,
     ) -> Result<Option<Vec<Completion>>, Error> {
-        let kept = |key: &K| journal.as_ref()?.written(key.as_ref());
-        let mut texts: Vec<Option<Completion>> = keys.iter().map(kept).collect();
-        let left: Vec<usize> = (0..prompts.len()).filter(|&i| texts[i].is_none()).collect();
-        let pending: Vec<GenerationRequest<'_>> = left.iter().map(|&i| prompts[i]).collect();
+        let saved = |key: &K| journal.as_ref()?.saved(key.as_ref());
+        let mut texts: Vec<Option<Completion>> = keys.iter().map(saved).collect();
+        let missing: Vec<usize> = (0..prompts.len()).filter(|&i| texts[i].is_none()).collect();
+        let pending: Vec<GenerationRequest<'_>> = missing.iter().map(|&i| prompts[i]).collect();
         let mut finished = |number: usize, written: &Completion| match &mut journal {
-            Some(journal) => journal.add(keys[left[number]].as_ref(), written),
+            Some(journal) => journal.add(keys[missing[number]].as_ref(), written),
             None => Ok(()),
         };
         let new = match self {
-            Generator::Local(model) => model.write(&pending, &left, watch, &mut finished)?,
+            Generator::Local(model) => model.write(&pending, &missing, watch, &mut finished)?,
             Generator::Endpoint(endpoint) => {
                 if texts
                     .iter()
                     .flatten()
-                    .any(|written| written.error.is_none())
+                    .any(|completion| completion.error.is_none())
                 {
                     endpoint.has_answered();
                 }
@@ -302,8 +316,8 @@ impl Generator<'_> {
         let Some(new) = new else {
             return Ok(None);
         };
-        for (place, written) in left.into_iter().zip(new) {
-            texts[place] = Some(written);
+        for (idx, completion) in missing.into_iter().zip(new) {
+            texts[idx] = Some(completion);
         }
         let texts: Vec<Completion> = texts.into_iter().flatten().collect();
         let ids = prompts.iter().map(|prompt| prompt.id);
@@ -319,7 +333,7 @@ impl Generator<'_> {
     }
 }
 
-/// Rounds of texts for loops that each ask for one after another, with the progress of all.
+/// Generates the rounds of several loops, with common progress.
 #[derive(Debug)]
 pub struct Rounds {
     n_loops: usize,
@@ -327,20 +341,20 @@ pub struct Rounds {
 }
 
 impl Rounds {
-    /// Before the first round of so many loops.
-    pub fn of(n_loops: usize) -> Self {
+    /// Starts before the first round of `n` loops.
+    pub fn new(n_loops: usize) -> Self {
         Self {
             n_loops,
             n_tokens: 0,
         }
     }
 
-    /// The texts of a round, in which `n_done` loops have ended already, but for those that
-    /// `journal` has; `None` if `watch` ended the work.
+    /// Generates a round, with `n_done` loops already ended; completions in `journal` are reused.
+    /// `None` if `watch` stopped the work.
     ///
     /// # Errors
     ///
-    /// As [`Generator::write`].
+    /// Same as [`Generator::write`].
     pub fn write(
         &mut self,
         generator: &Generator<'_>,
@@ -349,7 +363,8 @@ impl Rounds {
         journal: Option<&mut Journal>,
         watch: &mut dyn FnMut(GenerationProgress) -> bool,
     ) -> Result<Option<Vec<Completion>>, Error> {
-        // A loop that comes to another prompt than before the interruption has it written anew.
+        // A resumed loop may reach another prompt than before; its completion is then generated
+        // again.
         let key = |prompt: &GenerationRequest<'_>| {
             let digest = sha256_bytes(prompt.text.digest().as_bytes());
             format!("{} {digest}", prompt.id)
@@ -368,127 +383,5 @@ impl Rounds {
         })?;
         self.n_tokens = n_tokens;
         Ok(texts)
-    }
-}
-
-impl LocalGenerator<'_> {
-    /// The text after each prompt; draws follow the seed and `places`, which need not be different.
-    ///
-    /// # Errors
-    ///
-    /// A prompt that the template refuses, what `finished` says, or logits that are not finite.
-    pub(crate) fn write(
-        &self,
-        prompts: &[GenerationRequest<'_>],
-        places: &[usize],
-        watch: &mut dyn FnMut(GenerationProgress) -> bool,
-        finished: &mut dyn FnMut(usize, &Completion) -> Result<(), Error>,
-    ) -> Result<Option<Vec<Completion>>, Error> {
-        let longest = prompts.iter().map(|prompt| prompt.max_new_tokens).max();
-        let options = GenerationOptions {
-            max_new_tokens: longest.unwrap_or(0),
-            ..self.options.clone()
-        };
-        let ids = prompts
-            .iter()
-            .map(|prompt| self.prompt_ids(prompt))
-            .collect::<Result<Vec<_>, Error>>()?;
-        let constraints: Vec<_> = prompts
-            .iter()
-            .map(|prompt| match prompt.constraint {
-                Some(TextConstraint::Grammar(grammar)) => Some(grammar.constraint()),
-                _ => None,
-            })
-            .collect();
-        let streams: Vec<u64> = places.iter().map(|&place| place as u64).collect();
-        let stop = StopStrings {
-            tokenizer: &self.base.tokenizer,
-            strings: &self.options.stop_strings,
-        };
-        let jobs = Jobs {
-            prompts: &ids,
-            constraints: &constraints,
-            streams: &streams,
-            stop: Some(stop),
-        };
-        let mut told = Told {
-            stop,
-            watch,
-            finished,
-        };
-        let generations = complete(self.decoder, jobs, &options, &mut told);
-        if matches!(generations, Err(Error::NonFiniteLogits)) {
-            let what = "the logits after a prompt are not finite";
-            not_finite::blame_weights(&self.base.files.weights, what)?;
-        }
-        let generations = generations?;
-        self.warn_of_overlong(prompts, generations.as_deref().unwrap_or_default());
-        let written = |generations: Vec<Generation>| {
-            let written = generations
-                .iter()
-                .map(|generation| written(generation, stop));
-            written.collect::<Result<Vec<_>, _>>()
-        };
-        generations.map(written).transpose()
-    }
-
-    /// Says which prompts have no text because the model could not hold them.
-    fn warn_of_overlong(&self, prompts: &[GenerationRequest<'_>], generations: &[Generation]) {
-        let pairs = prompts.iter().zip(generations);
-        let overlong: Vec<&str> = pairs
-            .filter(|(_, generation)| generation.finish == FinishReason::Context)
-            .map(|(prompt, _)| prompt.id)
-            .collect();
-        if let Some(first) = overlong.first() {
-            tracing::warn!(
-                "{} of {} prompts have no answer, such as {first}: they fill the model's context of \
-                 {} tokens; shorten them, or take a model that holds more",
-                overlong.len(),
-                prompts.len(),
-                self.base.config.max_position_embeddings
-            );
-        }
-    }
-
-    pub(super) fn prompt_ids(&self, prompt: &GenerationRequest<'_>) -> Result<Vec<u32>, Error> {
-        let conversation = match prompt.text {
-            PromptText::Chat(conversation) => conversation,
-            PromptText::Raw(text) => return Ok(self.base.tokenizer.encode(text)?.ids),
-        };
-        let row = Row {
-            id: prompt.id.to_string(),
-            conversation: conversation.clone(),
-            weight: 1.0,
-            slot: None,
-        };
-        Ok(prompt_ids(&row, &self.base.template, &self.base.tokenizer)?)
-    }
-}
-
-fn written(generation: &Generation, stop: StopStrings<'_>) -> Result<Completion, Error> {
-    Ok(Completion {
-        text: stop.text(generation)?,
-        finish_reason: generation.finish.name().to_owned(),
-        n_tokens: generation.ids.len(),
-        without_text: None,
-        error: None,
-        tool_calls: Vec::new(),
-    })
-}
-
-/// Hands completions on as texts.
-struct Told<'a> {
-    stop: StopStrings<'a>,
-    watch: &'a mut dyn FnMut(GenerationProgress) -> bool,
-    finished: &'a mut dyn FnMut(usize, &Completion) -> Result<(), Error>,
-}
-
-impl Observer for Told<'_> {
-    fn progress(&mut self, progress: GenerationProgress) -> bool {
-        (self.watch)(progress)
-    }
-
-    fn finished(&mut self, prompt: usize, generation: &Generation) -> Result<(), Error> {
-        (self.finished)(prompt, &written(generation, self.stop)?)
     }
 }

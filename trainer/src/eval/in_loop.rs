@@ -1,4 +1,4 @@
-//! The evaluation that a run makes of itself: suites over a fixed set of rows.
+//! Evaluations during training: suites over a fixed set of rows.
 
 use std::rc::Rc;
 
@@ -16,66 +16,66 @@ use crate::encoder::MiniLmEncoder;
 use crate::encoder::documents::untrained;
 use crate::error::Error;
 use crate::models::Decoder;
-use crate::progress::{GenerationProgress, Work};
 use crate::settings;
+use tooltune_terminal::{GenerationProgress, Work};
 
 /// Rows, options and suites of a run's evaluations.
 #[derive(Debug)]
 pub struct Evaluator {
-    /// Present where the loss is asked for.
+    /// Empty if the loss is not measured.
     examples: Vec<TokenizedExample>,
     options: GenerationOptions,
-    /// The suites of the run's own rows.
+    /// Suites that score the run's own rows.
     of_rows: LoadedSuites,
     suites: Rc<LoadedSuites>,
-    /// Ranks documents where the run trains no retriever.
+    /// Ranks documents if the run does not train a retriever.
     untrained: Option<MiniLmEncoder>,
 }
 
-/// What a run has read for its evaluations.
+/// Data that a run loaded for its evaluations.
 #[derive(Debug, Clone, Copy)]
 pub struct EvalInputs<'a> {
-    /// The rows of `data.eval`.
+    /// Rows of `data.eval`.
     pub rows: &'a [Row],
-    /// The rows whose loss is measured.
+    /// Rows whose loss is measured.
     pub held_out: Option<&'a Prepared>,
-    /// The suites that read files of their own.
+    /// Suites with files of their own.
     pub suites: &'a Rc<LoadedSuites>,
-    /// The tokens that end a text.
+    /// Stop tokens.
     pub stop_ids: &'a [u32],
 }
 
-/// What is evaluated, as it stands.
+/// The models to evaluate.
 #[derive(Debug, Clone, Copy)]
 pub struct EvalTarget<'a> {
     /// The model with its adapter.
     pub decoder: &'a Decoder,
-    /// Its tokenizer and template.
+    /// The tokenizer and chat template.
     pub base: &'a BaseModel,
-    /// A retriever that is trained beside it.
+    /// The retriever trained in the same run.
     pub retriever: Option<&'a MiniLmEncoder>,
 }
 
-/// What came of an evaluation.
+/// Result of an evaluation.
 #[derive(Debug)]
 pub enum EvaluationOutcome {
-    /// All suites are done.
+    /// All suites completed.
     Done {
         /// Metrics by name.
         metrics: Metrics,
         /// Files for the checkpoint.
         files: Files,
     },
-    /// A signal came.
+    /// A signal arrived.
     Interrupted,
 }
 
 impl Evaluator {
-    /// `None` where the config asks for no evaluation.
+    /// Returns `None` if the config disables evaluation.
     ///
     /// # Errors
     ///
-    /// An encoder that cannot be loaded, or a row that cannot be tokenized.
+    /// An encoder cannot be loaded, or a row cannot be tokenized.
     pub fn new(
         config: &Config,
         inputs: EvalInputs<'_>,
@@ -88,18 +88,18 @@ impl Evaluator {
         let untrained = ranks_untrained(config).then(|| untrained(config, device));
         Ok(Some(Self {
             examples: examples.unwrap_or_default(),
-            options: GenerationOptions::of(config, inputs.stop_ids),
+            options: GenerationOptions::from_config(config, inputs.stop_ids),
             of_rows: LoadedSuites::of_rows(config, device, inputs.rows)?,
             suites: Rc::clone(inputs.suites),
             untrained: untrained.transpose()?,
         }))
     }
 
-    /// Runs every suite over the model as it stands.
+    /// Runs every suite on the current weights.
     ///
     /// # Errors
     ///
-    /// As the suites.
+    /// Errors of the suites.
     pub fn evaluate(
         &self,
         target: EvalTarget<'_>,
@@ -151,7 +151,7 @@ impl Evaluator {
         Ok(EvaluationOutcome::Done { metrics, files })
     }
 
-    /// The retriever that is trained beside the model, else the one that the config names.
+    /// The retriever of the run, or the untrained one of the config.
     fn retriever<'a>(&'a self, trained: Option<&'a MiniLmEncoder>) -> Option<Retriever<'a>> {
         let is_trained = trained.is_some();
         let encoder = trained.or(self.untrained.as_ref())?;
@@ -162,23 +162,23 @@ impl Evaluator {
     }
 }
 
-/// Whether the evaluations of a run cannot do without the loss of held-out rows. Others measure it,
-/// too, where `data.eval` has rows that it can be measured on.
+/// Whether the evaluations require the loss on held-out rows. Other runs also measure it if
+/// `data.eval` has suitable rows.
 pub fn needs_loss(config: &Config) -> bool {
     config.eval.suites.is_empty() || selects_by_loss(config)
 }
 
-/// Whether its evaluations rank documents with the retriever as it came.
+/// Whether evaluations rank documents with an untrained retriever.
 pub fn ranks_untrained(config: &Config) -> bool {
     let mut suites = config.eval.suites.iter().copied();
     suites.any(|suite| suite.needs().retriever) && config.trained_retriever().is_none()
 }
 
-/// Checks that evaluations which read rows have some.
+/// Checks that evaluations which need rows have some.
 ///
 /// # Errors
 ///
-/// They have none.
+/// There are no rows.
 pub fn check_rows(config: &Config, rows: &[Row]) -> Result<(), Error> {
     let mut suites = config.eval.suites.iter();
     let reads_rows = needs_loss(config) || suites.any(|suite| suite.needs().rows.is_some());
@@ -186,7 +186,7 @@ pub fn check_rows(config: &Config, rows: &[Row]) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::Usage(
-        "eval.eval_strategy is \"steps\" and data.eval has no rows; \
+        "eval.eval_strategy is \"steps\", but data.eval has no rows; \
          name a file in data.eval or set eval.eval_strategy = \"no\""
             .to_string(),
     ))
@@ -197,12 +197,12 @@ fn selects_by_loss(config: &Config) -> bool {
         .is_ok_and(|metric| metric.names().any(|name| name == "loss"))
 }
 
-/// The examples whose loss the evaluations of a run measure, and what became of the other rows;
-/// `None` where there are no rows, or none that it can be measured on, which is said.
+/// Prepares the examples whose loss is measured. `None` if there are no rows, or if the loss cannot
+/// be measured on them, which is logged.
 ///
 /// # Errors
 ///
-/// A row that cannot be tokenized, where the run needs the loss.
+/// A row cannot be tokenized and the run requires the loss.
 pub fn held_out(
     config: &Config,
     base: &BaseModel,
@@ -216,17 +216,17 @@ pub fn held_out(
         Ok(prepared) => Ok(Some(prepared)),
         Err(error) if is_needed => Err(error.into()),
         Err(error) => {
-            tracing::warn!("data.eval: eval/loss is not measured: {error}");
+            tracing::warn!("data.eval: cannot measure eval/loss: {error}");
             Ok(None)
         }
     }
 }
 
-/// Rows as examples whose loss is measured.
+/// Prepares rows as examples for the loss.
 ///
 /// # Errors
 ///
-/// A row that cannot be tokenized, or none that is left.
+/// A row cannot be tokenized, or no row is left.
 pub fn prepared_rows(
     config: &Config,
     base: &BaseModel,

@@ -1,36 +1,44 @@
-//! Texts to disk as they come, so that an evaluation that was interrupted resumes where it was.
+//! Saves completions as they are generated, so that an interrupted evaluation can resume.
 //!
-//! The first line says which evaluation the texts belong to; each further line is one text with a
-//! digest of itself. A line that a crash has cut or a disk has damaged costs its own text alone: it is
-//! passed over with a word, and its prompt is asked again.
+//! The first line is the digest of the evaluation. Each further line is a completion with a prefix
+//! of that digest and a checksum. A line damaged by a crash or disk error only loses its own
+//! completion: a warning counts it, and the prompt is completed again. A damaged first line loses
+//! nothing.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use tooltune_checkpoints::atomic::write_atomic;
-use tooltune_checkpoints::digest::sha256_bytes;
-use tooltune_rows::regular_file;
+use tooltune_disk::appended::{Loss, detect_loss};
+use tooltune_disk::atomic::write_atomic;
+use tooltune_disk::regular_file;
+use tooltune_json::budgets::LINE_BYTES;
+use tooltune_json::line_check::{CHECK_CHARS, check_of_value};
+use tooltune_json::lines::{BoundedRead, read_line};
 
 use super::generator::Completion;
 use crate::error::Error;
 
-/// Its name in the folder of an evaluation.
+/// File name in the evaluation folder.
 pub const JOURNAL_FILE: &str = "texts.partial.jsonl";
 
-/// The texts of an evaluation that is under way.
+/// The journal of a running evaluation.
 #[derive(Debug)]
 pub struct Journal {
     path: PathBuf,
     file: File,
+    /// Digest of the evaluation.
+    evaluation: String,
     written: HashMap<String, Completion>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
+// Rejects completion lines, which also have an `evaluation` field.
+#[serde(deny_unknown_fields)]
 struct Head {
-    /// A digest of everything that the texts follow from.
+    /// Digest of everything that the completions depend on.
     evaluation: String,
 }
 
@@ -39,127 +47,180 @@ struct Line {
     id: String,
     #[serde(flatten)]
     written: Completion,
-    /// The first characters of a digest of the rest; absent in files of earlier versions.
+    /// Prefix of the evaluation digest; missing in files of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    evaluation: Option<String>,
+    /// Prefix of the digest of the other fields; missing in files of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     check: Option<String>,
 }
 
 impl Journal {
-    /// Opens the journal in `dir`, or begins one; `evaluation` is a digest of everything that the
-    /// texts follow from.
+    /// Opens the journal in `dir` or creates it; `evaluation` is a digest of everything that the
+    /// completions depend on.
     ///
     /// # Errors
     ///
-    /// A journal of another evaluation, or a file that cannot be read or written.
+    /// The journal belongs to another evaluation, or the file cannot be read or written.
     pub fn open(dir: &Path, evaluation: &str) -> Result<Self, Error> {
         std::fs::create_dir_all(dir).map_err(Error::io(dir, "create"))?;
         let path = dir.join(JOURNAL_FILE);
-        let is_there = regular_file::is_there(&path).map_err(Error::io(&path, "read"))?;
-        let written = if is_there {
+        let is_there = regular_file::is_own_there(&path).map_err(Error::io(&path, "read"))?;
+        let completions = if is_there {
             read(&path, evaluation)?
         } else {
             HashMap::new()
         };
-        // Completion anew, so that no half line stays in the middle.
-        let mut bytes = line(
-            &path,
-            &Head {
-                evaluation: evaluation.to_owned(),
-            },
-        )?;
-        let mut texts: Vec<(&String, &Completion)> = written.iter().collect();
-        texts.sort_by_key(|(id, _)| *id);
-        for (id, written) in texts {
-            bytes.extend(line(&path, &Line::new(id, written))?);
-        }
-        write_atomic(&path, &bytes)?;
-        let file = OpenOptions::new().append(true).open(&path);
+        // Rewrite everything, so that no partial line remains in the middle.
+        let file = write_all(&path, evaluation, &completions)?;
         Ok(Self {
-            file: file.map_err(Error::io(&path, "write"))?,
+            file,
+            evaluation: evaluation.to_owned(),
             path,
-            written,
+            written: completions,
         })
     }
 
-    /// How many texts there are.
+    /// Number of completions.
     pub fn len(&self) -> usize {
         self.written.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no completions.
     pub fn is_empty(&self) -> bool {
         self.written.is_empty()
     }
 
-    /// The text of a prompt, if there is one.
-    pub fn written(&self, id: &str) -> Option<Completion> {
+    /// The completion of a prompt, if saved.
+    pub fn saved(&self, id: &str) -> Option<Completion> {
         self.written.get(id).cloned()
     }
 
-    /// Keeps the text of a prompt.
+    /// Saves the completion of a prompt; recreates the file if it was deleted.
     ///
     /// # Errors
     ///
-    /// A disk that is full.
-    pub fn add(&mut self, id: &str, written: &Completion) -> Result<(), Error> {
-        let bytes = line(&self.path, &Line::new(id, written))?;
+    /// The disk is full, or the file was replaced by another one.
+    pub fn add(&mut self, id: &str, completion: &Completion) -> Result<(), Error> {
+        if self.is_removed()? {
+            tracing::warn!(
+                "{}: the file was deleted during the evaluation; recreated it with all {} \
+                 completions",
+                self.path.display(),
+                self.written.len()
+            );
+            self.file = write_all(&self.path, &self.evaluation, &self.written)?;
+        }
+        let bytes = line(&self.path, &Line::new(id, completion, &self.evaluation))?;
         self.file
             .write_all(&bytes)
             .map_err(Error::io(&self.path, "write"))?;
-        self.written.insert(id.to_owned(), written.clone());
+        self.written.insert(id.to_owned(), completion.clone());
         Ok(())
+    }
+
+    /// Whether the open file was deleted.
+    fn is_removed(&self) -> Result<bool, Error> {
+        let loss = detect_loss(&self.file, &self.path, 0);
+        match loss.map_err(Error::io(&self.path, "read"))? {
+            Some(Loss::Removed) => Ok(true),
+            Some(Loss::Replaced) => Err(Error::Usage(format!(
+                "{}: the journal was replaced by another file; move that file away and run the \
+                 same command again",
+                self.path.display()
+            ))),
+            Some(Loss::Truncated) | None => Ok(false),
+        }
     }
 }
 
+/// Writes a journal with these completions and opens it for appending.
+fn write_all(
+    path: &Path,
+    evaluation: &str,
+    completions: &HashMap<String, Completion>,
+) -> Result<File, Error> {
+    let mut bytes = line(
+        path,
+        &Head {
+            evaluation: evaluation.to_owned(),
+        },
+    )?;
+    let mut texts: Vec<(&String, &Completion)> = completions.iter().collect();
+    texts.sort_by_key(|(id, _)| *id);
+    for (id, completions) in texts {
+        bytes.extend(line(path, &Line::new(id, completions, evaluation))?);
+    }
+    write_atomic(path, &bytes)?;
+    regular_file::open_own(path, OpenOptions::new().append(true)).map_err(Error::io(path, "write"))
+}
+
 impl Line {
-    fn new(id: &str, written: &Completion) -> Self {
+    fn new(id: &str, completion: &Completion, evaluation: &str) -> Self {
         let mut line = Self {
             id: id.to_owned(),
-            written: written.clone(),
+            written: completion.clone(),
+            evaluation: Some(prefix(evaluation).to_owned()),
             check: None,
         };
-        line.check = line.digest();
+        line.check = Some(line.digest());
         line
     }
 
-    fn digest(&self) -> Option<String> {
-        const N_CHARACTERS: usize = 16;
-        let rest = serde_json::to_vec(&(&self.id, &self.written)).ok()?;
-        let mut digest = sha256_bytes(&rest);
-        digest.truncate(N_CHARACTERS);
-        Some(digest)
+    fn digest(&self) -> String {
+        match &self.evaluation {
+            Some(evaluation) => check_of_value(&(&self.id, &self.written, evaluation)),
+            None => check_of_value(&(&self.id, &self.written)),
+        }
     }
 
-    /// The line, if it is whole and as it was written.
+    /// Parses a line; `None` if it is damaged.
     fn read(bytes: &[u8]) -> Option<Self> {
-        let line: Self = serde_json::from_slice(bytes).ok()?;
-        let is_whole = line.check.is_none() || line.check == line.digest();
+        let line: Self = tooltune_json::from_slice(bytes).ok()?;
+        let is_whole = (line.check.as_ref()).is_none_or(|check| *check == line.digest());
         is_whole.then_some(line)
     }
 }
 
-/// How many texts the journal in a folder has; nothing where there is none.
+/// The prefix of a digest that lines contain.
+fn prefix(digest: &str) -> &str {
+    digest.get(..CHECK_CHARS).unwrap_or(digest)
+}
+
+/// The number of completions in a folder's journal; `None` without one.
 ///
 /// # Errors
 ///
-/// A file that cannot be read.
+/// The file cannot be read.
 pub fn n_texts(dir: &Path) -> Result<Option<usize>, Error> {
     let path = dir.join(JOURNAL_FILE);
-    let mut bytes = Vec::new();
-    let read = regular_file::open(&path).and_then(|mut file| file.read_to_end(&mut bytes));
-    match read {
+    let file = match regular_file::open_own_to_read(&path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        read => read.map_err(Error::io(&path, "read"))?,
+        file => file.map_err(Error::io(&path, "read"))?,
     };
-    let n_lines = bytes.iter().filter(|byte| **byte == b'\n').count();
+    let n_lines = n_line_ends(&mut BufReader::new(file)).map_err(Error::io(&path, "read"))?;
     Ok(Some(n_lines.saturating_sub(1)))
 }
 
-/// Removes the journal of an evaluation that is complete.
+/// Counts line ends without keeping the lines.
+fn n_line_ends(reader: &mut impl BufRead) -> std::io::Result<usize> {
+    let mut n = 0;
+    loop {
+        let bytes = reader.fill_buf()?;
+        if bytes.is_empty() {
+            return Ok(n);
+        }
+        n += bytes.iter().filter(|byte| **byte == b'\n').count();
+        let n_read = bytes.len();
+        reader.consume(n_read);
+    }
+}
+
+/// Removes the journal of a complete evaluation.
 ///
 /// # Errors
 ///
-/// A file that cannot be removed.
+/// The file cannot be removed.
 pub fn remove(dir: &Path) -> Result<(), Error> {
     let path = dir.join(JOURNAL_FILE);
     match std::fs::remove_file(&path) {
@@ -178,52 +239,92 @@ fn line<T: Serialize>(path: &Path, line: &T) -> Result<Vec<u8>, Error> {
 }
 
 fn read(path: &Path, evaluation: &str) -> Result<HashMap<String, Completion>, Error> {
+    let unreadable = || Error::io(path, "read");
+    let file = regular_file::open_own_to_read(path);
+    let mut lines = BufReader::new(file.map_err(unreadable())?);
     let mut bytes = Vec::new();
-    regular_file::open(path)
-        .and_then(|mut file| file.read_to_end(&mut bytes))
-        .map_err(Error::io(path, "read"))?;
-    let mut lines = bytes.split(|byte| *byte == b'\n').enumerate();
-    let head = lines.next().map(|(_, head)| head).unwrap_or_default();
-    let head: Head = serde_json::from_slice(head).map_err(|error| {
-        Error::Usage(format!(
-            "{}:1: the line that says which evaluation the texts belong to is damaged ({error}); \
-             remove the file, or name another --output",
-            path.display()
-        ))
-    })?;
-    if head.evaluation != evaluation {
-        return Err(Error::Usage(format!(
-            "{} holds texts of another evaluation, with other data, settings or weights; remove \
-             it, or name another --output",
-            path.display()
-        )));
-    }
-    let mut written = HashMap::new();
+    let mut completions = HashMap::new();
     let mut damaged = Vec::new();
-    for (idx, bytes) in lines.filter(|(_, line)| !line.is_empty()) {
-        match Line::read(bytes) {
-            Some(line) => {
-                written.insert(line.id, line.written);
-            }
-            None => damaged.push(idx + 1),
+    let mut head = None;
+    let mut number = 0;
+    loop {
+        let line_kind = read_line(&mut lines, &mut bytes, LINE_BYTES).map_err(unreadable())?;
+        if line_kind == BoundedRead::End {
+            break;
         }
+        number += 1;
+        if line_kind == BoundedRead::TooLong {
+            // This program never writes such a long line, so the rest is not its own either.
+            damaged.push(number);
+            break;
+        }
+        let bytes = bytes.trim_ascii_end();
+        if number == 1 {
+            head = tooltune_json::from_slice::<Head>(bytes).ok();
+            // A file without its head starts with a completion.
+            if head.is_some() || Line::read(bytes).is_none() {
+                continue;
+            }
+        }
+        match Line::read(bytes) {
+            _ if bytes.is_empty() => {}
+            Some(line) => {
+                let of_line = line.evaluation.as_deref();
+                let of_head = head.as_ref().map(|head| prefix(&head.evaluation));
+                match of_line.or(of_head) {
+                    Some(digest) if digest == prefix(evaluation) => {
+                        completions.insert(line.id, line.written);
+                    }
+                    Some(_) => return Err(of_another(path)),
+                    None => return Err(without_head(path)),
+                }
+            }
+            None => damaged.push(number),
+        }
+    }
+    match head {
+        Some(head) if head.evaluation == evaluation => {}
+        // It was started for another evaluation and has no completions of this one.
+        Some(_) if completions.is_empty() => return Err(of_another(path)),
+        _ => tracing::warn!(
+            "{}:1: the line with the digest of the evaluation is damaged; rewrote it and kept {} \
+             completions of this evaluation",
+            path.display(),
+            completions.len()
+        ),
     }
     if let Some(first) = damaged.first() {
         tracing::warn!(
-            "{}:{first}: {} of {} lines are damaged; their texts are asked for again",
+            "{}:{first}: {} of {} lines are damaged; their prompts are completed again",
             path.display(),
             damaged.len(),
-            damaged.len() + written.len()
+            damaged.len() + completions.len()
         );
     }
-    Ok(written)
+    Ok(completions)
+}
+
+fn of_another(path: &Path) -> Error {
+    Error::Usage(format!(
+        "{} has completions of another evaluation (other data, settings or weights); remove it, or \
+         name another --output",
+        path.display()
+    ))
+}
+
+fn without_head(path: &Path) -> Error {
+    Error::Usage(format!(
+        "{}:1: the line with the digest of the evaluation is damaged, and the completions (of an \
+         earlier version) do not repeat it; remove the file, or name another --output",
+        path.display()
+    ))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn written(text: &str) -> Completion {
+    fn completion(text: &str) -> Completion {
         Completion {
             text: text.to_owned(),
             finish_reason: "stop".to_owned(),
@@ -231,56 +332,61 @@ mod tests {
             without_text: None,
             error: None,
             tool_calls: Vec::new(),
+            rewritten: None,
         }
     }
 
     #[test]
-    fn texts_are_found_again_and_a_cut_line_is_passed_over() {
+    fn completions_are_reread_and_a_truncated_line_is_skipped() {
         let dir = tempfile::tempdir().unwrap();
         let mut journal = Journal::open(dir.path(), "a").unwrap();
-        journal.add("rows:1", &written("{\"x\": 1}\n")).unwrap();
-        journal.add("rows:2", &written("é")).unwrap();
+        journal.add("rows:1", &completion("{\"x\": 1}\n")).unwrap();
+        journal.add("rows:2", &completion("é")).unwrap();
         drop(journal);
         let path = dir.path().join(JOURNAL_FILE);
         let mut bytes = std::fs::read(&path).unwrap();
         bytes.truncate(bytes.len() - 9);
         std::fs::write(&path, &bytes).unwrap();
         let mut journal = Journal::open(dir.path(), "a").unwrap();
-        assert_eq!(journal.written("rows:1"), Some(written("{\"x\": 1}\n")));
-        assert_eq!((journal.written("rows:2"), journal.len()), (None, 1));
-        journal.add("rows:2", &written("b")).unwrap();
+        assert_eq!(journal.saved("rows:1"), Some(completion("{\"x\": 1}\n")));
+        assert_eq!((journal.saved("rows:2"), journal.len()), (None, 1));
+        journal.add("rows:2", &completion("b")).unwrap();
         drop(journal);
         assert_eq!(Journal::open(dir.path(), "a").unwrap().len(), 2);
     }
 
+    /// Invariant: The same command completes an evaluation that died at any point.
     #[test]
-    fn a_damaged_line_costs_its_own_text_alone() {
+    fn a_damaged_line_loses_only_its_completion() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(JOURNAL_FILE);
         let mut journal = Journal::open(dir.path(), "a").unwrap();
         for n in 1..=5 {
-            journal.add(&format!("rows:{n}"), &written("text")).unwrap();
+            journal
+                .add(&format!("rows:{n}"), &completion("text"))
+                .unwrap();
         }
         drop(journal);
-        let whole = std::fs::read(&path).unwrap();
-        let third = whole
+        let original = std::fs::read(&path).unwrap();
+        let third = original
             .split(|byte| *byte == b'\n')
             .take(3)
             .map(|line| line.len() + 1);
         let start: usize = third.sum();
         type Damage<'a> = &'a dyn Fn(&mut Vec<u8>);
         let damages: [Damage<'_>; 5] = [
-            // No UTF-8, no JSON, another text, a line without an end, and a line of zeros.
+            // Invalid UTF-8, invalid JSON, changed text, a line without an end, and a line of
+            // zeros.
             &|bytes| bytes[start + 20] = 0xff,
             &|bytes| bytes[start] = b'x',
             &|bytes| {
-                let place = bytes[start..]
+                let position = bytes[start..]
                     .windows(4)
                     .position(|w| w == b"text")
                     .unwrap();
-                // The name of the field comes first.
-                let place = start + place + 7;
-                bytes[place] = b'T';
+                // The name of the field is first.
+                let position = start + position + 7;
+                bytes[position] = b'T';
             },
             &|bytes| {
                 let end = bytes[start..]
@@ -292,28 +398,84 @@ mod tests {
             &|bytes| bytes[start..start + 30].fill(0),
         ];
         for (n, damage) in damages.iter().enumerate() {
-            let mut bytes = whole.clone();
+            let mut bytes = original.clone();
             damage(&mut bytes);
             std::fs::write(&path, &bytes).unwrap();
             let journal = Journal::open(dir.path(), "a").unwrap();
             assert_eq!(journal.len(), 4, "{n}");
-            assert_eq!(journal.written("rows:3"), None, "{n}");
-            assert_eq!(journal.written("rows:5"), Some(written("text")), "{n}");
+            assert_eq!(journal.saved("rows:3"), None, "{n}");
+            assert_eq!(journal.saved("rows:5"), Some(completion("text")), "{n}");
         }
-        let mut bytes = whole.clone();
-        bytes[2] = 0xff;
-        std::fs::write(&path, &bytes).unwrap();
+        // A damaged or missing first line loses nothing.
+        let end = original.iter().position(|byte| *byte == b'\n').unwrap() + 1;
+        let mut heads: Vec<Vec<u8>> = (0..end - 1)
+            .map(|idx| {
+                let mut bytes = original.clone();
+                bytes[idx] ^= 1;
+                bytes
+            })
+            .collect();
+        heads.push(original[end..].to_vec());
+        for bytes in &heads {
+            std::fs::write(&path, bytes).unwrap();
+            assert_eq!(Journal::open(dir.path(), "a").unwrap().len(), 5);
+            std::fs::write(&path, bytes).unwrap();
+            assert!(Journal::open(dir.path(), "b").is_err());
+        }
+        // Files of earlier versions have no digests in their lines.
+        let text = String::from_utf8(original).unwrap();
+        let old = regex::Regex::new(",\"(check|evaluation)\":\"[0-9a-z]+\"").unwrap();
+        let headless = text.replacen("\"evaluation\"", "\"evaluatiom\"", 1);
+        std::fs::write(&path, old.replace_all(&headless, "").as_bytes()).unwrap();
         let error = Journal::open(dir.path(), "a").unwrap_err().to_string();
-        assert!(error.contains(":1: the line that says"), "{error}");
-        // Files of earlier versions have no digests.
-        let text = String::from_utf8(whole).unwrap();
-        let old = regex::Regex::new(",\"check\":\"[0-9a-f]{16}\"").unwrap();
+        assert!(error.contains(":1: the line with the digest"), "{error}");
         std::fs::write(&path, old.replace_all(&text, "").as_bytes()).unwrap();
         assert_eq!(Journal::open(dir.path(), "a").unwrap().len(), 5);
     }
 
     #[test]
-    fn texts_of_another_evaluation_are_not_taken() {
+    fn a_journal_that_is_removed_meanwhile_is_written_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(JOURNAL_FILE);
+        let mut journal = Journal::open(dir.path(), "a").unwrap();
+        journal.add("rows:1", &completion("x")).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        journal.add("rows:2", &completion("y")).unwrap();
+        assert_eq!(Journal::open(dir.path(), "a").unwrap().len(), 2);
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, "of somebody else").unwrap();
+        let error = journal
+            .add("rows:3", &completion("z"))
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("replaced by another file"), "{error}");
+    }
+
+    #[test]
+    fn a_journal_is_counted_without_links_and_its_lines_have_a_value_budget() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(n_texts(dir.path()).unwrap(), None);
+        let mut journal = Journal::open(dir.path(), "a").unwrap();
+        journal.add("rows:1", &completion("x")).unwrap();
+        drop(journal);
+        assert_eq!(n_texts(dir.path()).unwrap(), Some(1));
+        let line = serde_json::to_string(&Line::new("rows:1", &completion("x"), "a")).unwrap();
+        let with_values = |n: usize| {
+            let unknown = format!("{{\"unknown\":[{}0],", "0,".repeat(n));
+            line.replacen('{', &unknown, 1)
+        };
+        assert!(Line::read(with_values(9).as_bytes()).is_some());
+        assert!(Line::read(with_values(5_000_000).as_bytes()).is_none());
+        let path = dir.path().join(JOURNAL_FILE);
+        let victim = dir.path().join("victim");
+        std::fs::rename(&path, &victim).unwrap();
+        std::os::unix::fs::symlink(&victim, &path).unwrap();
+        let error = n_texts(dir.path()).unwrap_err().to_string();
+        assert!(error.contains("a symbolic link"), "{error}");
+    }
+
+    #[test]
+    fn completions_of_another_evaluation_are_not_reused() {
         let dir = tempfile::tempdir().unwrap();
         drop(Journal::open(dir.path(), "a").unwrap());
         let error = Journal::open(dir.path(), "b").unwrap_err().to_string();

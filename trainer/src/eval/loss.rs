@@ -1,4 +1,4 @@
-//! Held-out examples to their mean loss, without a gradient.
+//! Mean loss of held-out examples.
 
 use burn::tensor::Device;
 use tooltune_kernels::linear_cross_entropy::linear_cross_entropy_loss;
@@ -10,22 +10,22 @@ use crate::error::Error;
 use crate::models::kv_cache::PREFILL_TOKENS;
 use crate::models::{BatchContext, Decoder};
 
-/// The loss of an example.
+/// Loss of an example.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExampleLoss {
-    /// The weighted sum of the negative log-likelihoods of its tokens, in nats.
+    /// Weighted sum of the negative log-likelihoods of its tokens, in nats.
     pub sum: f64,
-    /// The sum of their weights.
+    /// Sum of the token weights.
     pub weight: f64,
 }
 
 /// Weighted mean of the negative log-likelihood over all examples, in nats.
 ///
-/// `watch` is called after each example and may end the work by returning `false`.
+/// `watch` is called after each example; if it returns `false`, the work stops.
 ///
 /// # Errors
 ///
-/// An example without tokens or with unusable weights.
+/// An example has no tokens or unusable weights.
 pub fn mean_loss(
     decoder: &Decoder,
     examples: &[TokenizedExample],
@@ -34,24 +34,24 @@ pub fn mean_loss(
     Ok(losses(decoder, examples, watch)?.map(|losses| mean(&losses)))
 }
 
-/// The weighted mean of all.
+/// Weighted mean over examples.
 pub fn mean(losses: &[ExampleLoss]) -> f64 {
     let sum = losses.iter().fold(0.0, |sum, loss| sum + loss.sum);
     let weight = losses.iter().fold(0.0, |sum, loss| sum + loss.weight);
     sum / weight
 }
 
-/// The loss of each example; `None` where `watch` ended the work.
+/// The loss of each example; `None` if `watch` stopped the work.
 ///
 /// # Errors
 ///
-/// As [`mean_loss`].
+/// Same as [`mean_loss`].
 pub fn losses(
     decoder: &Decoder,
     examples: &[TokenizedExample],
     watch: &mut dyn FnMut(usize) -> bool,
 ) -> Result<Option<Vec<ExampleLoss>>, Error> {
-    let decoder = &decoder.joined();
+    let decoder = &decoder.concatenated();
     let mut losses = Vec::with_capacity(examples.len());
     for together in read_together(examples, &decoder.device()) {
         for loss in losses_of(decoder, together)? {
@@ -64,28 +64,28 @@ pub fn losses(
     Ok(Some(losses))
 }
 
-/// Examples that are read in one pass: on a GPU, which a short one would leave idle, as many as prompts are;
-/// on the CPU one.
+/// Splits examples into forward passes: one example each on a CPU, up to [`PREFILL_TOKENS`] tokens on a
+/// GPU, which short passes would leave idle.
 fn read_together<'a>(
     examples: &'a [TokenizedExample],
     device: &Device,
 ) -> impl Iterator<Item = &'a [TokenizedExample]> {
     let most = if is_cpu(device) { 0 } else { PREFILL_TOKENS };
-    let mut left = examples;
+    let mut remaining = examples;
     std::iter::from_fn(move || {
         let mut n_tokens = 0;
-        let fits = left.iter().take_while(|example| {
+        let fits = remaining.iter().take_while(|example| {
             n_tokens += example.input_ids.len();
             n_tokens <= most
         });
-        let n = fits.count().clamp(left.len().min(1), left.len());
-        let (together, rest) = left.split_at(n);
-        left = rest;
+        let n = fits.count().clamp(remaining.len().min(1), remaining.len());
+        let (together, rest) = remaining.split_at(n);
+        remaining = rest;
         (!together.is_empty()).then_some(together)
     })
 }
 
-/// The loss of each of some examples, which one pass reads.
+/// The losses of the examples of one forward pass.
 fn losses_of(
     decoder: &Decoder,
     examples: &[TokenizedExample],

@@ -1,4 +1,4 @@
-//! A model and a suite to predictions, scores and a report.
+//! Evaluation: runs suites on models, scores predictions and writes reports.
 
 pub mod by_file;
 pub mod constraints;
@@ -6,12 +6,15 @@ pub mod endings;
 pub mod endpoint_generator;
 pub mod generate;
 pub mod generator;
+pub mod held;
 pub mod in_loop;
 pub mod journal;
 pub mod loss;
+pub mod origin;
 pub mod pipeline_generator;
 pub mod prediction;
 pub mod ranked_texts;
 pub mod report_files;
 pub mod saved;
 pub mod suites;
+pub mod text_stream;

@@ -1,8 +1,9 @@
-//! The model here as what the data pipelines ask.
+//! Runs the data pipelines with a local model.
 //!
-//! Prompts of one temperature are written together. What is drawn follows the seed of each prompt,
-//! not its place, so that a pipeline that was interrupted draws as one that was not. A schema is
-//! kept to by a grammar; one that no grammar enforces exactly is left to the model, which is said.
+//! Prompts with the same temperature are completed together. Random numbers depend on the seed of
+//! each prompt, not on its index, so an interrupted pipeline gets the same results. Schemas are
+//! enforced by grammars; if a grammar cannot express one exactly, its completions are
+//! unconstrained, and this is reported.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,10 +12,11 @@ use serde_json::{Map, Value, json};
 use tooltune_checkpoints::digest::sha256_bytes;
 use tooltune_checkpoints::input_files::{FileDigest, model_files};
 use tooltune_pipelines::{
-    Came, Generator as PipelineGenerator, GeneratorFailure, ModelInfo, Prompt, Reply, Unanswered,
-    estimated_tokens,
+    Generator as PipelineGenerator, GeneratorFailure, ModelInfo, Prompt, PromptResult, Reply,
+    Unanswered, estimated_tokens,
 };
-use tooltune_rows::text::{Conversation, Message, Role, Tokenizer};
+use tooltune_rows::text::Tokenizer;
+use tooltune_template::{Conversation, Message, Role};
 
 use super::generate::{FinishReason, GenerationOptions, GenerationProgress};
 use super::generator::{
@@ -25,10 +27,10 @@ use crate::base_model::BaseModel;
 use crate::config::Sampling;
 use crate::error::Error;
 
-/// What a schema became.
+/// A compiled schema, or why it cannot be enforced.
 type Compiled = Result<TextConstraint, String>;
 
-/// A model, and the grammars of the schemas that it was asked to keep to.
+/// A local model with compiled grammars.
 #[derive(Debug)]
 pub struct LocalPipelineGenerator<'a> {
     local: LocalGenerator<'a>,
@@ -38,11 +40,11 @@ pub struct LocalPipelineGenerator<'a> {
     refused: RefCell<BTreeSet<String>>,
 }
 
-/// Everything that the replies of a model follow from, but for its prompts.
+/// Identifies everything but the prompts that the replies of a model depend on.
 ///
 /// # Errors
 ///
-/// Its files cannot be read.
+/// Files of the model cannot be read.
 pub fn identity(
     base: &BaseModel,
     options: &GenerationOptions,
@@ -50,7 +52,7 @@ pub fn identity(
 ) -> Result<Map<String, Value>, Error> {
     let mut files = String::new();
     for (name, path) in model_files(&base.path)? {
-        let digest = FileDigest::of(&path, None)?;
+        let digest = FileDigest::compute(&path, None)?;
         let pages = digest.pages_sha256.unwrap_or_default();
         files.push_str(&format!("{name} {} {pages}\n", digest.sha256));
     }
@@ -71,11 +73,11 @@ pub fn identity(
 }
 
 impl<'a> LocalPipelineGenerator<'a> {
-    /// Of a model with its [`identity`].
+    /// Wraps a model with its [`identity`].
     ///
     /// # Errors
     ///
-    /// A tokenizer that cannot be constrained.
+    /// The tokenizer does not support constrained decoding.
     pub fn new(local: LocalGenerator<'a>, identity: Map<String, Value>) -> Result<Self, Error> {
         Ok(Self {
             constrainer: Generator::Local(local).constrainer()?,
@@ -90,8 +92,8 @@ impl<'a> LocalPipelineGenerator<'a> {
         let text = schema.to_string();
         let mut compiled = self.compiled.borrow_mut();
         let found = compiled.entry(text).or_insert_with(|| {
-            let found = self.constrainer.constraints(&[schema]).into_iter().next();
-            found.unwrap_or_else(|| Err("nothing was compiled".to_owned()))
+            let constraint = self.constrainer.constraints(&[schema]).into_iter().next();
+            constraint.unwrap_or_else(|| Err("the schema was not compiled".to_owned()))
         });
         match found {
             Ok(constraint) => Some(constraint.clone()),
@@ -102,12 +104,12 @@ impl<'a> LocalPipelineGenerator<'a> {
         }
     }
 
-    /// Asks prompts of one temperature; whether the work goes on.
+    /// Completes prompts with the same temperature; returns whether to continue.
     fn ask_together(
         &self,
         prompts: &[&Prompt],
         numbers: &[usize],
-        take: &mut dyn FnMut(Option<Came>) -> bool,
+        take: &mut dyn FnMut(Option<PromptResult>) -> bool,
     ) -> Result<bool, Error> {
         let options = GenerationOptions {
             sampling: Sampling {
@@ -120,17 +122,20 @@ impl<'a> LocalPipelineGenerator<'a> {
             options: &options,
             ..self.local
         };
-        let of = |number: &usize| prompts[*number];
+        let prompt_at = |number: &usize| prompts[*number];
         let conversations: Vec<Conversation> = numbers
             .iter()
             .map(|number| {
-                Conversation::new(vec![Message::new(Role::User, of(number).text.as_str())])
+                Conversation::new(vec![Message::new(
+                    Role::User,
+                    prompt_at(number).text.as_str(),
+                )])
             })
             .collect();
         let constraints: Vec<Option<TextConstraint>> = numbers
             .iter()
             .map(|number| {
-                of(number)
+                prompt_at(number)
                     .schema
                     .as_ref()
                     .and_then(|schema| self.constraint(schema))
@@ -143,11 +148,11 @@ impl<'a> LocalPipelineGenerator<'a> {
         let requests: Vec<GenerationRequest<'_>> = numbers
             .iter()
             .enumerate()
-            .map(|(place, number)| GenerationRequest {
-                id: &ids[place],
-                text: PromptText::Chat(&conversations[place]),
-                max_new_tokens: of(number).max_tokens,
-                constraint: constraints[place].as_ref(),
+            .map(|(idx, number)| GenerationRequest {
+                id: &ids[idx],
+                text: PromptText::Chat(&conversations[idx]),
+                max_new_tokens: prompt_at(number).max_tokens,
+                constraint: constraints[idx].as_ref(),
             })
             .collect();
         let lengths = requests
@@ -156,7 +161,7 @@ impl<'a> LocalPipelineGenerator<'a> {
             .collect::<Result<Vec<usize>, Error>>()?;
         let streams: Vec<usize> = numbers
             .iter()
-            .map(|number| usize::try_from(of(number).seed).unwrap_or(usize::MAX))
+            .map(|number| usize::try_from(prompt_at(number).seed).unwrap_or(usize::MAX))
             .collect();
         let is_stopped = RefCell::new(false);
         let take = RefCell::new(take);
@@ -165,23 +170,23 @@ impl<'a> LocalPipelineGenerator<'a> {
             *is_stopped.borrow_mut() |= !goes_on;
             !*is_stopped.borrow()
         };
-        let mut finished = |place: usize, written: &Completion| {
-            let came = Came {
-                number: numbers[place],
-                result: result(written, lengths[place]),
+        let mut finished = |idx: usize, written: &Completion| {
+            let reply = PromptResult {
+                number: numbers[idx],
+                result: result(written, lengths[idx]),
             };
-            let goes_on = (take.borrow_mut())(Some(came));
+            let goes_on = (take.borrow_mut())(Some(reply));
             *is_stopped.borrow_mut() |= !goes_on;
             Ok(())
         };
-        let written = local.write(&requests, &streams, &mut watch, &mut finished)?;
-        Ok(written.is_some() && !*is_stopped.borrow())
+        let completions = local.write(&requests, &streams, &mut watch, &mut finished)?;
+        Ok(completions.is_some() && !*is_stopped.borrow())
     }
 }
 
-fn result(written: &Completion, n_prompt_tokens: usize) -> Result<Reply, Unanswered> {
+fn result(completion: &Completion, n_prompt_tokens: usize) -> Result<Reply, Unanswered> {
     let context = FinishReason::Context.name();
-    if written.finish_reason == context {
+    if completion.finish_reason == context {
         return Err(Unanswered {
             kind: context.to_owned(),
             message: format!(
@@ -191,10 +196,10 @@ fn result(written: &Completion, n_prompt_tokens: usize) -> Result<Reply, Unanswe
         });
     }
     Ok(Reply {
-        text: written.text.clone(),
-        finish_reason: written.finish_reason.clone(),
+        text: completion.text.clone(),
+        finish_reason: completion.finish_reason.clone(),
         n_prompt_tokens,
-        n_tokens: written.n_tokens,
+        n_tokens: completion.n_tokens,
         without_text: None,
     })
 }
@@ -213,7 +218,7 @@ impl PipelineGenerator for LocalPipelineGenerator<'_> {
     fn ask(
         &self,
         prompts: &[&Prompt],
-        take: &mut dyn FnMut(Option<Came>) -> bool,
+        take: &mut dyn FnMut(Option<PromptResult>) -> bool,
     ) -> Result<(), GeneratorFailure> {
         let mut by_temperature: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
         for (number, prompt) in prompts.iter().enumerate() {
@@ -221,8 +226,8 @@ impl PipelineGenerator for LocalPipelineGenerator<'_> {
             together.or_default().push(number);
         }
         for numbers in by_temperature.values() {
-            let asked = self.ask_together(prompts, numbers, take);
-            if !asked.map_err(|error| GeneratorFailure(error.to_string()))? {
+            let outcome = self.ask_together(prompts, numbers, take);
+            if !outcome.map_err(|error| GeneratorFailure(error.to_string()))? {
                 break;
             }
         }
@@ -232,24 +237,24 @@ impl PipelineGenerator for LocalPipelineGenerator<'_> {
     fn notes(&self) -> Vec<String> {
         let refused = self.refused.borrow();
         let note = |reason: &String| {
-            format!("a reply is written freely, since no grammar enforces its schema: {reason}")
+            format!("a reply is unconstrained, because no grammar can enforce its schema: {reason}")
         };
         refused.iter().map(note).collect()
     }
 }
 
-/// Tokens of a text; where the tokenizer refuses it, about as many.
+/// Counts the tokens of a text; an estimate if the tokenizer rejects it.
 fn count_tokens(tokenizer: &Tokenizer, text: &str) -> usize {
     let encoded = tokenizer.encode(text);
     encoded.map_or_else(|_| estimated_tokens(text), |encoded| encoded.ids.len())
 }
 
-/// A model that is looked at and not loaded, for the plan of a pipeline.
+/// A model whose weights are not loaded, for the plan of a pipeline.
 #[derive(Debug)]
 pub struct UnloadedModel<'a> {
-    /// Its tokenizer and template.
+    /// The tokenizer and chat template.
     pub base: &'a BaseModel,
-    /// As that of the model when it is loaded.
+    /// Identity of the model when loaded.
     pub identity: Map<String, Value>,
 }
 

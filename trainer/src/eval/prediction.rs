@@ -1,49 +1,52 @@
-//! A text that a model wrote for a row, as a line of `predictions.jsonl`.
-
-use std::path::Path;
+//! A completion of a row, as a line of `predictions.jsonl`.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tooltune_rows::tools::JsonLines;
+use tooltune_suites::is_cut;
 
 use super::generator::Completion;
-use crate::error::Error;
+use super::held::Rewritten;
 
-/// One completion as it was generated; a line of `predictions.jsonl`.
+/// A completion; a line of `predictions.jsonl`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Prediction {
-    /// The row as `file:line`.
+    /// Row as `file:line`.
     pub id: String,
-    /// The completion's text, without the stop token.
+    /// Text of the completion, without the stop token.
     pub prediction: String,
-    /// `stop`, `length` where `max_new_tokens` cut it, or as [`Completion::finish_reason`] says.
+    /// `stop`, `length` if cut off by `max_new_tokens`, or another value of
+    /// [`Completion::finish_reason`].
     #[serde(default)]
     pub finish_reason: String,
-    /// Tokens of the completion.
+    /// Number of tokens.
     #[serde(default)]
     pub n_tokens: usize,
-    /// As [`Completion::without_text`] says.
+    /// See [`Completion::without_text`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub without_text: Option<String>,
-    /// As [`Completion::error`] says.
+    /// See [`Completion::error`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// As [`Completion::tool_calls`] says.
+    /// See [`Completion::tool_calls`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<Value>,
+    /// See [`Completion::rewritten`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rewritten: Option<Rewritten>,
 }
 
 impl Prediction {
-    /// Of the row with this id.
-    pub fn new(id: String, written: Completion) -> Self {
+    /// The prediction for the row with this id.
+    pub fn new(id: String, completion: Completion) -> Self {
         Self {
             id,
-            prediction: written.text,
-            finish_reason: written.finish_reason,
-            n_tokens: written.n_tokens,
-            without_text: written.without_text,
-            error: written.error,
-            tool_calls: written.tool_calls,
+            prediction: completion.text,
+            finish_reason: completion.finish_reason,
+            n_tokens: completion.n_tokens,
+            without_text: completion.without_text,
+            error: completion.error,
+            tool_calls: completion.tool_calls,
+            rewritten: completion.rewritten,
         }
     }
 }
@@ -57,24 +60,29 @@ impl From<Prediction> for Completion {
             without_text: saved.without_text,
             error: saved.error,
             tool_calls: saved.tool_calls,
+            rewritten: saved.rewritten,
         }
     }
 }
 
-/// The lines of a `predictions.jsonl`, whatever rows they belong to.
-///
-/// # Errors
-///
-/// A file that cannot be read, or a line that is no prediction.
-pub fn read_predictions(path: &Path) -> Result<Vec<Prediction>, Error> {
-    let mut predictions = Vec::new();
-    for line in JsonLines::open(path)? {
-        let (place, line) = line?;
-        predictions.push(serde_json::from_value(line).map_err(|error| {
-            Error::Usage(format!(
-                "{place}: {error}; each line is {{\"id\": ..., \"prediction\": ...}}"
-            ))
-        })?);
+impl Prediction {
+    /// Whether it was cut off or a server did not answer; it is then scored as wrong.
+    pub fn is_cut(&self) -> bool {
+        is_cut(&self.finish_reason) || self.error.is_some()
     }
-    Ok(predictions)
+
+    /// The text to score: empty if it was cut off.
+    pub fn whole_text(&self) -> &str {
+        if self.is_cut() { "" } else { &self.prediction }
+    }
+
+    /// Parses a line of a predictions file.
+    ///
+    /// # Errors
+    ///
+    /// The line lacks a field, or a field has the wrong type.
+    pub fn of_line(line: Value) -> Result<Self, String> {
+        serde_json::from_value(line)
+            .map_err(|error| format!("{error}; each line is {{\"id\": ..., \"prediction\": ...}}"))
+    }
 }

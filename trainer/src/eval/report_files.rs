@@ -1,31 +1,32 @@
-//! What an evaluation found to the files that keep it: `metrics.json` and `predictions.jsonl`.
+//! The files of an evaluation, such as `metrics.json` and `predictions.jsonl`.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
+use tooltune_suites::{SUITE_FIELD, SuiteInfo};
 
 use crate::error::Error;
 
-/// The file of the numbers.
+/// File of the metrics.
 pub const METRICS_FILE: &str = "metrics.json";
 
-/// The file with a line for each sample.
+/// File with one line per sample.
 pub const PREDICTIONS_FILE: &str = "predictions.jsonl";
 
-/// The file with a line for each judgement of a language model.
+/// File with one line per verdict of a language-model judge.
 pub const JUDGE_FILE: &str = "judge.jsonl";
 
-/// The file of the schemas that stay nested.
+/// File of schemas that were not flattened.
 pub const NESTED_FILE: &str = "nested_schemas.jsonl";
 
-/// The file of the schemas under which texts are written freely.
+/// File of schemas that could not be enforced.
 pub const UNSUPPORTED_FILE: &str = "unsupported_schemas.jsonl";
 
-/// The file with the loss of each row.
+/// File with the loss of each row.
 pub const LOSSES_FILE: &str = "losses.jsonl";
 
-/// Every file that an evaluation writes.
+/// All files that an evaluation writes.
 pub const EVALUATION_FILES: [&str; 6] = [
     METRICS_FILE,
     PREDICTIONS_FILE,
@@ -35,30 +36,61 @@ pub const EVALUATION_FILES: [&str; 6] = [
     UNSUPPORTED_FILE,
 ];
 
-/// `metrics.json` of a report, and `predictions.jsonl` with a line for each prediction.
+/// Suite and type of the lines of a `predictions.jsonl`.
+#[derive(Debug, Clone, Copy)]
+pub struct LinesOf {
+    /// The suite.
+    pub suite: &'static SuiteInfo,
+    /// The type, one known to the suite's [`SampleScores`](tooltune_suites::SampleScores).
+    pub kind: &'static str,
+}
+
+/// A line that starts with its suite and type.
+#[derive(Serialize)]
+struct Record<P> {
+    suite: &'static str,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    #[serde(flatten)]
+    line: P,
+}
+
+/// Builds `metrics.json` from a report, and `predictions.jsonl` with one line per prediction. Both
+/// contain the suite.
 ///
-/// Where texts were written, the report also has `finish_reasons`: how many of them ended in which
-/// way, such as `{"stop": 20, "length": 4}`.
+/// If completions were generated, the report also has `finish_reasons`: counts such as `{"stop":
+/// 20, "length": 4}`.
 ///
 /// # Errors
 ///
-/// Never for what suites make; serialisation has no other failure.
+/// Never for reports of suites.
 pub fn report_files<R: Serialize, P: Serialize>(
+    lines: LinesOf,
     report: &R,
     predictions: impl IntoIterator<Item = P>,
 ) -> Result<BTreeMap<String, Vec<u8>>, Error> {
-    let lines = json_lines(predictions)?;
-    let mut reasons = BTreeMap::new();
+    let LinesOf { suite, kind } = lines;
+    let records = predictions.into_iter().map(|line| Record {
+        suite: suite.name,
+        kind,
+        line,
+    });
+    let lines = json_lines(records)?;
+    let mut reasons = BTreeMap::<String, usize>::new();
+    let fields = suite.form(kind).map(|form| form.fields);
     for line in lines
         .split(|&byte| byte == b'\n')
         .filter(|line| !line.is_empty())
     {
-        let line = serde_json::from_slice(line).map_err(unwritable)?;
-        count_finish_reasons(&line, &mut reasons);
+        let line: Value = serde_json::from_slice(line).map_err(serialization_error)?;
+        for reason in fields.map_or_else(Vec::new, |fields| fields.finish_reasons(&line)) {
+            let reason = if reason.is_empty() { "unknown" } else { reason };
+            *reasons.entry(reason.to_owned()).or_default() += 1;
+        }
     }
-    // By way of its text, so that numbers of 32 bits stay as short as they are.
-    let report = serde_json::to_vec(report).map_err(unwritable)?;
-    let mut ends = Map::new();
+    // Serialize and parse again, so that 32-bit numbers remain short.
+    let report = serde_json::to_vec(report).map_err(serialization_error)?;
+    let mut ends = Map::from_iter([(SUITE_FIELD.to_owned(), Value::from(suite.name))]);
     if !reasons.is_empty() {
         ends.insert("finish_reasons".to_owned(), json_value(&reasons)?);
     }
@@ -69,77 +101,55 @@ pub fn report_files<R: Serialize, P: Serialize>(
     ]))
 }
 
-/// Counts the ends of all texts of a line, which has one or several; an end that a server does not
-/// name counts as `unknown`.
-fn count_finish_reasons(line: &Value, reasons: &mut BTreeMap<String, usize>) {
-    match line {
-        Value::Object(fields) => {
-            for (key, value) in fields {
-                match (key.as_str(), value) {
-                    ("finish_reason", Value::String(reason)) => {
-                        let reason = if reason.is_empty() { "unknown" } else { reason };
-                        *reasons.entry(reason.to_owned()).or_default() += 1;
-                    }
-                    // Rows may have a field of that name.
-                    ("gold" | "score" | "prompt" | "input_text" | "tool_calls", _) => {}
-                    (_, value) => count_finish_reasons(value, reasons),
-                }
-            }
-        }
-        Value::Array(items) => items
-            .iter()
-            .for_each(|item| count_finish_reasons(item, reasons)),
-        _ => {}
-    }
-}
-
-/// `metrics.json` with further fields.
+/// Adds fields to `metrics.json`.
 ///
 /// # Errors
 ///
-/// Never for what suites make.
+/// Never for reports of suites.
 pub fn with_fields(metrics: &[u8], fields: Map<String, Value>) -> Result<Vec<u8>, Error> {
-    let mut report: Value = serde_json::from_slice(metrics).map_err(unwritable)?;
+    let mut report: Value = serde_json::from_slice(metrics).map_err(serialization_error)?;
     if let Some(known) = report.as_object_mut() {
         known.extend(fields);
     }
-    let mut metrics = serde_json::to_vec_pretty(&report).map_err(unwritable)?;
+    let mut metrics = serde_json::to_vec_pretty(&report).map_err(serialization_error)?;
     metrics.push(b'\n');
     Ok(metrics)
 }
 
-/// The metrics of a `metrics.json` in which the gold of its rows is not the best, with the value of
-/// the gold.
+/// The metrics of a `metrics.json` whose reference answers do not get the best score, with that
+/// score.
 pub fn ceilings_in(metrics: &Value) -> impl Iterator<Item = (&str, f64)> {
     let ceilings = metrics["ceilings"].as_array().into_iter().flatten();
     ceilings.filter_map(|one| Some((one["metric"].as_str()?, one["value"].as_f64()?)))
 }
 
-/// A value as JSON.
+/// Converts a value to JSON.
 ///
 /// # Errors
 ///
-/// Never for the reports of suites.
+/// Never for reports of suites.
 pub fn json_value<T: Serialize>(value: &T) -> Result<Value, Error> {
-    serde_json::to_value(value).map_err(unwritable)
+    serde_json::to_value(value).map_err(serialization_error)
 }
 
-/// A JSON text a line.
+/// Serializes values as one JSON line each.
 ///
 /// # Errors
 ///
-/// Never for what suites make.
+/// Never for reports of suites.
 pub fn json_lines<T: Serialize>(items: impl IntoIterator<Item = T>) -> Result<Vec<u8>, Error> {
     let mut lines = Vec::new();
     for item in items {
-        serde_json::to_writer(&mut lines, &item).map_err(unwritable)?;
+        serde_json::to_writer(&mut lines, &item).map_err(serialization_error)?;
         lines.push(b'\n');
     }
     Ok(lines)
 }
 
-fn unwritable(error: serde_json::Error) -> Error {
-    Error::Usage(format!("what an evaluation found is no JSON: {error}"))
+fn serialization_error(error: serde_json::Error) -> Error {
+    Error::Usage(format!(
+        "an evaluation result cannot be written as JSON: {error}"
+    ))
 }
 
 #[cfg(test)]
@@ -152,15 +162,24 @@ mod tests {
     fn a_report_says_how_the_texts_of_its_lines_ended() {
         let lines = [
             json!({"id": "a:1", "finish_reason": "stop", "gold": {"finish_reason": "x"}}),
-            json!({"id": "a:2", "texts": [{"finish_reason": "length"}, {"finish_reason": "stop"}]}),
+            json!({"id": "a:2", "finish_reason": "length", "score": {"finish_reason": "x"}}),
             json!({"id": "a:3", "finish_reason": ""}),
         ];
-        let files = report_files(&json!({"n": 3, "share": 0.1_f64}), lines).expect("files");
+        let lines_of = LinesOf {
+            suite: SuiteInfo::named("slot").expect("a suite"),
+            kind: "completion",
+        };
+        let files =
+            report_files(lines_of, &json!({"n": 3, "share": 0.1_f64}), lines).expect("files");
+        let predictions = String::from_utf8_lossy(&files[PREDICTIONS_FILE]);
+        let first = r#"{"suite":"slot","type":"completion","id":"a:1","#;
+        assert!(predictions.starts_with(first), "{predictions}");
         let metrics: Value = serde_json::from_slice(&files[METRICS_FILE]).expect("JSON");
-        let expected = json!({"n": 3, "share": 0.1,
-            "finish_reasons": {"length": 1, "stop": 2, "unknown": 1}});
+        let expected = json!({"suite": "slot", "n": 3, "share": 0.1,
+            "finish_reasons": {"length": 1, "stop": 1, "unknown": 1}});
         assert_eq!(metrics, expected);
-        let files = report_files(&json!({"n": 0}), Vec::<Value>::new()).expect("files");
-        assert_eq!(files[METRICS_FILE], b"{\n  \"n\": 0\n}\n");
+        let files = report_files(lines_of, &json!({"n": 0}), Vec::<Value>::new()).expect("files");
+        let metrics: Value = serde_json::from_slice(&files[METRICS_FILE]).expect("JSON");
+        assert_eq!(metrics, json!({"suite": "slot", "n": 0}));
     }
 }

@@ -1,23 +1,27 @@
-//! The cache of prepared examples: a folder for each key, whole or not there.
+//! Cache of prepared examples, one folder per key, which is either complete or absent.
 //!
-//! `TOOLTUNE_CACHE` says where it lies, else `XDG_CACHE_HOME` or `~/.cache`. It holds at most
-//! [`EXAMPLE_CACHE_BYTES`]: what was not used for the longest time goes first.
+//! The cache is in `TOOLTUNE_CACHE`, `XDG_CACHE_HOME` or `~/.cache`, and has at most
+//! [`EXAMPLE_CACHE_BYTES`]. The least recently used sets are removed first. The checksums of all
+//! files are compared before a set is used: a damaged set is prepared again.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use tooltune_checkpoints::CheckpointError;
-use tooltune_checkpoints::atomic::{
-    new_file, remove_all_abandoned, remove_directory, touch, write_directory, write_file,
+use serde::{Deserialize, Serialize};
+use tooltune_checkpoints::digest::sha256_bytes;
+use tooltune_disk::DiskError;
+use tooltune_disk::atomic::{
+    create_staged_file, remove_all_abandoned, remove_directory, touch, write_directory, write_file,
 };
-use tooltune_rows::examples::Examples;
-use tooltune_rows::regular_file;
+use tooltune_disk::regular_file;
+use tooltune_rows::examples::{Checksums, Examples, ExamplesError};
 
 use super::key::Key;
 use super::prepare::Work;
-use super::{Account, Failed, TrainingExamples, say_found, write_into};
-use crate::budgets::{EXAMPLE_CACHE_BYTES, RUN_FILE_BYTES};
+use super::{Account, Failed, TrainingExamples, report_cached, write_into};
+use crate::budgets::EXAMPLE_CACHE_BYTES;
+use crate::config::budgets::RUN_FILE_BYTES;
 use crate::error::Error;
 use crate::process::{CACHE_VARIABLE, cache_folder};
 
@@ -31,13 +35,21 @@ pub struct ExampleCache {
     folder: PathBuf,
 }
 
-/// What the cache holds.
+/// Content of the cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CacheUse {
-    /// Sets of examples.
+    /// Number of sets of examples.
     pub n_sets: usize,
-    /// Their bytes.
+    /// Total size.
     pub n_bytes: u64,
+}
+
+/// Last line of `account.json`, with checksums of the set's files.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Sums {
+    /// SHA-256 of the previous lines.
+    account: String,
+    files: Checksums,
 }
 
 struct Entry {
@@ -47,14 +59,14 @@ struct Entry {
 }
 
 impl ExampleCache {
-    /// The cache of this process; none where no folder can be made for it, which is said.
+    /// Cache of this process; `None` with a warning if its folder cannot be created.
     pub fn of_process() -> Option<Self> {
         let folder = cache_folder()?.join("examples");
-        let made = fs::create_dir_all(&folder).and_then(|()| tempfile::tempfile_in(&folder));
-        if let Err(error) = made {
+        let result = fs::create_dir_all(&folder).and_then(|()| tempfile::tempfile_in(&folder));
+        if let Err(error) = result {
             tracing::warn!(
-                "prepared examples are not kept: no file can be made in {}: {error}; set {CACHE_VARIABLE} to \
-                 a folder that you may write to",
+                "prepared examples are not cached: no file can be created in {}: {error}; set {CACHE_VARIABLE} \
+                 to a folder that you may write to",
                 folder.display()
             );
             return None;
@@ -62,12 +74,12 @@ impl ExampleCache {
         Some(Self { folder })
     }
 
-    /// Where it lies.
+    /// Folder of the cache.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// What it holds.
+    /// Size of the cache.
     pub fn used(&self) -> CacheUse {
         let entries = self.entries();
         CacheUse {
@@ -76,11 +88,11 @@ impl ExampleCache {
         }
     }
 
-    /// Removes all that it holds; whoever reads some of it now reads on.
+    /// Removes all sets. Processes that are reading a set are not affected.
     ///
     /// # Errors
     ///
-    /// What cannot be removed.
+    /// Files that cannot be removed.
     pub fn purge(&self) -> Result<CacheUse, Error> {
         let used = self.used();
         for entry in self.entries() {
@@ -90,15 +102,15 @@ impl ExampleCache {
         Ok(used)
     }
 
-    /// The examples of a key, which `work` prepares unless they are there.
+    /// Examples of a key; `work` prepares them if they are not cached.
     pub(super) fn examples(&self, key: &Key, work: Work<'_>) -> Result<TrainingExamples, Error> {
         let path = self.folder.join(&key.name);
-        match found(&path) {
-            Ok(Some(found)) => {
-                // What cannot be said to be used is removed sooner.
+        match open_cached(&path) {
+            Ok(Some(examples)) => {
+                // A set that cannot be touched is only removed earlier.
                 let _ = touch(&path.join(ACCOUNT));
-                say_found(&found.account);
-                return Ok(found);
+                report_cached(&examples.account);
+                return Ok(examples);
             }
             Ok(None) => {}
             Err(error) => {
@@ -114,28 +126,29 @@ impl ExampleCache {
 
     fn prepare(&self, path: &Path, key: &Key, work: Work<'_>) -> Result<TrainingExamples, Error> {
         let (mut prepared, mut failed) = (None, None);
-        let written = write_directory(path, |staging| {
+        let result = write_directory(path, |staging| {
             match self.fill(staging, key, work) {
                 Ok(done) => prepared = Some(done),
                 Err(error) => {
                     failed = Some(error);
-                    // Ends the folder in the making; what is told is the error that is kept.
+                    // Removes the unfinished folder; the stored error is reported instead of this
+                    // one.
                     let stopped = std::io::Error::other("preparing ended");
-                    return Err(CheckpointError::io("prepare", staging)(stopped));
+                    return Err(DiskError::io("prepare", staging)(stopped));
                 }
             }
             Ok(())
         });
-        match (written, failed, prepared) {
+        match (result, failed, prepared) {
             (_, Some(error), _) => Err(error),
-            // Another process was first; its files are the same, and ours are open.
+            // Another process was first; its files are equal, and ours are open.
             (_, None, Some(prepared)) => Ok(prepared),
-            (written, None, None) => {
-                // The other one was first before we began.
-                if let Ok(Some(found)) = found(path) {
-                    return Ok(found);
+            (result, None, None) => {
+                // Another process finished before we began.
+                if let Ok(Some(examples)) = open_cached(path) {
+                    return Ok(examples);
                 }
-                Err(written.err().map_or_else(
+                Err(result.err().map_or_else(
                     || Error::Usage(format!("{} changed while it was read", path.display())),
                     Error::from,
                 ))
@@ -144,11 +157,11 @@ impl ExampleCache {
     }
 
     fn fill(&self, staging: &Path, key: &Key, work: Work<'_>) -> Result<TrainingExamples, Error> {
-        let examples = new_file(&staging.join(EXAMPLES))?;
-        let index = new_file(&staging.join(INDEX))?;
+        let examples = create_staged_file(&staging.join(EXAMPLES))?;
+        let index = create_staged_file(&staging.join(INDEX))?;
         let unwritable = |error: std::io::Error| {
             Error::Usage(format!(
-                "{}: prepared examples cannot be written: {error}; set {CACHE_VARIABLE} to a folder with more \
+                "{}: cannot write prepared examples: {error}; set {CACHE_VARIABLE} to a folder with more \
                  room",
                 self.folder.display()
             ))
@@ -159,30 +172,36 @@ impl ExampleCache {
         })?;
         if !key.is_still_of(work.files)? {
             return Err(Error::Usage(
-                "a file of data.train changed while it was read; start again when nothing writes to it"
+                "a file of data.train changed while it was read; start again when no program writes to it"
                     .to_owned(),
             ));
         }
         for file in [&examples, &index] {
             file.sync_data().map_err(unwritable)?;
         }
-        let bytes = serde_json::to_vec(&account.to_write());
-        let bytes = bytes.map_err(|error| Error::Usage(error.to_string()))?;
-        write_file(&staging.join(ACCOUNT), &bytes)?;
         let examples = Examples::open(&self.folder, examples, index)?;
+        let unwritten = |error: serde_json::Error| Error::Usage(error.to_string());
+        let mut bytes = serde_json::to_vec(&account.to_write()).map_err(unwritten)?;
+        let sums = Sums {
+            account: sha256_bytes(&bytes),
+            files: examples.checksums()?,
+        };
+        bytes.push(b'\n');
+        bytes.extend(serde_json::to_vec(&sums).map_err(unwritten)?);
+        write_file(&staging.join(ACCOUNT), &bytes)?;
         Ok(TrainingExamples { examples, account })
     }
 
-    /// Removes what was not used for the longest time until the rest is small enough; `kept` stays.
-    fn evict(&self, kept: &Path) {
+    /// Removes the least recently used sets until the rest is small enough; never removes `current`.
+    fn evict(&self, current: &Path) {
         let mut entries = self.entries();
         entries.sort_by_key(|entry| entry.used);
         let mut n_bytes: u64 = entries.iter().map(|entry| entry.n_bytes).sum();
-        for entry in entries.iter().filter(|entry| entry.path != kept) {
+        for entry in entries.iter().filter(|entry| entry.path != current) {
             if n_bytes <= EXAMPLE_CACHE_BYTES {
                 break;
             }
-            // What another process removes at the same time is gone all the same.
+            // Another process may have removed it at the same time.
             let _ = remove_directory(&entry.path);
             n_bytes -= entry.n_bytes;
         }
@@ -196,11 +215,11 @@ impl ExampleCache {
                 |name: &str| name.len() == 64 && name.bytes().all(|b| b.is_ascii_hexdigit());
             entry.file_name().to_str().filter(|name| is_key(name))?;
             let file = |name: &str| fs::metadata(path.join(name)).ok();
-            let length = |name: &str| file(name).map_or(0, |found| found.len());
+            let length = |name: &str| file(name).map_or(0, |metadata| metadata.len());
             Some(Entry {
                 n_bytes: length(EXAMPLES) + length(INDEX) + length(ACCOUNT),
                 used: file(ACCOUNT)
-                    .and_then(|found| found.modified().ok())
+                    .and_then(|metadata| metadata.modified().ok())
                     .unwrap_or(SystemTime::UNIX_EPOCH),
                 path,
             })
@@ -209,8 +228,8 @@ impl ExampleCache {
     }
 }
 
-/// What lies in a folder of the cache, if it is there.
-fn found(path: &Path) -> Result<Option<TrainingExamples>, Error> {
+/// Content of a cache folder, if it exists.
+fn open_cached(path: &Path) -> Result<Option<TrainingExamples>, Error> {
     if !path.is_dir() {
         return Ok(None);
     }
@@ -221,10 +240,24 @@ fn found(path: &Path) -> Result<Option<TrainingExamples>, Error> {
     let account = path.join(ACCOUNT);
     let bytes = regular_file::read(&account, RUN_FILE_BYTES);
     let bytes = bytes.map_err(Error::io(&account, "read"))?;
-    let account: Account = serde_json::from_slice(&bytes)
-        .map_err(|error| Error::Usage(format!("{}: {error}", account.display())))?;
+    let damaged = || Error::Usage(format!("{}: prepared examples are damaged", path.display()));
+    let end = bytes.iter().rposition(|&byte| byte == b'\n');
+    let (account, sums) = bytes.split_at(end.ok_or_else(damaged)?);
+    let sums: Sums = serde_json::from_slice(sums).map_err(|_| damaged())?;
+    if sha256_bytes(account) != sums.account {
+        return Err(damaged());
+    }
+    let account: Account = serde_json::from_slice(account).map_err(|_| damaged())?;
     let account = account.read_again();
-    let examples = Examples::open(path, open(EXAMPLES)?, open(INDEX)?)?;
+    let examples = Examples::open(path, open(EXAMPLES)?, open(INDEX)?);
+    // The advice to restart the command only applies to damage during a run.
+    let examples = examples.map_err(|error| match error {
+        ExamplesError::Damaged { .. } => damaged(),
+        error => error.into(),
+    })?;
+    if examples.checksums()? != sums.files {
+        return Err(damaged());
+    }
     if examples.len() != account.n_of_file.iter().sum::<usize>() {
         let path = path.display();
         return Err(Error::Usage(format!(

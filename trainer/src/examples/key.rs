@@ -1,7 +1,7 @@
-//! What prepared examples depend on, as one name.
+//! Computes a cache key from everything that prepared examples depend on.
 //!
-//! Every byte of the program is in it, and not a number that somebody has to raise: whatever changes
-//! how rows become examples changes the name.
+//! The key includes the hash of the program, not a version number to be raised manually. Any change
+//! to how rows become examples therefore changes the key.
 
 use std::sync::OnceLock;
 use std::time::SystemTime;
@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use serde_json::{Value, json};
 use tooltune_agents::Distractors;
 use tooltune_checkpoints::digest::{sha256_bytes, sha256_file};
-use tooltune_rows::refuse_a_folder;
+use tooltune_json::refuse_a_folder;
 use tooltune_rows::text::DataError;
 
 use crate::base_model::BaseModel;
@@ -18,10 +18,10 @@ use crate::error::Error;
 use crate::rows::RowFiles;
 use crate::settings;
 
-/// Tables whose settings may change examples.
+/// Tables with settings that may change examples.
 const TABLES: [&str; 3] = ["data.", "mask.", "goat."];
 
-/// Settings of these tables that change none, or that are in the key by what they name.
+/// Settings in these tables that do not change examples, or whose files are in the key.
 const OTHERS: [&str; 4] = [
     "data.eval",
     "data.packing",
@@ -29,25 +29,25 @@ const OTHERS: [&str; 4] = [
     "data.chat_template",
 ];
 
-/// The function by which a template reads the day.
+/// Function with which a template reads the date.
 const READS_DAY: &str = "strftime_now";
 
-/// The key of a run's examples, and of what its files were when it was made.
+/// Key of a run's examples, and the state of its files when the key was made.
 #[derive(Debug)]
 pub(super) struct Key {
-    /// In hex.
+    /// Key in hex.
     pub(super) name: String,
     files: Vec<Stamp>,
 }
 
-/// What a file was.
+/// State of a file: size and modification time.
 type Stamp = (u64, Option<SystemTime>);
 
-/// The key of the examples of a config; none where they depend on what a device computes.
+/// Key of a config's examples; `None` if they depend on results of a device.
 ///
 /// # Errors
 ///
-/// A file that cannot be read.
+/// A file cannot be read.
 pub(super) fn of(
     config: &Config,
     base: &BaseModel,
@@ -97,7 +97,7 @@ pub(super) fn of(
         "special": [&special.bos_token, &special.eos_token, &special.unk_token, &special.pad_token],
         "slot_prompt": slot_prompt,
         "tokenizer": sha256_bytes(base.tokenizer.to_json()?.as_bytes()),
-        // Its JSON no longer has the tokens that it puts around plain texts.
+        // The tokenizer's JSON lacks the tokens that it adds around plain texts.
         "added": [&added.before, &added.after],
         "stop_ids": base.stop_ids,
     });
@@ -108,11 +108,11 @@ pub(super) fn of(
 }
 
 impl Key {
-    /// Whether the files are still what they were when the key was made.
+    /// Whether the files are unchanged since the key was made.
     ///
     /// # Errors
     ///
-    /// A file that is gone.
+    /// A file is missing.
     pub(super) fn is_still_of(&self, files: &RowFiles) -> Result<bool, Error> {
         Ok(stamps(files)? == self.files)
     }
@@ -120,13 +120,13 @@ impl Key {
 
 fn stamps(files: &RowFiles) -> Result<Vec<Stamp>, Error> {
     let stamps = files.paths().map(|path| {
-        let found = std::fs::metadata(path).map_err(Error::io(path, "read"))?;
-        Ok((found.len(), found.modified().ok()))
+        let metadata = std::fs::metadata(path).map_err(Error::io(path, "read"))?;
+        Ok((metadata.len(), metadata.modified().ok()))
     });
     stamps.collect()
 }
 
-/// SHA-256 of the program that runs; none where it cannot be read any more.
+/// SHA-256 of the running program; `None` if its file can no longer be read.
 fn program() -> Option<&'static str> {
     static PROGRAM: OnceLock<Option<String>> = OnceLock::new();
     let program = PROGRAM.get_or_init(|| {

@@ -1,8 +1,8 @@
-//! Rows to learn from -> examples on disk, prepared once.
+//! Prepares training examples on disk from rows, once.
 //!
-//! Rows are tokenized in all threads and spilled to files in their order, so that memory does not grow
-//! with them. The files are kept in a cache under a key made of everything that they depend on: a
-//! second start reads them as they are.
+//! Rows are tokenized on all threads and written to files in order, so memory use does not grow
+//! with their number. The files are cached under a key of everything that they depend on; the next
+//! start reads them from the cache.
 
 mod cache;
 mod key;
@@ -13,7 +13,7 @@ use std::io;
 
 use burn::tensor::Device;
 use serde::{Deserialize, Serialize};
-use tooltune_agents::flat::{FlattenReport, KeptSchema};
+use tooltune_agents::flat::{FlattenReport, NestedSchema};
 use tooltune_files::SplitRecord;
 use tooltune_rows::examples::{ExampleWriter, Examples};
 use tooltune_rows::text::{PrepareReport, RowNotes};
@@ -21,45 +21,45 @@ use tooltune_rows::text::{PrepareReport, RowNotes};
 use crate::base_model::BaseModel;
 use crate::config::Config;
 use crate::error::Error;
-use crate::progress;
 use crate::rows::RowFiles;
+use tooltune_terminal as progress;
 
 pub use self::cache::{CacheUse, ExampleCache};
 
-/// What a run learns from.
+/// Training examples of a run.
 #[derive(Debug)]
 pub struct TrainingExamples {
-    /// The examples, in the order of their rows.
+    /// Examples in the order of their rows.
     pub examples: Examples,
-    /// What became of the rows.
+    /// Statistics on the rows.
     pub account: Account,
 }
 
-/// What became of rows on their way to examples.
+/// Statistics on the preparation of rows.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Account {
-    /// Examples of each file.
+    /// Number of examples of each file.
     pub n_of_file: Vec<usize>,
-    /// What became of the rows.
+    /// Statistics on the rows.
     pub report: PrepareReport,
-    /// What to know of them.
+    /// Remarks on the rows.
     pub notes: RowNotes,
-    /// What became of their schemas, where the config flattens them.
+    /// Statistics on their schemas, if the config flattens them.
     pub flattened: FlattenReport,
-    /// Schemas that stayed nested, which the report does not write.
-    nested: Vec<KeptSchema>,
-    /// How they were split, where some are kept back.
+    /// Schemas that are still nested, which are not part of the serialized report.
+    nested: Vec<NestedSchema>,
+    /// How the rows were split, if some are held out.
     pub split: Option<SplitRecord>,
 }
 
 impl Account {
-    /// As it was before it was written.
+    /// Restores the account after reading it.
     fn read_again(mut self) -> Self {
         self.flattened.kept_schemas = std::mem::take(&mut self.nested);
         self
     }
 
-    /// As it can be written.
+    /// The account prepared for writing.
     fn to_write(&self) -> Self {
         Self {
             nested: self.flattened.kept_schemas.clone(),
@@ -68,11 +68,11 @@ impl Account {
     }
 }
 
-/// The examples of the training rows of a config, from the cache or prepared now.
+/// Examples of the training rows of a config, from the cache or prepared now.
 ///
 /// # Errors
 ///
-/// A file that cannot be read, rows at fault, or examples that cannot be written.
+/// A file cannot be read, rows are invalid, or examples cannot be written.
 pub fn training_examples(
     config: &Config,
     base: &BaseModel,
@@ -87,16 +87,16 @@ pub fn training_examples(
     };
     let cache = ExampleCache::of_process();
     let Some(key) = key::of(config, base, &files)? else {
-        return unnamed(work);
+        return prepare_uncached(work);
     };
     match cache {
         Some(cache) => cache.examples(&key, work),
-        None => unnamed(work),
+        None => prepare_uncached(work),
     }
 }
 
-/// Prepares examples into files without a name, which end with the process.
-fn unnamed(work: prepare::Work<'_>) -> Result<TrainingExamples, Error> {
+/// Prepares examples in unnamed files, which are removed with the process.
+fn prepare_uncached(work: prepare::Work<'_>) -> Result<TrainingExamples, Error> {
     let folder = std::env::temp_dir();
     let new = || tempfile::tempfile().map_err(Error::io(&folder, "write to"));
     let (examples, index) = (new()?, new()?);
@@ -108,12 +108,13 @@ fn unnamed(work: prepare::Work<'_>) -> Result<TrainingExamples, Error> {
     Ok(TrainingExamples { examples, account })
 }
 
-/// Why examples were not written.
+/// Reason why examples were not written.
 enum Failed {
     Work(Error),
     Write(io::Error),
 }
 
+#[expect(clippy::result_large_err, reason = "an error ends the work")]
 fn write_into(work: prepare::Work<'_>, examples: &File, index: &File) -> Result<Account, Failed> {
     use std::io::Seek;
 
@@ -126,10 +127,8 @@ fn write_into(work: prepare::Work<'_>, examples: &File, index: &File) -> Result<
     Ok(account)
 }
 
-/// That nothing had to be prepared.
-fn say_found(account: &Account) {
+/// Reports that all examples were in the cache.
+fn report_cached(account: &Account) {
     let n = account.report.n_rows;
-    progress::print(&format!(
-        "{n} rows were prepared before, and are read from the cache"
-    ));
+    progress::print(&format!("{n} prepared rows are loaded from the cache"));
 }

@@ -1,4 +1,4 @@
-//! Tokenizes rows in several threads, with what becomes of them in their order.
+//! Tokenizes rows on several threads and returns results and statistics in row order.
 
 use std::cell::Cell;
 use std::io;
@@ -7,26 +7,27 @@ use std::num::NonZeroUsize;
 
 use burn::tensor::Device;
 use tooltune_agents::flat::{FlattenReport, flatten_rows};
-use tooltune_rows::in_order;
+use tooltune_json::json_schema::FormatRule;
+use tooltune_rows::process_in_order;
 use tooltune_rows::text::{
-    DataError, Gathering, Row, RowNotes, RowRecord, RowRecords, TokenizedExample, TokenizedRow,
+    DataError, ReportBuilder, Row, RowNotes, RowRecord, RowRecords, TokenizedExample, TokenizedRow,
 };
 
 use super::{Account, Failed};
 use crate::base_model::BaseModel;
 use crate::config::Config;
 use crate::error::Error;
-use crate::progress::RowsProgress;
 use crate::rows::{
     ReadingReport, RowFiles, RowSource, row_parser, rows_format, with_examples, with_system,
 };
 use crate::settings;
+use tooltune_terminal::RowsProgress;
 
-/// Rows and bytes that a thread takes at once.
+/// Limits of rows and bytes per chunk.
 const ROWS: usize = 64;
 const BYTES: usize = 1 << 20;
 
-/// What is prepared, and how.
+/// Inputs of the preparation.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Work<'a> {
     pub(super) config: &'a Config,
@@ -35,10 +36,10 @@ pub(super) struct Work<'a> {
     pub(super) files: &'a RowFiles,
 }
 
-/// Takes an example.
+/// Receives an example.
 pub(super) type Push<'p> = &'p mut dyn FnMut(&TokenizedExample) -> io::Result<()>;
 
-/// What a thread made of some rows of one file.
+/// Result for some rows of one file.
 struct Chunk {
     file: usize,
     rows: Vec<TokenizedRow>,
@@ -59,11 +60,12 @@ impl From<DataError> for Failed {
 }
 
 impl Work<'_> {
-    /// Prepares all rows; `push` takes their examples in order.
+    /// Prepares all rows and passes their examples to `push` in order.
+    #[expect(clippy::result_large_err, reason = "an error ends the work")]
     pub(super) fn prepare(self, push: Push<'_>) -> Result<Account, Failed> {
         let Self { config, base, .. } = self;
         let options = settings::prepare_options(config, &base.stop_ids);
-        let mut gathering = Gathering::new(&base.tokenizer, &options)?;
+        let mut gathering = ReportBuilder::new(&base.tokenizer, &options)?;
         let mut account = Account {
             n_of_file: vec![0; self.files.paths().count()],
             ..Account::default()
@@ -80,12 +82,12 @@ impl Work<'_> {
             Ok(())
         };
         let tokenized = |row: Result<Row, DataError>| {
-            TokenizedRow::of(row, &base.template, &base.tokenizer, &options)
+            TokenizedRow::tokenize(row, &base.template, &base.tokenizer, &options)
         };
         let current = Cell::new(0);
         match rows_format(config, self.files)? {
             Some(format) => {
-                // Faults of the settings are found here, and not in every thread.
+                // Reports invalid settings once, instead of in every thread.
                 row_parser(config, format)?;
                 let flattening = settings::flattening(&config.data)?;
                 let worker = || {
@@ -124,7 +126,7 @@ impl Work<'_> {
                 let records = records.inspect(|_| progress.row());
                 let size = |record: &RowRecord| record.as_ref().map_or(0, |(_, text)| text.len());
                 let chunks = chunks(records, &current, size);
-                in_order(chunks, n_threads(), worker, &mut take)?;
+                process_in_order(chunks, n_threads(), worker, &mut take)?;
             }
             None => {
                 let worker = || {
@@ -138,13 +140,14 @@ impl Work<'_> {
                     files: self.files,
                     device: self.device,
                     has_golds: true,
+                    formats: FormatRule::Asserted,
                     current: &current,
                 };
                 let mut report = ReadingReport::default();
                 let mut failed = None;
                 with_examples(source, &mut report, |rows| {
                     let chunks = chunks(rows, &current, |_| 0);
-                    failed = in_order(chunks, n_threads(), worker, &mut take).err();
+                    failed = process_in_order(chunks, n_threads(), worker, &mut take).err();
                     Ok(())
                 })?;
                 if let Some(failed) = failed {
@@ -154,8 +157,20 @@ impl Work<'_> {
                 account.notes.add(&report.notes);
             }
         }
-        account.report = gathering.finish()?;
         account.split = self.files.split();
+        // Otherwise the error would be that rows give no example.
+        if let Some(split) = &account.split
+            && split.n_training == 0
+            && split.n_validation > 0
+        {
+            return Err(Failed::Work(Error::Usage(format!(
+                "data.validation_split = {} holds out all {} rows, and none is left to train on; lower it, \
+                 add rows, or set data.eval",
+                config.data.validation_split.unwrap_or_default(),
+                split.n_validation
+            ))));
+        }
+        account.report = gathering.finish()?;
         Ok(account)
     }
 }
@@ -171,13 +186,13 @@ impl Chunk {
     }
 }
 
-/// As many as compute.
+/// Number of threads that compute.
 fn n_threads() -> NonZeroUsize {
     NonZeroUsize::new(rayon::current_num_threads()).unwrap_or(NonZeroUsize::MIN)
 }
 
-/// Items that follow each other and are of one file, whose number stands in `current` when an item was
-/// asked for, in parts of [`ROWS`] items or [`BYTES`].
+/// Chunks of consecutive items of one file, at most [`ROWS`] items or [`BYTES`]; `current` is the
+/// file index of the last requested item.
 fn chunks<'i, T: 'i>(
     items: impl Iterator<Item = T> + 'i,
     current: &'i Cell<usize>,
@@ -189,7 +204,7 @@ fn chunks<'i, T: 'i>(
         let mut n_bytes = size(&first);
         let mut chunk = vec![first];
         while chunk.len() < ROWS && n_bytes < BYTES {
-            let Some((_, item)) = items.next_if(|(of, _)| *of == file) else {
+            let Some((_, item)) = items.next_if(|(idx, _)| *idx == file) else {
                 break;
             };
             n_bytes += size(&item);
@@ -208,10 +223,10 @@ mod tests {
         let current = Cell::new(0);
         let items = (0..200).inspect(|item| current.set(usize::from(*item >= 70)));
         let size = |item: &i32| if *item == 150 { 2 * BYTES } else { 1 };
-        let found: Vec<(usize, Vec<i32>)> = chunks(items, &current, size).collect();
-        let lengths: Vec<(usize, usize)> = found.iter().map(|(f, c)| (*f, c.len())).collect();
+        let pieces: Vec<(usize, Vec<i32>)> = chunks(items, &current, size).collect();
+        let lengths: Vec<(usize, usize)> = pieces.iter().map(|(f, c)| (*f, c.len())).collect();
         assert_eq!(lengths, [(0, 64), (0, 6), (1, 64), (1, 17), (1, 49)]);
-        let all: Vec<i32> = found.into_iter().flat_map(|(_, chunk)| chunk).collect();
+        let all: Vec<i32> = pieces.into_iter().flat_map(|(_, chunk)| chunk).collect();
         assert_eq!(all, (0..200).collect::<Vec<_>>());
     }
 }

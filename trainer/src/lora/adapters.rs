@@ -1,8 +1,8 @@
-//! All trainable parameters as one flat buffer, and their places in it.
+//! Stores all trainable parameters in one flat buffer, with the offset of each.
 //!
-//! The optimizer, the norm and the checkpoint see one vector; the decoder sees factors cut from
-//! it. Order: by layer, then by stacks of projections, in each the factors of its projections, A before
-//! B, and with DoRA behind them their magnitudes.
+//! The optimizer, the gradient norm and the checkpoint use one vector; the decoder uses factors cut
+//! from it. Order: by layer, then by projection stack; in each stack the factors of its
+//! projections, A before B, then their DoRA magnitudes.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -16,19 +16,19 @@ use tooltune_kernels::{
 use tooltune_rows::batches::SeededRandom;
 
 use super::matching::LoraError;
-use super::principal::{doubled, halves};
+use super::principal::{halves, with_doubled_rank};
 use crate::models::Decoder;
 
-/// One adapted projection and its place in the flat buffer.
+/// One adapted projection and its position in the flat buffer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AdapterSlot {
     /// Block number.
     pub layer: usize,
-    /// Its place among the [projections](crate::models::families::Projections) of its block.
+    /// Index among the [projections](crate::models::families::Projections) of its block.
     pub projection: usize,
-    /// The stack of projections that holds it.
+    /// Index of the projection stack that contains it.
     pub stack: usize,
-    /// The first projection of that stack.
+    /// Index of the first projection in that stack.
     pub first_projection: usize,
     /// Path as in Hugging Face checkpoints: `model.layers.0.self_attn.q_proj`.
     pub module: String,
@@ -42,7 +42,7 @@ pub struct AdapterSlot {
     pub scaling: f64,
     /// First element in the flat buffer: A `[rank, in]`, then B `[out, rank]`.
     pub offset: usize,
-    /// With DoRA the first of its magnitudes, `[out]`.
+    /// With DoRA, first element of its magnitudes, `[out]`.
     pub magnitudes: Option<usize>,
 }
 
@@ -52,23 +52,23 @@ impl AdapterSlot {
         self.rank * (self.in_features + self.out_features)
     }
 
-    /// Elements that are trained of it.
+    /// Number of trained values.
     pub fn n_values(&self) -> usize {
         self.len() + self.magnitudes.map_or(0, |_| self.out_features)
     }
 
-    /// Never: a rank is at least 1.
+    /// Always false: a rank is at least 1.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The name of the weight that it stands beside.
+    /// Name of the adapted weight.
     pub fn weight(&self) -> String {
         format!("{}.weight", self.module)
     }
 
-    /// The same with twice the rank, at no place in the buffer: what a checkpoint of PiSSA has.
-    pub(crate) fn doubled(&self) -> Self {
+    /// The same slot with twice the rank and no offset, as saved in a PiSSA checkpoint.
+    pub(crate) fn with_doubled_rank(&self) -> Self {
         Self {
             rank: 2 * self.rank,
             offset: 0,
@@ -77,7 +77,7 @@ impl AdapterSlot {
     }
 
     /// Block and stack.
-    pub(crate) fn place(&self) -> (usize, usize) {
+    pub(crate) fn location(&self) -> (usize, usize) {
         (self.layer, self.stack)
     }
 
@@ -85,7 +85,7 @@ impl AdapterSlot {
         self.rank * self.in_features
     }
 
-    /// Tensor names as in a PEFT checkpoint, less its prefix, with their shapes and ranges.
+    /// Tensor names as in a PEFT checkpoint without its prefix, with their shapes and ranges.
     pub fn tensors(&self) -> Vec<(String, Vec<usize>, Range<usize>)> {
         let magnitudes = self.magnitudes.map(|first| {
             let name = format!("{}.lora_magnitude_vector", self.module);
@@ -95,7 +95,7 @@ impl AdapterSlot {
         self.factors().into_iter().chain(magnitudes).collect()
     }
 
-    /// The same of A and B alone.
+    /// Names, shapes and ranges of A and B only.
     pub fn factors(&self) -> [(String, Vec<usize>, Range<usize>); 2] {
         let middle = self.offset + self.a_len();
         [
@@ -113,10 +113,10 @@ impl AdapterSlot {
     }
 }
 
-/// A weight that is trained as a whole, `[v, d]`, and its place in the flat buffer.
+/// A fully trained weight, `[v, d]`, and its position in the flat buffer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WholeWeight {
-    /// Its name in the model, which PEFT's files have too.
+    /// Name in the model and in PEFT files.
     pub name: &'static str,
     /// Rows and columns.
     pub shape: [usize; 2],
@@ -125,7 +125,7 @@ pub struct WholeWeight {
 }
 
 impl WholeWeight {
-    /// How many values it has.
+    /// Number of values.
     pub fn n_values(&self) -> usize {
         self.shape[0] * self.shape[1]
     }
@@ -140,18 +140,19 @@ impl WholeWeight {
 /// The trainable parameters of a run.
 #[derive(Debug, Clone)]
 pub struct Adapters {
-    /// Where each factor lies.
+    /// Position of each factor.
     pub slots: Vec<AdapterSlot>,
-    /// Weights that are trained as a whole, behind all slots.
+    /// Fully trained weights, after all slots.
     pub whole: Vec<WholeWeight>,
-    /// All that is trained, `[p]`, f32, without autodiff.
+    /// All trained values, `[p]`, f32, without autodiff.
     pub flat: Tensor<1>,
-    /// With PiSSA the factors that the base weights have lost, in the same order.
+    /// With PiSSA, the initial factors that were subtracted from the base weights, in the same
+    /// order.
     pub initial: Option<Arc<[f32]>>,
 }
 
 impl Adapters {
-    /// A fresh adapter: A uniform in `±1/√in`, B zero, so that the model starts as its base.
+    /// A new adapter: A uniform in `±1/√in`, B zero, so the model equals its base.
     ///
     /// # Source
     ///
@@ -170,7 +171,7 @@ impl Adapters {
         Self::from_values(slots, values, device)
     }
 
-    /// Adapters with the given contents, in the order of the buffer.
+    /// Adapters with the given values, in the order of the buffer.
     pub fn from_values(slots: Vec<AdapterSlot>, values: Vec<f32>, device: &Device) -> Self {
         let n = values.len();
         Self {
@@ -181,29 +182,29 @@ impl Adapters {
         }
     }
 
-    /// The same with weights that are trained as a whole, which `tensors` hold by their names.
+    /// Adds fully trained weights, which `tensors` contains by name.
     pub fn with_whole(
         self,
-        whole: Vec<WholeWeight>,
+        whole_weights: Vec<WholeWeight>,
         tensors: &BTreeMap<String, HostTensor>,
     ) -> Self {
-        if whole.is_empty() {
+        if whole_weights.is_empty() {
             return self;
         }
         let device = self.flat.device();
         let mut values = self.to_values();
-        for weight in &whole {
+        for weight in &whole_weights {
             values.extend_from_slice(&tensors[weight.name].values);
         }
         let n = values.len();
         Self {
-            whole,
+            whole: whole_weights,
             flat: Tensor::from_data(TensorData::new(values, [n]), &device),
             ..self
         }
     }
 
-    /// Factors that the base weights have lost: what PiSSA begins with.
+    /// PiSSA adapters, whose initial factors are subtracted from the base weights.
     pub fn principal(slots: Vec<AdapterSlot>, values: Vec<f32>, device: &Device) -> Self {
         Self {
             initial: Some(values.as_slice().into()),
@@ -211,8 +212,8 @@ impl Adapters {
         }
     }
 
-    /// The adapters of a checkpoint of PiSSA, whose tensors have twice the rank of `slots`; names and
-    /// shapes must have been checked against the doubled slots.
+    /// Loads the adapters of a PiSSA checkpoint, whose tensors have twice the rank of `slots`.
+    /// Check names and shapes against the doubled slots first.
     pub fn from_doubled(
         slots: Vec<AdapterSlot>,
         tensors: &BTreeMap<String, HostTensor>,
@@ -225,15 +226,15 @@ impl Adapters {
         }
     }
 
-    /// Every factor that a checkpoint keeps, by name: with PiSSA of twice the rank, beside the base
-    /// weights as they were.
+    /// Tensors for a checkpoint, by name. With PiSSA they have twice the rank and apply to the
+    /// original base weights.
     pub fn to_saved_tensors(&self) -> BTreeMap<String, HostTensor> {
         match &self.initial {
             Some(initial) => {
-                let mut tensors = doubled(&self.slots, &self.to_values(), initial);
+                let mut tensors = with_doubled_rank(&self.slots, &self.to_values(), initial);
                 tensors.extend(self.to_tensors().into_iter().filter(|(name, _)| {
-                    let mut whole = self.whole.iter();
-                    whole.any(|weight| weight.name == name)
+                    let mut whole_weights = self.whole.iter();
+                    whole_weights.any(|weight| weight.name == name)
                 }));
                 tensors
             }
@@ -241,8 +242,8 @@ impl Adapters {
         }
     }
 
-    /// Adapters from tensors by name; names and shapes must have been checked against
-    /// [`AdapterSlot::tensors`].
+    /// Adapters from tensors by name. Check names and shapes against [`AdapterSlot::tensors`]
+    /// first.
     pub fn from_tensors(
         slots: Vec<AdapterSlot>,
         tensors: &BTreeMap<String, HostTensor>,
@@ -255,14 +256,14 @@ impl Adapters {
         Self::from_values(slots, values, device)
     }
 
-    /// Name, shape and range of everything that is trained, in the order of slots.
+    /// Name, shape and range of all trained tensors, in the order of slots.
     pub fn tensors(&self) -> Vec<(String, Vec<usize>, Range<usize>)> {
-        let whole = self.whole.iter().map(WholeWeight::tensor);
+        let whole_tensors = self.whole.iter().map(WholeWeight::tensor);
         let slots = self.slots.iter().flat_map(AdapterSlot::tensors);
-        slots.chain(whole).collect()
+        slots.chain(whole_tensors).collect()
     }
 
-    /// Every factor on the host, by name.
+    /// All tensors on the host, by name.
     pub fn to_tensors(&self) -> BTreeMap<String, HostTensor> {
         let values = self.to_values();
         self.tensors()
@@ -284,13 +285,13 @@ impl Adapters {
         self.flat.to_data().iter::<f32>().collect()
     }
 
-    /// What LoRA+ multiplies the learning rate of each parameter by, `[p]`: 1 for A, `ratio` for B and
-    /// for magnitudes.
+    /// LoRA+ factor on each parameter's learning rate, `[p]`: 1 for A, `ratio` for B and for
+    /// magnitudes.
     ///
     /// # Source
     ///
-    /// Hayou et al. 2024 ("LoRA+: Efficient Low Rank Adaptation of Large Models"), as
-    /// `create_loraplus_optimizer` of peft 0.21 has it.
+    /// Hayou et al. 2024 ("LoRA+: Efficient Low Rank Adaptation of Large Models"), as in
+    /// `create_loraplus_optimizer` of peft 0.21.
     pub fn rate_scales(&self, ratio: f64) -> Tensor<1> {
         let mut scales = vec![1.0; self.n_parameters()];
         for tensors in self.slots.iter().map(AdapterSlot::tensors) {
@@ -307,19 +308,19 @@ impl Adapters {
         n_values(&self.slots) + self.whole.iter().map(WholeWeight::n_values).sum::<usize>()
     }
 
-    /// Gives the magnitudes of DoRA the lengths of their directions in `decoder`, so that it computes
-    /// what it did without them: how they begin.
+    /// Sets the DoRA magnitudes to the row norms of the weights in `decoder`, so the initial model
+    /// equals the one without DoRA.
     ///
     /// # Errors
     ///
-    /// A row of zeros, which has no direction.
-    pub fn begin_magnitudes(&mut self, decoder: &mut Decoder) -> Result<(), LoraError> {
+    /// A row is zero and has no direction.
+    pub fn init_dora_magnitudes(&mut self, decoder: &mut Decoder) -> Result<(), LoraError> {
         if self.slots.iter().all(|slot| slot.magnitudes.is_none()) {
             return Ok(());
         }
         let mut values = self.to_values();
-        for slots in self.slots.chunk_by(|a, b| a.place() == b.place()) {
-            let (layer, stack) = slots[0].place();
+        for slots in self.slots.chunk_by(|a, b| a.location() == b.location()) {
+            let (layer, stack) = slots[0].location();
             let linear = &mut decoder.blocks[layer].stacks[stack];
             linear.adapter = Some(self.factors_of(slots, linear));
             let norms = linear.direction_norms().into_data();
@@ -340,7 +341,7 @@ impl Adapters {
         Ok(())
     }
 
-    /// The factors of a stack, all of whose slots are given.
+    /// The factors of a stack; `slots` are all its slots.
     fn factors_of(&self, slots: &[AdapterSlot], linear: &StackedLinear) -> StackedAdapter {
         let n_maps = linear.out_features.len();
         let first = slots[0].first_projection;
@@ -357,16 +358,16 @@ impl Adapters {
         StackedAdapter::new(factors, Arc::new(layout))
     }
 
-    /// Puts the present factors and whole weights into `decoder`.
+    /// Puts the current factors and fully trained weights into `decoder`.
     pub fn attach(&self, decoder: &mut Decoder) {
-        // The CPU packs the factors that it multiplies with.
+        // The CPU packs the factors for its products.
         let dtype = decoder.compute_dtype().dtype();
         let rounds = !is_cpu(&decoder.device()) && dtype != self.flat.dtype();
-        // Whole weights lie behind the factors, and nobody reads them here.
+        // Fully trained weights come after the factors and are not used here.
         let factors = n_values(&self.slots);
         let rounded = rounds.then(|| self.flat.clone().narrow(0, 0, factors).cast(dtype));
-        for slots in self.slots.chunk_by(|a, b| a.place() == b.place()) {
-            let (layer, stack) = slots[0].place();
+        for slots in self.slots.chunk_by(|a, b| a.location() == b.location()) {
+            let (layer, stack) = slots[0].location();
             let linear = &mut decoder.blocks[layer].stacks[stack];
             let mut adapter = self.factors_of(slots, linear);
             if let Some(rounded) = &rounded {
@@ -391,10 +392,10 @@ impl Adapters {
     }
 }
 
-/// Trained values of all slots.
+/// Number of trained values in all slots.
 fn n_values(slots: &[AdapterSlot]) -> usize {
     slots.iter().map(AdapterSlot::n_values).sum()
 }
 
-/// Streams of the seeded generator from this number on initialise the adapters.
+/// First stream of the seeded generator for adapter initialisation.
 const ADAPTER_INIT_STREAM: u64 = 1 << 32;

@@ -1,6 +1,7 @@
-//! Matches module paths by PEFT's rules: adapted projections with their rank and scaling.
+//! Matches module paths by PEFT's rules, to find the adapted projections with rank and scaling.
 //!
-//! A pattern that matches nothing is an error: the run would otherwise train less than it says.
+//! A pattern without a match is an error; otherwise the run would train less than its config
+//! states.
 
 use thiserror::Error;
 use tooltune_checkpoints::CheckpointError;
@@ -11,10 +12,10 @@ use crate::config::LoraConfig;
 use crate::models::DecoderConfig;
 use crate::models::load::projection_features;
 
-/// Why a `[lora]` table fits no model.
+/// Reason why a `[lora]` table does not fit a model.
 #[derive(Debug, Error)]
 pub enum LoraError {
-    /// An entry or pattern that adapts nothing.
+    /// An entry or pattern without a match.
     #[error(
         "lora.{key} = {pattern:?} matches no linear layer of this model; \
          its layers are model.layers.N.{{{layers}}}"
@@ -22,98 +23,126 @@ pub enum LoraError {
     NoMatch {
         /// Key within `[lora]`.
         key: &'static str,
-        /// The entry.
+        /// The entry or pattern.
         pattern: String,
         /// The linear layers of a block.
         layers: String,
     },
-    /// The head or the embedding is named.
+    /// The head or the embedding is a target.
     #[error(
-        "lora.target_modules names {0:?}: adapters on the embedding or the head are refused, \
-         because servers load them differently or not at all; name the block's projections"
+        "lora.target_modules names {0:?}: adapters on the embedding or the head are not supported, \
+         because servers load them differently or not at all; name projections of the blocks"
     )]
     HeadOrEmbedding(String),
-    /// Settings that select nothing.
+    /// The settings select no layer.
     #[error(
-        "the settings of the adapter select no linear layer of this model; name some in \
+        "the settings in [lora] select no linear layer of this model; list some in \
          lora.target_modules, and exclude fewer"
     )]
     NoTarget,
-    /// A pattern that is no regular expression, or layers that are none.
+    /// An invalid regular expression or layer list.
     #[error("lora: {0}")]
     Rules(#[from] CheckpointError),
-    /// A module that is not trained as a whole here.
+    /// A module that cannot be fully trained.
     #[error(
-        "modules_to_save names {0:?}; it can name \"lm_head\" and \"embed_tokens\": other modules \
-         are adapted by target_modules"
+        "modules_to_save names {0:?}, but supports only \"lm_head\" and \"embed_tokens\"; adapt other \
+         modules with target_modules"
     )]
     NoWholeWeight(String),
-    /// A head that is the embedding.
+    /// The head and the embedding are one weight.
     #[error(
         "modules_to_save names {0:?}, and this model ties its head to its embedding \
-         (tie_word_embeddings): one weight cannot become two without another model; leave it out, or \
-         take a model with a head of its own"
+         (tie_word_embeddings): training it would untie them; remove it, or use a model with a \
+         separate head"
     )]
     TiedWeight(String),
-    /// PiSSA with a rank beyond the singular values of a weight.
+    /// PiSSA with a rank larger than the number of singular values.
     #[error(
-        "the weight of {module} has shape {shape:?}, and a rank of {rank} asks for more singular \
-         values than it has; lower lora.r, or leave out lora.init_weights"
+        "the weight of {module} has shape {shape:?}, with fewer singular values than the rank {rank}; \
+         lower lora.r, or remove lora.init_weights"
     )]
     FewSingularValues {
         /// Path of the module.
         module: String,
-        /// Of its weight.
+        /// Shape of its weight.
         shape: [usize; 2],
-        /// What was asked for.
+        /// Requested rank.
         rank: usize,
     },
-    /// DoRA of a weight with a row of zeros.
+    /// DoRA with a row of zeros.
     #[error(
-        "row {row} of the weight of {module} is zero and has no direction, so that DoRA cannot train it; \
-         leave {module} out with lora.exclude_modules, or set lora.use_dora = false"
+        "row {row} of the weight of {module} is zero and has no direction, so DoRA cannot train it; \
+         exclude {module} with lora.exclude_modules, or set lora.use_dora = false"
     )]
     NoDirection {
         /// Path of the module.
         module: String,
-        /// Number of the row.
+        /// Index of the row.
         row: usize,
     },
-    /// PiSSA of a weight with NaN or infinity.
+    /// PiSSA with a weight that is NaN or infinite.
     #[error(
-        "the weight of {0} holds a value that is not finite, so that it has no singular values; take \
-         the model anew"
+        "the weight of {0} has a value that is not finite and therefore no singular values; download \
+         the model again"
     )]
     NoSingularValues(String),
-    /// A rank that no adapter has.
+    /// A rank out of range.
     #[error("lora rank of {module} is {rank}; it must be 1 to {MAX_RANK}")]
     Rank {
         /// Path of the module.
         module: String,
-        /// What was asked for.
+        /// Requested rank.
         rank: usize,
     },
 }
 
-/// Ranks beyond this have more parameters than any model they could adapt.
+/// Largest rank; higher ones have more parameters than any model they could adapt.
 const MAX_RANK: usize = 1 << 16;
 
-impl LoraConfig {
-    /// The adapted projections in the order of the flat buffer: by layer, then as in a block.
+/// Projections and weights of a model that `[lora]` adapts.
+pub trait LoraLayout {
+    /// Adapted projections in the order of the flat buffer: by layer, then in block order.
     ///
     /// # Errors
     ///
-    /// As [`adapter_slots`].
-    pub fn slots(&self, config: &DecoderConfig) -> Result<Vec<AdapterSlot>, LoraError> {
+    /// As for [`adapter_slots`].
+    fn slots(&self, config: &DecoderConfig) -> Result<Vec<AdapterSlot>, LoraError>;
+
+    /// Checks that each weight has enough singular values for a principal initialisation.
+    ///
+    /// # Errors
+    ///
+    /// As for [`slots`](Self::slots), or the PiSSA rank exceeds the rows or columns of a weight.
+    fn check_principal_ranks(&self, config: &DecoderConfig) -> Result<(), LoraError>;
+
+    /// Fully trained weights, after the slots in the flat buffer.
+    ///
+    /// # Errors
+    ///
+    /// As for [`slots`](Self::slots) and [`whole_weights`].
+    fn whole_weights(&self, config: &DecoderConfig) -> Result<Vec<WholeWeight>, LoraError>;
+
+    /// Number of trained values with these settings.
+    ///
+    /// # Errors
+    ///
+    /// As for [`slots`](Self::slots).
+    fn n_parameters(&self, config: &DecoderConfig) -> Result<usize, LoraError>;
+
+    /// Number of values in fully trained weights.
+    ///
+    /// # Errors
+    ///
+    /// As for [`whole_weights`](Self::whole_weights).
+    fn n_whole(&self, config: &DecoderConfig) -> Result<usize, LoraError>;
+}
+
+impl LoraLayout for LoraConfig {
+    fn slots(&self, config: &DecoderConfig) -> Result<Vec<AdapterSlot>, LoraError> {
         adapter_slots(&self.to_peft(""), config)
     }
 
-    /// Checks that each weight has as many singular values as its adapter begins with.
-    ///
-    /// # Errors
-    ///
-    /// As [`slots`](Self::slots), or PiSSA with a rank beyond the rows or columns of a weight.
-    pub fn check_principal_ranks(&self, config: &DecoderConfig) -> Result<(), LoraError> {
+    fn check_principal_ranks(&self, config: &DecoderConfig) -> Result<(), LoraError> {
         if self.principal_init().is_none() {
             return Ok(());
         }
@@ -129,48 +158,33 @@ impl LoraConfig {
         }
     }
 
-    /// The weights that are trained as a whole, behind the slots in the flat buffer.
-    ///
-    /// # Errors
-    ///
-    /// As [`slots`](Self::slots) and [`whole_weights`].
-    pub fn whole_weights(&self, config: &DecoderConfig) -> Result<Vec<WholeWeight>, LoraError> {
+    fn whole_weights(&self, config: &DecoderConfig) -> Result<Vec<WholeWeight>, LoraError> {
         whole_weights(&self.to_peft(""), config, &self.slots(config)?)
     }
 
-    /// How many values the adapters of these settings have.
-    ///
-    /// # Errors
-    ///
-    /// As [`slots`](Self::slots).
-    pub fn n_parameters(&self, config: &DecoderConfig) -> Result<usize, LoraError> {
+    fn n_parameters(&self, config: &DecoderConfig) -> Result<usize, LoraError> {
         let slots = self.slots(config)?;
         let factors: usize = slots.iter().map(AdapterSlot::n_values).sum();
         Ok(factors + self.n_whole(config)?)
     }
 
-    /// How many of them are weights that are trained as a whole.
-    ///
-    /// # Errors
-    ///
-    /// As [`whole_weights`](Self::whole_weights).
-    pub fn n_whole(&self, config: &DecoderConfig) -> Result<usize, LoraError> {
-        let whole = self.whole_weights(config)?;
-        Ok(whole.iter().map(WholeWeight::n_values).sum())
+    fn n_whole(&self, config: &DecoderConfig) -> Result<usize, LoraError> {
+        let whole_weights = self.whole_weights(config)?;
+        Ok(whole_weights.iter().map(WholeWeight::n_values).sum())
     }
 }
 
-/// The projections that an adapter of these settings has, in the order of the flat buffer: by
-/// layer, then as in a block.
+/// Projections adapted by these settings, in the order of the flat buffer: by layer, then in block
+/// order.
 ///
 /// # Errors
 ///
-/// An entry, an exclusion or a pattern that matches nothing, a pattern that does not parse, a rank
-/// of zero or above 65536, the head or the embedding as a target.
+/// An entry, exclusion or pattern has no match, a pattern does not parse, a rank is zero or above
+/// 65536, or the head or embedding is a target.
 ///
 /// # Source
 ///
-/// [`PeftRules`] matches; that every part must match something is our own rule.
+/// Matching follows PEFT ([`PeftRules`]). The check that every entry has a match is our own.
 pub fn adapter_slots(
     adapter: &PeftConfig,
     config: &DecoderConfig,
@@ -225,11 +239,11 @@ pub fn adapter_slots(
     Ok(slots)
 }
 
-/// The weights that an adapter of these settings trains as a whole, behind its slots.
+/// Fully trained weights with these settings, after the slots.
 ///
 /// # Errors
 ///
-/// A module that is neither head nor embedding, or a model that ties the two.
+/// A module is neither head nor embedding, or the model ties the two.
 ///
 /// # Source
 ///
@@ -251,7 +265,7 @@ pub fn whole_weights(
     names.sort_unstable();
     names.dedup();
     let mut offset = slots.iter().map(AdapterSlot::n_values).sum();
-    let whole = names.into_iter().map(|name| {
+    let weights = names.into_iter().map(|name| {
         let weight = WholeWeight {
             name,
             shape: [config.vocab_size, config.hidden_size],
@@ -260,13 +274,13 @@ pub fn whole_weights(
         offset += weight.n_values();
         weight
     });
-    Ok(whole.collect())
+    Ok(weights.collect())
 }
 
-/// Gives each slot its place in the flat buffer.
+/// Assigns each slot its offset in the flat buffer.
 fn lay_out(slots: &mut [AdapterSlot], use_dora: bool) {
     let mut offset = 0;
-    for stack in slots.chunk_by_mut(|a, b| a.place() == b.place()) {
+    for stack in slots.chunk_by_mut(|a, b| a.location() == b.location()) {
         for slot in stack.iter_mut() {
             slot.offset = offset;
             offset += slot.len();
@@ -278,16 +292,16 @@ fn lay_out(slots: &mut [AdapterSlot], use_dora: bool) {
     }
 }
 
-/// Names of the modules that are no part of a block.
+/// Names of modules outside the blocks.
 const HEAD_AND_EMBEDDING: [&str; 3] = ["lm_head", "embed_tokens", "model.embed_tokens"];
 
-/// Paths of all linear layers but the head, by layer, then as in a block.
+/// Paths of all linear layers except the head, by layer, then in block order.
 pub fn linear_layers(config: &DecoderConfig) -> Vec<String> {
     let modules = module_paths(config).into_iter();
     modules.map(|(_, _, path)| path).collect()
 }
 
-/// The linear layers that any block has, each once.
+/// Linear layers of all block types, without duplicates.
 fn paths(config: &DecoderConfig) -> Vec<&'static str> {
     let mut paths = Vec::new();
     let all = (0..config.num_hidden_layers).flat_map(|layer| config.projections(layer).paths);
@@ -356,7 +370,7 @@ mod tests {
         assert_eq!(n_slots(&spec(all_linear())), 77);
         assert_eq!(n_slots(&spec(list(&["q_proj", "v_proj"]))), 22);
         assert_eq!(n_slots(&spec(list(&["model.layers.1.mlp.up_proj"]))), 1);
-        // A list entry ends at a component: layer 1 is not layer 10.
+        // A list entry matches whole path components: layer 1 does not match layer 10.
         assert_eq!(n_slots(&spec(list(&["layers.1.mlp.up_proj"]))), 1);
         let regex = pattern(r".*\.1\.self_attn\..*");
         assert_eq!(n_slots(&spec(regex)), 4);
@@ -368,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn what_matches_nothing_is_an_error_that_names_it() {
+    fn patterns_without_a_match_are_errors() {
         let mut excluding = spec(all_linear());
         excluding.exclude_modules = Some(list(&["out_proj"]));
         let mut patterned = spec(all_linear());
@@ -401,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_that_no_memory_holds_is_refused() {
+    fn a_rank_beyond_the_limit_is_refused() {
         for r in [0, MAX_RANK + 1, usize::MAX] {
             let spec = LoraConfig {
                 r,

@@ -1,8 +1,9 @@
-//! PiSSA: the factors begin with the principal singular values of each weight, which loses them.
+//! PiSSA: initialises the factors with the principal singular values of each weight and subtracts
+//! their product from the weight.
 //!
-//! What is trained is `(W - s B₀ A₀) + s B A`. A checkpoint keeps it as plain LoRA of twice the rank,
-//! `[B, -B₀] [A; A₀]` beside `W` itself, as PEFT converts it: every program loads that on the original
-//! base, and a resumed run finds the initial factors in it, bit for bit.
+//! The model computes `(W - s B₀ A₀) + s B A`. A checkpoint stores it as plain LoRA of twice the
+//! rank, `[B, -B₀] [A; A₀]` on the original `W`, like PEFT's conversion. Any program can load that
+//! on the original base, and a resumed run recovers the initial factors exactly.
 
 use std::collections::BTreeMap;
 
@@ -14,22 +15,23 @@ use super::adapters::AdapterSlot;
 use super::matching::LoraError;
 use super::singular::Matrix;
 use crate::config::PrincipalInit;
-use crate::progress::Counted;
+use tooltune_terminal::Counted;
 
-/// Streams of the seeded generator from this number on begin the search for singular values.
+/// First stream of the seeded generator for the search for singular values.
 const PRINCIPAL_STREAM: u64 = 1 << 34;
 
-/// The factors that begin with the principal singular values of the weights, in the order of the
-/// flat buffer: `A = √(S / s) Vᵀ`, `B = U √(S / s)`.
+/// Initial factors from the principal singular values of the weights, in the order of the flat
+/// buffer: `A = √(S / s) Vᵀ`, `B = U √(S / s)`.
 ///
 /// # Errors
 ///
-/// A weight that cannot be read, or that holds a value that is not finite.
+/// A weight cannot be read, or has a value that is not finite.
 ///
 /// # Panics
 ///
-/// If a rank is beyond the rows or columns of its weight, which
-/// [`check_principal_ranks`](crate::config::LoraConfig::check_principal_ranks) refuses: a bug of the caller.
+/// If a rank exceeds the rows or columns of its weight, which
+/// [`check_principal_ranks`](crate::lora::LoraLayout::check_principal_ranks) refuses: a bug of
+/// the caller.
 ///
 /// # Source
 ///
@@ -57,24 +59,25 @@ pub fn principal_factors(
             columns: slot.in_features,
         };
         let mut random = SeededRandom::new(seed, PRINCIPAL_STREAM + i as u64);
-        let found = match init {
+        let svd = match init {
             PrincipalInit::Exact => matrix.largest(slot.rank, &mut random),
-            PrincipalInit::Sketched(n) => matrix.sketched(slot.rank, n, &mut random),
+            PrincipalInit::Sketched(n) => matrix.sketch(slot.rank, n, &mut random),
         };
-        let roots = found.values.iter().map(|s| (s / slot.scaling).sqrt());
+        let roots = svd.values.iter().map(|s| (s / slot.scaling).sqrt());
         let roots: Vec<f64> = roots.collect();
-        for (root, right) in roots.iter().zip(&found.right) {
+        for (root, right) in roots.iter().zip(&svd.right) {
             values.extend(right.iter().map(|x| (root * x) as f32));
         }
         for row in 0..slot.out_features {
-            let columns = roots.iter().zip(&found.left);
+            let columns = roots.iter().zip(&svd.left);
             values.extend(columns.map(|(root, left)| (root * left[row]) as f32));
         }
     }
     Ok(values)
 }
 
-/// Takes the product of the factors `initial` out of the weight of its name; others stay.
+/// Subtracts the product of the factors `initial` from the weight `name`; weights without a slot
+/// are unchanged.
 pub fn take_out(slots: &[AdapterSlot], initial: &[f32], name: &str, weight: &mut HostTensor) {
     let Some(slot) = slots.iter().find(|slot| slot.weight() == name) else {
         return;
@@ -87,7 +90,7 @@ pub fn take_out(slots: &[AdapterSlot], initial: &[f32], name: &str, weight: &mut
 }
 
 /// The factors `[B, -B₀] [A; A₀]` of twice the rank, by name.
-pub(super) fn doubled(
+pub(super) fn with_doubled_rank(
     slots: &[AdapterSlot],
     values: &[f32],
     initial: &[f32],
@@ -102,7 +105,7 @@ pub(super) fn doubled(
             let negated = initial.iter().map(|value| -value);
             row.iter().copied().chain(negated)
         });
-        let twice = slot.doubled();
+        let twice = slot.with_doubled_rank();
         let shapes = twice.factors().map(|(_, shape, _)| shape);
         let [a_shape, b_shape] = shapes;
         tensors.insert(
@@ -124,8 +127,8 @@ pub(super) fn doubled(
     tensors
 }
 
-/// The present and the initial factors of what [`doubled`] made; names and shapes must have been
-/// checked against the doubled slots.
+/// Splits the output of [`with_doubled_rank`] into current and initial factors. Check names and shapes
+/// against the doubled slots first.
 pub(super) fn halves(
     slots: &[AdapterSlot],
     tensors: &BTreeMap<String, HostTensor>,

@@ -1,12 +1,12 @@
-//! The largest singular values of a matrix with their vectors, in f64.
+//! Computes the largest singular values and vectors of a matrix, in f64.
 //!
-//! Only a few are wanted of matrices with thousands of rows, and only products with the matrix are
-//! needed: Lanczos's method on `Wᵀ W`, with every vector made orthogonal to all before it.
+//! Only a few are needed of matrices with thousands of rows. The method is Lanczos on `Wᵀ W` with
+//! full reorthogonalisation, which needs only products with the matrix.
 
 use rayon::prelude::*;
 use tooltune_rows::batches::SeededRandom;
 
-/// A matrix that is multiplied with vectors, `[rows, columns]`.
+/// A matrix for products with vectors, `[rows, columns]`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Matrix<'a> {
     pub(super) values: &'a [f32],
@@ -17,16 +17,16 @@ pub(super) struct Matrix<'a> {
 #[derive(Debug)]
 pub(super) struct SingularValues {
     pub(super) values: Vec<f64>,
-    /// Of each value, a vector of as many numbers as there are rows.
+    /// One left vector per value, with one entry per row.
     pub(super) left: Vec<Vec<f64>>,
-    /// Of each value, a vector of as many numbers as there are columns.
+    /// One right vector per value, with one entry per column.
     pub(super) right: Vec<Vec<f64>>,
 }
 
-/// Rows whose part of a product is one sum, so that no result depends on the number of threads.
+/// Rows per partial sum of a product, fixed so that results do not depend on the number of threads.
 const ROWS: usize = 128;
 
-/// Share of the largest squared singular value within which those wanted are known.
+/// Tolerance of the squared singular values, relative to the largest one.
 const TOLERANCE: f64 = 1e-12;
 
 impl Matrix<'_> {
@@ -53,7 +53,7 @@ impl Matrix<'_> {
                 sum
             })
             .collect();
-        added(sums, self.columns)
+        sum_all(sums, self.columns)
     }
 
     /// `Wᵀ W x` with one pass over the matrix.
@@ -68,30 +68,30 @@ impl Matrix<'_> {
                 sum
             })
             .collect();
-        added(sums, self.columns)
+        sum_all(sums, self.columns)
     }
 
-    /// The `n` largest singular values; fewer where the matrix has fewer rows or columns.
+    /// The `n` largest singular values, or fewer if the matrix has fewer rows or columns.
     pub(super) fn largest(self, n: usize, random: &mut SeededRandom) -> SingularValues {
         let n = n.min(self.n_rows()).min(self.columns);
         let right = largest_vectors(self.columns, n, random, |x| self.gram_times(x));
-        let found = right.into_iter().map(|right| {
+        let triples = right.into_iter().map(|right| {
             let mut left = self.times(&right);
             let value = norm(&left);
             scale(&mut left, if value > 0.0 { 1.0 / value } else { 0.0 });
             (value, left, right)
         });
-        SingularValues::of(found)
+        SingularValues::sorted(triples)
     }
 
-    /// The `n` largest singular values of the part of the matrix that `n` random vectors and
-    /// `iterations` products with `W` and `Wᵀ` find.
+    /// Approximates the `n` largest singular values with `n` random vectors and `iterations`
+    /// products with `W` and `Wᵀ`.
     ///
     /// # Source
     ///
     /// `torch.svd_lowrank` with `q = n`; Halko et al. 2011 ("Finding structure with randomness"),
     /// algorithm 5.1.
-    pub(super) fn sketched(
+    pub(super) fn sketch(
         self,
         n: usize,
         iterations: usize,
@@ -101,7 +101,7 @@ impl Matrix<'_> {
         let start: Vec<Vec<f64>> = (0..n).map(|_| direction(self.columns, random)).collect();
         let onto = |vectors: &[Vec<f64>]| {
             let products = vectors.iter().map(|x| self.times(x));
-            orthogonal(products.collect())
+            orthonormalize(products.collect())
         };
         let back = |vectors: &[Vec<f64>]| {
             let products = vectors.iter().map(|y| self.transposed_times(y));
@@ -109,9 +109,9 @@ impl Matrix<'_> {
         };
         let mut basis = onto(&start);
         for _ in 0..iterations {
-            basis = onto(&orthogonal(back(&basis)));
+            basis = onto(&orthonormalize(back(&basis)));
         }
-        // `Qᵀ W`, whose left singular vectors say how those of W are made of Q.
+        // `Qᵀ W`, whose left singular vectors express those of W in the basis Q.
         let small = back(&basis);
         let turned = largest_vectors(n, n, random, |x| {
             let mut sum = vec![0.0; self.columns];
@@ -120,7 +120,7 @@ impl Matrix<'_> {
             }
             small.iter().map(|row| dot(row, &sum)).collect()
         });
-        let found = turned.into_iter().map(|turn| {
+        let triples = turned.into_iter().map(|turn| {
             let mut right = vec![0.0; self.columns];
             let mut left = vec![0.0; self.n_rows()];
             for (i, factor) in turn.iter().enumerate() {
@@ -131,20 +131,20 @@ impl Matrix<'_> {
             scale(&mut right, if value > 0.0 { 1.0 / value } else { 0.0 });
             (value, left, right)
         });
-        SingularValues::of(found)
+        SingularValues::sorted(triples)
     }
 }
 
 impl SingularValues {
-    fn of(found: impl Iterator<Item = (f64, Vec<f64>, Vec<f64>)>) -> Self {
-        let mut found: Vec<_> = found.collect();
-        found.sort_by(|a, b| b.0.total_cmp(&a.0));
+    fn sorted(triples: impl Iterator<Item = (f64, Vec<f64>, Vec<f64>)>) -> Self {
+        let mut triples: Vec<_> = triples.collect();
+        triples.sort_by(|a, b| b.0.total_cmp(&a.0));
         let mut sorted = Self {
             values: Vec::new(),
             left: Vec::new(),
             right: Vec::new(),
         };
-        for (value, left, right) in found {
+        for (value, left, right) in triples {
             sorted.values.push(value);
             sorted.left.push(left);
             sorted.right.push(right);
@@ -153,13 +153,13 @@ impl SingularValues {
     }
 }
 
-/// The eigenvectors of the `n` largest eigenvalues of a symmetric matrix `[size, size]` without
-/// negative ones, of which `apply` gives the product with a vector.
+/// Eigenvectors of the `n` largest eigenvalues of a positive semidefinite matrix `[size, size]`;
+/// `apply` multiplies it with a vector.
 ///
 /// # Source
 ///
 /// Golub and Van Loan, "Matrix Computations", chapter 10: Lanczos with complete
-/// reorthogonalisation, begun anew where a space is exhausted.
+/// reorthogonalisation, restarted when an invariant subspace is found.
 fn largest_vectors(
     size: usize,
     n: usize,
@@ -167,47 +167,47 @@ fn largest_vectors(
     apply: impl Fn(&[f64]) -> Vec<f64>,
 ) -> Vec<Vec<f64>> {
     let mut basis: Vec<Vec<f64>> = Vec::new();
-    let (mut diagonal, mut beside) = (Vec::new(), Vec::new());
+    let (mut diagonal, mut off_diagonal) = (Vec::new(), Vec::new());
     let mut next = direction(size, random);
-    let mut due = (2 * n + 8).min(size);
+    let mut next_check = (2 * n + 8).min(size);
     loop {
         let mut product = apply(&next);
         diagonal.push(dot(&product, &next));
         basis.push(next);
         let largest = diagonal.iter().copied().fold(0.0, f64::max);
         deflate(&mut product, &basis);
-        let mut rest = norm(&product);
-        if rest <= f64::EPSILON * largest * size as f64 || rest == 0.0 {
-            rest = 0.0;
+        let mut residual = norm(&product);
+        if residual <= f64::EPSILON * largest * size as f64 || residual == 0.0 {
+            residual = 0.0;
             product = direction(size, random);
             deflate(&mut product, &basis);
             let length = norm(&product);
             scale(&mut product, if length > 0.0 { 1.0 / length } else { 0.0 });
         } else {
-            scale(&mut product, 1.0 / rest);
+            scale(&mut product, 1.0 / residual);
         }
         let is_whole = basis.len() == size;
-        if is_whole || basis.len() >= due {
-            let found = tridiagonal(diagonal.clone(), beside.clone());
+        if is_whole || basis.len() >= next_check {
+            let eigenpairs = tridiagonal(diagonal.clone(), off_diagonal.clone());
             let last = basis.len() - 1;
-            let top = &found[..n];
+            let top = &eigenpairs[..n];
             let is_known = |(_, vector): &(f64, Vec<f64>)| {
-                rest * vector[last].abs() <= TOLERANCE * found[0].0.max(f64::MIN_POSITIVE)
+                residual * vector[last].abs() <= TOLERANCE * eigenpairs[0].0.max(f64::MIN_POSITIVE)
             };
             if is_whole || top.iter().all(is_known) {
                 return top
                     .iter()
-                    .map(|(_, vector)| combined(&basis, vector))
+                    .map(|(_, vector)| combine(&basis, vector))
                     .collect();
             }
-            due = (due + due / 4 + 8).min(size);
+            next_check = (next_check + next_check / 4 + 8).min(size);
         }
-        beside.push(rest);
+        off_diagonal.push(residual);
         next = product;
     }
 }
 
-/// Eigenvalues of a symmetric tridiagonal matrix, the largest first, with their vectors.
+/// Eigenvalues and eigenvectors of a symmetric tridiagonal matrix, largest first.
 ///
 /// # Source
 ///
@@ -215,13 +215,12 @@ fn largest_vectors(
 fn tridiagonal(mut d: Vec<f64>, mut e: Vec<f64>) -> Vec<(f64, Vec<f64>)> {
     let n = d.len();
     e.resize(n, 0.0);
-    // Row by row a vector of the basis in the eigenvectors; kept transposed, so that a rotation
-    // walks two rows.
+    // Transposed eigenvector matrix, so that each Givens rotation updates two contiguous rows.
     let mut vectors: Vec<Vec<f64>> = (0..n)
         .map(|i| (0..n).map(|j| f64::from(u8::from(i == j))).collect())
         .collect();
     for l in 0..n {
-        // Each eigenvalue takes two or three turns.
+        // Each eigenvalue needs two or three iterations.
         for _ in 0..100 {
             let is_small = |m: usize| e[m].abs() <= f64::EPSILON * (d[m].abs() + d[m + 1].abs());
             let m = (l..n - 1).find(|&m| is_small(m)).unwrap_or(n - 1);
@@ -262,12 +261,12 @@ fn tridiagonal(mut d: Vec<f64>, mut e: Vec<f64>) -> Vec<(f64, Vec<f64>)> {
             }
         }
     }
-    let mut found: Vec<(f64, Vec<f64>)> = d.into_iter().zip(vectors).collect();
-    found.sort_by(|a, b| b.0.total_cmp(&a.0));
-    found
+    let mut eigenpairs: Vec<(f64, Vec<f64>)> = d.into_iter().zip(vectors).collect();
+    eigenpairs.sort_by(|a, b| b.0.total_cmp(&a.0));
+    eigenpairs
 }
 
-/// Takes out of `x` what lies in the space of `basis`, twice, since once leaves its rounding.
+/// Projects `x` out of the span of `basis`, twice, because one pass leaves a rounding error.
 fn deflate(x: &mut [f64], basis: &[Vec<f64>]) {
     for _ in 0..2 {
         for vector in basis {
@@ -277,9 +276,8 @@ fn deflate(x: &mut [f64], basis: &[Vec<f64>]) {
     }
 }
 
-/// Vectors of length 1, each orthogonal to those before it; those without a direction of their own
-/// are zero.
-fn orthogonal(vectors: Vec<Vec<f64>>) -> Vec<Vec<f64>> {
+/// Orthonormalises vectors in order; vectors that depend on earlier ones become zero.
+fn orthonormalize(vectors: Vec<Vec<f64>>) -> Vec<Vec<f64>> {
     let mut basis: Vec<Vec<f64>> = Vec::with_capacity(vectors.len());
     for mut vector in vectors {
         let before = norm(&vector);
@@ -292,7 +290,7 @@ fn orthogonal(vectors: Vec<Vec<f64>>) -> Vec<Vec<f64>> {
     basis
 }
 
-fn combined(basis: &[Vec<f64>], factors: &[f64]) -> Vec<f64> {
+fn combine(basis: &[Vec<f64>], factors: &[f64]) -> Vec<f64> {
     let mut sum = vec![0.0; basis[0].len()];
     for (vector, factor) in basis.iter().zip(factors) {
         add(&mut sum, vector, *factor);
@@ -310,7 +308,7 @@ fn direction(size: usize, random: &mut SeededRandom) -> Vec<f64> {
     vector
 }
 
-fn added(sums: Vec<Vec<f64>>, size: usize) -> Vec<f64> {
+fn sum_all(sums: Vec<Vec<f64>>, size: usize) -> Vec<f64> {
     let mut total = vec![0.0; size];
     for sum in sums {
         add(&mut total, &sum, 1.0);
@@ -318,7 +316,7 @@ fn added(sums: Vec<Vec<f64>>, size: usize) -> Vec<f64> {
     total
 }
 
-/// Sums side by side, which vector instructions keep.
+/// Number of parallel partial sums, for vector instructions.
 const LANES: usize = 8;
 
 fn dot(a: &[f64], b: &[f64]) -> f64 {
@@ -365,12 +363,12 @@ fn scale(x: &mut [f64], factor: f64) {
 mod tests {
     use super::*;
 
-    /// A matrix with the given singular values, in turned coordinates.
+    /// A matrix with the given singular values, in rotated coordinates.
     fn matrix(rows: usize, columns: usize, values: &[f64]) -> Vec<f32> {
         let mut random = SeededRandom::new(7, 7);
         let turned = |size: usize, random: &mut SeededRandom| {
             let vectors = values.iter().map(|_| direction(size, random));
-            orthogonal(vectors.collect())
+            orthonormalize(vectors.collect())
         };
         let (left, right) = (turned(rows, &mut random), turned(columns, &mut random));
         let mut sum = vec![0.0; rows * columns];
@@ -382,12 +380,12 @@ mod tests {
         sum.into_iter().map(|x| x as f32).collect()
     }
 
-    fn check(found: &SingularValues, values: &[f64], tolerance: f64, matrix: Matrix<'_>) {
-        for (i, (found_value, value)) in found.values.iter().zip(values).enumerate() {
+    fn check(svd: &SingularValues, values: &[f64], tolerance: f64, matrix: Matrix<'_>) {
+        for (i, (found_value, value)) in svd.values.iter().zip(values).enumerate() {
             let difference = (found_value - value).abs();
             assert!(difference < tolerance * values[0], "{found_value} {value}");
-            let mut product = matrix.times(&found.right[i]);
-            add(&mut product, &found.left[i], -found_value);
+            let mut product = matrix.times(&svd.right[i]);
+            add(&mut product, &svd.left[i], -found_value);
             assert!(
                 norm(&product) < tolerance * values[0],
                 "{i}: {}",
@@ -397,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_singular_values_are_found_with_their_vectors() {
+    fn the_largest_singular_values_match_their_vectors() {
         let close: Vec<f64> = (0..60).map(|i| 5.0 - 0.01 * f64::from(i)).collect();
         let equal = vec![3.0; 12];
         let few = vec![2.0, 1.0];
@@ -415,31 +413,31 @@ mod tests {
             };
             let mut random = SeededRandom::new(1, 2);
             let n = 8.min(values.len());
-            let found = matrix.largest(8, &mut random);
-            assert_eq!(found.values.len(), 8);
-            check(&found, &values[..n], 1e-6, matrix);
-            assert!(found.values[n..].iter().all(|value| *value < 1e-6));
-            let sketched = matrix.sketched(8, 200, &mut random);
+            let svd = matrix.largest(8, &mut random);
+            assert_eq!(svd.values.len(), 8);
+            check(&svd, &values[..n], 1e-6, matrix);
+            assert!(svd.values[n..].iter().all(|value| *value < 1e-6));
+            let sketched = matrix.sketch(8, 200, &mut random);
             check(&sketched, &values[..n], 2e-2, matrix);
         }
     }
 
     #[test]
-    fn a_matrix_of_zeros_has_none_and_a_row_has_one() {
+    fn a_zero_matrix_has_no_singular_value_and_a_row_has_one() {
         let mut random = SeededRandom::new(1, 2);
         let zeros = [0.0f32; 12];
-        let found = Matrix {
+        let svd = Matrix {
             values: &zeros,
             columns: 4,
         }
         .largest(3, &mut random);
-        assert_eq!(found.values, [0.0; 3]);
+        assert_eq!(svd.values, [0.0; 3]);
         let row = [3.0f32, 4.0];
-        let found = Matrix {
+        let svd = Matrix {
             values: &row,
             columns: 2,
         }
         .largest(3, &mut random);
-        assert!(found.values.len() == 1 && (found.values[0] - 5.0).abs() < 1e-12);
+        assert!(svd.values.len() == 1 && (svd.values[0] - 5.0).abs() < 1e-12);
     }
 }

@@ -1,7 +1,7 @@
-//! Shows what a run measures: on the terminal and in TensorBoard.
+//! Displays the metrics of a run on the terminal and in TensorBoard.
 //!
-//! A view is handed records and may lose them, but never ends the run: the files that must not be
-//! lost, `metrics.jsonl` and `timing.jsonl`, are written by the recipe itself.
+//! A sink may drop records and never ends the run. The recipe itself writes the files that must be
+//! complete, `metrics.jsonl` and `timing.jsonl`.
 
 mod tensorboard;
 mod terminal;
@@ -11,103 +11,104 @@ use std::path::PathBuf;
 pub use tensorboard::{RunHeader, TensorBoardSink};
 pub use terminal::{Evaluated, TerminalSink};
 
-/// A view of a run.
+/// Display of a run's metrics.
 pub trait MetricSink: std::fmt::Debug {
-    /// Takes one record; what cannot be shown is dropped.
+    /// Displays one record, or drops it if that fails.
     fn record(&mut self, record: &Record);
 }
 
-/// Something measured.
+/// A metrics event.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Record {
-    /// A run that resumes where an earlier process left it.
+    /// A run resumes after an earlier process.
     Resumed(ResumeRecord),
-    /// Optimizer steps since the record before.
+    /// Optimizer steps since the previous record.
     Step(StepRecord),
-    /// Optimizer steps of a retriever since the record before.
+    /// Optimizer steps of a retriever since the previous record.
     Retriever(RetrieverRecord),
     /// An evaluation.
     Eval(EvalRecord),
 }
 
-/// How far a run is, between two records.
+/// Progress of a run between two records.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Moved {
-    /// Optimizer steps since the start of the run, with the part of the present one.
+    /// Optimizer steps since the start of the run, including the finished fraction of the current
+    /// one.
     pub step: f64,
     /// Mean loss of the last step.
     pub loss: Option<f64>,
-    /// Seconds since this process began to train.
+    /// Seconds since the start of training in this process.
     pub elapsed_secs: f64,
-    /// Seconds until the last step, once there is an estimate.
+    /// Estimated seconds until the last step, if available.
     pub remaining_secs: Option<f64>,
 }
 
-/// Where a run resumes.
+/// Start of a resumed run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ResumeRecord {
-    /// The checkpoint that it was read from.
+    /// The checkpoint that was loaded.
     pub checkpoint: PathBuf,
     /// Optimizer steps since the start of the run.
     pub step: u64,
-    /// Whether nothing is left to do.
+    /// Whether all steps are done.
     pub is_over: bool,
 }
 
-/// The state of a retriever's training.
+/// Metrics of a retriever's training.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RetrieverRecord {
     /// Optimizer steps of the run.
     pub step: u64,
-    /// Optimizer steps of the retriever; the same where it is all that is trained.
+    /// Optimizer steps of the retriever, equal to `step` if only the retriever is trained.
     pub retriever_step: u64,
-    /// Mean loss since the record before, in nats per pair.
+    /// Mean loss since the previous record, in nats per pair.
     pub loss: f64,
     /// Global gradient norm of the last step before clipping.
     pub grad_norm: f64,
     /// Learning rate of the last step.
     pub learning_rate: f64,
-    /// Pairs a second since the record before, the retriever's time alone.
+    /// Pairs per second of retriever time since the previous record.
     pub pairs_per_sec: f64,
-    /// What the clock says, where the retriever is all that is trained.
+    /// Timing, if only the retriever is trained.
     pub timing: Option<Timing>,
 }
 
-/// The state of training after an optimizer step.
+/// Metrics of an optimizer step.
 ///
-/// A loss or norm that is not finite is left out of TensorBoard, where it could not be seen.
+/// TensorBoard omits a loss or norm that is not finite, because it could not plot it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StepRecord {
     /// Optimizer steps since the start of the run.
     pub step: u64,
-    /// Passes over the rows since the start of the run, with the fraction.
+    /// Passes over the rows since the start of the run, fractional.
     pub epoch: f64,
-    /// Weighted mean loss of the step, in nats per learned token.
+    /// Weighted mean loss of the step, in nats per supervised token.
     pub loss: f64,
     /// Global gradient norm before clipping.
     pub grad_norm: f64,
     /// Learning rate of the step.
     pub learning_rate: f64,
-    /// Tokens seen since the start of the run, padding not counted.
+    /// Tokens since the start of the run, without padding.
     pub tokens: u64,
-    /// Tokens among them that were learned.
+    /// Supervised tokens since the start of the run.
     pub trained_tokens: u64,
-    /// What the clock says.
+    /// Timing of the step.
     pub timing: Timing,
 }
 
-/// What differs between two runs of the same config.
+/// Values that differ between two runs of the same config.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Timing {
-    /// Seconds since this process began to train.
+    /// Seconds since the start of training in this process.
     pub elapsed_secs: f64,
-    /// Tokens a second since the record before.
+    /// Tokens per second since the previous record.
     pub tokens_per_sec: f64,
-    /// Learned tokens a second since the record before.
+    /// Supervised tokens per second since the previous record.
     pub trained_tokens_per_sec: f64,
-    /// Most memory that the process has held, in bytes, where the system tells.
+    /// Peak memory of the process in bytes, if the system reports it.
     pub peak_rss_bytes: Option<u64>,
-    /// Seconds until the last step, once there is an estimate.
+    /// Estimated seconds until the last step, if available.
     pub remaining_secs: Option<f64>,
 }
 
@@ -118,7 +119,7 @@ pub struct EvalRecord {
     pub step: u64,
     /// Passes over the rows since the start of the run.
     pub epoch: f64,
-    /// Values by name, such as `loss` or `slot.mean`, in the order they are shown in.
+    /// Values by name, such as `loss` or `slot.mean`, in display order.
     pub metrics: Vec<(String, f64)>,
     /// Seconds that the evaluation took.
     pub elapsed_secs: f64,

@@ -1,17 +1,13 @@
-//! Writes TensorBoard event files, in a thread whose failure nobody has to notice.
+//! Writes TensorBoard event files in a thread, so that an error or a panic only loses the curves.
 //!
-//! Of tensorboard-rs only the record framing and the scalar summaries are used. Its
-//! `SummaryWriter` panics in its constructor, in its methods and while it is dropped, and a panic
-//! while another one unwinds ends the process; so the file is opened and written here, and an
-//! error or a panic costs the curves and nothing else. A run is one entry: each start of it writes a
-//! new file into the same folder, whose first record takes back what lies behind the step that the
-//! start begins with.
+//! Each start of a run adds a file to the same folder. Its first record makes TensorBoard discard
+//! records of earlier files from the step of the start on.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -28,8 +24,7 @@ use tensorboard_proto::summary::{
 use tensorboard_proto::tensor::TensorProto;
 use tensorboard_proto::tensor_shape::{TensorShapeProto, TensorShapeProto_Dim};
 use tensorboard_proto::types::DataType;
-use tensorboard_rs::record_writer::RecordWriter;
-use tensorboard_rs::summary::scalar;
+use tooltune_disk::appended::{Loss, detect_loss, write_again};
 
 use super::{MetricSink, Record};
 
@@ -45,24 +40,23 @@ struct WriterThread {
     thread: JoinHandle<Result<(), String>>,
 }
 
-/// What TensorBoard is told of a run before its first record.
+/// Information on a run, written before its first record.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RunHeader {
-    /// The config, shown under TEXT.
+    /// The config, displayed under TEXT.
     pub config: String,
-    /// Settings by path, each as JSON, shown under HPARAMS.
+    /// Settings by path, each as JSON, displayed under HPARAMS.
     pub settings: BTreeMap<String, String>,
-    /// The first step that this start of the run takes; records of earlier starts from there on are
-    /// hidden.
+    /// First step of this start of the run; older records from this step on are hidden.
     pub first_step: u64,
-    /// The step that ends the run.
+    /// Last step of the run.
     pub total_steps: u64,
 }
 
 impl TensorBoardSink {
     /// Starts the writer of a new event file in `tb/`.
     ///
-    /// This does not fail: what goes wrong is logged once, as a warning, and ends the curves.
+    /// Never fails: an error is logged once, as a warning, and ends the curves.
     pub fn start(run_dir: &Path, run: RunHeader) -> Self {
         let folder = run_dir.join("tb");
         let total_steps = run.total_steps;
@@ -99,7 +93,7 @@ impl TensorBoardSink {
         }
     }
 
-    /// Ends the thread, after it has written what it was sent, and tells how it went.
+    /// Ends the thread after it has written all records, and logs an error if there was one.
     fn stop(&mut self) {
         let Some(WriterThread { sender, thread }) = self.writer.take() else {
             return;
@@ -121,11 +115,11 @@ fn warn(reason: &str) {
 
 impl MetricSink for TensorBoardSink {
     fn record(&mut self, record: &Record) {
-        let sent = self
+        let result = self
             .writer
             .as_ref()
             .map(|writer| writer.sender.send(record.clone()));
-        if matches!(sent, Some(Err(_))) {
+        if matches!(result, Some(Err(_))) {
             self.stop();
         }
     }
@@ -137,7 +131,7 @@ impl Drop for TensorBoardSink {
     }
 }
 
-/// Writes until the sender is dropped, and then that the run is over if its last step was taken.
+/// Writes until the sender is dropped, then the end of the run if its last step was done.
 fn write_all<W: Write>(
     mut file: EventFile<W>,
     records: &Receiver<Record>,
@@ -146,7 +140,7 @@ fn write_all<W: Write>(
     let mut is_over = false;
     for record in records {
         match record {
-            // Its curves begin where the earlier ones end.
+            // The file begins where older ones end.
             Record::Resumed(record) => is_over = record.is_over,
             Record::Step(record) => {
                 is_over = record.step >= total_steps;
@@ -185,11 +179,57 @@ fn write_all<W: Write>(
 
 /// One event file.
 struct EventFile<W: Write> {
-    records: RecordWriter<W>,
+    output: W,
 }
 
-impl EventFile<BufWriter<File>> {
-    /// Creates a file whose name no other has, in a folder that is made if need be.
+/// A file that is written again if another program removes it during the run.
+struct CurveFile {
+    path: PathBuf,
+    file: File,
+    n_bytes: u64,
+}
+
+impl CurveFile {
+    fn restore(&mut self) -> io::Result<()> {
+        let path = self.path.display();
+        let lost = match detect_loss(&self.file, &self.path, self.n_bytes)? {
+            None => return Ok(()),
+            Some(Loss::Removed) => {
+                // Only `tb` itself: the run directory belongs to the run.
+                if let Some(folder) = self.path.parent() {
+                    let _ = fs::create_dir(folder);
+                }
+                let again = write_again(&mut self.file, &self.path);
+                self.file = again.map_err(io::Error::other)?;
+                tracing::warn!(
+                    "{path}: the file was removed during the run; wrote it again with all its \
+                     curves"
+                );
+                return Ok(());
+            }
+            Some(Loss::Replaced) => "replaced",
+            Some(Loss::Truncated) => "truncated",
+        };
+        let reason = format!("{path}: another program {lost} the file");
+        Err(io::Error::other(reason))
+    }
+}
+
+impl Write for CurveFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.restore()?;
+        let n_written = self.file.write(bytes)?;
+        self.n_bytes += n_written as u64;
+        Ok(n_written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl EventFile<BufWriter<CurveFile>> {
+    /// Creates a file with a unique name, and its folder if necessary.
     fn create(folder: &Path) -> io::Result<Self> {
         fs::create_dir_all(folder)?;
         let secs = now().floor();
@@ -197,13 +237,19 @@ impl EventFile<BufWriter<File>> {
         let mut number = 0;
         let file = loop {
             let name = format!("events.out.tfevents.{secs:010}.tooltune.{pid}.{number}");
-            match OpenOptions::new()
-                .write(true)
-                .create_new(true)
-                .open(folder.join(name))
-            {
+            let path = folder.join(name);
+            let mut options = OpenOptions::new();
+            options.read(true).append(true).create_new(true);
+            match options.open(&path) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
-                opened => break opened?,
+                opened => {
+                    let file = opened?;
+                    break CurveFile {
+                        path,
+                        file,
+                        n_bytes: 0,
+                    };
+                }
             }
         };
         Self::begin(BufWriter::new(file))
@@ -213,9 +259,7 @@ impl EventFile<BufWriter<File>> {
 impl<W: Write> EventFile<W> {
     /// Writes the record that every event file begins with.
     fn begin(output: W) -> io::Result<Self> {
-        let mut file = Self {
-            records: RecordWriter::new(output),
-        };
+        let mut file = Self { output };
         let mut version = Event::new();
         version.set_file_version("brain.Event:2".to_owned());
         file.write_event(version)?;
@@ -226,7 +270,7 @@ impl<W: Write> EventFile<W> {
         let mut start = SessionLog::new();
         start.set_status(SessionLog_SessionStatus::START);
         let mut event = Event::new();
-        event.set_step(signed(run.first_step));
+        event.set_step(to_i64(run.first_step));
         event.set_session_log(start);
         self.write_event(event)?;
         self.write(run.first_step, text("config", &run.config))?;
@@ -236,29 +280,54 @@ impl<W: Write> EventFile<W> {
     fn write_scalars(&mut self, step: u64, values: &[(impl AsRef<str>, f64)]) -> io::Result<()> {
         let mut summary = Summary::new();
         for (tag, value) in values.iter().filter(|(_, value)| value.is_finite()) {
-            // TensorBoard's simple values are 32 bits wide.
-            let mut one = scalar(tag.as_ref(), *value as f32);
-            summary.mut_value().extend(one.take_value());
+            // TensorBoard's simple values have 32 bits.
+            let mut scalar = Summary_Value::new();
+            scalar.set_tag(tag.as_ref().to_owned());
+            scalar.set_simple_value(*value as f32);
+            summary.mut_value().push(scalar);
         }
         self.write(step, summary)
     }
 
     fn write(&mut self, step: u64, summary: Summary) -> io::Result<()> {
         let mut event = Event::new();
-        event.set_step(signed(step));
+        event.set_step(to_i64(step));
         event.set_summary(summary);
         self.write_event(event)
     }
 
-    /// Frames the event and passes it on to the system, so that TensorBoard sees whole records.
+    /// Writes a framed event to the system at once, so that TensorBoard reads complete records.
     fn write_event(&mut self, mut event: Event) -> io::Result<()> {
         event.set_wall_time(now());
-        self.records.write(&event.write_to_bytes()?)?;
-        self.records.flush()
+        self.output
+            .write_all(&frame_record(&event.write_to_bytes()?))?;
+        self.output.flush()
     }
 }
 
-fn signed(step: u64) -> i64 {
+/// A record of a TFRecord file: length, its checksum, payload, its checksum.
+///
+/// # Source
+///
+/// TensorFlow's `tensorflow/core/lib/io/record_writer.h`.
+fn frame_record(payload: &[u8]) -> Vec<u8> {
+    let length = (payload.len() as u64).to_le_bytes();
+    let mut record = Vec::with_capacity(payload.len() + 16);
+    record.extend(length);
+    record.extend(masked_checksum(&length).to_le_bytes());
+    record.extend(payload);
+    record.extend(masked_checksum(payload).to_le_bytes());
+    record
+}
+
+/// CRC-32C, rotated and offset so that checksums of data with embedded checksums stay useful.
+fn masked_checksum(bytes: &[u8]) -> u32 {
+    const MASK_DELTA: u32 = 0xa282_ead8;
+    let checksum = crc32c::crc32c(bytes);
+    checksum.rotate_right(15).wrapping_add(MASK_DELTA)
+}
+
+fn to_i64(step: u64) -> i64 {
     i64::try_from(step).unwrap_or(i64::MAX)
 }
 
@@ -268,7 +337,7 @@ fn now() -> f64 {
         .map_or(0.0, |time| time.as_secs_f64())
 }
 
-/// A summary for the text plugin, which reads Markdown: an indented block stays as it is.
+/// A summary for the text plugin, which renders Markdown: indentation makes a code block.
 fn text(tag: &str, content: &str) -> Summary {
     let block: String = content
         .lines()
@@ -281,7 +350,7 @@ fn text(tag: &str, content: &str) -> Summary {
     of_plugin(format!("{tag}/text_summary"), plugin, tensor)
 }
 
-/// The settings of a run, for the table of its HParams tab.
+/// Settings of a run for TensorBoard's HParams tab.
 fn session_start(settings: &BTreeMap<String, String>) -> io::Result<Summary> {
     let mut start = SessionStartInfo::new();
     start.set_start_time_secs(now());
@@ -295,7 +364,7 @@ fn session_start(settings: &BTreeMap<String, String>) -> io::Result<Summary> {
     hparams("_hparams_/session_start_info", &data)
 }
 
-/// That the run is over; the table shows one without it as running.
+/// Marks the run as finished; without it the HParams tab shows the run as running.
 fn session_end() -> io::Result<Summary> {
     let mut end = SessionEndInfo::new();
     end.set_status(Status::STATUS_SUCCESS);
@@ -305,7 +374,8 @@ fn session_end() -> io::Result<Summary> {
     hparams("_hparams_/session_end_info", &data)
 }
 
-/// Numbers, booleans and texts as they are, all else as its JSON: the table knows no lists.
+/// Numbers, booleans and strings unchanged, other values as JSON, because the HParams tab has no
+/// lists.
 fn hyperparameter(json: &str) -> well_known_types::Value {
     let mut value = well_known_types::Value::new();
     match serde_json::from_str(json) {
@@ -321,7 +391,7 @@ fn hparams(tag: &str, data: &HParamsPluginData) -> io::Result<Summary> {
     let mut plugin = SummaryMetadata_PluginData::new();
     plugin.set_plugin_name("hparams".to_owned());
     plugin.set_content(data.write_to_bytes()?);
-    // What is shown lies in the plugin's data; without a tensor TensorBoard passes the summary over.
+    // The plugin data has the content; TensorBoard ignores a summary without a tensor.
     let mut nothing = of_one_value(DataType::DT_FLOAT);
     nothing.set_float_val(vec![0.0]);
     Ok(of_plugin(tag.to_owned(), plugin, nothing))

@@ -1,7 +1,7 @@
-//! Records -> a progress bar on a terminal, plain lines everywhere else.
+//! Displays records as a progress bar on a terminal, and as plain lines elsewhere.
 //!
-//! Batch systems keep the output in a file, where a bar would be one endless line of carriage
-//! returns; there every record is one line.
+//! Batch systems write the output to a file, where a bar would be one endless line of carriage
+//! returns. There each record is one line.
 
 use std::fmt;
 use std::io::Write;
@@ -10,34 +10,34 @@ use std::time::{Duration, Instant};
 use super::{
     EvalRecord, MetricSink, Moved, Record, ResumeRecord, RetrieverRecord, StepRecord, Timing,
 };
-use crate::progress::{Bar, between_bars, columns, duration_text};
+use tooltune_terminal::{Bar, between_bars, columns, duration_text};
 
-/// Parts of a step that the bar shows.
+/// Fractions of a step that the bar distinguishes.
 const PARTS: f64 = 1000.0;
 
-/// Columns of the bar itself.
+/// Width of the bar in columns.
 const BAR_COLUMNS: usize = 12;
 
-/// Columns that lines are made for where there is no terminal: the least that people have.
+/// Line width without a terminal, for the narrowest common terminals.
 const LINE_COLUMNS: usize = 80;
 
-/// Time between two pictures of the bar within a step.
+/// Least time between two redraws of the bar within a step.
 const DRAWN_EVERY: Duration = Duration::from_millis(100);
 
-/// Seconds before the first sign of life where there is no terminal.
+/// Seconds before the first line of output without a terminal.
 const FIRST_SIGN_AFTER: f64 = 10.0;
 
-/// The progress of a run, for a person.
+/// Displays the progress of a run.
 pub struct TerminalSink {
     total_steps: u64,
     output: Output,
-    /// The metrics that choose among checkpoints.
+    /// Metrics that select the best checkpoint.
     chosen: Vec<String>,
-    /// The last evaluation, which the next one is shown beside.
+    /// The previous evaluation, displayed next to the new one.
     evaluated: Option<Evaluated>,
-    /// What the last record says beside the loss.
+    /// Fields of the last record, except for the loss.
     details: Vec<String>,
-    /// Whether anything was written of a step.
+    /// Whether any step has been displayed.
     has_begun: bool,
     /// When the bar was last drawn.
     drawn: Option<Instant>,
@@ -46,7 +46,7 @@ pub struct TerminalSink {
 /// The values of an evaluation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Evaluated {
-    /// Optimizer steps before it.
+    /// Step of the evaluation.
     pub step: u64,
     /// Values by name.
     pub metrics: Vec<(String, f64)>,
@@ -58,7 +58,7 @@ enum Output {
 }
 
 impl TerminalSink {
-    /// Shows progress on standard error: a bar if it is a terminal, lines if not.
+    /// Displays progress on standard error: as a bar on a terminal, otherwise as lines.
     pub fn stderr(total_steps: u64) -> Self {
         let length = (total_steps as f64 * PARTS) as u64;
         let template = format!("{{prefix}}  {{bar:{BAR_COLUMNS}}}  {{msg}}");
@@ -88,22 +88,22 @@ impl TerminalSink {
         }
     }
 
-    /// Shows these metrics before the others.
+    /// Displays these metrics before the others.
     #[must_use]
     pub fn with_chosen<'a>(mut self, metrics: impl Iterator<Item = &'a str>) -> Self {
         self.chosen = metrics.map(str::to_owned).collect();
         self
     }
 
-    /// Takes an evaluation of an earlier process as the one before the next.
+    /// Sets the evaluation of an earlier process as the previous one.
     pub fn remember(&mut self, evaluated: Evaluated) {
         self.evaluated = Some(evaluated);
     }
 
-    /// Moves the bar, within a step too; elsewhere says once how long the run will take.
+    /// Updates the bar, also within a step. Without a terminal, prints the estimated duration once.
     pub fn moved(&mut self, moved: &Moved) {
         let is_within = moved.step.fract() > 0.0;
-        if is_within && self.drawn.is_some_and(|at| at.elapsed() < DRAWN_EVERY) {
+        if is_within && self.drawn.is_some_and(|last| last.elapsed() < DRAWN_EVERY) {
             return;
         }
         self.drawn = Some(Instant::now());
@@ -112,7 +112,10 @@ impl TerminalSink {
             Output::Bar(bar) => {
                 bar.set_position((moved.step * PARTS) as u64);
                 let used = prefix.chars().count() + BAR_COLUMNS + 4;
-                bar.set_message(fitting(&self.details, columns().saturating_sub(used + 1)));
+                bar.set_message(fit_fields(
+                    &self.details,
+                    columns().saturating_sub(used + 1),
+                ));
                 bar.set_prefix(prefix);
             }
             Output::Lines(output) => {
@@ -131,7 +134,7 @@ impl TerminalSink {
             Output::Bar(_) => between_bars(|| {
                 let _ = writeln!(std::io::stderr(), "{text}");
             }),
-            // Nobody may be reading any more; the metrics are in the files all the same.
+            // The output may be closed; the metric files are complete without it.
             Output::Lines(output) => {
                 let _ = writeln!(output, "{text}");
                 let _ = output.flush();
@@ -159,7 +162,7 @@ impl MetricSink for TerminalSink {
         let total = self.total_steps;
         let (step, loss, timing) = match record {
             Record::Resumed(record) => {
-                // The bar begins where the run does.
+                // The bar starts at the resumed step.
                 self.moved(&Moved {
                     step: record.step as f64,
                     ..Moved::default()
@@ -184,7 +187,7 @@ impl MetricSink for TerminalSink {
                     self.details.extend(memory(timing));
                     (record.step, record.loss, Some(timing))
                 }
-                // Beside a language model the bar is that model's.
+                // With a language model, the bar shows that model.
                 None if matches!(self.output, Output::Bar(_)) => return,
                 None => {
                     let fields = retriever_details(record);
@@ -211,7 +214,7 @@ impl MetricSink for TerminalSink {
     }
 }
 
-/// What is to be known first: step, loss, and how long it will take.
+/// The most important values: step, loss, and remaining time.
 fn prefix_text(moved: &Moved, total_steps: u64) -> String {
     let mut text = format!("step {}/{total_steps}", moved.step as u64);
     if let Some(loss) = moved.loss {
@@ -223,8 +226,8 @@ fn prefix_text(moved: &Moved, total_steps: u64) -> String {
     text
 }
 
-/// As many fields as fit; the most important ones come first.
-fn fitting(fields: &[String], columns: usize) -> String {
+/// As many fields as fit, in order of importance.
+fn fit_fields(fields: &[String], columns: usize) -> String {
     let mut text = String::new();
     for field in fields {
         let gap = if text.is_empty() { "" } else { "  " };
@@ -239,7 +242,7 @@ fn fitting(fields: &[String], columns: usize) -> String {
 
 fn with_details(prefix: String, fields: &[String]) -> String {
     let room = LINE_COLUMNS.saturating_sub(prefix.chars().count() + 2);
-    match fitting(fields, room) {
+    match fit_fields(fields, room) {
         details if details.is_empty() => prefix,
         details => format!("{prefix}  {details}"),
     }
@@ -297,7 +300,7 @@ fn retriever_details(record: &RetrieverRecord) -> Vec<String> {
     fields
 }
 
-/// A table of an evaluation: what chooses among checkpoints first, beside the evaluation before.
+/// Table of an evaluation: metrics that select checkpoints first, next to the previous evaluation.
 fn eval_text(
     record: &EvalRecord,
     total_steps: u64,
@@ -311,7 +314,7 @@ fn eval_text(
     first.sort_by_key(|(name, _)| chosen.iter().position(|chosen| chosen == name));
     let n_first = first.len();
     let rows: Vec<&(String, f64)> = first.into_iter().chain(rest).collect();
-    // The name of a metric may be long; its values must stay in the columns of a terminal.
+    // Metric names are truncated so that the values fit into the terminal.
     let widest = rows.iter().map(|(name, _)| name.chars().count()).max();
     let width = widest.unwrap_or(0).clamp(20, LINE_COLUMNS - 33);
     let step = format!("step {}/{total_steps}", record.step);
@@ -333,7 +336,7 @@ fn eval_text(
             text += &format!("{earlier:>12.4}");
         }
         if i < n_first {
-            text += "  chooses";
+            text += "  selects BEST";
         }
     }
     text
@@ -411,13 +414,13 @@ mod tests {
         }
         let expected = "\
 step 0/400  evaluated in 1h02m
-  slot.mean               0.2500  chooses
+  slot.mean               0.2500  selects BEST
   loss                    1.5000
   slot.exact_match_f      0.0000
 step 40/400  loss 0.4321  eta 3m05s  lr 9.50e-4  grad 0.812  812 tok/s  1.50 GiB
 step 40/400  evaluated in 1h02m
   metric                 step 40      step 0
-  slot.mean               0.6250      0.2500  chooses
+  slot.mean               0.6250      0.2500  selects BEST
   loss                    0.7500      1.5000
   slot.exact_match_f      0.5000      0.0000
 ";
@@ -426,7 +429,7 @@ step 40/400  evaluated in 1h02m
     }
 
     #[test]
-    fn of_what_does_not_fit_the_least_important_is_left_out() {
+    fn the_least_important_fields_are_dropped_first() {
         let fields = ["lr 9.50e-4", "grad 0.812", "8120 tok/s"].map(str::to_owned);
         let prefix = "step 40000/100000  loss 0.4321  eta 12h05m".to_owned();
         assert_eq!(
@@ -441,7 +444,7 @@ step 40/400  evaluated in 1h02m
     }
 
     #[test]
-    fn without_a_terminal_a_slow_run_says_once_how_long_it_will_take() {
+    fn without_a_terminal_a_slow_run_prints_its_duration_once() {
         let shared = Shared::default();
         let mut sink = TerminalSink::lines(400, Box::new(shared.clone()));
         for (seconds, remaining_secs) in [(1.0, None), (9.0, Some(4e3)), (11.0, Some(3e3))] {
@@ -463,7 +466,7 @@ step 40/400  evaluated in 1h02m
     }
 
     #[test]
-    fn a_run_that_goes_on_says_from_where_and_whether_anything_is_left() {
+    fn a_resumed_run_reports_its_start_and_whether_steps_are_left() {
         for (step, is_over, expected) in [
             (
                 719,
@@ -484,11 +487,12 @@ step 40/400  evaluated in 1h02m
                 step,
                 is_over,
             }));
-            let written = shared.0.lock().unwrap_or_else(PoisonError::into_inner);
-            assert_eq!(String::from_utf8_lossy(&written), format!("{expected}\n"));
+            let text = shared.0.lock().unwrap_or_else(PoisonError::into_inner);
+            assert_eq!(String::from_utf8_lossy(&text), format!("{expected}\n"));
         }
     }
 
+    /// Invariant: A failing log writer or closed pipe never stops a run.
     #[test]
     fn a_reader_that_went_away_does_not_stop_the_run() {
         struct Closed;

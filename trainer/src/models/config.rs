@@ -1,7 +1,8 @@
-//! Reads the shape of a decoder from a Hugging Face `config.json`, or names the field that is wrong.
+//! Reads the shape of a decoder from a Hugging Face `config.json`, or names the invalid field.
 //!
-//! One struct serves every family; what differs between them stands in [`super::families`]. A field
-//! that would change the function and is not understood is an error, never ignored; an absent one means what it means in transformers 5.23.
+//! One struct serves all families; [`super::families`] describes their differences. An unsupported
+//! field that would change the function is an error, never ignored. An absent field has its default
+//! in transformers 5.23.
 
 use std::borrow::Cow;
 
@@ -10,7 +11,7 @@ use thiserror::Error;
 use tooltune_checkpoints::families::ConfigRules;
 
 use super::config_fields::{
-    count, flag, number, optional_count, optional_number, probability, string, wrong,
+    count, flag, number, optional_count, optional_number, probability, string, wrong_field,
 };
 use super::families::{self, Bias, FAMILIES, Family, LINEAR, Projections};
 use super::foreign_keys;
@@ -20,30 +21,30 @@ use super::multipliers::{Multiplied, QueryGrowth};
 use super::rotary::{self, RopeScaling, Rotary};
 use crate::budgets::{MODEL_HEAD_DIM, MODEL_LAYERS, MODEL_PARAMETERS};
 
-/// Why a `config.json` describes no decoder of this program.
+/// Reason why a `config.json` is not a supported decoder.
 #[derive(Debug, Error)]
 pub enum DecoderConfigError {
-    /// The architecture is another one.
-    #[error("config.json: model_type is {0:?}; supported are {known}", known = supported())]
+    /// Unsupported architecture.
+    #[error("config.json: model_type is {0:?}; supported types are {known}", known = supported_types())]
     ModelType(String),
     /// A field is absent or of the wrong type.
     #[error("config.json: {field} must be {expected}, found {found}")]
     Field {
         /// Name in config.json.
         field: &'static str,
-        /// What it must be.
+        /// Expected value.
         expected: &'static str,
-        /// What stands there.
+        /// Value in the file.
         found: String,
     },
-    /// A field asks for a computation that is not implemented.
+    /// The field requires a computation that is not implemented.
     #[error("config.json: {field} = {value} is not supported; {hint}")]
     Unsupported {
         /// Name in config.json.
         field: &'static str,
-        /// Its value.
+        /// Value of the field.
         value: String,
-        /// What is supported.
+        /// Supported values.
         hint: Cow<'static, str>,
     },
 }
@@ -62,9 +63,12 @@ impl DecoderConfigError {
     }
 }
 
-/// The supported model types, for a message.
-fn supported() -> String {
-    let names = FAMILIES.map(|family| family.files.model_type);
+/// The supported model types, as text.
+fn supported_types() -> String {
+    let names: Vec<&str> = FAMILIES
+        .iter()
+        .map(|family| family.files.model_type)
+        .collect();
     let (last, others) = names.split_last().expect("families");
     format!("{} and {last}", others.join(", "))
 }
@@ -72,7 +76,7 @@ fn supported() -> String {
 /// Shape and constants of a Llama-like decoder, named as in `config.json`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DecoderConfig {
-    /// What kind of model it is.
+    /// Model family.
     pub family: &'static Family,
     /// Width of the residual stream.
     pub hidden_size: usize,
@@ -84,52 +88,51 @@ pub struct DecoderConfig {
     pub num_attention_heads: usize,
     /// Key and value heads.
     pub num_key_value_heads: usize,
-    /// Size of one head; `hidden_size / num_attention_heads` unless the file says otherwise.
+    /// Size of one head; `hidden_size / num_attention_heads` unless the file sets it.
     pub head_dim: usize,
     /// Rows of the embedding.
     pub vocab_size: usize,
-    /// Added to the mean square of RMSNorm.
+    /// Epsilon of RMSNorm, added to the mean square.
     pub rms_norm_eps: f64,
-    /// Longest position the model was made for.
+    /// Length of the model's context.
     pub max_position_embeddings: usize,
-    /// Whether the head is the embedding.
+    /// Whether head and embedding are one weight.
     pub tie_word_embeddings: bool,
     /// Whether q, k and v have biases (Qwen2, or `attention_bias`).
     pub qkv_bias: bool,
     /// Whether o has a bias (`attention_bias` of Llama).
     pub o_bias: bool,
-    /// How queries and keys are turned.
+    /// Rotary embedding of queries and keys.
     pub rotary: Rotary,
-    /// How they are turned in blocks with a window, where that is otherwise.
+    /// Rotary embedding of sliding-window blocks, if it differs.
     pub local_rotary: Option<Rotary>,
-    /// How each block looks at other tokens.
+    /// Attention kind of each block.
     pub layers: Vec<LayerKind>,
-    /// The sizes of linear attention, where the family has it.
+    /// Sizes of linear attention, if the family has it.
     pub linear: Option<LinearShape>,
-    /// Growth of queries with their positions beyond the context of pre-training: the share of each
-    /// doubling, and that context.
+    /// Scaling of queries with their position beyond the context of pre-training.
     pub query_growth: Option<QueryGrowth>,
-    /// What embeddings are multiplied with.
+    /// Factor on embeddings.
     pub embedding_multiplier: f64,
-    /// What scores are multiplied with; `None` is the inverse root of the size of a head.
+    /// Factor on attention scores; `None` means the inverse square root of the head size.
     pub attention_multiplier: Option<f64>,
-    /// What is added to the residual stream is multiplied with.
+    /// Factor on branch outputs before they are added to the residual stream.
     pub residual_multiplier: f64,
-    /// What logits are divided by.
+    /// Divisor of the logits.
     pub logits_scaling: f64,
-    /// Probabilities above 0 with which transformers drops numbers in training, by their fields. They
-    /// are not applied here, and training says so.
+    /// Dropout probabilities above 0 that transformers applies in training, by field. They are not
+    /// applied here; training prints a warning.
     pub dropouts: Vec<(&'static str, f64)>,
 }
 
 impl DecoderConfig {
-    /// Reads the fields of `config.json`, rotary settings as
-    /// `tooltune_checkpoints::model_files::ModelFiles::read_config` spells them.
+    /// Reads the fields of `config.json`, with rotary settings as normalised by
+    /// `tooltune_checkpoints::model_files::ModelFiles::read_config`.
     ///
     /// # Errors
     ///
-    /// An unknown `model_type`, a missing or mistyped field, or a field that asks for another
-    /// computation (other activations, soft caps, other RoPE scalings).
+    /// The `model_type` is unknown, a field is missing or of the wrong type, or a field requires an
+    /// unsupported computation (other activations, soft caps, other RoPE scalings).
     pub fn from_json(json: &Value) -> Result<Self, DecoderConfigError> {
         let model_type = string(json, "model_type")?;
         let Some(family) = families::of_model_type(&model_type) else {
@@ -140,7 +143,7 @@ impl DecoderConfig {
         let hidden_size = count(json, "hidden_size")?;
         let num_attention_heads = count(json, "num_attention_heads")?;
         let absent = rules
-            .absent_head_dim
+            .default_head_dim
             .filter(|_| json.get("head_dim").is_none());
         let head_dim = optional_count(json, "head_dim")?.or(absent);
         let head_dim = head_dim.unwrap_or(hidden_size / num_attention_heads.max(1));
@@ -157,8 +160,8 @@ impl DecoderConfig {
             ));
         }
         let multipliers = Multiplied::from_json(json, rules.multipliers, hidden_size)?;
-        if rules.rotary.must_be_said && json.get("rope_theta").is_none() {
-            return Err(wrong(
+        if rules.rotary.requires_rope_parameters && json.get("rope_theta").is_none() {
+            return Err(wrong_field(
                 json,
                 "rope_theta",
                 "a number above 0, also within rope_parameters",
@@ -187,7 +190,7 @@ impl DecoderConfig {
             Bias::Always => Ok(true),
             Bias::Never => Ok(false),
             Bias::Flag(key) => {
-                let absent = key == "attention_bias" && rules.absent_attention_bias;
+                let absent = key == "attention_bias" && rules.default_attention_bias;
                 flag(json, key, absent)
             }
         };
@@ -210,7 +213,7 @@ impl DecoderConfig {
             vocab_size: count(json, "vocab_size")?,
             rms_norm_eps: number(json, "rms_norm_eps")?,
             max_position_embeddings,
-            tie_word_embeddings: flag(json, "tie_word_embeddings", rules.absent_tie)?,
+            tie_word_embeddings: flag(json, "tie_word_embeddings", rules.default_tie)?,
             qkv_bias: is_there(family.biases.qkv)?,
             o_bias: is_there(family.biases.output)?,
             dropouts: dropouts(json, rules)?,
@@ -273,7 +276,7 @@ impl DecoderConfig {
         Ok(())
     }
 
-    /// The linear layers of a block.
+    /// Linear layers of a block.
     pub fn projections(&self, layer: usize) -> &'static Projections {
         match self.layers[layer].mixer {
             Mixer::Attention => self.family.projections,
@@ -281,12 +284,12 @@ impl DecoderConfig {
         }
     }
 
-    /// The context of pre-training, where longer texts have other rotary frequencies.
+    /// Context of pre-training, if longer texts have other rotary frequencies.
     pub fn short_context(&self) -> Option<usize> {
         self.rotary.long_frequencies().map(|(context, _)| context)
     }
 
-    /// Number of frozen parameters; the head counts once when it is tied.
+    /// Number of frozen parameters; a tied head is counted once.
     pub fn n_parameters(&self) -> usize {
         crate::models::load::expected_tensors(self)
             .iter()
@@ -295,7 +298,7 @@ impl DecoderConfig {
     }
 }
 
-/// Dropouts above 0, by their fields.
+/// Dropout probabilities above 0, by field.
 fn dropouts(
     json: &Value,
     rules: &ConfigRules,
@@ -313,7 +316,8 @@ fn dropouts(
     Ok(dropouts)
 }
 
-/// Key and value heads; an absent key means what the family says, `null` one for each query head.
+/// Number of key/value heads. If the key is absent the family's default, if it is `null` one per
+/// query head.
 fn key_value_heads(
     json: &Value,
     rules: &ConfigRules,
@@ -321,7 +325,7 @@ fn key_value_heads(
 ) -> Result<usize, DecoderConfigError> {
     let key = "num_key_value_heads";
     let absent = match json.get(key) {
-        None => rules.absent_key_value_heads,
+        None => rules.default_key_value_heads,
         Some(_) => None,
     };
     Ok(optional_count(json, key)?
@@ -333,23 +337,23 @@ fn refuse_unsupported(json: &Value, rules: &ConfigRules) -> Result<(), DecoderCo
     let unsupported = |field, value: &Value, hint: &'static str| {
         Err(DecoderConfigError::unsupported(field, value, hint))
     };
-    // Some families write `hidden_activation`; a file with both must mean one.
+    // Some families write `hidden_activation`; both fields must agree.
     for field in ["hidden_act", "hidden_activation"] {
         let known = Some(rules.hidden_act);
         if let Some(value) = json.get(field).filter(|v| v.as_str() != known) {
-            let hint = format!("supported is {}", rules.hidden_act);
+            let hint = format!("the supported value is {}", rules.hidden_act);
             return Err(DecoderConfigError::unsupported(field, value, hint));
         }
     }
     if json.get("use_bidirectional_attention") == Some(&Value::Bool(true)) {
         let field = "use_bidirectional_attention";
-        return unsupported(field, &json[field], "supported is false");
+        return unsupported(field, &json[field], "only false is supported");
     }
     if let Some(value) = json.get("rope_parameters") {
         return unsupported("rope_parameters", value, "write it as rope_scaling");
     }
     if json.get("mlp_bias") == Some(&Value::Bool(true)) {
-        return unsupported("mlp_bias", &json["mlp_bias"], "supported is false");
+        return unsupported("mlp_bias", &json["mlp_bias"], "only false is supported");
     }
     if let Some(value) = json.get("quantization_config").filter(|v| !v.is_null()) {
         return unsupported("quantization_config", value, "load the unquantised weights");
@@ -372,8 +376,8 @@ mod tests {
         })
     }
 
-    /// The config of a Llama with these fields, or how it is refused.
-    fn with(fields: Value) -> Result<DecoderConfig, String> {
+    /// The config of a Llama with these fields, or the error.
+    fn llama_with(fields: Value) -> Result<DecoderConfig, String> {
         let mut file = llama();
         let fields = fields.as_object().unwrap().clone();
         file.as_object_mut().unwrap().extend(fields);
@@ -381,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_twice_agrees_or_is_refused() {
+    fn conflicting_duplicates_are_refused() {
         let llama3 = |more: Value| {
             let mut table = json!({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
                 "high_freq_factor": 4.0});
@@ -409,9 +413,9 @@ mod tests {
             ),
             (json!({"rope_scaling": llama3(json!({}))}), 32768.0),
         ] {
-            assert_eq!(original(with(fields)), expected);
+            assert_eq!(original(llama_with(fields)), expected);
         }
-        for (fields, said) in [
+        for (fields, expected) in [
             (
                 json!({"rope_scaling": llama3(json!({key: 2048})), key: 4096}),
                 "original_max_position_embeddings = 4096",
@@ -438,7 +442,7 @@ mod tests {
             ),
             (
                 json!({"model_type": "qwen2", "layer_types": ["full_attention", "sliding_attention"]}),
-                "layer_types = \"sliding_attention\" is not supported; the file names no window",
+                "layer_types = \"sliding_attention\" is not supported; the file does not set the window",
             ),
             (
                 json!({"model_type": "qwen3", "layer_types": ["full_attention"]}),
@@ -468,18 +472,20 @@ mod tests {
                 "attention_dropout must be",
             ),
         ] {
-            let error = with(fields).unwrap_err();
-            assert!(error.contains(said), "no {said:?} in {error}");
+            let error = llama_with(fields).unwrap_err();
+            assert!(error.contains(expected), "no {expected:?} in {error}");
         }
         assert_eq!(
-            with(json!({"attention_dropout": 0.5})).unwrap().dropouts,
+            llama_with(json!({"attention_dropout": 0.5}))
+                .unwrap()
+                .dropouts,
             [("attention_dropout", 0.5)]
         );
     }
 
     #[test]
-    fn absent_key_value_heads_are_those_of_the_family() {
-        let heads = |fields: Value| with(fields).unwrap().num_key_value_heads;
+    fn absent_key_value_heads_use_the_default_of_the_family() {
+        let heads = |fields: Value| llama_with(fields).unwrap().num_key_value_heads;
         let many = json!({"num_attention_heads": 32, "head_dim": 2, "sliding_window": null});
         for (model_type, absent) in [("llama", 32), ("mistral", 8), ("qwen2", 32)] {
             let mut fields = many.clone();
@@ -490,14 +496,14 @@ mod tests {
         }
     }
 
-    /// The windows of a model's blocks.
+    /// Windows of a model's blocks.
     fn windows(fields: Value) -> Vec<Option<usize>> {
-        let config = with(fields).unwrap();
+        let config = llama_with(fields).unwrap();
         config.layers.iter().map(|layer| layer.window).collect()
     }
 
     #[test]
-    fn windows_are_those_of_transformers() {
+    fn windows_match_transformers() {
         let mistral = |window: Value| {
             let mut fields = json!({"model_type": "mistral", "num_key_value_heads": 4});
             if window != json!("absent") {
@@ -526,27 +532,27 @@ mod tests {
             qwen(json!({"layer_types": ["sliding_attention", "full_attention"]})),
             [Some(8), None]
         );
-        let of = |model_type: &str, layers: usize| {
+        let parse = |model_type: &str, layers: usize| {
             windows(
                 json!({"model_type": model_type, "num_hidden_layers": layers,
                 "num_key_value_heads": 4, "head_dim": 8}),
             )
         };
         let [near, far] = [Some(4096), None];
-        assert_eq!(of("olmo3", 4), [near, near, near, far]);
-        // Others have no window unless they say so.
+        assert_eq!(parse("olmo3", 4), [near, near, near, far]);
+        // These have no window by default.
         for model_type in ["llama", "phi3", "granite", "seed_oss", "smollm3"] {
-            assert_eq!(of(model_type, 2), [far; 2], "{model_type}");
+            assert_eq!(parse(model_type, 2), [far; 2], "{model_type}");
         }
     }
 
     #[test]
-    fn blocks_that_do_not_turn_are_those_of_transformers() {
+    fn blocks_without_rotation_match_transformers() {
         let turned = |more: Value| -> Vec<bool> {
             let mut fields = json!({"model_type": "smollm3", "num_hidden_layers": 4});
             let more = more.as_object().unwrap().clone();
             fields.as_object_mut().unwrap().extend(more);
-            let layers = with(fields).unwrap().layers;
+            let layers = llama_with(fields).unwrap().layers;
             let turned = layers.iter().map(|layer| layer.rotation != Rotation::None);
             turned.collect()
         };

@@ -1,21 +1,21 @@
-//! Fields of a `config.json`, each of its type or an error that names it.
+//! Reads typed fields of a `config.json`, with errors that name the field.
 
 use serde_json::Value;
 
 use super::config::DecoderConfigError;
 
-pub(super) fn wrong(
+pub(super) fn wrong_field(
     json: &Value,
     field: &'static str,
     expected: &'static str,
 ) -> DecoderConfigError {
-    let found = json
+    let value = json
         .get(field)
         .map_or("nothing".to_string(), Value::to_string);
     DecoderConfigError::Field {
         field,
         expected,
-        found,
+        found: value,
     }
 }
 
@@ -23,11 +23,11 @@ pub(super) fn string(json: &Value, field: &'static str) -> Result<String, Decode
     let value = json.get(field).and_then(Value::as_str);
     value
         .map(str::to_string)
-        .ok_or_else(|| wrong(json, field, "a string"))
+        .ok_or_else(|| wrong_field(json, field, "a string"))
 }
 
 pub(super) fn count(json: &Value, field: &'static str) -> Result<usize, DecoderConfigError> {
-    optional_count(json, field)?.ok_or_else(|| wrong(json, field, "a whole number above 0"))
+    optional_count(json, field)?.ok_or_else(|| wrong_field(json, field, "a whole number above 0"))
 }
 
 pub(super) fn optional_count(
@@ -37,15 +37,15 @@ pub(super) fn optional_count(
     match json.get(field) {
         None | Some(Value::Null) => Ok(None),
         Some(value) => match value.as_u64() {
-            // 2^32 bounds every product of two sizes within 64 bits.
+            // The limit 2^32 keeps the product of two sizes within 64 bits.
             Some(n) if n > 0 && n < 1 << 32 => Ok(Some(n as usize)),
-            _ => Err(wrong(json, field, "a whole number above 0")),
+            _ => Err(wrong_field(json, field, "a whole number above 0")),
         },
     }
 }
 
 pub(super) fn number(json: &Value, field: &'static str) -> Result<f64, DecoderConfigError> {
-    optional_number(json, field)?.ok_or_else(|| wrong(json, field, "a number above 0"))
+    optional_number(json, field)?.ok_or_else(|| wrong_field(json, field, "a number above 0"))
 }
 
 pub(super) fn optional_number(
@@ -56,12 +56,12 @@ pub(super) fn optional_number(
         None | Some(Value::Null) => Ok(None),
         Some(value) => match value.as_f64() {
             Some(x) if x > 0.0 && x.is_finite() => Ok(Some(x)),
-            _ => Err(wrong(json, field, "a number above 0")),
+            _ => Err(wrong_field(json, field, "a number above 0")),
         },
     }
 }
 
-/// A list of so many numbers above 0.
+/// A list of `n` numbers above 0.
 pub(super) fn numbers(
     json: &Value,
     field: &'static str,
@@ -74,8 +74,8 @@ pub(super) fn numbers(
         .map(|value| value.as_f64().filter(|x| *x > 0.0 && x.is_finite()))
         .collect();
     numbers.filter(|numbers| numbers.len() == n).ok_or_else(|| {
-        let expected = "a list of numbers above 0, one for each pair of numbers that are turned";
-        wrong(json, field, expected)
+        let expected = "a list of numbers above 0, one for each pair of rotated values";
+        wrong_field(json, field, expected)
     })
 }
 
@@ -84,7 +84,7 @@ pub(super) fn probability(json: &Value, field: &'static str) -> Result<f64, Deco
         None | Some(Value::Null) => Ok(0.0),
         Some(value) => match value.as_f64() {
             Some(x) if (0.0..1.0).contains(&x) => Ok(x),
-            _ => Err(wrong(json, field, "a number from 0 to below 1")),
+            _ => Err(wrong_field(json, field, "a number from 0 to below 1")),
         },
     }
 }
@@ -97,6 +97,6 @@ pub(super) fn flag(
     match json.get(field) {
         None | Some(Value::Null) => Ok(default),
         Some(Value::Bool(value)) => Ok(*value),
-        Some(_) => Err(wrong(json, field, "true or false")),
+        Some(_) => Err(wrong_field(json, field, "true or false")),
     }
 }

@@ -1,12 +1,13 @@
-//! A Llama-like causal decoder: token ids of packed documents to hidden states.
+//! Llama-like causal decoder, from token ids of packed documents to hidden states.
 //!
-//! Every family of decoders is this struct; what differs between them stands in [`super::families`]. The blocks are public because
-//! training walks them one by one: no graph ever spans the model. The residual stream is f32; what
-//! lies between two operations of a block is in the dtype that the model computes in.
+//! All decoder families use this struct; [`super::families`] describes their differences. The
+//! blocks are public because training runs them one by one: no autodiff graph spans the whole
+//! model. The residual stream is f32; values between two operations of a block have the compute
+//! dtype.
 
 use burn::tensor::{DType, Device, Tensor, TensorData, bf16};
 use tooltune_kernels::attention::{Causality, Documents, Queries, attention};
-use tooltune_kernels::embedding::embedding_held;
+use tooltune_kernels::embedding::embedding_of_device_ids;
 use tooltune_kernels::geglu::geglu;
 use tooltune_kernels::head_norm::head_norm;
 use tooltune_kernels::linear_cross_entropy;
@@ -16,7 +17,7 @@ use tooltune_kernels::rms_norm::rms_norm;
 use tooltune_kernels::rope::{RopeTable, rope};
 use tooltune_kernels::select_rows::select_rows;
 use tooltune_kernels::{
-    ComputeDtype, FrozenWeight, GatedDeltaNet, GatedHeads, HeldNumbers, RowNumbers, SpanNorm,
+    ComputeDtype, DeviceIntegers, FrozenWeight, GatedDeltaNet, GatedHeads, RowIndices, SpanNorm,
     StackedLinear,
 };
 
@@ -25,26 +26,26 @@ use super::families::{Gate, Projections};
 use super::layers::{LayerKind, Rotation};
 use super::multipliers::QueryGrowth;
 use super::rotary::{Rotary, TokenFrequencies};
-use crate::lora::DropoutKey;
+use tooltune_kernels::DropoutKey;
 
-/// The whole network without autodiff; adapters sit in its projections.
+/// The network without autodiff, including the adapters of its projections.
 #[derive(Debug, Clone)]
 pub struct Decoder {
     /// Shape and constants.
     pub config: DecoderConfig,
     /// `[v, d]`, frozen.
     pub embed_tokens: FrozenWeight,
-    /// In order of application.
+    /// The operations in order of application.
     pub blocks: Vec<Block>,
-    /// Weight of the last norm, `[d]`.
+    /// Weight of the final norm, `[d]`.
     pub norm: Tensor<1>,
-    /// `[v, d]`, frozen; the embedding itself when the head is tied.
+    /// `[v, d]`, frozen; the embedding itself if the head is tied.
     pub lm_head: FrozenWeight,
-    /// What of the two is trained.
+    /// Fully trained head and embedding.
     pub trained: TrainedTables,
 }
 
-/// Head and embedding in f32, `[v, d]`, where they are trained.
+/// Head and embedding in f32, `[v, d]`, if they are trained.
 #[derive(Debug, Clone, Default)]
 pub struct TrainedTables {
     /// The head.
@@ -56,45 +57,45 @@ pub struct TrainedTables {
 /// One decoder block.
 #[derive(Debug, Clone)]
 pub struct Block {
-    /// Around attention.
+    /// Norms of the attention branch.
     pub attention_norms: BranchNormWeights,
-    /// Around the feed-forward block.
+    /// Norms of the feed-forward branch.
     pub feed_forward_norms: BranchNormWeights,
-    /// Of queries and keys, before they are turned.
+    /// Norms of queries and keys before rotation.
     pub head_norm: Option<SpanNorm>,
-    /// What takes the place of attention, where something does.
+    /// Linear attention, if the block has it instead of attention.
     pub linear: Option<GatedDeltaNet>,
-    /// How it looks at other tokens.
+    /// Attention kind.
     pub kind: LayerKind,
-    /// Which linear layers it has.
+    /// Its linear layers.
     pub projections: &'static Projections,
-    /// These layers, those that share an input stacked, as [`Projections::stacks`] say.
+    /// The linear layers, with those that share an input stacked as in [`Projections::stacks`].
     pub stacks: [StackedLinear; 4],
-    /// It is run for its gradients alone: what it gives is read by nobody.
+    /// Whether the block is only run for its gradients, and its output is not used.
     pub unread: bool,
 }
 
-/// The norms of one branch of a block, `[d]` each, where the family has them.
+/// Norms of one branch of a block, `[d]` each, if the family has them.
 #[derive(Debug, Clone, Default)]
 pub struct BranchNormWeights {
-    /// Of what the branch reads.
+    /// Norm of the branch input.
     pub before: Option<Tensor<1>>,
-    /// Of what it adds.
+    /// Norm of the branch output.
     pub after: Option<Tensor<1>>,
 }
 
-/// What all blocks share for one micro-batch.
+/// Values shared by all blocks for one micro-batch.
 #[derive(Debug, Clone)]
 pub struct BatchContext {
-    /// Rotary tables of the tokens' positions.
+    /// Rotary tables for the tokens' positions.
     pub rope: RopeTable,
-    /// Those of blocks with a window, where they are others.
+    /// Rotary tables of sliding-window blocks, if they differ.
     pub local_rope: Option<RopeTable>,
-    /// What the queries of each token are multiplied with, `[n, 1, 1]`, where that is not 1.
+    /// Factor on the queries of each token, `[n, 1, 1]`, if it is not 1.
     pub query_growth: Option<Tensor<3>>,
-    /// Borders of the documents.
+    /// Boundaries of the documents.
     pub documents: Documents,
-    /// Heads, and the constants of the family.
+    /// Numbers of heads and constants of the family.
     pub shape: BlockShape,
 }
 
@@ -107,29 +108,29 @@ pub struct BlockShape {
     pub n_kv_heads: usize,
     /// Size of one head.
     pub head_dim: usize,
-    /// Added to the mean square.
+    /// Epsilon of RMSNorm.
     pub rms_norm_eps: f64,
-    /// What scores are multiplied with; `None` is the inverse root of the size of a head.
+    /// Factor on attention scores; `None` means the inverse square root of the head size.
     pub attention_multiplier: Option<f64>,
-    /// What is added to the residual stream is multiplied with.
+    /// Factor on branch outputs before they are added to the residual stream.
     pub residual_multiplier: f64,
-    /// What the feed-forward block gates with.
+    /// Activation of the feed-forward gate.
     pub gate: Gate,
-    /// Whether each query head comes with a gate of attention's output.
+    /// Whether each query head has a gate on the attention output.
     pub query_gate: bool,
 }
 
-/// What attention reads of each token.
+/// Inputs of attention for each token.
 #[derive(Debug, Clone)]
 pub struct AttentionInputs {
-    /// Turned queries and keys, and values, heads beside heads: `[n, h + 2 g, c]`.
+    /// Rotated queries and keys, and values, concatenated by head: `[n, h + 2 g, c]`.
     pub qkv: Tensor<3>,
-    /// Where the gates of attention's output lie, if it has some.
+    /// Gates of the attention output, if any.
     pub gates: Option<(Tensor<2>, GatedHeads)>,
 }
 
 impl BatchContext {
-    /// Tables for tokens at `position_ids` in documents with borders `cu_seqlens`.
+    /// Makes the tables for tokens at `position_ids` in documents with boundaries `cu_seqlens`.
     pub fn new(decoder: &Decoder, position_ids: &[u32], cu_seqlens: &[usize]) -> Self {
         let mut is_long = Vec::new();
         if let Some(original) = decoder.config.short_context() {
@@ -142,8 +143,8 @@ impl BatchContext {
         Self::with_long(decoder, position_ids, cu_seqlens, &is_long)
     }
 
-    /// The same, for tokens of texts that are longer than the context of pre-training where `is_long`
-    /// says so, which may be shorter than the tokens.
+    /// As [`Self::new`]. `is_long` marks tokens of texts longer than the context of pre-training;
+    /// it may be shorter than the tokens.
     pub(super) fn with_long(
         decoder: &Decoder,
         position_ids: &[u32],
@@ -159,14 +160,14 @@ impl BatchContext {
                 .query_growth
                 .and_then(|growth| growth.of(position_ids, &device)),
             documents: Documents::new(cu_seqlens, position_ids.len()),
-            shape: BlockShape::of(config),
+            shape: BlockShape::new(config),
         }
     }
 }
 
 impl BatchContext {
-    /// Puts as many tokens at other positions in the place of those of [`Self::with_long`], where a GPU
-    /// finds them without another launch. `query_growth` stays as it is.
+    /// Replaces the positions of [`Self::with_long`] in place by the same number of other
+    /// positions, for recorded GPU launches. `query_growth` is unchanged.
     pub(super) fn replace_positions(
         &mut self,
         config: &DecoderConfig,
@@ -174,7 +175,7 @@ impl BatchContext {
         is_long: &[bool],
     ) {
         let replace = |table: &mut RopeTable, rotary: &Rotary| {
-            let frequencies = TokenFrequencies::of(rotary, is_long);
+            let frequencies = TokenFrequencies::new(rotary, is_long);
             let factor = rotary.attention_factor();
             table.replace(position_ids, |token| frequencies.get(token), factor);
         };
@@ -193,7 +194,7 @@ fn rope_table(
     device: &Device,
 ) -> RopeTable {
     let (frequencies, factor) = (
-        TokenFrequencies::of(rotary, is_long),
+        TokenFrequencies::new(rotary, is_long),
         rotary.attention_factor(),
     );
     let half = frequencies.half();
@@ -202,7 +203,7 @@ fn rope_table(
 }
 
 impl QueryGrowth {
-    /// What the queries of tokens are multiplied with, `[n, 1, 1]`; `None` where that is 1 for all.
+    /// Factor on the queries of each token, `[n, 1, 1]`; `None` if it is 1 for all.
     fn of(self, position_ids: &[u32], device: &Device) -> Option<Tensor<3>> {
         let growth = |&position: &u32| {
             let contexts = (f64::from(position) / self.context).floor();
@@ -216,7 +217,7 @@ impl QueryGrowth {
 }
 
 impl BlockShape {
-    fn of(config: &DecoderConfig) -> Self {
+    fn new(config: &DecoderConfig) -> Self {
         Self {
             n_heads: config.num_attention_heads,
             n_kv_heads: config.num_key_value_heads,
@@ -229,7 +230,7 @@ impl BlockShape {
         }
     }
 
-    /// The query heads, with what their scores are multiplied with.
+    /// The query heads and the factor on their scores.
     pub(super) fn queries(&self) -> Queries {
         Queries {
             heads: self.n_heads,
@@ -249,23 +250,23 @@ impl Block {
         dropout: Option<DropoutKey>,
     ) -> Tensor<2> {
         let shared = SharedGradient::default();
-        let attended = self.mixed(&x, context, dropout, Some(&shared));
+        let attended = self.mix_tokens(&x, context, dropout, Some(&shared));
         self.after_attention(x, attended, context.shape, dropout, Some(shared))
     }
 
-    /// [`Block::forward`] of the rows `rows` alone, in their order: `[n, d]` to `[m, d]`.
+    /// [`Block::forward`] for the rows `rows` only, in their order: `[n, d]` to `[m, d]`.
     ///
-    /// Of the last block no one reads the others: they are looked at by attention, and that is all.
-    /// Dropout counts rows behind attention as they come.
+    /// The other rows of the last block are only used as keys and values of attention. Dropout
+    /// after attention uses the new row numbers.
     pub fn forward_rows(
         &self,
         x: Tensor<2>,
         context: &BatchContext,
         dropout: Option<DropoutKey>,
-        rows: &RowNumbers,
+        rows: &RowIndices,
     ) -> Tensor<2> {
-        // The stream that is added to is another one: some of its rows.
-        let attended = self.mixed(&x, context, dropout, None);
+        // The residual stream is a different tensor, with only the selected rows.
+        let attended = self.mix_tokens(&x, context, dropout, None);
         let [n, heads, size] = attended.dims();
         let attended = select_rows(attended.reshape([n, heads * size]), rows);
         let m = attended.dims()[0];
@@ -273,8 +274,8 @@ impl Block {
         self.after_attention(select_rows(x, rows), attended, context.shape, dropout, None)
     }
 
-    /// The output of attention, or of what takes its place, for each token, `[n, heads, size]`.
-    fn mixed(
+    /// Output of attention or linear attention for each token, `[n, heads, size]`.
+    fn mix_tokens(
         &self,
         x: &Tensor<2>,
         context: &BatchContext,
@@ -283,12 +284,18 @@ impl Block {
     ) -> Tensor<3> {
         match &self.linear {
             Some(net) => self.attended_linearly(net, x, context, dropout, shared),
-            None => self.attended(self.attention_inputs(x, context, dropout, shared), context),
+            None => {
+                self.attention_output(self.attention_inputs(x, context, dropout, shared), context)
+            }
         }
     }
 
-    /// Attention's output for each token, `[n, h, c]`.
-    pub(super) fn attended(&self, inputs: AttentionInputs, context: &BatchContext) -> Tensor<3> {
+    /// Attention output for each token, `[n, h, c]`.
+    pub(super) fn attention_output(
+        &self,
+        inputs: AttentionInputs,
+        context: &BatchContext,
+    ) -> Tensor<3> {
         let causality = match self.kind.window {
             None => Causality::Causal,
             Some(window) => Causality::Sliding(window),
@@ -298,8 +305,8 @@ impl Block {
         with_gates(attended, gates)
     }
 
-    /// What attention reads of the residual stream; `shared` is what [`Block::after_attention`] is given,
-    /// where that adds to the same stream.
+    /// Computes the inputs of attention from the residual stream. `shared` is the value for
+    /// [`Block::after_attention`] if that adds to the same stream.
     pub fn attention_inputs(
         &self,
         x: &Tensor<2>,
@@ -327,7 +334,7 @@ impl Block {
             Rotation::None => heads,
         };
         let qkv = match &context.query_growth {
-            Some(growth) => grown(heads, shape.n_heads, growth),
+            Some(growth) => grow_queries(heads, shape.n_heads, growth),
             None => heads,
         };
         AttentionInputs { qkv, gates }
@@ -351,7 +358,7 @@ impl Block {
             norms: &self.attention_norms,
             shared,
         };
-        let x = self.added(x, branch, shape, dropout);
+        let x = self.add_residual(x, branch, shape, dropout);
         let (read, transform) = self.read(&x, 2, &self.feed_forward_norms, shape);
         let shared = SharedGradient::default();
         let extras = LinearExtras {
@@ -370,10 +377,10 @@ impl Block {
             norms: &self.feed_forward_norms,
             shared: Some(shared),
         };
-        self.added(x, branch, shape, dropout)
+        self.add_residual(x, branch, shape, dropout)
     }
 
-    /// What the projections of a stack read of the residual stream, and how.
+    /// Runs the projections of a stack on the residual stream.
     pub(super) fn read(
         &self,
         x: &Tensor<2>,
@@ -396,8 +403,8 @@ impl Block {
         }
     }
 
-    /// The residual stream with what a branch adds to it.
-    fn added(
+    /// Adds a branch output to the residual stream.
+    fn add_residual(
         &self,
         x: Tensor<2>,
         branch: Branch<'_>,
@@ -428,25 +435,25 @@ impl Block {
     }
 }
 
-/// What a branch of a block ends with.
+/// Last operations of a branch.
 struct Branch<'a> {
     read: Tensor<2>,
     transform: InputTransform,
     stack: usize,
     norms: &'a BranchNormWeights,
-    /// With the stack that has read the residual stream.
+    /// Set if the stack that read the residual stream shares its gradient.
     shared: Option<SharedGradient>,
 }
 
-/// Heads of which the first `n_heads` are multiplied with a number of each token, `[n, 1, 1]`.
-fn grown(heads: Tensor<3>, n_heads: usize, growth: &Tensor<3>) -> Tensor<3> {
+/// Multiplies the first `n_heads` heads by one factor per token, `[n, 1, 1]`.
+fn grow_queries(heads: Tensor<3>, n_heads: usize, growth: &Tensor<3>) -> Tensor<3> {
     let (dtype, all) = (heads.dtype(), heads.dims()[1]);
     let queries = heads.clone().narrow(1, 0, n_heads).cast(DType::F32);
     let queries = queries.mul(growth.clone()).cast(dtype);
     Tensor::cat(vec![queries, heads.narrow(1, n_heads, all - n_heads)], 1)
 }
 
-/// Attention's output, by its gates where there are some.
+/// Multiplies the attention output by its gates, if any.
 pub(super) fn with_gates(attended: Tensor<3>, gates: Option<(Tensor<2>, GatedHeads)>) -> Tensor<3> {
     match gates {
         Some((outputs, heads)) => gated(attended, outputs, heads),
@@ -455,12 +462,11 @@ pub(super) fn with_gates(attended: Tensor<3>, gates: Option<(Tensor<2>, GatedHea
 }
 
 impl BlockShape {
-    /// What the maps that attention reads give, as heads beside heads, `[n, h + 2 g, c]`; and where their
-    /// gates lie.
+    /// Splits the projection outputs into concatenated heads, `[n, h + 2 g, c]`, and their gates.
     fn heads_and_gates(self, outputs: Tensor<2>) -> (Tensor<3>, Option<(Tensor<2>, GatedHeads)>) {
         let heads = GatedHeads {
             queries: self.n_heads,
-            others: 2 * self.n_kv_heads,
+            key_values: 2 * self.n_kv_heads,
             dim: self.head_dim,
         };
         if self.query_gate {
@@ -468,13 +474,13 @@ impl BlockShape {
             return (apart, Some((outputs, heads)));
         }
         let n = outputs.dims()[0];
-        let apart = outputs.reshape([n, heads.queries + heads.others, heads.dim]);
+        let apart = outputs.reshape([n, heads.queries + heads.key_values, heads.dim]);
         (apart, None)
     }
 }
 
 impl Block {
-    /// What goes beside a stack of the projections.
+    /// Optional arguments of a stack's product.
     pub(super) fn extras(
         &self,
         stack: usize,
@@ -492,8 +498,7 @@ impl Block {
 }
 
 impl Decoder {
-    /// Puts `values`, `[v, d]`, in the place of the weight `name`, which is trained: the head or the
-    /// embedding.
+    /// Replaces the trained weight `name`, the head or the embedding, by `values`, `[v, d]`.
     pub fn replace(&mut self, name: &str, values: Tensor<2>) {
         let host: Vec<f32> = values.to_data().iter::<f32>().collect();
         let (dtype, device) = (self.compute_dtype(), self.device());
@@ -507,8 +512,7 @@ impl Decoder {
         }
     }
 
-    /// What embeddings are multiplied with, rounded as transformers rounds it: to the type that the
-    /// model computes in.
+    /// Factor on embeddings, rounded to the compute dtype as in transformers.
     pub fn embedding_multiplier(&self) -> f64 {
         let multiplier = self.config.embedding_multiplier;
         match self.compute_dtype() {
@@ -517,21 +521,21 @@ impl Decoder {
         }
     }
 
-    /// Embeddings of `input_ids`, `[n, d]`, f32. Ids must lie below `vocab_size`.
+    /// Embeddings of `input_ids`, `[n, d]`, f32. Ids must be below `vocab_size`.
     pub fn embed(&self, input_ids: &[u32]) -> Tensor<2> {
-        self.embed_held(&HeldNumbers::new(input_ids.to_vec()))
+        self.embed_held(&DeviceIntegers::new(input_ids.to_vec()))
     }
 
-    /// [`Self::embed`] of ids that a GPU finds in the same place when they change.
-    pub(super) fn embed_held(&self, input_ids: &HeldNumbers) -> Tensor<2> {
-        let embedded = embedding_held(&self.embed_tokens, input_ids);
+    /// [`Self::embed`] of ids in a fixed GPU buffer, for recorded launches.
+    pub(super) fn embed_held(&self, input_ids: &DeviceIntegers) -> Tensor<2> {
+        let embedded = embedding_of_device_ids(&self.embed_tokens, input_ids);
         match self.embedding_multiplier() {
             1.0 => embedded,
             multiplier => embedded.mul_scalar(multiplier),
         }
     }
 
-    /// The last norm, `[n, d]`, in the dtype that the head computes in.
+    /// Final norm, `[n, d]`, in the dtype of the head's product.
     pub fn final_norm(&self, x: Tensor<2>) -> Tensor<2> {
         let output = self.compute_dtype().dtype();
         rms_norm(x, &self.norm, self.config.rms_norm_eps, output)
@@ -557,13 +561,13 @@ impl Decoder {
         self.final_norm(x)
     }
 
-    /// Normed hidden states of the rows `rows` alone, `[m, d]`, without dropout: the last block does
-    /// no more than they need.
+    /// Normed hidden states of the rows `rows` only, `[m, d]`, without dropout. The last block
+    /// computes only what these rows need.
     pub fn forward_rows(
         &self,
         input_ids: &[u32],
         context: &BatchContext,
-        rows: &RowNumbers,
+        rows: &RowIndices,
     ) -> Tensor<2> {
         let mut x = self.embed(input_ids);
         let Some((last, blocks)) = self.blocks.split_last() else {

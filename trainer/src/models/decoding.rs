@@ -1,37 +1,37 @@
-//! One new token a row: the same work for each token, which a GPU records once and does again.
+//! Computes one new token per row, with work that a GPU records once and replays for each token.
 //!
-//! What changes from token to token, ids, positions and columns, lies where the work finds it
-//! ([`StepInputs`]), and nothing else does.
+//! Only ids, positions and columns change between tokens. They are in fixed buffers
+//! ([`StepInputs`]).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use burn::tensor::Tensor;
-use tooltune_kernels::HeldNumbers;
-use tooltune_kernels::attention::{self, HeldColumns};
+use tooltune_kernels::DeviceIntegers;
+use tooltune_kernels::attention::{self, DeviceColumns};
 use tooltune_kernels::recording::{Inputs, Recordable, Recording, RecordingError, record, records};
 
 use super::decoder::{AttentionInputs, BatchContext, Decoder, with_gates};
 use super::kv_cache::{KvCache, LayerCache};
 use super::layers::Mixer;
 
-/// Tokens a row below which a recording, which takes as long as two of them, is not worth it.
+/// Least number of tokens per row for which recording, as slow as two tokens, is worthwhile.
 const RECORDED_TOKENS: usize = 8;
 
-/// Whether a recording gave other tokens here: nothing is recorded any more.
+/// Set when a replay gave wrong results in this process; nothing is recorded afterwards.
 static IS_WRONG: AtomicBool = AtomicBool::new(false);
 
 /// How the next token of a cache is computed.
 #[derive(Debug)]
 pub(super) enum Route {
-    /// By launches of its own.
+    /// Kernels are launched individually.
     Plain,
-    /// By launches that are recorded.
+    /// Kernels are launched and recorded.
     Records,
-    /// By those that were recorded.
+    /// Recorded launches are replayed.
     Recorded(Box<RecordedStep>),
 }
 
-/// A token that was recorded, with what it reads and gives.
+/// A recorded token with its inputs and outputs.
 #[derive(Debug)]
 pub(super) struct RecordedStep {
     recording: Recording,
@@ -40,11 +40,12 @@ pub(super) struct RecordedStep {
 }
 
 impl Route {
-    /// That of a cache with room for `n_new` tokens a row.
+    /// Route for a cache with room for `n_new` tokens per row.
     pub(super) fn for_tokens(decoder: &Decoder, n_new: usize) -> Self {
         let config = &decoder.config;
         let is_same = |layer: &super::layers::LayerKind| layer.mixer == Mixer::Attention;
-        // The state of linear attention is another tensor after each token, and growth begins anywhere.
+        // Recording needs fixed buffers: linear attention makes new state tensors for each token,
+        // and query scaling depends on positions.
         let is_fixed = config.layers.iter().all(is_same) && config.query_growth.is_none();
         let is_tried = is_fixed && n_new >= RECORDED_TOKENS && !IS_WRONG.load(Ordering::Relaxed);
         match is_tried && records(&decoder.device()) {
@@ -54,49 +55,52 @@ impl Route {
     }
 }
 
-/// What a token of each row is computed from, beside weights and cache.
+/// Inputs of a token in each row, other than weights and cache.
 #[derive(Debug)]
 struct StepInputs {
-    token_ids: HeldNumbers,
+    token_ids: DeviceIntegers,
     context: BatchContext,
-    /// The columns that blocks with each window see.
-    columns: Vec<(Option<usize>, HeldColumns)>,
+    /// Columns visible to blocks, for each window size.
+    columns: Vec<(Option<usize>, DeviceColumns)>,
 }
 
 impl StepInputs {
     fn new(decoder: &Decoder, ends: Ends<'_>, token_ids: &[u32]) -> Self {
         let end = ends.filled + 1;
-        let mut columns: Vec<(Option<usize>, HeldColumns)> = Vec::new();
+        let mut columns: Vec<(Option<usize>, DeviceColumns)> = Vec::new();
         for layer in &decoder.config.layers {
             if columns.iter().all(|(window, _)| *window != layer.window) {
-                let starts = ends.seen(layer.window);
-                columns.push((layer.window, HeldColumns::new(&starts, end)));
+                let starts = ends.visible_tokens(layer.window);
+                columns.push((layer.window, DeviceColumns::new(&starts, end)));
             }
         }
         Self {
-            token_ids: HeldNumbers::new(token_ids.to_vec()),
+            token_ids: DeviceIntegers::new(token_ids.to_vec()),
             context: BatchContext::with_long(decoder, &ends.positions(), &[0], ends.is_long),
             columns,
         }
     }
 
-    /// The next token of the same rows.
+    /// Sets the inputs for the next token of the same rows.
     fn replace(&mut self, decoder: &Decoder, ends: Ends<'_>, token_ids: &[u32]) {
         self.token_ids.replace(token_ids.to_vec());
         self.context
             .replace_positions(&decoder.config, &ends.positions(), ends.is_long);
         for (window, columns) in &mut self.columns {
-            columns.replace(&ends.seen(*window), ends.filled + 1);
+            columns.replace(&ends.visible_tokens(*window), ends.filled + 1);
         }
     }
 
-    fn columns(&self, of: Option<usize>) -> &HeldColumns {
-        let found = self.columns.iter().find(|(window, _)| *window == of);
-        &found.expect("columns are made for every window").1
+    fn columns(&self, sliding_window: Option<usize>) -> &DeviceColumns {
+        let entry = self
+            .columns
+            .iter()
+            .find(|(window, _)| *window == sliding_window);
+        &entry.expect("columns are made for every window").1
     }
 }
 
-/// Where the rows of a cache begin and end.
+/// Start and end columns of a cache's rows.
 #[derive(Clone, Copy)]
 struct Ends<'a> {
     starts: &'a [usize],
@@ -105,14 +109,14 @@ struct Ends<'a> {
 }
 
 impl Ends<'_> {
-    /// Where the next token of each row stands in its text.
+    /// Position of each row's next token in its text.
     fn positions(self) -> Vec<u32> {
         let position = |&start: &usize| (self.filled - start) as u32;
         self.starts.iter().map(position).collect()
     }
 
-    /// The first columns that the rows see from the next one, within a window.
-    fn seen(self, window: Option<usize>) -> Vec<usize> {
+    /// First columns that the next token of each row can attend to, within a window.
+    fn visible_tokens(self, window: Option<usize>) -> Vec<usize> {
         let end = self.filled + 1;
         let first = end - window.unwrap_or(end).min(end);
         self.starts.iter().map(|&start| start.max(first)).collect()
@@ -120,7 +124,7 @@ impl Ends<'_> {
 }
 
 impl KvCache {
-    /// Columns that there is room for; `None` where no layer has a cache of columns.
+    /// Number of columns; `None` if no layer has a cache of columns.
     fn capacity(&self) -> Option<usize> {
         self.layers.iter().find_map(|layer| match layer {
             LayerCache::Attention([keys, _]) => Some(keys.dims()[2]),
@@ -137,7 +141,7 @@ impl KvCache {
     }
 }
 
-/// A token of each row, which is recorded.
+/// Records one token per row.
 struct NewToken<'a> {
     decoder: &'a Decoder,
     layers: &'a mut [LayerCache],
@@ -147,17 +151,17 @@ struct NewToken<'a> {
 }
 
 impl Recordable for NewToken<'_> {
-    type Given = Tensor<2>;
+    type Output = Tensor<2>;
 
     fn launch(&mut self) -> Tensor<2> {
-        let hidden = self.decoder.decoded(self.layers, self.inputs);
+        let hidden = self.decoder.decode_blocks(self.layers, self.inputs);
         self.decoder.logits(hidden)
     }
 
     fn place_inputs(&mut self, inputs: Inputs) {
         let (mut ends, mut token_ids) = (self.ends, self.token_ids.to_vec());
         if inputs == Inputs::Other {
-            // The column behind, which the next token writes.
+            // The next token writes the following column.
             ends.filled += 1;
             let others = self.decoder.config.vocab_size as u32;
             token_ids.iter_mut().for_each(|id| *id = (*id + 1) % others);
@@ -165,8 +169,8 @@ impl Recordable for NewToken<'_> {
         self.inputs.replace(self.decoder, ends, &token_ids);
     }
 
-    /// Logits of the first and the last row: all rows find their inputs in the same way, and those of many
-    /// rows take longer to read than a token to compute.
+    /// Logits of the first and the last row. All rows use their inputs in the same way, and reading
+    /// the logits of many rows takes longer than computing a token.
     fn numbers(logits: &Tensor<2>) -> Vec<f32> {
         let [rows, _] = logits.dims();
         let both = [0, rows - 1].map(|row| logits.clone().narrow(0, row, 1).into_data());
@@ -175,36 +179,39 @@ impl Recordable for NewToken<'_> {
 }
 
 impl Decoder {
-    /// The same network for texts that are only read and written: its adapters are computed by fewer
-    /// products ([`StackedLinear::joined`](tooltune_kernels::StackedLinear::joined)).
+    /// Copy of the network for inference, whose adapters need fewer products
+    /// ([`StackedLinear::with_combined_adapter`](tooltune_kernels::StackedLinear::with_combined_adapter)).
     #[must_use]
-    pub fn joined(&self) -> Self {
+    pub fn concatenated(&self) -> Self {
         let mut joined = self.clone();
         for block in &mut joined.blocks {
-            block.stacks = block.stacks.each_ref().map(|stack| stack.joined());
+            block.stacks = block
+                .stacks
+                .each_ref()
+                .map(|stack| stack.with_combined_adapter());
         }
         joined
     }
 
-    /// Reads one new token a row and returns its normed hidden state, `[b, d]`.
+    /// Computes one new token per row and returns its normed hidden state, `[b, d]`.
     pub fn decode(&self, cache: &mut KvCache, token_ids: &[u32]) -> Tensor<2> {
         let inputs = StepInputs::new(self, cache.ends(), token_ids);
-        let hidden = self.decoded(&mut cache.layers, &inputs);
+        let hidden = self.decode_blocks(&mut cache.layers, &inputs);
         cache.filled += 1;
         hidden
     }
 
-    /// Reads one new token a row and returns the logits behind it, `[b, v]`, f32 or bf16.
+    /// Computes one new token per row and returns its logits, `[b, v]`, f32 or bf16.
     ///
-    /// On a GPU they lie where those of the last token lay, which are gone then.
+    /// On a GPU they overwrite the logits of the previous token.
     ///
     /// # Errors
     ///
-    /// A GPU that does not do again what it has recorded.
+    /// A GPU replay does not reproduce the recorded results.
     ///
     /// # Panics
     ///
-    /// If the cache has no room left: a bug of the caller.
+    /// If the cache is full: a bug of the caller.
     pub fn next_logits(
         &self,
         cache: &mut KvCache,
@@ -214,7 +221,7 @@ impl Decoder {
             .capacity()
             .map_or(usize::MAX, |all| all - cache.filled);
         assert!(room > 0, "next_logits: {} columns are full", cache.filled);
-        // As `KvCache::ends`, which would borrow all of the cache.
+        // As `KvCache::ends`, which would borrow the whole cache.
         let ends = Ends {
             starts: &cache.starts,
             filled: cache.filled,
@@ -227,7 +234,7 @@ impl Decoder {
             cache.filled += 1;
             return Ok(step.logits.clone());
         }
-        // A recording needs room for the column of the next token, too.
+        // A recording also needs room for the column of the next token.
         if matches!(route, Route::Records) && room > 1 {
             let mut inputs = StepInputs::new(self, ends, token_ids);
             let mut token = NewToken {
@@ -255,8 +262,8 @@ impl Decoder {
                         IS_WRONG.store(true, Ordering::Relaxed);
                     }
                     tracing::warn!(
-                        "tokens are computed by launches of their own, several times slower: the GPU did not \
-                         record them: {error}; TOOLTUNE_CUDA_GRAPHS=0 does not ask it to"
+                        "generation uses individual kernel launches and is several times slower: recording \
+                         a CUDA graph failed: {error}; set TOOLTUNE_CUDA_GRAPHS=0 to disable recording"
                     );
                 }
             }
@@ -266,24 +273,24 @@ impl Decoder {
         Ok(self.logits(hidden))
     }
 
-    /// The normed hidden states of one new token a row, whose keys and values go into the cache.
-    fn decoded(&self, layers: &mut [LayerCache], inputs: &StepInputs) -> Tensor<2> {
+    /// Normed hidden states of one new token per row, whose keys and values are added to the cache.
+    fn decode_blocks(&self, layers: &mut [LayerCache], inputs: &StepInputs) -> Tensor<2> {
         let context = &inputs.context;
         let mut x = self.embed_held(&inputs.token_ids);
-        for (kept, block) in layers.iter_mut().zip(&self.blocks) {
-            let attended = match (kept, &block.linear) {
+        for (cache, block) in layers.iter_mut().zip(&self.blocks) {
+            let attended = match (cache, &block.linear) {
                 (LayerCache::Linear(state), Some(net)) => {
                     let state_before = state.clone();
                     let (attended, next) = block.decoded_linearly(net, &x, context, state_before);
                     *state = next;
                     attended
                 }
-                (LayerCache::Attention(kept), _) => {
+                (LayerCache::Attention(cache), _) => {
                     let AttentionInputs { qkv, gates } =
                         block.attention_inputs(&x, context, None, None);
                     let queries = context.shape.queries();
                     let columns = inputs.columns(block.kind.window);
-                    let attended = attention::decode_step(qkv, queries, kept, columns);
+                    let attended = attention::decode_step(qkv, queries, cache, columns);
                     with_gates(attended, gates)
                 }
                 (LayerCache::Linear(_), None) => unreachable!("a cache is made for its blocks"),

@@ -1,14 +1,14 @@
-//! Keys of other architectures in a `config.json`: each asks for a computation that is not done here,
-//! unless it has the value at which it does nothing.
+//! Refuses keys of other architectures in a `config.json`, unless their value has no effect.
 //!
-//! transformers passes over most of them in a file of these model types. Who renames the type of
-//! another model, so that it loads, has another model: that is an error, not a worse loss.
+//! Each of these keys requires an unsupported computation. transformers ignores most of them for
+//! the supported model types. A file whose `model_type` was changed so that it loads describes
+//! another model, which must be an error instead of a worse loss.
 
 use serde_json::Value;
 
 use super::config::DecoderConfigError;
 
-/// Keys and the number, or flag as a number, at which they do nothing; null does nothing, too.
+/// Keys with the number, or flag as a number, that has no effect; null also has none.
 ///
 /// # Source
 ///
@@ -48,7 +48,7 @@ const NEUTRAL: [(&str, f64); 31] = [
     ("add_cross_attention", 0.0),
 ];
 
-/// Keys that do nothing only where they are absent or null.
+/// Keys that must be absent or null.
 const NEVER: [&str; 6] = [
     "output_gate_type",
     "scale_depth",
@@ -58,8 +58,8 @@ const NEVER: [&str; 6] = [
     "no_rope_layer_interval",
 ];
 
-/// Refuses keys that ask for another computation, but for those that are the family's own; `head_dim` is
-/// the size of a head.
+/// Refuses keys that require another computation, except for the family's own keys; `head_dim` is
+/// the head size.
 ///
 /// # Errors
 ///
@@ -70,7 +70,7 @@ pub(super) fn refuse(
     own: &[&str],
 ) -> Result<(), DecoderConfigError> {
     let head_dim = head_dim as f64;
-    // Scores are divided by the root of the size of a head, and the whole head is rotated.
+    // Scores are divided by the square root of the head size, and the whole head is rotated.
     let of_heads = [
         ("query_pre_attn_scalar", head_dim),
         ("attention_multiplier", head_dim.powf(-0.5)),
@@ -91,7 +91,7 @@ pub(super) fn refuse(
             return unsupported(field, value);
         }
     }
-    // Of each layer, whether it rotates at all.
+    // One flag per layer: whether it uses rotation.
     if own.contains(&"no_rope_layers") {
         return Ok(());
     }
@@ -118,8 +118,8 @@ fn unsupported(field: &'static str, value: &Value) -> Result<(), DecoderConfigEr
     Err(DecoderConfigError::unsupported(
         field,
         value,
-        "it changes what a model computes, and models of this type do not compute it; take the \
-         model's own config.json, and a model type that is supported",
+        "it changes the computation, and models of this type do not support it; use the model's \
+         own config.json, and a supported model type",
     ))
 }
 
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_of_other_architectures_are_refused_unless_they_do_nothing() {
+    fn keys_of_other_architectures_are_refused_unless_neutral() {
         for (field, neutral) in NEUTRAL {
             assert!(refuse(&json!({field: neutral}), 64, &[]).is_ok(), "{field}");
             assert!(refuse(&json!({field: null}), 64, &[]).is_ok(), "{field}");

@@ -1,13 +1,13 @@
-//! Keys and values of tokens already read, so that each new token costs one row a layer; of linear
-//! attention its states.
+//! Caches keys and values of earlier tokens, and states of linear attention, so that a new token
+//! costs one row per layer.
 //!
-//! Rows of keys and values are aligned at their right ends: a batch of prompts of different lengths then appends
-//! every new token at the same column, and one mask hides what lies left of the shorter ones.
+//! Rows of keys and values are right-aligned. A batch of prompts of different lengths then appends
+//! every new token at the same column, and one mask hides the columns left of shorter rows.
 
 use std::ops::Range;
 
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
-use tooltune_kernels::PromptPlaces;
+use tooltune_kernels::PromptPositions;
 use tooltune_kernels::attention::{append_prompts, empty_cache};
 
 use super::decoder::{BatchContext, Decoder};
@@ -15,42 +15,42 @@ use super::decoding::Route;
 use super::layers::Mixer;
 use super::linear_attention::{LinearShape, LinearState};
 
-/// Tokens read in one go while prompts are read: bounds the activations of the prefill.
+/// Most tokens in one prefill pass, which limits its activations.
 pub(crate) const PREFILL_TOKENS: usize = 2048;
 
 /// The cache of a batch of sequences.
 #[derive(Debug)]
 pub struct KvCache {
     pub(super) layers: Vec<LayerCache>,
-    /// First column of each row that holds a token.
+    /// First used column of each row.
     pub(super) starts: Vec<usize>,
     /// Columns in use.
     pub(super) filled: usize,
-    /// Rows whose prompts are longer than the context of pre-training; empty where that makes no
+    /// Marks rows whose prompts are longer than the context of pre-training; empty if this makes no
     /// difference.
     pub(super) is_long: Vec<bool>,
     /// How the next token is computed.
     pub(super) route: Route,
 }
 
-/// What one layer keeps.
+/// Cache of one layer.
 #[derive(Debug)]
 pub(super) enum LayerCache {
     /// Keys and values, `[b, g, capacity, c]` each.
     Attention([Tensor<4>; 2]),
-    /// The state behind the last token.
+    /// State after the last token.
     Linear(LinearState),
 }
 
-/// Rows of a cache that go on in another one, in this order.
+/// Rows of a cache that continue in another one, in this order.
 struct KeptRows<'a> {
     cache: KvCache,
     rows: &'a [usize],
 }
 
 impl KvCache {
-    /// Rows of `lens` tokens with room for `n_new` more; the first ones are the rows `kept` of
-    /// `old`, if there is one, and the others are still to be read.
+    /// Makes a cache for rows of `lens` tokens with room for `n_new` more. The first rows are
+    /// copied from the rows `kept` of `old`, if any; the others are empty.
     fn new(decoder: &Decoder, lens: &[usize], n_new: usize, old: Option<KeptRows<'_>>) -> Self {
         let (config, device) = (&decoder.config, decoder.device());
         let dtype = decoder.compute_dtype().dtype();
@@ -63,21 +63,21 @@ impl KvCache {
         ];
         let moved = old
             .as_ref()
-            .map(|old| old.cache.moved(old.rows, longest, shape, &device));
+            .map(|old| old.cache.move_rows(old.rows, longest, shape, &device));
         let is_long = match config.short_context() {
             Some(context) => {
-                let kept = old.iter().flat_map(|old| {
+                let row_lens = old.iter().flat_map(|old| {
                     let is_long = |&row: &usize| old.cache.is_long[row];
                     old.rows.iter().map(is_long)
                 });
-                let kept: Vec<bool> = kept.collect();
+                let kept: Vec<bool> = row_lens.collect();
                 let read = lens[kept.len()..].iter().map(|&len| len > context);
                 kept.iter().copied().chain(read).collect()
             }
             None => Vec::new(),
         };
         let old = old.map_or(Vec::new(), |old| old.cache.layers);
-        // Layer after layer, so that no more than one is there twice.
+        // One layer at a time, so that at most one layer is in memory twice.
         let mut old = old.into_iter();
         let layers = config.layers.iter().map(|kind| {
             let old = old.next().zip(moved.as_ref());
@@ -105,26 +105,26 @@ impl KvCache {
         }
     }
 
-    /// Where the rows `kept` go in a cache of `shape` whose rows end at column `end`. All move by as
-    /// many columns, because both are aligned at the right.
-    fn moved(&self, kept: &[usize], end: usize, shape: [usize; 4], device: &Device) -> Moved {
-        let width = self.longest(kept);
-        let ids: Vec<i32> = kept.iter().map(|&row| row as i32).collect();
+    /// Where the rows `kept` are in a cache of `shape` whose rows end at column `end`. All rows
+    /// move by the same number of columns, because both caches are right-aligned.
+    fn move_rows(&self, rows: &[usize], end: usize, shape: [usize; 4], device: &Device) -> Moved {
+        let width = self.longest(rows);
+        let ids: Vec<i32> = rows.iter().map(|&row| row as i32).collect();
         Moved {
-            rows: Tensor::from_data(TensorData::new(ids, [kept.len()]), device),
+            rows: Tensor::from_data(TensorData::new(ids, [rows.len()]), device),
             columns: self.filled - width..self.filled,
-            to: [0..kept.len(), 0..shape[1], end - width..end, 0..shape[3]],
+            to: [0..rows.len(), 0..shape[1], end - width..end, 0..shape[3]],
         }
     }
 
-    /// Tokens of the longest of `rows`.
+    /// Number of tokens in the longest of `rows`.
     pub fn longest(&self, rows: &[usize]) -> usize {
         let lens = rows.iter().map(|&row| self.filled - self.starts[row]);
         lens.max().unwrap_or(0)
     }
 }
 
-/// The states of rows of which nothing is read.
+/// States of empty rows.
 fn empty_state(
     LinearShape { heads, kernel }: LinearShape,
     rows: usize,
@@ -140,17 +140,17 @@ fn empty_state(
 /// Puts the states of prompts into the rows from `first_row` on.
 fn fill_states(all: &mut LinearState, first_row: usize, read: LinearState) {
     let [n, heads, key_dim, value_dim] = read.held.dims();
-    let [_, kept, width] = read.tokens.dims();
+    let [_, n_kept, width] = read.tokens.dims();
     let rows = first_row..first_row + n;
     let ranges = [rows.clone(), 0..heads, 0..key_dim, 0..value_dim];
     all.held
-        .inplace(|held| held.slice_assign(ranges, read.held));
-    let ranges = [rows, 0..kept, 0..width];
+        .inplace(|state| state.slice_assign(ranges, read.held));
+    let ranges = [rows, 0..n_kept, 0..width];
     all.tokens
         .inplace(|tokens| tokens.slice_assign(ranges, read.tokens));
 }
 
-/// Rows of one cache on their way to another.
+/// Rows to copy from one cache to another.
 struct Moved {
     rows: Tensor<1, Int>,
     columns: Range<usize>,
@@ -165,19 +165,19 @@ impl Moved {
 
     fn copy_state(&self, old: LinearState, mut empty: LinearState) -> LinearState {
         let rows = || self.rows.clone();
-        let kept = LinearState {
+        let selected = LinearState {
             held: old.held.select(0, rows()),
             tokens: old.tokens.select(0, rows()),
         };
-        fill_states(&mut empty, 0, kept);
+        fill_states(&mut empty, 0, selected);
         empty
     }
 }
 
 impl Decoder {
-    /// The rows `kept` of `cache`, in that order, and behind them `prompts`, which are read, with
-    /// room for `n_new` tokens in each; and the normed hidden state of each prompt's last token,
-    /// `[prompts, d]`, if there are prompts.
+    /// Creates a cache of the rows `kept` of `cache`, in that order, and then `prompts`, which are
+    /// computed, with room for `n_new` tokens in each. Also returns the normed hidden state of each
+    /// prompt's last token, `[prompts, d]`, if there are prompts.
     pub fn refill(
         &self,
         cache: Option<KvCache>,
@@ -186,7 +186,7 @@ impl Decoder {
         n_new: usize,
     ) -> (KvCache, Option<Tensor<2>>) {
         let mut old = cache.filter(|_| !kept.is_empty());
-        // What was recorded with the old memory holds it.
+        // A recording holds a reference to the old memory.
         if let Some(old) = &mut old {
             old.route = Route::Plain;
         }
@@ -206,7 +206,7 @@ impl Decoder {
         (cache, Some(hidden))
     }
 
-    /// Reads prompts into the rows from `first_row` on.
+    /// Prefills prompts into the rows from `first_row` on.
     fn read_prompts(&self, prompts: &[&[u32]], first_row: usize, cache: &mut KvCache) -> Tensor<2> {
         let lens: Vec<usize> = prompts.iter().map(|prompt| prompt.len()).collect();
         let mut last_rows = Vec::with_capacity(prompts.len());
@@ -239,7 +239,7 @@ impl Decoder {
         let lasts: Vec<i32> = borders[1..].iter().map(|&end| end as i32 - 1).collect();
         let n_lasts = lasts.len();
         let lasts: Tensor<1, Int> = Tensor::from_data(TensorData::new(lasts, [n_lasts]), &device);
-        let places = PromptPlaces::new(&borders, first_row, cache.filled);
+        let places = PromptPositions::new(&borders, first_row, cache.filled);
         let mut x = self.embed(&input_ids);
         for (layer, block) in self.blocks.iter().enumerate() {
             let mut attended = match (&mut cache.layers[layer], &block.linear) {
@@ -251,11 +251,11 @@ impl Decoder {
                 (LayerCache::Attention(cache), _) => {
                     let inputs = block.attention_inputs(&x, &context, None, None);
                     append_prompts(&inputs.qkv, cache, &places);
-                    block.attended(inputs, &context)
+                    block.attention_output(inputs, &context)
                 }
                 (LayerCache::Linear(_), None) => unreachable!("a cache is made for its blocks"),
             };
-            // Behind the last attention no one reads the others.
+            // After the last attention, only the last tokens are needed.
             if layer + 1 == self.blocks.len() {
                 x = x.select(0, lasts.clone());
                 attended = attended.select(0, lasts.clone());

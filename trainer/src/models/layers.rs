@@ -1,39 +1,40 @@
-//! Which blocks attend within a window or linearly, and which turn queries and keys, from a `config.json`.
+//! Reads the attention kind of each block from a `config.json`: windows, linear attention, and
+//! rotation.
 
 use serde_json::Value;
 use tooltune_checkpoints::families::{ConfigRules, DEFAULT_WINDOW, LayerRules};
 
 use super::config::DecoderConfigError;
-use super::config_fields::{flag, optional_count, wrong};
+use super::config_fields::{flag, optional_count, wrong_field};
 
-/// How one block looks at other tokens.
+/// Attention kind of one block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LayerKind {
-    /// By what.
+    /// Attention or linear attention.
     pub mixer: Mixer,
-    /// Tokens that a token sees, itself and those before it; `None` for all.
+    /// Number of tokens that a token attends to, including itself; `None` for all.
     pub window: Option<usize>,
-    /// How its queries and keys are turned.
+    /// Rotation of queries and keys.
     pub rotation: Rotation,
 }
 
-/// By what a block looks at other tokens.
+/// How a block mixes tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mixer {
     /// Attention.
     Attention,
-    /// Linear attention, which knows no positions.
+    /// Linear attention, which has no positions.
     Linear,
 }
 
-/// How the queries and keys of a block are turned.
+/// Rotation of a block's queries and keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rotation {
-    /// By the model's rotary embedding.
+    /// The model's rotary embedding.
     Global,
-    /// By that of blocks with a window.
+    /// The rotary embedding of sliding-window blocks.
     Local,
-    /// Not at all.
+    /// No rotation.
     None,
 }
 
@@ -43,13 +44,13 @@ const FULL: &str = "full_attention";
 const SLIDING: &str = "sliding_attention";
 const LINEAR: &str = "linear_attention";
 
-/// The kind of each block.
+/// Kinds of all blocks.
 pub(super) fn from_json(
     json: &Value,
     rules: &ConfigRules,
     n_layers: usize,
 ) -> Result<Vec<LayerKind>, DecoderConfigError> {
-    if let LayerRules::LinearButEach(each) = rules.layers {
+    if let LayerRules::LinearExceptEvery(each) = rules.layers {
         return linear(json, each, n_layers);
     }
     let turned = turned(json, rules.layers, n_layers)?;
@@ -70,7 +71,7 @@ pub(super) fn from_json(
     Ok(kinds.collect())
 }
 
-/// The kinds of a family with blocks of linear attention.
+/// Kinds of the blocks in a family with linear attention.
 fn linear(
     json: &Value,
     each: usize,
@@ -98,35 +99,35 @@ fn linear(
     Ok(kinds.collect())
 }
 
-/// The window of the blocks that have one; `None` where none has.
+/// Size of the sliding window; `None` if no block has one.
 fn window(json: &Value, rules: LayerRules) -> Result<Option<usize>, DecoderConfigError> {
-    let given = optional_count(json, WINDOW)?;
+    let window = optional_count(json, WINDOW)?;
     let or_default = || match json.get(WINDOW) {
         None => Some(DEFAULT_WINDOW),
-        Some(_) => given,
+        Some(_) => window,
     };
     let is_used = flag(json, "use_sliding_window", false)?;
     match rules {
         LayerRules::Full if is_used => Err(DecoderConfigError::unsupported(
             "use_sliding_window",
             true,
-            "models of this type have no window; take the model's own config.json",
+            "models of this type have no window; use the model's own config.json",
         )),
-        LayerRules::Full | LayerRules::LinearButEach(_) => Ok(None),
-        LayerRules::IfGiven => Ok(given),
-        LayerRules::UnlessNull | LayerRules::AllButEach(_) => Ok(or_default()),
+        LayerRules::Full | LayerRules::LinearExceptEvery(_) => Ok(None),
+        LayerRules::IfGiven => Ok(window),
+        LayerRules::UnlessNull | LayerRules::WindowExceptEvery(_) => Ok(or_default()),
         LayerRules::FromLayer => Ok(or_default().filter(|_| is_used)),
-        LayerRules::UnturnedEach(_) => Ok(given.filter(|_| is_used)),
+        LayerRules::NoRopeEvery(_) => Ok(window.filter(|_| is_used)),
     }
 }
 
-/// Of each block, whether it turns queries and keys.
+/// For each block, whether it rotates queries and keys.
 fn turned(
     json: &Value,
     rules: LayerRules,
     n_layers: usize,
 ) -> Result<Vec<bool>, DecoderConfigError> {
-    let LayerRules::UnturnedEach(each) = rules else {
+    let LayerRules::NoRopeEvery(each) = rules else {
         return Ok(vec![true; n_layers]);
     };
     let field = "no_rope_layers";
@@ -146,14 +147,14 @@ fn turned(
                 .collect();
             let mut turned = turned
                 .filter(|turned| turned.len() >= n_layers)
-                .ok_or_else(|| wrong(json, field, "a list of 0 or 1 for each block"))?;
+                .ok_or_else(|| wrong_field(json, field, "a list of 0 or 1 for each block"))?;
             turned.truncate(n_layers);
             Ok(turned)
         }
     }
 }
 
-/// Of each block, whether it has the window.
+/// For each block, whether it has a sliding window.
 fn slides(
     json: &Value,
     rules: LayerRules,
@@ -163,22 +164,22 @@ fn slides(
     if let Some(types) = json.get(TYPES).filter(|types| !types.is_null()) {
         let slides = of_types(json, types, turned.len(), [SLIDING, FULL])?;
         match slides.iter().any(|&slides| slides) {
-            true if !rules.read_types() => {
+            true if !rules.uses_layer_types() => {
                 return Err(DecoderConfigError::unsupported(
                     TYPES,
                     "\"sliding_attention\"",
-                    "supported is full_attention: models of this type do not read it",
+                    "only full_attention is supported: models of this type ignore the field",
                 ));
             }
             true if !has_window => {
                 return Err(DecoderConfigError::unsupported(
                     TYPES,
                     "\"sliding_attention\"",
-                    "the file names no window for it; write sliding_window, and \
-                     use_sliding_window where the model type has it",
+                    "the file does not set the window; set sliding_window, and \
+                     use_sliding_window if the model type has it",
                 ));
             }
-            _ if rules.read_types() => return Ok(slides),
+            _ if rules.uses_layer_types() => return Ok(slides),
             _ => {}
         }
     }
@@ -186,21 +187,21 @@ fn slides(
     let all = |slides| Ok(vec![slides; n_layers]);
     match rules {
         _ if !has_window => all(false),
-        LayerRules::Full | LayerRules::LinearButEach(_) => all(false),
+        LayerRules::Full | LayerRules::LinearExceptEvery(_) => all(false),
         LayerRules::UnlessNull | LayerRules::IfGiven => all(true),
         LayerRules::FromLayer => {
             let first = whole_number(json, "max_window_layers")?.unwrap_or(28);
             Ok((0..n_layers).map(|layer| layer >= first).collect())
         }
-        LayerRules::AllButEach(each) => {
+        LayerRules::WindowExceptEvery(each) => {
             let each = optional_count(json, "sliding_window_pattern")?.unwrap_or(each);
             Ok((1..=n_layers).map(|i| !i.is_multiple_of(each)).collect())
         }
-        LayerRules::UnturnedEach(_) => Ok(turned.iter().map(|turned| !turned).collect()),
+        LayerRules::NoRopeEvery(_) => Ok(turned.iter().map(|turned| !turned).collect()),
     }
 }
 
-/// Of each block, whether `layer_types` says `kind` of it, and not the other one.
+/// For each block, whether its entry in `layer_types` is `kind`; other entries must be `other`.
 fn of_types(
     json: &Value,
     types: &Value,
@@ -209,14 +210,14 @@ fn of_types(
 ) -> Result<Vec<bool>, DecoderConfigError> {
     let entries = types.as_array().filter(|types| types.len() == n_layers);
     let entries =
-        entries.ok_or_else(|| wrong(json, TYPES, "a list with the type of each block"))?;
+        entries.ok_or_else(|| wrong_field(json, TYPES, "a list with the type of each block"))?;
     let is_kind = entries.iter().map(|entry| match entry.as_str() {
-        Some(said) if said == other => Ok(false),
-        Some(said) if said == kind => Ok(true),
+        Some(value) if value == other => Ok(false),
+        Some(value) if value == kind => Ok(true),
         _ => Err(DecoderConfigError::unsupported(
             TYPES,
             entry,
-            format!("supported are {kind} and {other}"),
+            format!("supported types are {kind} and {other}"),
         )),
     });
     is_kind.collect()

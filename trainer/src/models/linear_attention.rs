@@ -1,8 +1,7 @@
-//! Linear attention by the gated delta rule, which takes the place of attention in some blocks.
+//! Linear attention by the gated delta rule, which replaces attention in some blocks.
 //!
-//! Queries, keys and values of a token pass a short convolution, a state of each head takes keys and
-//! values up and is read by queries, and what was read is normed and gated. All of it begins anew with
-//! each document.
+//! Queries, keys and values pass a short convolution. A state per head stores keys and values and
+//! is read with queries; the result is normed and gated. Each document starts with an empty state.
 
 use burn::tensor::Tensor;
 use serde_json::Value;
@@ -18,30 +17,30 @@ use super::config::DecoderConfigError;
 use super::config_fields::count;
 use super::decoder::{BatchContext, Block};
 use crate::budgets::MODEL_HEAD_DIM;
-use crate::lora::DropoutKey;
+use tooltune_kernels::DropoutKey;
 
-/// The sizes of linear attention, which all its blocks share.
+/// Sizes of linear attention, equal in all blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinearShape {
-    /// Its heads.
+    /// Numbers and sizes of heads.
     pub heads: DeltaHeads,
-    /// Tokens that the convolution reads: one, and those before it.
+    /// Width of the convolution: a token and the tokens before it.
     pub kernel: usize,
 }
 
 impl LinearShape {
-    /// Of a family that has linear attention.
+    /// Reads the sizes, if the family has linear attention.
     pub(super) fn from_json(
         json: &Value,
         rules: &ConfigRules,
     ) -> Result<Option<Self>, DecoderConfigError> {
-        if !matches!(rules.layers, LayerRules::LinearButEach(_)) {
+        if !matches!(rules.layers, LayerRules::LinearExceptEvery(_)) {
             return Ok(None);
         }
         refuse_other_gates(json)?;
         let kernel = count(json, "linear_conv_kernel_dim")?;
         if !(2..=MODEL_HEAD_DIM).contains(&kernel) {
-            let hint = "supported are 2 to 65536 (MODEL_HEAD_DIM in docs/limits.md)";
+            let hint = "supported values are 2 to 65536 (MODEL_HEAD_DIM in docs/limits.md)";
             let field = "linear_conv_kernel_dim";
             return Err(DecoderConfigError::unsupported(field, kernel, hint));
         }
@@ -71,7 +70,8 @@ impl LinearShape {
     }
 }
 
-/// Refuses gates other than those of transformers, which does not read these keys; other programs do.
+/// Refuses gates other than those of transformers, which ignores these keys; other programs use
+/// them.
 fn refuse_other_gates(json: &Value) -> Result<(), DecoderConfigError> {
     let gates = [
         ("attn_output_gate", vec![Value::Bool(true)]),
@@ -80,25 +80,25 @@ fn refuse_other_gates(json: &Value) -> Result<(), DecoderConfigError> {
     for (field, known) in gates {
         let value = json.get(field).filter(|value| !value.is_null());
         if let Some(value) = value.filter(|value| !known.contains(value)) {
-            let hint = format!("supported is {}", known[0]);
+            let hint = format!("the supported value is {}", known[0]);
             return Err(DecoderConfigError::unsupported(field, value, hint));
         }
     }
     Ok(())
 }
 
-/// What linear attention goes on from: the end of each row's text.
+/// State of linear attention at the end of each row.
 #[derive(Debug, Clone)]
 pub struct LinearState {
-    /// What the heads hold, `[b, value heads, key_dim, value_dim]`, f32.
+    /// State of the heads, `[b, value heads, key_dim, value_dim]`, f32.
     pub held: Tensor<4>,
-    /// What the convolution reads of the last tokens, `[b, kernel - 1, width]`; zeros before a text's
-    /// first one.
+    /// Convolution inputs of the last tokens, `[b, kernel - 1, width]`; zeros before the first
+    /// token of a text.
     pub tokens: Tensor<3>,
 }
 
 impl Block {
-    /// What the first product of linear attention gives, `[n, columns]`.
+    /// Output of the first product of linear attention, `[n, columns]`.
     fn linear_columns(
         &self,
         x: &Tensor<2>,
@@ -114,7 +114,7 @@ impl Block {
         lora_linear(x, &self.stacks[0], extras)
     }
 
-    /// What linear attention reads for each token, `[n, value heads, value_dim]`.
+    /// Output of linear attention for each token, `[n, value heads, value_dim]`.
     pub(super) fn attended_linearly(
         &self,
         net: &GatedDeltaNet,
@@ -127,7 +127,7 @@ impl Block {
         gated_delta_net(columns, net, &context.documents)
     }
 
-    /// The same, and the states behind the documents.
+    /// As [`Block::attended_linearly`], with the states at the ends of the documents.
     pub(super) fn attended_linearly_with_states(
         &self,
         net: &GatedDeltaNet,
@@ -161,7 +161,7 @@ impl Block {
         (attended, LinearState { held, tokens })
     }
 
-    /// What linear attention reads for one new token a row, and the state behind it.
+    /// Output of linear attention for one new token per row, with the new state.
     pub(super) fn decoded_linearly(
         &self,
         net: &GatedDeltaNet,
@@ -173,7 +173,7 @@ impl Block {
         let new = parts.qkv.unsqueeze_dim::<3>(1);
         let tokens = Tensor::cat(vec![state.tokens, new], 1);
         let inputs = DeltaInputs {
-            qkv: causal_conv::of_last(tokens.clone(), &net.conv),
+            qkv: causal_conv::decode(tokens.clone(), &net.conv),
             log_decay: parts.log_decay,
             beta: parts.beta,
         };
@@ -193,8 +193,8 @@ mod tests {
     use super::super::load::expected_tensors;
     use super::*;
 
-    /// The text part of Qwen3.5-0.8B's config.json with these fields, or how it is refused.
-    fn with(fields: Value) -> Result<DecoderConfig, String> {
+    /// Reads the text part of Qwen3.5-0.8B's config.json with these fields, or returns the error.
+    fn qwen_with(fields: Value) -> Result<DecoderConfig, String> {
         let mut file = json!({
             "model_type": "qwen3_5_text", "attention_bias": false, "attn_output_gate": true,
             "full_attention_interval": 4, "head_dim": 256, "hidden_act": "silu",
@@ -212,40 +212,46 @@ mod tests {
         DecoderConfig::from_json(&file).map_err(|error| error.to_string())
     }
 
-    fn full(fields: Value) -> Vec<usize> {
-        let layers = with(fields).unwrap().layers.into_iter().enumerate();
+    fn full_attention_layers(fields: Value) -> Vec<usize> {
+        let layers = qwen_with(fields).unwrap().layers.into_iter().enumerate();
         let full = layers.filter(|(_, kind)| kind.mixer == Mixer::Attention);
         full.map(|(layer, _)| layer).collect()
     }
 
     #[test]
-    fn blocks_of_linear_attention_are_those_of_transformers() {
+    fn linear_attention_blocks_match_transformers() {
         let each = |n: usize| (0..24).filter(|i| (i + 1) % n == 0).collect::<Vec<_>>();
-        assert_eq!(full(json!({})), each(4));
-        assert_eq!(full(json!({"full_attention_interval": null})), each(4));
-        assert_eq!(full(json!({"full_attention_interval": 3})), each(3));
+        assert_eq!(full_attention_layers(json!({})), each(4));
+        assert_eq!(
+            full_attention_layers(json!({"full_attention_interval": null})),
+            each(4)
+        );
+        assert_eq!(
+            full_attention_layers(json!({"full_attention_interval": 3})),
+            each(3)
+        );
         let mut types = vec!["linear_attention"; 24];
         types[5] = "full_attention";
-        assert_eq!(full(json!({"layer_types": types})), [5]);
+        assert_eq!(full_attention_layers(json!({"layer_types": types})), [5]);
     }
 
     #[test]
-    fn a_quarter_of_each_head_is_turned_unless_the_file_says_otherwise() {
-        let turned = |fields| with(fields).unwrap().rotary.dim;
+    fn a_quarter_of_each_head_is_rotated_by_default() {
+        let turned = |fields| qwen_with(fields).unwrap().rotary.dim;
         assert_eq!(turned(json!({})), 64);
         assert_eq!(turned(json!({"partial_rotary_factor": 0.5})), 128);
     }
 
     #[test]
     fn a_model_has_the_parameters_that_transformers_counts() {
-        // Of `Qwen3_5ForCausalLM` of transformers 5.23 with this config.
-        assert_eq!(with(json!({})).unwrap().n_parameters(), 752_393_024);
-        let config = with(json!({})).unwrap();
+        // As in `Qwen3_5ForCausalLM` of transformers 5.23 with this config.
+        assert_eq!(qwen_with(json!({})).unwrap().n_parameters(), 752_393_024);
+        let config = qwen_with(json!({})).unwrap();
         let tensors = expected_tensors(&config);
         let shape = |name: &str| {
             let name = format!("model.layers.{name}");
-            let found = tensors.iter().find(|(tensor, _)| *tensor == name);
-            found.map(|(_, shape)| shape.clone())
+            let entry = tensors.iter().find(|(tensor, _)| *tensor == name);
+            entry.map(|(_, shape)| shape.clone())
         };
         let conv = shape("0.linear_attn.conv1d.weight");
         assert_eq!(conv, Some(vec![6144, 1, 4]));
@@ -255,8 +261,8 @@ mod tests {
     }
 
     #[test]
-    fn what_asks_for_another_computation_is_refused_by_name() {
-        for (fields, said) in [
+    fn unsupported_computations_are_refused_by_field() {
+        for (fields, expected) in [
             (
                 json!({"attn_output_gate": false}),
                 "attn_output_gate = false",
@@ -304,9 +310,9 @@ mod tests {
             ),
             (json!({"model_type": "qwen3"}), "attn_output_gate = true"),
         ] {
-            let error = with(fields).unwrap_err();
-            assert!(error.contains(said), "no {said:?} in {error}");
+            let error = qwen_with(fields).unwrap_err();
+            assert!(error.contains(expected), "no {expected:?} in {error}");
         }
-        assert!(with(json!({"output_gate_type": "swish"})).is_ok());
+        assert!(qwen_with(json!({"output_gate_type": "swish"})).is_ok());
     }
 }

@@ -1,7 +1,7 @@
 //! Loads the tensors of a checkpoint into a decoder on a device.
 //!
-//! For products in bf16, plain floats of a file go to the device as bf16, a stack as one matrix; what is
-//! quantised, and what is multiplied in f32, passes as f32, one tensor at a time.
+//! For bf16 products, unquantised floats are copied to the device as bf16, one stack as one matrix.
+//! Quantised tensors, and tensors multiplied in f32, are converted to f32 one at a time.
 
 use burn::tensor::{Device, Tensor, TensorData};
 use tooltune_checkpoints::error::CheckpointError;
@@ -15,9 +15,9 @@ use super::decoder::{Block, BranchNormWeights, Decoder, TrainedTables};
 use super::families::{BranchNorms, HEAD_NORMS, HeadNorms};
 use super::layers::Mixer;
 use super::linear_attention::LinearShape;
-use crate::progress::Counted;
+use tooltune_terminal::Counted;
 
-/// Name and shape of every tensor that a checkpoint of this shape must hold.
+/// Name and shape of every tensor that a checkpoint of this shape must have.
 pub fn expected_tensors(config: &DecoderConfig) -> Vec<(String, Vec<usize>)> {
     let d = config.hidden_size;
     let mut tensors = vec![
@@ -34,7 +34,7 @@ pub fn expected_tensors(config: &DecoderConfig) -> Vec<(String, Vec<usize>)> {
         for norm in config.family.norms.modules() {
             tensors.push((format!("model.layers.{layer}.{norm}.weight"), vec![d]));
         }
-        let beside = match linear_of(config, layer) {
+        let extra_tensors = match linear_of(config, layer) {
             Some(linear) => linear_tensors(linear),
             None => {
                 let norms = HEAD_NORMS.into_iter().zip(head_norm_widths(config));
@@ -42,7 +42,7 @@ pub fn expected_tensors(config: &DecoderConfig) -> Vec<(String, Vec<usize>)> {
                 norms.collect()
             }
         };
-        for (name, shape) in beside {
+        for (name, shape) in extra_tensors {
             tensors.push((format!("model.layers.{layer}.{name}"), shape));
         }
         let projections = config.projections(layer);
@@ -60,7 +60,7 @@ pub fn expected_tensors(config: &DecoderConfig) -> Vec<(String, Vec<usize>)> {
     tensors
 }
 
-/// The sizes of linear attention, in a block that has it.
+/// Sizes of linear attention, if the block has it.
 fn linear_of(config: &DecoderConfig, layer: usize) -> Option<LinearShape> {
     match config.layers[layer].mixer {
         Mixer::Attention => None,
@@ -68,7 +68,7 @@ fn linear_of(config: &DecoderConfig, layer: usize) -> Option<LinearShape> {
     }
 }
 
-/// What a block of linear attention has beside its projections.
+/// Tensors of a linear-attention block other than its projections.
 fn linear_tensors(LinearShape { heads, kernel }: LinearShape) -> Vec<(String, Vec<usize>)> {
     let tensors = [
         ("conv1d.weight", vec![heads.width(), 1, kernel]),
@@ -76,12 +76,12 @@ fn linear_tensors(LinearShape { heads, kernel }: LinearShape) -> Vec<(String, Ve
         ("dt_bias", vec![heads.value_heads]),
         ("norm.weight", vec![heads.value_dim]),
     ];
-    let named = tensors.map(|(name, shape)| (format!("linear_attn.{name}"), shape));
-    named.into()
+    let full_names = tensors.map(|(name, shape)| (format!("linear_attn.{name}"), shape));
+    full_names.into()
 }
 
-/// The spans of a token's queries and keys that are normed one by one; none where the family has no such
-/// norms.
+/// Sizes of the separately normed spans of a token's queries and keys; empty if the family has no
+/// such norms.
 pub fn head_norm_spans(config: &DecoderConfig) -> Vec<usize> {
     let heads = config.num_attention_heads + config.num_key_value_heads;
     match config.family.head_norms {
@@ -91,7 +91,7 @@ pub fn head_norm_spans(config: &DecoderConfig) -> Vec<usize> {
     }
 }
 
-/// Weights of the norms of queries and keys; none where the family has no such norms.
+/// Sizes of the norm weights of queries and keys; empty if the family has no such norms.
 fn head_norm_widths(config: &DecoderConfig) -> Vec<usize> {
     let heads = [config.num_attention_heads, config.num_key_value_heads];
     match config.family.head_norms {
@@ -101,7 +101,7 @@ fn head_norm_widths(config: &DecoderConfig) -> Vec<usize> {
     }
 }
 
-/// Input and output features of a projection, by its block and its place among those of the block.
+/// Input and output features of a projection, by block and index in the block.
 pub fn projection_features(config: &DecoderConfig, layer: usize, index: usize) -> (usize, usize) {
     let d = config.hidden_size;
     let projections = config.projections(layer);
@@ -135,12 +135,12 @@ pub fn has_bias(config: &DecoderConfig, layer: usize, stack: usize) -> bool {
     }
 }
 
-/// Reads every weight of a decoder, checked as a whole before the first one is read, and stores
-/// it for products in `compute_dtype`.
+/// Checks all tensors of a decoder, then loads them for products in `compute_dtype`.
 ///
 /// # Errors
 ///
-/// Missing, extra or misshapen tensors (all in one error), or a file that cannot be read.
+/// Tensors are missing, extra or of the wrong shape (all listed in one error), or a file cannot be
+/// read.
 pub fn load_decoder(
     config: &DecoderConfig,
     weights: &Weights,
@@ -150,14 +150,14 @@ pub fn load_decoder(
     load(config, weights, compute_dtype, device, None)
 }
 
-/// What is done to the weight of a projection of this name before it is stored.
+/// Function that changes a projection's weight, by name, before it is stored.
 pub type Change<'a> = dyn Fn(&str, &mut HostTensor) + 'a;
 
-/// The same, where `change` sees the weight of each projection first.
+/// As [`load_decoder`], with `change` applied to the weight of each projection.
 ///
 /// # Errors
 ///
-/// As [`load_decoder`].
+/// As for [`load_decoder`].
 pub fn load_changed(
     config: &DecoderConfig,
     weights: &Weights,
@@ -249,7 +249,7 @@ impl Reader<'_> {
         })
     }
 
-    /// The weights of a norm, with the family's offset.
+    /// Weight of a norm, with the family's offset added.
     fn norm(&self, module: &str) -> Result<Tensor<1>, CheckpointError> {
         let weight = tensor::<1>(self.weights, &format!("{module}.weight"), self.device)?;
         Ok(match self.config.family.norms.offset {
@@ -258,22 +258,22 @@ impl Reader<'_> {
         })
     }
 
-    /// What a block of linear attention has beside its projections.
+    /// Parameters of a linear-attention block other than its projections.
     fn linear(
         &self,
         prefix: &str,
         LinearShape { heads, kernel }: LinearShape,
     ) -> Result<GatedDeltaNet, CheckpointError> {
         let name = |name: &str| format!("{prefix}.linear_attn.{name}");
-        let numbers = |of: &str| tensor::<1>(self.weights, &name(of), self.device);
-        let of_heads = |of: &str| Ok::<_, CheckpointError>(numbers(of)?.unsqueeze::<2>());
+        let numbers = |suffix: &str| tensor::<1>(self.weights, &name(suffix), self.device);
+        let of_heads = |suffix: &str| Ok::<_, CheckpointError>(numbers(suffix)?.unsqueeze::<2>());
         let conv = tensor::<3>(self.weights, &name("conv1d.weight"), self.device)?;
         Ok(GatedDeltaNet {
             heads,
             conv: conv.reshape([heads.width(), kernel]),
             rate: of_heads("A_log")?.exp().neg(),
             step_bias: of_heads("dt_bias")?,
-            // The one norm without the family's offset.
+            // This norm does not use the family's offset.
             norm: GatedNorm {
                 weight: numbers("norm.weight")?,
                 eps: self.config.rms_norm_eps,
@@ -281,7 +281,7 @@ impl Reader<'_> {
         })
     }
 
-    /// The norms of queries and keys, one behind the other.
+    /// Concatenated norm weights of queries and keys.
     fn head_norm(&self, prefix: &str) -> Result<Option<SpanNorm>, CheckpointError> {
         let config = self.config;
         let heads = [config.num_attention_heads, config.num_key_value_heads];
@@ -304,7 +304,7 @@ impl Reader<'_> {
         }))
     }
 
-    /// Projections that share an input, one below the other.
+    /// Projections that share an input, stacked by rows.
     fn stack(&self, layer: usize, number: usize) -> Result<StackedLinear, CheckpointError> {
         let projections = self.config.projections(layer);
         let stack = projections.stacks[number].clone();
@@ -327,7 +327,7 @@ impl Reader<'_> {
         })
     }
 
-    /// The biases of these modules, one behind the other.
+    /// Concatenated biases of these modules.
     fn bias(&self, modules: impl Iterator<Item = String>) -> Result<Tensor<1>, CheckpointError> {
         let mut values = Vec::new();
         for module in modules {
@@ -340,13 +340,13 @@ impl Reader<'_> {
         ))
     }
 
-    /// `[v, d]`: an embedding or a head.
+    /// Loads an embedding or a head, `[v, d]`.
     fn table(&self, name: &str) -> Result<FrozenWeight, CheckpointError> {
         let shape = [self.config.vocab_size, self.config.hidden_size];
         self.matrix(&[name.to_owned()], shape, None)
     }
 
-    /// Weights that share an input, one below the other.
+    /// Weights that share an input, stacked by rows.
     fn matrix(
         &self,
         names: &[String],
@@ -357,7 +357,7 @@ impl Reader<'_> {
             && change.is_none()
             && let Some(plain) = self.weights.plain(names)?
         {
-            return FrozenWeight::filled(shape, self.device, |start, values| {
+            return FrozenWeight::from_fill(shape, self.device, |start, values| {
                 plain.read_bf16(start, values)
             });
         }
@@ -382,7 +382,7 @@ impl Reader<'_> {
     }
 }
 
-/// One tensor of the checkpoint on the device.
+/// Loads one tensor of the checkpoint to the device.
 pub(crate) fn tensor<const D: usize>(
     weights: &Weights,
     name: &str,
@@ -425,11 +425,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_as_bf16_has_the_bits_of_what_passes_as_f32() {
+    fn bf16_loading_equals_conversion_from_f32() {
         let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/models");
         let device = Device::flex();
-        // Three projections a stack and one; tied and not; biases; linear attention; a GGUF file, of which
-        // some tensors are in another order.
+        // Stacks of three projections and of one; tied and untied heads; biases; linear attention;
+        // a GGUF file with some tensors in another order.
         for family in [
             "llama31",
             "qwen2",

@@ -1,4 +1,4 @@
-//! Networks only: no loss, no files of their own, no optimizer.
+//! Networks, without losses, optimizers or files of their own.
 
 pub mod config;
 mod config_fields;

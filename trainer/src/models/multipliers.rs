@@ -1,4 +1,4 @@
-//! What the numbers of a network are multiplied with, from a `config.json`.
+//! Reads the multipliers of a network from a `config.json`.
 
 use serde_json::Value;
 use tooltune_checkpoints::families::Multipliers;
@@ -7,7 +7,7 @@ use super::config::DecoderConfigError;
 use super::config_fields::optional_number;
 use super::rotary::RopeScaling;
 
-/// How queries grow with their positions: by `1 + beta ln(1 + ⌊position / context⌋)`.
+/// Scaling of queries by position: `1 + beta ln(1 + ⌊position / context⌋)`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct QueryGrowth {
     /// `llama_4_scaling_beta`.
@@ -17,7 +17,7 @@ pub struct QueryGrowth {
 }
 
 impl QueryGrowth {
-    /// What Ministral 3 keeps in its scaling.
+    /// Reads the fields that Ministral 3 has in its scaling table.
     pub(super) fn from_json(
         json: &Value,
         scaling: &RopeScaling,
@@ -42,13 +42,13 @@ impl QueryGrowth {
             _ => Err(DecoderConfigError::unsupported(
                 "rope_scaling.llama_4_scaling_beta",
                 beta,
-                "queries that grow with their positions are supported for ministral3 with yarn",
+                "query scaling by position is only supported for ministral3 with yarn",
             )),
         }
     }
 }
 
-/// What a family's file multiplies numbers with.
+/// Multipliers of a family's config.
 pub(super) struct Multiplied {
     pub(super) embedding: f64,
     pub(super) attention: Option<f64>,

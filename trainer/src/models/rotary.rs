@@ -1,4 +1,4 @@
-//! How queries and keys are turned by their positions: frequencies, and their scalings for long texts.
+//! Rotary embeddings of queries and keys: frequencies, and their scalings for long texts.
 
 use std::f64::consts::PI;
 
@@ -13,23 +13,23 @@ use super::config_fields::{flag, number, numbers, optional_count, optional_numbe
 pub struct Rotary {
     /// Base of the frequencies.
     pub theta: f64,
-    /// Numbers of a head that are turned, from the first on.
+    /// Number of rotated values of a head, from the first on.
     pub dim: usize,
-    /// Rescaling of the frequencies.
+    /// Scaling of the frequencies.
     pub scaling: RopeScaling,
 }
 
-/// How rotary frequencies are stretched beyond the context of pre-training.
+/// How rotary frequencies are scaled for texts beyond the context of pre-training.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RopeScaling {
-    /// Not at all.
+    /// No scaling.
     None,
     /// All frequencies divided by `factor`.
     Linear {
         /// The divisor.
         factor: f64,
     },
-    /// Llama 3.1: low frequencies divided, high ones kept, those between blended.
+    /// Llama 3.1: low frequencies are divided, high ones unchanged, those in between interpolated.
     Llama3 {
         /// Divisor of the low frequencies.
         factor: f64,
@@ -40,50 +40,51 @@ pub enum RopeScaling {
         /// Context of pre-training, in tokens.
         original_max_position_embeddings: f64,
     },
-    /// Low frequencies divided, high ones kept, those between blended by their number.
+    /// YaRN: low frequencies are divided, high ones unchanged, those in between interpolated by
+    /// index.
     Yarn {
         /// Divisor of the low frequencies.
         factor: f64,
-        /// Frequencies that turn more often in the context of pre-training are kept.
+        /// Frequencies with more rotations in the context of pre-training are unchanged.
         beta_fast: f64,
-        /// Frequencies that turn less often are divided.
+        /// Frequencies with fewer rotations are divided.
         beta_slow: f64,
         /// Context of pre-training, in tokens.
         original_max_position_embeddings: f64,
-        /// Whether the ends of the blend are whole numbers.
+        /// Whether the bounds of the interpolation are rounded to integers.
         truncate: bool,
-        /// What cosines and sines are multiplied with.
+        /// Factor on cosines and sines.
         attention_factor: f64,
     },
-    /// A divisor for each frequency: one list for texts within the context of pre-training, one for
-    /// longer ones.
+    /// One divisor per frequency: a list for texts within the context of pre-training and one for
+    /// longer texts.
     LongRope {
-        /// For texts within it.
+        /// Factors for texts within the context of pre-training.
         short_factor: Vec<f64>,
-        /// For longer ones.
+        /// Factors for longer texts.
         long_factor: Vec<f64>,
         /// Context of pre-training, in tokens.
         original_max_position_embeddings: usize,
-        /// What cosines and sines are multiplied with.
+        /// Factor on cosines and sines.
         attention_factor: f64,
     },
 }
 
-/// What a scaling may follow from beside its table.
+/// Inputs of a scaling other than its table.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Context<'a> {
     /// The whole file.
     pub json: &'a Value,
     /// `max_position_embeddings`.
     pub max_position_embeddings: usize,
-    /// Numbers of a head that are turned.
+    /// Number of rotated values of a head.
     pub dim: usize,
-    /// What the family says.
+    /// Rules of the family.
     pub rules: RotaryRules,
 }
 
 impl Rotary {
-    /// Frequencies of texts within the context of pre-training, half as many as numbers are turned.
+    /// Frequencies for texts within the context of pre-training, one per pair of rotated values.
     ///
     /// # Source
     ///
@@ -92,7 +93,7 @@ impl Rotary {
         self.frequencies(false)
     }
 
-    /// Those of longer texts, with that context, where they are others.
+    /// Frequencies for longer texts with the context of pre-training, if they differ.
     pub fn long_frequencies(&self) -> Option<(usize, Vec<f64>)> {
         match self.scaling {
             RopeScaling::LongRope {
@@ -103,7 +104,7 @@ impl Rotary {
         }
     }
 
-    /// What cosines and sines are multiplied with.
+    /// Factor on cosines and sines.
     pub fn attention_factor(&self) -> f64 {
         match self.scaling {
             RopeScaling::Yarn {
@@ -122,7 +123,7 @@ impl Rotary {
         (0..self.dim / 2).map(|i| scale(i, plain(i))).collect()
     }
 
-    /// A frequency by its number and its value without a scaling.
+    /// Scaling of a frequency, from its index and its unscaled value.
     fn scale(&self, is_long: bool) -> Box<dyn Fn(usize, f64) -> f64 + '_> {
         match &self.scaling {
             RopeScaling::None => Box::new(|_, frequency| frequency),
@@ -153,7 +154,7 @@ impl Rotary {
                 ..
             } => {
                 let dim = self.dim as f64;
-                // The number of the frequency that turns so often in the context.
+                // Index of the frequency with this number of rotations in the context.
                 let turning = |turns: f64| {
                     dim * (original / (turns * 2.0 * PI)).ln() / (2.0 * self.theta.ln())
                 };
@@ -193,7 +194,7 @@ impl RopeScaling {
             .or_else(|| table.get("type"))
             .and_then(Value::as_str)
             .unwrap_or("default");
-        // Early files of Phi-3 have other names of the same scaling.
+        // Early Phi-3 files use other names for the same scaling.
         let kind = match kind {
             "su" | "yarn" if context.rules.original_context.is_some() => "longrope",
             kind => kind,
@@ -214,7 +215,7 @@ impl RopeScaling {
             other => Err(DecoderConfigError::unsupported(
                 "rope_scaling.rope_type",
                 other,
-                "supported are default, linear, llama3, yarn and longrope",
+                "supported types are default, linear, llama3, yarn and longrope",
             )),
         }
     }
@@ -270,22 +271,22 @@ impl Context<'_> {
         })
     }
 
-    /// The context of pre-training, which stands in the scaling's table, or is the model's own context.
-    /// At the top of the file transformers passes over it, but for families that keep it there, so that
-    /// another number there is an error.
+    /// Context of pre-training, from the scaling's table or the model's own context. transformers
+    /// ignores the field at the top level of the file, except for families that store it there; a
+    /// different number in the ignored location is an error.
     ///
     /// # Source
     ///
-    /// `AutoConfig` of transformers 5.23, of files with each of the three.
+    /// `AutoConfig` of transformers 5.23, with files of each kind.
     fn original(self, table: &Value) -> Result<usize, DecoderConfigError> {
         let field = "original_max_position_embeddings";
-        let [top, within] = [
+        let [top, original] = [
             optional_count(self.json, field)?,
             optional_count(table, field)?,
         ];
         let (read, other) = match self.rules.original_context {
-            Some(absent) => (top.unwrap_or(absent), within),
-            None => (within.unwrap_or(self.max_position_embeddings), top),
+            Some(absent) => (top.unwrap_or(absent), original),
+            None => (original.unwrap_or(self.max_position_embeddings), top),
         };
         match other {
             Some(other) if other != read => Err(DecoderConfigError::unsupported(
@@ -293,12 +294,12 @@ impl Context<'_> {
                 other,
                 match self.rules.original_context {
                     Some(_) => {
-                        "the top of the file says another number, or none, which means 4096; \
-                         write the right one there and in rope_scaling"
+                        "the number at the top level of the file is different or missing, which means \
+                         4096; set both to the right one"
                     }
                     None => {
-                        "rope_scaling says another number, or none, which means \
-                         max_position_embeddings; write the right one into rope_scaling"
+                        "the number in rope_scaling is different or missing, which means \
+                         max_position_embeddings; set the right one in rope_scaling"
                     }
                 },
             )),
@@ -307,8 +308,7 @@ impl Context<'_> {
     }
 }
 
-/// Numbers of a head that are turned; `absent` is the share of a family that has one, where the file
-/// says none.
+/// Number of rotated values of a head; `absent` is the family's default share, if it has one.
 pub(super) fn turned_numbers(
     json: &Value,
     absent: Option<f64>,
@@ -321,17 +321,19 @@ pub(super) fn turned_numbers(
     }
     let dim = (head_dim as f64 * share) as usize;
     if absent.is_none() {
-        let hint = "supported is a rotation of whole heads, which is 1";
+        let hint = "only 1 is supported, which rotates whole heads";
         return Err(DecoderConfigError::unsupported(field, share, hint));
     }
     if share > 1.0 || dim == 0 || !dim.is_multiple_of(2) {
-        let hint = format!("of heads of {head_dim} it must turn an even number, at most all");
+        let hint = format!(
+            "with heads of {head_dim} it must rotate an even number of values, at most all"
+        );
         return Err(DecoderConfigError::unsupported(field, share, hint));
     }
     Ok(dim)
 }
 
-/// The rotary frequencies of tokens, which are others in texts longer than the context of pre-training.
+/// Rotary frequencies per token, which differ in texts longer than the context of pre-training.
 pub(super) struct TokenFrequencies<'a> {
     short: Vec<f64>,
     long: Option<Vec<f64>>,
@@ -339,7 +341,7 @@ pub(super) struct TokenFrequencies<'a> {
 }
 
 impl<'a> TokenFrequencies<'a> {
-    pub(super) fn of(rotary: &Rotary, is_long: &'a [bool]) -> Self {
+    pub(super) fn new(rotary: &Rotary, is_long: &'a [bool]) -> Self {
         Self {
             short: rotary.inverse_frequencies(),
             long: rotary.long_frequencies().map(|(_, long)| long),
@@ -347,12 +349,12 @@ impl<'a> TokenFrequencies<'a> {
         }
     }
 
-    /// How many a token has.
+    /// Number of frequencies per token.
     pub(super) fn half(&self) -> usize {
         self.short.len()
     }
 
-    /// Those of one of the tokens.
+    /// Frequencies of one token.
     pub(super) fn get(&self, token: usize) -> &[f64] {
         match (&self.long, self.is_long.get(token)) {
             (Some(long), Some(true)) => long,

@@ -1,13 +1,13 @@
-//! Computes the gradient of the adapters for a micro-batch, with one block's graph alive at a time.
+//! Computes the adapter gradient of a micro-batch with the autodiff graph of one block at a time.
 //!
-//! The forward pass runs without autodiff and keeps each block's input. The loss gives the
-//! gradient of the last hidden states. Then each block is run again under autodiff, from the last
-//! to the first, and hands its input's gradient down. What lives at once is the inputs,
-//! `layers * n * d`, and the activations of one block. Blocks that are kept instead of re-run
-//! trade memory for a third of their compute.
+//! The forward pass runs without autodiff and keeps each block's input. The loss gives the gradient
+//! of the last hidden states. Then each block, from last to first, is run again under autodiff and
+//! returns the gradient of its input. Peak memory is the inputs, `layers * n * d`, and the
+//! activations of one block. Blocks that keep their activations need more memory and a third less
+//! compute.
 //!
-//! Nothing is computed that no one reads: behind its attention the last block has the supervised rows
-//! alone, and the backward pass ends with the factors of the first adapted block.
+//! Unused values are not computed: after its attention, the last block has only the supervised
+//! rows, and the backward pass ends with the factors of the first adapted block.
 
 use burn::tensor::{IndexingUpdateOp, Tensor, TensorData};
 use thiserror::Error;
@@ -16,48 +16,49 @@ use tooltune_kernels::linear_cross_entropy::distilled::distilled_cross_entropy;
 use tooltune_kernels::linear_cross_entropy::linear_cross_entropy;
 use tooltune_kernels::linear_cross_entropy::trained::trained_cross_entropy;
 use tooltune_kernels::lora_linear::FlatGradient;
-use tooltune_kernels::{Distillation, RowNumbers, Supervision, operation};
+use tooltune_kernels::{Distillation, RowIndices, Supervision, operation};
 use tooltune_rows::batches::MicroBatch;
 
 use super::EmbeddingNoise;
-use crate::lora::{AdapterSlot, DropoutKey};
+use crate::lora::AdapterSlot;
 use crate::models::decoder::Block;
 use crate::models::{BatchContext, Decoder};
+use tooltune_kernels::DropoutKey;
 
 /// How a micro-batch is differentiated.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BackwardOptions {
     /// `1 / sum_loss_weights` of the whole optimizer step.
     pub gradient_scale: f64,
-    /// Dropout of this micro-batch.
+    /// Dropout of the micro-batch.
     pub dropout: Option<DropoutKey>,
-    /// Noise on its embeddings.
+    /// Noise on the embeddings.
     pub noise: Option<EmbeddingNoise>,
-    /// Blocks, counted from the last, whose activations are kept instead of computed again.
+    /// Number of last blocks that keep their activations instead of recomputing them.
     pub n_kept_blocks: usize,
-    /// Supervised rows whose logits are alive at a time.
+    /// Number of supervised rows whose logits are alive at once.
     pub chunk_rows: usize,
-    /// How much the model without its adapter teaches it; `None` for not at all.
+    /// Self-distillation from the model without its adapter; `None` without it.
     pub distillation: Option<Distillation>,
 }
 
-/// What a micro-batch adds to the step.
+/// Contribution of a micro-batch to the step.
 #[derive(Debug, Clone)]
 pub struct MicroBatchGradient {
-    /// Weighted negative log-likelihood, in nats, undivided; with a teacher, the mix of that and the
+    /// Weighted negative log-likelihood, in nats, not divided; with distillation, mixed with the
     /// divergence.
     pub loss_sum: f64,
-    /// Gradient of `loss_sum * gradient_scale` for the flat adapter buffer, `[p]`.
+    /// Gradient of `loss_sum * gradient_scale` with respect to the flat adapter buffer, `[p]`.
     pub gradient: Tensor<1>,
 }
 
-/// Why a step has no gradient.
+/// Reason why a step has no gradient.
 #[derive(Debug, Error)]
 pub enum StepError {
-    /// Nothing to learn from.
+    /// No supervised token.
     #[error("the micro-batch of rows {0} has no supervised token; its gradient would be empty")]
     NoSupervision(String),
-    /// A factor that autodiff did not reach: the run would silently train less.
+    /// Autodiff did not reach a factor. Without this error, the run would silently train less.
     #[error(
         "an adapter of block {layer} received no gradient in the backward pass; this is a bug, \
          please report it"
@@ -66,13 +67,13 @@ pub enum StepError {
         /// Number of the block.
         layer: usize,
     },
-    /// A parameter of the retriever that autodiff did not reach.
+    /// Autodiff did not reach a parameter of the retriever.
     #[error(
         "a parameter of the retriever received no gradient in the backward pass; this is a bug, \
          please report it"
     )]
     NoEncoderGradient,
-    /// A token id that is no row of the embedding.
+    /// A token id without an embedding.
     #[error(
         "token id {id} is outside the model's vocabulary of {vocab_size}; \
          the tokenizer belongs to another model"
@@ -80,7 +81,7 @@ pub enum StepError {
     TokenOutsideVocabulary {
         /// The id.
         id: u32,
-        /// Rows of the embedding.
+        /// Number of embeddings.
         vocab_size: usize,
     },
 }
@@ -93,41 +94,42 @@ enum Kept {
 
 /// A block's forward pass under autodiff.
 struct BlockGraph {
-    /// Where its gradient is wanted.
+    /// Input leaf, if its gradient is needed.
     input: Option<Tensor<2>>,
     output: Tensor<2>,
-    /// What is trained of each stack that has an adapter.
+    /// Trained values of each stack with an adapter.
     factors: Vec<Tensor<1>>,
 }
 
-/// Is told after each block how much of a micro-batch is done, from 0 to 1, and answers whether the pass
-/// goes on.
+/// Called after each block with the finished share of a micro-batch, 0 to 1; returns whether to
+/// continue.
 pub type Watch<'a> = dyn FnMut(f64) -> bool + 'a;
 
-/// Differentiates one micro-batch. `decoder` carries its adapters; `slots` says which.
+/// Differentiates one micro-batch. `decoder` has its adapters attached; `slots` describes them.
 ///
 /// # Errors
 ///
-/// No supervised token, a token id outside the vocabulary, or a factor without a gradient.
+/// No token is supervised, a token id is outside the vocabulary, or a factor has no gradient.
 ///
 /// # Source
 ///
-/// Chen et al. 2016 ("Training Deep Nets with Sublinear Memory Cost"), with one block a segment.
+/// Chen et al. 2016 ("Training Deep Nets with Sublinear Memory Cost"), with one block per segment.
 pub fn backward(
     decoder: &Decoder,
     slots: &[AdapterSlot],
     batch: &MicroBatch,
     options: BackwardOptions,
 ) -> Result<MicroBatchGradient, StepError> {
-    let whole = backward_watched(decoder, slots, batch, options, &mut |_| true)?;
-    Ok(whole.expect("nobody ends the pass"))
+    let gradients = backward_watched(decoder, slots, batch, options, &mut |_| true)?;
+    Ok(gradients.expect("the pass is never stopped"))
 }
 
-/// The same, which `watch` follows; `None` where it ended the pass, of which nothing is left.
+/// As [`backward`], with progress reported to `watch`. Returns `None` if `watch` stopped the pass;
+/// the partial result is discarded.
 ///
 /// # Errors
 ///
-/// As [`backward`].
+/// As for [`backward`].
 pub fn backward_watched(
     decoder: &Decoder,
     slots: &[AdapterSlot],
@@ -163,7 +165,8 @@ pub fn backward_watched(
         gradient: FlatGradient::new(slots.iter().map(AdapterSlot::n_values).sum()),
     };
     let mut walk = Walk::new(&pass, options.n_kept_blocks, watch);
-    let Some((mut kept, last)) = pass.forward(&batch.input_ids, options.n_kept_blocks, &mut walk)
+    let Some((mut block_states, last)) =
+        pass.forward(&batch.input_ids, options.n_kept_blocks, &mut walk)
     else {
         return Ok(None);
     };
@@ -176,7 +179,7 @@ pub fn backward_watched(
     let mut parts: Vec<Tensor<1>> = Vec::with_capacity(slots.len());
     let mut d_input = Some(d_last);
     for layer in (pass.first_adapted..decoder.blocks.len()).rev() {
-        let (graph, cost) = match kept.pop().expect("one entry for each block") {
+        let (graph, cost) = match block_states.pop().expect("one entry for each block") {
             Kept::Graph(graph) => (*graph, Walk::BACKWARD),
             Kept::Input(input) => (
                 pass.graph_again(layer, *input),
@@ -187,13 +190,14 @@ pub fn backward_watched(
             break;
         };
         d_input = block_backward(graph, d_output, layer, &mut parts)?;
-        if !walk.passed(cost) {
+        if !walk.count_pass(cost) {
             return Ok(None);
         }
     }
     parts.reverse();
-    // Whole weights may be far larger than all factors: they get no memory before they have gradients.
-    let mut gradients = vec![pass.gradient.joined(parts)];
+    // Fully trained weights may be far larger than all factors, so they have no memory before their
+    // gradients exist.
+    let mut gradients = vec![pass.gradient.concatenate(parts)];
     gradients.extend(d_head);
     if decoder.trained.embed_tokens.is_some() {
         let d_embedded = d_input.expect("every block hands it down where the embedding is trained");
@@ -208,7 +212,7 @@ pub fn backward_watched(
     }))
 }
 
-/// How far the pass through the blocks is, by what each takes.
+/// Progress of the pass through the blocks, weighted by cost.
 struct Walk<'a, 'w> {
     done: u32,
     all: u32,
@@ -216,7 +220,7 @@ struct Walk<'a, 'w> {
 }
 
 impl<'a, 'w> Walk<'a, 'w> {
-    /// What a block takes forward, and what its gradients take.
+    /// Cost of a block's forward pass; the backward costs follow.
     const FORWARD: u32 = 1;
     const BACKWARD: u32 = 2;
 
@@ -233,8 +237,8 @@ impl<'a, 'w> Walk<'a, 'w> {
         }
     }
 
-    /// Whether the pass goes on after a block that took `cost`.
-    fn passed(&mut self, cost: u32) -> bool {
+    /// Whether to continue after a block that cost `cost`.
+    fn count_pass(&mut self, cost: u32) -> bool {
         self.done += cost;
         (self.watch)(f64::from(self.done) / f64::from(self.all))
     }
@@ -259,25 +263,26 @@ fn check_batch(
     }
 }
 
-/// What the walk through the blocks of one micro-batch needs at each of them.
+/// Inputs of the pass through the blocks of one micro-batch.
 struct BlockwisePass<'a> {
     decoder: &'a Decoder,
     context: &'a BatchContext,
     dropout: Option<DropoutKey>,
-    /// On the embeddings, and where each document begins.
+    /// Noise on the embeddings, and document boundaries.
     noise: Option<(EmbeddingNoise, &'a [usize])>,
-    /// Below this block nothing learns.
+    /// No block before this one is trained.
     first_adapted: usize,
     /// The supervised rows.
-    rows: RowNumbers,
+    rows: RowIndices,
     slots: &'a [AdapterSlot],
-    /// Where the gradients of their factors belong.
+    /// Collects the factor gradients.
     gradient: FlatGradient,
 }
 
 impl BlockwisePass<'_> {
-    /// What is kept of each block from the first adapted one on, of which the last `n_kept` keep their
-    /// graphs, and the last one's output for the supervised rows, `[m, d]`; `None` where the walk ends.
+    /// Runs the blocks and keeps the input of each block from the first adapted one on, or the
+    /// graphs of the last `n_kept`. Also returns the last block's output for the supervised rows,
+    /// `[m, d]`. `None` if the pass was stopped.
     fn forward(
         &self,
         input_ids: &[u32],
@@ -286,30 +291,30 @@ impl BlockwisePass<'_> {
     ) -> Option<(Vec<Kept>, Tensor<2>)> {
         let n_blocks = self.decoder.blocks.len();
         let first_kept = n_blocks.saturating_sub(n_kept).max(self.first_adapted);
-        let mut kept = Vec::with_capacity(n_blocks - self.first_adapted);
+        let mut block_states = Vec::with_capacity(n_blocks - self.first_adapted);
         let mut x = self.decoder.embed(input_ids);
         if let Some((noise, cu_seqlens)) = self.noise {
-            x = noise.added(x, cu_seqlens);
+            x = noise.add_to(x, cu_seqlens);
         }
         for (layer, block) in self.decoder.blocks.iter().enumerate() {
             if layer >= first_kept {
                 let graph = self.graph(layer, x, false);
                 x = graph.output.clone().inner();
-                kept.push(Kept::Graph(Box::new(graph)));
+                block_states.push(Kept::Graph(Box::new(graph)));
             } else {
                 if layer >= self.first_adapted {
-                    kept.push(Kept::Input(Box::new(x.clone())));
+                    block_states.push(Kept::Input(Box::new(x.clone())));
                 }
                 x = self.run(layer, block, x);
             }
-            if !walk.passed(Walk::FORWARD) {
+            if !walk.count_pass(Walk::FORWARD) {
                 return None;
             }
         }
-        Some((kept, x))
+        Some((block_states, x))
     }
 
-    /// A block's output: of the last one that of the supervised rows.
+    /// Output of a block; for the last block only the supervised rows.
     fn run(&self, layer: usize, block: &Block, x: Tensor<2>) -> Tensor<2> {
         operation!("block");
         let dropout = self.dropout.map(|key| key.layer(layer));
@@ -319,13 +324,14 @@ impl BlockwisePass<'_> {
         block.forward_rows(x, self.context, dropout, &self.rows)
     }
 
-    /// Runs a block again for its gradients: its output was read in the forward pass.
+    /// Runs a block again for its gradients; its output was used in the forward pass.
     fn graph_again(&self, layer: usize, input: Tensor<2>) -> BlockGraph {
         operation!("again");
         self.graph(layer, input, true)
     }
 
-    /// Runs a block with its adapters as leaves, and its input too where something below it learns.
+    /// Runs a block with its adapters as leaves, and its input as a leaf if a block before it is
+    /// trained.
     fn graph(&self, layer: usize, input: Tensor<2>, unread: bool) -> BlockGraph {
         let is_first = layer == self.first_adapted && self.decoder.trained.embed_tokens.is_none();
         let input = if is_first {
@@ -354,16 +360,16 @@ impl BlockwisePass<'_> {
         }
     }
 
-    /// Where the gradient of a stack's factors begins among those of all slots.
+    /// Offset of a stack's factor gradients.
     fn start_of(&self, layer: usize, stack: usize) -> usize {
         let mut slots = self.slots.iter();
-        let first = slots.find(|slot| slot.place() == (layer, stack));
+        let first = slots.find(|slot| slot.location() == (layer, stack));
         let first = first.expect("each adapter of the decoder has its slots");
         first.offset - self.slots[0].offset
     }
 }
 
-/// The model as it was before it learned; the weights are shared.
+/// The model without its adapters; the weights are shared.
 pub(crate) fn without_adapters(decoder: &Decoder) -> Decoder {
     let mut base = decoder.clone();
     for stack in base.blocks.iter_mut().flat_map(|block| &mut block.stacks) {
@@ -372,23 +378,23 @@ pub(crate) fn without_adapters(decoder: &Decoder) -> Decoder {
     base
 }
 
-/// What the student is compared with.
+/// Distillation target.
 struct Teacher {
     how: Distillation,
     /// Normed hidden states of the supervised rows, `[m, d]`.
     hidden: Tensor<2>,
 }
 
-/// What the head gives back of the supervised rows.
+/// Gradients from the head for the supervised rows.
 struct HeadGradients {
     loss_sum: f64,
-    /// Of the last block's output, `[m, d]`.
+    /// Gradient of the last block's output, `[m, d]`.
     d_last: Tensor<2>,
-    /// Of the head, flat, where it is trained.
+    /// Gradient of the head, flat, if it is trained.
     d_head: Option<Tensor<1>>,
 }
 
-/// The gradient of the embedding, flat, from that of the embedded tokens.
+/// Gradient of the embedding, flat, from the gradient of the embedded tokens.
 fn embedding_gradient(decoder: &Decoder, input_ids: &[u32], d_embedded: Tensor<2>) -> Tensor<1> {
     let device = decoder.device();
     let shape = decoder.embed_tokens.dims();
@@ -441,8 +447,8 @@ fn head(
     }
 }
 
-/// Pushes the gradients of a block's factors, last first, and returns its input's gradient, if that is
-/// wanted.
+/// Collects the gradients of a block's factors, last first, and returns the gradient of its input,
+/// if needed.
 fn block_backward(
     graph: BlockGraph,
     d_output: Tensor<2>,
@@ -462,7 +468,7 @@ fn block_backward(
     }))
 }
 
-/// The only place where autodiff begins.
+/// All autodiff leaves are made here.
 pub(crate) fn leaf<const D: usize>(x: Tensor<D>) -> Tensor<D> {
     Tensor::from_inner(x).require_grad()
 }

@@ -1,13 +1,13 @@
 //! NEFTune: noise on the embeddings of a micro-batch, a pure function of its key.
 //!
-//! A resumed run repeats a step, and a test compares two ways of differentiating it; both need the
-//! noise again without its having been kept.
+//! The noise can be recomputed for a resumed run, or for a second backward pass in tests, without
+//! storing it.
 
 use burn::tensor::{DType, Tensor, TensorData};
 use tooltune_kernels::dropout::mix;
 use tooltune_rows::batches::SeededRandom;
 
-/// The noise of one micro-batch of a run.
+/// Noise of one micro-batch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct EmbeddingNoise {
     alpha: f64,
@@ -15,11 +15,11 @@ pub struct EmbeddingNoise {
     seed: u64,
 }
 
-/// Streams of the seeded generator whose highest bit is set make noise.
+/// Streams of the seeded generator for noise have the highest bit set.
 const NOISE_STREAMS: u64 = 1 << 63;
 
 impl EmbeddingNoise {
-    /// The noise of a micro-batch: `step` counts optimizer updates of the whole run.
+    /// Noise of a micro-batch; `step` is the number of optimizer updates in the whole run.
     pub fn new(alpha: f64, seed: u64, step: u64, micro_batch: usize) -> Self {
         let stream = mix(mix(step) ^ micro_batch as u64) | NOISE_STREAMS;
         Self {
@@ -29,20 +29,19 @@ impl EmbeddingNoise {
         }
     }
 
-    /// Embeddings with noise: of each document between `cu_seqlens`, `n` tokens long, uniform in
+    /// Adds noise to embeddings: for a document of `n` tokens between `cu_seqlens`, uniform in
     /// `±alpha / √(n d)`.
     ///
     /// # Shapes
     ///
     /// - `embeddings`: `[n, d]`
-    /// - returns: `[n, d]` in the same type
+    /// - returns: `[n, d]` in the same dtype
     ///
     /// # Source
     ///
     /// Jain et al. 2023 ("NEFTune: Noisy Embeddings Improve Instruction Finetuning"), Algorithm 1;
-    /// `neftune_post_forward_hook`, transformers 5.23, whose `n` counts the padding of the batch
-    /// too.
-    pub fn added(self, embeddings: Tensor<2>, cu_seqlens: &[usize]) -> Tensor<2> {
+    /// `neftune_post_forward_hook`, transformers 5.23, whose `n` also includes padding.
+    pub fn add_to(self, embeddings: Tensor<2>, cu_seqlens: &[usize]) -> Tensor<2> {
         let [n, d] = embeddings.dims();
         let mut random = SeededRandom::new(self.seed, self.stream);
         let mut noise = Vec::with_capacity(n * d);
@@ -52,7 +51,7 @@ impl EmbeddingNoise {
             let value = |_| ((random.uniform_f64() * 2.0 - 1.0) * bound) as f32;
             noise.extend((0..n_values).map(value));
         }
-        // Behind the last document there is padding.
+        // After the last document there is padding.
         noise.resize(n * d, 0.0);
         let dtype = embeddings.dtype();
         let noise = Tensor::from_data(TensorData::new(noise, [n, d]), &embeddings.device());
@@ -76,15 +75,15 @@ mod tests {
         let (n, d) = (600, 64);
         let zeros = Tensor::<2>::zeros([n, d], &device);
         let noise = EmbeddingNoise::new(5.0, 42, 3, 1);
-        let found = values(&noise.added(zeros.clone(), &[0, 100, 500]));
+        let noise_values = values(&noise.add_to(zeros.clone(), &[0, 100, 500]));
         for (range, n_tokens) in [(0..100, 100.0), (100..500, 400.0)] {
             let bound = 5.0 / f64::sqrt(n_tokens * d as f64);
-            let part = &found[range.start * d..range.end * d];
+            let part = &noise_values[range.start * d..range.end * d];
             let largest = part.iter().fold(0.0_f32, |a, x| a.max(x.abs()));
             assert!(f64::from(largest) <= bound && f64::from(largest) > 0.99 * bound);
             let squares: f64 = part.iter().map(|x| f64::from(*x).powi(2)).sum();
             let variance = squares / part.len() as f64;
-            // That of a uniform distribution, within five deviations of its estimate.
+            // Variance of a uniform distribution, within five standard errors.
             let expected = bound * bound / 3.0;
             let deviation = expected * f64::sqrt(0.8 / part.len() as f64);
             assert!(
@@ -97,14 +96,20 @@ mod tests {
                 "{mean}"
             );
         }
-        assert!(found[500 * d..].iter().all(|x| *x == 0.0));
-        assert_eq!(found, values(&noise.added(zeros.clone(), &[0, 100, 500])));
+        assert!(noise_values[500 * d..].iter().all(|x| *x == 0.0));
+        assert_eq!(
+            noise_values,
+            values(&noise.add_to(zeros.clone(), &[0, 100, 500]))
+        );
         for other in [
             EmbeddingNoise::new(5.0, 41, 3, 1),
             EmbeddingNoise::new(5.0, 42, 4, 1),
             EmbeddingNoise::new(5.0, 42, 3, 0),
         ] {
-            assert_ne!(found, values(&other.added(zeros.clone(), &[0, 100, 500])));
+            assert_ne!(
+                noise_values,
+                values(&other.add_to(zeros.clone(), &[0, 100, 500]))
+            );
         }
     }
 }

@@ -1,4 +1,4 @@
-//! One optimizer step: gradients block by block, clipping, AdamW, and its learning rate.
+//! Optimizer step: gradients block by block, clipping, AdamW and learning-rate schedule.
 
 pub mod backward;
 pub mod embedding_noise;

@@ -1,6 +1,6 @@
-//! The same gradient by plain autodiff through the whole model and all logits at once.
+//! Computes the same gradient with plain autodiff through the whole model and all logits.
 //!
-//! Slow and large; kept for ever as what [`super::backward`] is compared with.
+//! This is slow and needs much memory; it is the reference for tests of [`super::backward`].
 
 use burn::tensor::{DType, Int, Tensor, TensorData, activation};
 use tooltune_kernels::linear_cross_entropy::reference::linear_cross_entropy;
@@ -11,11 +11,11 @@ use tooltune_rows::batches::MicroBatch;
 use super::backward::{BackwardOptions, MicroBatchGradient, StepError, leaf, without_adapters};
 use crate::models::{BatchContext, Decoder};
 
-/// The contract is [`super::backward::backward`]'s; memory options are ignored.
+/// Same contract as [`super::backward::backward`]; memory options are ignored.
 ///
 /// # Errors
 ///
-/// A factor without a gradient.
+/// A factor has no gradient.
 pub fn backward(
     decoder: &Decoder,
     batch: &MicroBatch,
@@ -43,11 +43,11 @@ pub fn backward(
         x = embedded.mul_scalar(decoder.embedding_multiplier());
     }
     if let Some(noise) = options.noise {
-        x = noise.added(x, &batch.cu_seqlens);
+        x = noise.add_to(x, &batch.cu_seqlens);
     }
     for (layer, block) in tracked.blocks.iter().enumerate() {
         let dropout = options.dropout.map(|key| key.layer(layer));
-        // The masks of the last block count its rows: with them the rows are chosen where it does.
+        // Dropout of the last block numbers its rows, so select the rows at the same operation.
         x = match dropout {
             Some(_) if layer + 1 == tracked.blocks.len() => {
                 block.forward_rows(x, &context, dropout, &rows)
@@ -103,7 +103,7 @@ pub fn backward(
     })
 }
 
-/// Weighted sum of `t² KL(teacher ‖ student)`, `[1]`, of all logits at once.
+/// Weighted sum of `t² KL(teacher ‖ student)`, `[1]`, over all logits at once.
 fn divergence(
     student: Tensor<2>,
     teacher: Tensor<2>,

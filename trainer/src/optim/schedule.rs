@@ -1,27 +1,27 @@
-//! The learning rate of a step, as transformers names and computes it.
+//! Learning-rate schedules of transformers.
 
 use crate::config::LrSchedulerType;
 
-/// A schedule with its numbers.
+/// Parameters of a schedule.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LearningRateSchedule {
-    /// Shape.
+    /// Schedule type.
     pub schedule: LrSchedulerType,
-    /// Reached after the warm-up.
+    /// Learning rate after warm-up.
     pub peak: f64,
-    /// Steps of linear rise.
+    /// Steps of linear warm-up.
     pub warmup_steps: u64,
     /// Steps of the whole run.
     pub total_steps: u64,
 }
 
 impl LearningRateSchedule {
-    /// Learning rate of update number `step`, counted from 1.
+    /// Learning rate of update `step`, counted from 1.
     ///
     /// # Source
     ///
-    /// `transformers/optimization.py` 5.23, `_get_*_schedule_*_lr_lambda`, whose
-    /// `current_step` is the number of updates done before, `step - 1`.
+    /// `transformers/optimization.py` 5.23, `_get_*_schedule_*_lr_lambda`, whose `current_step` is
+    /// the number of earlier updates, `step - 1`.
     pub fn at(&self, step: u64) -> f64 {
         let done = step.saturating_sub(1);
         let warming = self.schedule != LrSchedulerType::Constant && done < self.warmup_steps;
@@ -41,16 +41,16 @@ impl LearningRateSchedule {
 }
 
 impl LearningRateSchedule {
-    /// The largest learning rate of the run's steps: below the peak where the warm-up takes all of
-    /// them, and 0 for a run of one step with a warm-up.
+    /// Largest learning rate of the run: below the peak if warm-up covers all steps, and 0 for a
+    /// run of one step with warm-up.
     pub fn largest(&self) -> f64 {
-        // It rises in the warm-up and never after it.
+        // The rate only rises during warm-up.
         let after_warmup = self.warmup_steps.saturating_add(1);
         self.at(after_warmup.min(self.total_steps))
     }
 }
 
-/// Warm-up steps of a ratio: rounded up, as `TrainingArguments.get_warmup_steps`.
+/// Warm-up steps of a ratio, rounded up as in `TrainingArguments.get_warmup_steps`.
 pub fn warmup_steps(ratio: f64, total_steps: u64) -> u64 {
     (ratio * total_steps as f64).ceil() as u64
 }
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_rate_is_that_of_some_step_and_of_none_larger() {
+    fn the_largest_rate_is_the_maximum_over_steps() {
         let schedules = [
             LrSchedulerType::Constant,
             LrSchedulerType::ConstantWithWarmup,

@@ -1,33 +1,33 @@
-//! Updates the adapters once by the gradients of a step's micro-batches.
+//! Updates the parameters with the gradient of a step.
 //!
-//! A non-finite loss or norm never reaches the parameters: the update is skipped and said so.
+//! A non-finite loss or norm never reaches the parameters: the update is skipped and reported.
 
 use burn::tensor::Tensor;
 use tooltune_kernels::adamw::{clip_factor, global_norm};
 use tooltune_kernels::{AdamW, AdamWState, operation};
 
-/// AdamW with its state and the clipping threshold.
+/// AdamW with its state and the clipping limit.
 #[derive(Debug, Clone)]
 pub struct Optimizer {
     /// Hyper-parameters.
     pub adamw: AdamW,
-    /// Moments.
+    /// State of the moments.
     pub state: AdamWState,
-    /// Global norm above which gradients are scaled down; 0 does not clip.
+    /// Gradients with a larger global norm are scaled down to it; 0 disables clipping.
     pub max_grad_norm: f64,
-    /// What the learning rate of each parameter is multiplied by, `[p]`; 1 for all without it.
+    /// Factor on each parameter's learning rate, `[p]`; `None` means 1 for all.
     pub rate_scales: Option<Tensor<1>>,
 }
 
-/// What a step did.
+/// Result of a step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum StepOutcome {
-    /// The adapters moved; the norm is that before clipping.
+    /// The parameters were updated; the norm is before clipping.
     Updated {
         /// Global norm of the gradient.
         grad_norm: f64,
     },
-    /// The loss or the norm was NaN or infinite; nothing moved.
+    /// Loss or norm was NaN or infinite; nothing was updated.
     NonFinite {
         /// Global norm of the gradient.
         grad_norm: f64,
@@ -35,7 +35,7 @@ pub enum StepOutcome {
 }
 
 impl Optimizer {
-    /// Zero moments for the parameters `[p]`.
+    /// Zero moments for parameters `[p]`.
     pub fn new(adamw: AdamW, max_grad_norm: f64, parameters: &Tensor<1>) -> Self {
         Self {
             adamw,
@@ -47,7 +47,7 @@ impl Optimizer {
 
     /// Clips `gradient` by its global norm and updates the parameters.
     ///
-    /// `gradient` is that of the mean loss of the step, `[p]`; `loss` the mean itself.
+    /// `gradient` is the gradient of the step's mean loss, `[p]`; `loss` is the mean loss.
     pub fn step(
         &mut self,
         parameters: &mut Tensor<1>,
@@ -65,7 +65,7 @@ impl Optimizer {
             factor if clips && factor < 1.0 => gradient.mul_scalar(factor),
             _ => gradient,
         };
-        // Taken out, so that parameters without other readers are changed where they lie.
+        // Moved out, so that unshared parameters are updated in place.
         let before = std::mem::replace(parameters, gradient.clone());
         let state = &mut self.state;
         let scales = self.rate_scales.as_ref();
@@ -96,8 +96,10 @@ mod tests {
         Optimizer::new(adamw, 1.0, parameters)
     }
 
+    /// Invariant: A loss that is not finite changes no weight and ends the run with its last good
+    /// checkpoint.
     #[test]
-    fn what_is_not_finite_moves_nothing() {
+    fn non_finite_gradients_change_nothing() {
         let values = |x: &Tensor<1>| x.to_data().iter::<f32>().collect::<Vec<f32>>();
         let mut parameters = tensor([1.0, -2.0]);
         let mut optimizer = optimizer(&parameters);

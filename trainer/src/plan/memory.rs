@@ -1,8 +1,8 @@
 //! Predicts the peak memory of a run from its shapes, part by part.
 //!
-//! The peak is that of the largest phase, not the sum of everything. The pages of a step's activations
-//! stay for the next step, so that an update counts them, and go before an evaluation and a save.
-//! What lives through all phases is counted in each.
+//! The peak is the largest phase, not the sum of all phases. Buffers for a step's activations are
+//! retained for the next step and therefore part of an update, but released before evaluations and
+//! saves. Parts that live for the whole run are included in each phase.
 
 use serde::Serialize;
 use tooltune_kernels::ComputeDtype;
@@ -24,33 +24,33 @@ use crate::models::layers::Mixer;
 use crate::models::minilm::{MiniLmConfig, ParameterLayout};
 use crate::recipes::kept_blocks::{BlockWidths, F32, KeptBlocks, compute_bytes};
 
-/// Most that a part is said to take, an exabyte, so that sums of parts stay numbers.
+/// Limit of one part, an exabyte, so that sums of parts do not overflow.
 const MOST_BYTES: f64 = 1e18;
 
-/// The phase that writes a checkpoint.
+/// Name of the phase that writes a checkpoint.
 pub(super) const SAVING: &str = "saving";
 
-/// The phase that generates texts.
+/// Name of the phase that generates completions.
 pub const GENERATION: &str = "generation";
 
-/// One thing that takes memory.
+/// One use of memory.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Part {
-    /// What it is.
+    /// Description.
     pub name: String,
-    /// How much of it lives at once.
+    /// Bytes that are alive at once.
     pub bytes: u64,
-    /// What its size follows from.
+    /// The quantity that the size depends on.
     #[serde(skip)]
     pub cause: Cause,
 }
 
-/// A stretch of the run during which the same things are alive.
+/// A phase of the run with constant memory use.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Phase {
-    /// What the run does.
+    /// Description of the phase.
     pub name: &'static str,
-    /// What is alive, largest first.
+    /// Parts, largest first.
     pub parts: Vec<Part>,
     /// Sum of the parts.
     pub bytes: u64,
@@ -61,49 +61,49 @@ pub struct Phase {
 pub struct MemoryPlan {
     /// Bytes of the largest phase.
     pub peak_bytes: u64,
-    /// Its name.
+    /// Name of the largest phase.
     pub peak_phase: &'static str,
     /// All phases, largest first.
     pub phases: Vec<Phase>,
 }
 
-/// What the memory of a run follows from.
+/// Inputs of the memory prediction.
 #[derive(Debug, Clone)]
 pub(super) struct MemoryInput<'a> {
     pub config: &'a Config,
     pub model: &'a DecoderConfig,
-    /// Values that are trained.
+    /// Number of trained values.
     pub n_adapter: usize,
-    /// Those of them that are weights of the model, trained as a whole.
+    /// Number of those that belong to fully trained weights of the model.
     pub n_whole: usize,
     /// The dtype of matrix products.
     pub compute_dtype: ComputeDtype,
-    /// Entries of the tokenizer's vocabulary.
+    /// Size of the tokenizer's vocabulary.
     pub vocabulary: usize,
     /// Tokens of all examples.
     pub n_example_tokens: usize,
     /// How many blocks keep their activations.
     pub kept_blocks: KeptBlocks,
-    /// Learned rows whose logits are alive at a time.
+    /// Number of supervised rows whose logits are alive at once.
     pub loss_rows: usize,
-    /// The micro-batches that can be the largest.
+    /// Micro-batches that may be the largest.
     pub batches: &'a [BatchShape],
     pub evaluation: Option<&'a EvaluationWork>,
-    /// Encoders that evaluations open: those that compare texts or rank documents.
+    /// Encoders that evaluations load, to compare texts or rank documents.
     pub encoders: &'a [MiniLmConfig],
-    /// The retriever that learns beside the model.
+    /// The retriever trained in the same run.
     pub retriever: Option<&'a RetrieverNeeds>,
 }
 
 impl MemoryInput<'_> {
-    /// Whether the head is trained as a whole.
+    /// Whether the head is fully trained.
     pub(super) fn trains_head(&self) -> bool {
         let mut modules = self.config.lora.modules_to_save.iter();
         modules.any(|module| module == "lm_head")
     }
 }
 
-/// Predicts the memory of every phase.
+/// Predicts the memory of all phases.
 pub(super) fn memory_plan(input: &MemoryInput) -> MemoryPlan {
     let mut resident = resident(input);
     let step = largest(input.batches.iter().map(|shape| training(input, shape)));
@@ -117,14 +117,14 @@ pub(super) fn memory_plan(input: &MemoryInput) -> MemoryPlan {
             "gradients of whole weights",
             WHOLE_WEIGHT_COPIES * F32 * input.n_whole as f64,
         ),
-        part(Cause::Batch, "kept from the step for the next", step_bytes),
+        part(Cause::Batch, "buffers reused by the next step", step_bytes),
     ];
     let doubled = match input.config.lora.principal_init() {
         Some(_) => DOUBLED_COPIES,
         None => 0.0,
     };
     let save = vec![copies(
-        "copies on their way to the disk",
+        "copies being written to disk",
         SAVE_COPIES + doubled,
     )];
     let mut phases = vec![
@@ -142,7 +142,7 @@ pub(super) fn memory_plan(input: &MemoryInput) -> MemoryPlan {
     of_phases(&resident, phases)
 }
 
-/// What an evaluation does, one after the other.
+/// Consecutive phases of an evaluation.
 fn evaluation_phases(
     input: &MemoryInput,
     evaluation: &EvaluationWork,
@@ -153,11 +153,7 @@ fn evaluation_phases(
     }
     let retriever = input.retriever.map(|retriever| {
         let bytes = F32 * n_matrix_values(&retriever.config) as f64;
-        part(
-            Cause::Retriever,
-            "matrices of the retriever, to rank with",
-            bytes,
-        )
+        part(Cause::Retriever, "packed retriever matrices", bytes)
     });
     if !evaluation.batches.is_empty() {
         let batches = evaluation.batches.iter();
@@ -174,7 +170,7 @@ fn evaluation_phases(
         let of_token = READING.bytes_beside_heads(widths, ComputeDtype::F32);
         let mut parts = vec![part(
             Cause::Encoder,
-            "activations of texts",
+            "activations of the encoder",
             of_token * PASS_TOKENS as f64,
         )];
         parts.extend(retriever);
@@ -183,11 +179,11 @@ fn evaluation_phases(
     phases
 }
 
-/// Phases with what each has beside what lives through all, largest first.
+/// Adds the resident parts to each phase and sorts the phases, largest first.
 ///
 /// # Panics
 ///
-/// If there is no phase: a bug of the caller.
+/// Without a phase, which is a bug of the caller.
 pub(super) fn of_phases(resident: &[Part], phases: Vec<(&'static str, Vec<Part>)>) -> MemoryPlan {
     let phase = |(name, own): (&'static str, Vec<Part>)| {
         let mut parts: Vec<Part> = resident.iter().cloned().chain(own).collect();
@@ -218,16 +214,16 @@ fn largest(candidates: impl Iterator<Item = Vec<Part>>) -> Vec<Part> {
     candidates.max_by_key(sum).unwrap_or_default()
 }
 
-/// What lives from the first step to the last.
+/// Parts that live for the whole run.
 fn resident(input: &MemoryInput) -> Vec<Part> {
     let encoders = input.encoders.iter();
     let tokenizers = input.vocabulary + encoders.clone().map(|e| e.vocab_size).sum::<usize>();
     let program = PROGRAM_BYTES
         + TOKENIZER_BYTES_PER_ENTRY * tokenizers as f64
         + EXAMPLE_BYTES_PER_TOKEN * input.n_example_tokens as f64;
-    // The matrices once more, as products read them.
+    // Parameters, plus the matrices packed for products.
     let n_values = |e: &MiniLmConfig| ParameterLayout::new(e).len() + n_matrix_values(e);
-    let left = match (&input.evaluation, input.compute_dtype) {
+    let remaining = match (&input.evaluation, input.compute_dtype) {
         (None, _) => 0.0,
         (Some(_), ComputeDtype::Bf16) => EVALUATION_BYTES,
         (Some(_), ComputeDtype::F32) => EVALUATION_BYTES + F32_EVALUATION_BYTES,
@@ -241,14 +237,14 @@ fn resident(input: &MemoryInput) -> Vec<Part> {
         ),
         part(
             Cause::Adapter,
-            "factors as products read them",
+            "packed LoRA factors",
             PACKED_COPIES
                 * compute_bytes(input.compute_dtype)
                 * (input.n_adapter - input.n_whole) as f64,
         ),
         part(
             Cause::Adapter,
-            "factors as they began",
+            "initial LoRA factors",
             match input.config.lora.principal_init() {
                 Some(_) => F32 * input.n_adapter as f64,
                 None => 0.0,
@@ -256,10 +252,10 @@ fn resident(input: &MemoryInput) -> Vec<Part> {
         ),
         part(
             Cause::Encoder,
-            "encoders of the evaluation",
+            "evaluation encoders",
             F32 * encoders.map(n_values).sum::<usize>() as f64,
         ),
-        part(Cause::Program, "what evaluations leave", left),
+        part(Cause::Program, "memory kept after evaluations", remaining),
         part(
             Cause::Program,
             "program, tokenizers, examples, heap",
@@ -268,7 +264,7 @@ fn resident(input: &MemoryInput) -> Vec<Part> {
     ]
 }
 
-/// The loss of a held-out row: its blocks one after the other, then its logits.
+/// Held-out loss of a row: its blocks one by one, then its logits.
 fn loss(input: &MemoryInput, shape: &BatchShape) -> Vec<Part> {
     let block = block_bytes(input, shape.n_tokens, &FORWARD);
     let logits = chunk_bytes(input, shape);
@@ -306,19 +302,19 @@ fn generation(input: &MemoryInput, evaluation: &EvaluationWork, lengths: &[usize
     vec![
         part(
             Cause::Generation,
-            "keys and values of generation",
+            "KV cache",
             compute_bytes(input.compute_dtype) * columns * cache_width as f64,
         ),
         part(Cause::Generation, "states of linear attention", states),
         if prefill > decode {
-            part(Cause::Generation, "activations of reading prompts", prefill)
+            part(Cause::Generation, "activations of the prompts", prefill)
         } else {
             part(Cause::Generation, "logits of generation", decode)
         },
     ]
 }
 
-/// The most tokens that are read in one go while the cache is filled.
+/// Most tokens that one prefill pass computes.
 fn prefill_tokens(lengths: &[usize]) -> usize {
     let mut most = 0;
     let mut n_tokens = 0usize;
@@ -341,7 +337,7 @@ fn weight_bytes(input: &MemoryInput) -> f64 {
     base_weight_bytes(input.model, input.compute_dtype, input.trains_head())
 }
 
-/// Packed weights are there once, a frozen head a second time, for the other direction.
+/// Packed weights are stored once; a frozen head twice, once per direction.
 pub(super) fn base_weight_bytes(
     model: &DecoderConfig,
     compute_dtype: ComputeDtype,
@@ -358,7 +354,7 @@ fn logits(model: &DecoderConfig, rows: usize) -> f64 {
     F32 * (rows * model.vocab_size) as f64
 }
 
-/// Bytes for people.
+/// Formats a number of bytes.
 pub fn size(bytes: u64) -> String {
     match bytes {
         0..1_048_576 => format!("{:.0} KiB", bytes as f64 / 1024.0),

@@ -1,10 +1,12 @@
-//! Predicts what a run will need: steps, tokens, memory by part, disk; with a probe, hours.
+//! Predicts the needs of a run: steps, tokens, memory by part, disk space, and with a probe the
+//! duration.
 //!
-//! Everything but the weights is read and checked first, by the same code that training begins
-//! with, so a plan that is printed is a run that starts; [`outline`] makes do with config and shape.
-//! The prediction is of the process's peak resident set on the CPU.
+//! Everything except the weights is read and checked first, with the code that training uses, so a
+//! run with a printed plan also starts. [`outline`] needs only the config and the model's shape.
+//! The predicted memory is the peak resident set of the process on the CPU.
 
 mod advice;
+pub mod disk;
 mod measured;
 mod memory;
 mod offline;
@@ -35,6 +37,7 @@ use crate::device::loss_rows;
 use crate::encoder::{EncoderFiles, EncoderOptions};
 use crate::error::Error;
 use crate::eval::in_loop::ranks_untrained;
+use crate::lora::LoraLayout as _;
 use crate::models::minilm::MiniLmConfig;
 use crate::recipes::preparation::Preparation;
 use crate::settings;
@@ -42,48 +45,49 @@ use memory::{MemoryInput, SAVING, memory_plan};
 use retriever::RetrieverNeeds;
 use workload::{evaluation_work, training_work};
 
-/// Bytes of a checkpoint's text files: states, configs, template, manifest.
+/// Bytes of a checkpoint's text files: state, configs, template and manifest.
 const CHECKPOINT_TEXT_BYTES: u64 = 16 << 10;
 
-/// What a run needs, however much of it is known.
+/// Memory and disk space that a run needs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Needs {
-    /// Values of the base model; none for a retriever alone.
+    /// Number of values in the base model; 0 for a retriever without a language model.
     pub n_weights: usize,
-    /// Trainable values: the adapter's, or those of a retriever alone.
+    /// Number of trained values, of the adapter or of a retriever without a language model.
     pub n_trained: usize,
     /// Predicted memory.
     pub memory: MemoryPlan,
-    /// Predicted peak of a step alone, without evaluations and saves: what a probe measures.
+    /// Predicted peak of a step without evaluations and saves, to compare with a probe.
     pub step_bytes: u64,
     /// Bytes of one checkpoint.
     pub checkpoint_bytes: u64,
-    /// Bytes that the run's checkpoints take at most.
+    /// Largest number of bytes of all checkpoints together.
     pub disk_bytes: u64,
 }
 
-/// What a run will read, learn and need.
+/// Predicted work and needs of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
     /// Memory and disk.
     pub needs: Needs,
     /// Optimizer steps.
     pub steps: u64,
-    /// What training reads.
+    /// Tokens and micro-batches of training.
     pub training: TrainingWork,
     /// The dtype of matrix products.
     pub compute_dtype: ComputeDtype,
-    /// Blocks of the model.
+    /// Number of blocks in the model.
     pub n_blocks: usize,
-    /// Those that keep their activations in the largest micro-batch; the others are run again.
+    /// Number of blocks that keep their activations in the largest micro-batch; the others are
+    /// recomputed.
     pub kept_blocks: usize,
-    /// What evaluations do; `None` if the run does not evaluate.
+    /// Work of the evaluations; `None` if the run does not evaluate.
     pub evaluation: Option<EvaluationWork>,
-    /// The retriever that learns beside the model.
+    /// The retriever trained in the same run.
     pub retriever: Option<RetrieverPlan>,
 }
 
-/// Hours of a run at the pace of a probe.
+/// Hours of a run, extrapolated from a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Hours {
     /// Training steps, without evaluations.
@@ -91,9 +95,9 @@ pub struct Hours {
 }
 
 impl Plan {
-    /// Hours of training at the pace of `probe`.
+    /// Hours of training, extrapolated from `probe`.
     ///
-    /// The longest micro-batch is the slowest for each token, so this is seldom exceeded.
+    /// The longest micro-batch is the slowest per token, so the actual time is rarely longer.
     pub fn hours(&self, probe: &Probe) -> Hours {
         Hours {
             training: self.training.n_tokens as f64 / probe.tokens_per_second / 3600.0,
@@ -102,10 +106,10 @@ impl Plan {
 }
 
 impl Needs {
-    /// Of a run of a language model, with the retriever that learns beside it.
+    /// Needs of a language model's run, including a retriever trained with it.
     fn of_model(input: &MemoryInput) -> Self {
         let of_retriever = input.retriever.map_or(0, RetrieverNeeds::checkpoint_bytes);
-        // Factors of twice the rank, beside the moments.
+        // A principal init (PiSSA) saves factors of twice the rank.
         let initial = match input.config.lora.principal_init() {
             Some(_) => 4 * input.n_adapter as u64,
             None => 0,
@@ -122,12 +126,12 @@ impl Needs {
     }
 }
 
-/// Predicts a prepared run.
+/// Predicts the needs of a prepared run.
 ///
 /// # Errors
 ///
-/// An evaluation row that the template refuses, an encoder that cannot be read, or adapters that
-/// match nothing.
+/// The template refuses an evaluation row, an encoder cannot be read, or the adapter settings match
+/// no module.
 pub fn plan(config: &Config, preparation: &Preparation, device: &Device) -> Result<Plan, Error> {
     let model = &preparation.base.config;
     let n_adapter = preparation.lora.n_parameters(model)?;
@@ -174,7 +178,7 @@ pub fn plan(config: &Config, preparation: &Preparation, device: &Device) -> Resu
     })
 }
 
-/// The peak where a step is all that is done.
+/// Peak memory of training steps only.
 fn step_bytes(input: &MemoryInput) -> u64 {
     let alone = memory_plan(&MemoryInput {
         encoders: &[],
@@ -186,13 +190,13 @@ fn step_bytes(input: &MemoryInput) -> u64 {
     phases.map(|phase| phase.bytes).max().unwrap_or(0)
 }
 
-/// Bytes of a checkpoint of `n_adapter` trainable values: the adapter and two moments, in f32.
+/// Bytes of a checkpoint with `n_adapter` trained values: the adapter and two moments, in f32.
 pub(crate) fn checkpoint_bytes(n_adapter: usize) -> u64 {
     3 * 4 * n_adapter as u64 + CHECKPOINT_TEXT_BYTES
 }
 
-/// Checkpoints that lie on disk at once: what `RunDir::rotate` keeps, which is never less than the
-/// newest and the best, and the one being written.
+/// Largest number of checkpoints on disk at once: those that `RunDir::rotate` keeps, at least the
+/// newest and the best, plus the one being written.
 pub(crate) fn n_checkpoints(config: &Config) -> u64 {
     let least = match config.eval.eval_strategy {
         EvalStrategy::No => 1,
@@ -201,7 +205,7 @@ pub(crate) fn n_checkpoints(config: &Config) -> u64 {
     config.checkpoint.save_total_limit.max(least) as u64 + 1
 }
 
-/// The folders of the encoders that the evaluations of a run open.
+/// Folders of the encoders that the evaluations of a run load.
 fn evaluation_encoders(config: &Config) -> impl Iterator<Item = &Path> {
     let evaluates = config.eval.eval_strategy != EvalStrategy::No;
     let mut suites = config.eval.suites.iter();
@@ -213,7 +217,7 @@ fn evaluation_encoders(config: &Config) -> impl Iterator<Item = &Path> {
     encoders.map(PathBuf::as_path)
 }
 
-/// The shape of an encoder whose files are all there.
+/// Shape of an encoder, after checking that all its files exist.
 pub(crate) fn encoder_shape(dir: &Path) -> Result<MiniLmConfig, Error> {
     Weights::open(dir)?;
     Ok(EncoderFiles::open(dir, &EncoderOptions::default())?.config)

@@ -1,15 +1,15 @@
-//! Predicts what a run needs at most from its config and a model's shape, without its files.
+//! Predicts the largest needs of a run from its config and the model's shape, without its files.
 //!
-//! What follows from the rows is not known: each micro-batch is taken as long as it may be, and the
-//! steps of an epoch stay open.
+//! The rows are unknown: each micro-batch is assumed to have the maximum length, and the number of
+//! steps per epoch is not predicted.
 
 use std::path::Path;
 
 use burn::tensor::Device;
 use serde::Serialize;
 use tooltune_checkpoints::sentence_transformers::SentenceTransformer;
+use tooltune_disk::regular_file;
 use tooltune_kernels::ComputeDtype;
-use tooltune_rows::regular_file;
 
 use super::memory::{MemoryInput, base_weight_bytes};
 use super::retriever::{RetrieverNeeds, TextShape};
@@ -20,15 +20,16 @@ use crate::device;
 use crate::encoder::{MAX_SEQ_LENGTH, json};
 use crate::error::Error;
 use crate::eval::in_loop::needs_loss;
+use crate::lora::LoraLayout as _;
 use crate::models::DecoderConfig;
 use crate::models::minilm::MiniLmConfig;
 use crate::recipes::kept_blocks::{KeptBlocks, Magnitudes, RunShape};
 use crate::settings;
 
-/// Rows generated together beyond which no machine has the memory.
+/// Rows generated together that exceed the memory of any machine.
 const MOST_ROWS: usize = 1 << 16;
 
-/// The shape of all-MiniLM-L6-v2.
+/// Shape of all-MiniLM-L6-v2.
 const MINILM: MiniLmConfig = MiniLmConfig {
     hidden_size: 384,
     num_hidden_layers: 6,
@@ -40,41 +41,41 @@ const MINILM: MiniLmConfig = MiniLmConfig {
     layer_norm_eps: 1e-12,
 };
 
-/// What a run needs as far as its config and the model's shape tell.
+/// Needs of a run that follow from its config and the model's shape.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outline {
     /// Memory with the largest micro-batch, and disk.
     pub needs: Needs,
-    /// What products of the language model read.
+    /// Compute dtype of the language model.
     pub compute_dtype: ComputeDtype,
-    /// Optimizer steps; `None` where they follow from the rows.
+    /// Optimizer steps; `None` if they depend on the rows.
     pub steps: Option<u64>,
-    /// The largest micro-batch that there may be.
+    /// The largest possible micro-batch.
     pub largest: BatchShape,
-    /// The retriever that learns beside the model.
+    /// The retriever trained in the same run.
     pub retriever: Option<RetrieverOutline>,
 }
 
-/// The same of a retriever.
+/// Needs of a retriever that follow from its config and shape.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RetrieverOutline {
-    /// Parameters, all trained.
+    /// Number of parameters, all trained.
     pub n_parameters: usize,
-    /// Optimizer steps; `None` where they follow from the pairs.
+    /// Optimizer steps; `None` if they depend on the pairs.
     pub steps: Option<u64>,
-    /// Texts under autodiff together, each as long as it may be.
+    /// Texts with autodiff at once, each of the maximum length.
     pub texts: TextShape,
-    /// Whether its folder is not here and all-MiniLM-L6-v2's shape stands in for it.
+    /// Whether its folder is missing and the shape of all-MiniLM-L6-v2 is used.
     pub is_assumed: bool,
     #[serde(skip)]
     needs: RetrieverNeeds,
 }
 
-/// Outlines a run.
+/// Predicts the needs of a run.
 ///
 /// # Errors
 ///
-/// Adapters that match nothing, or a retriever's `config.json` that is damaged.
+/// The adapter settings match no module, or the retriever's `config.json` is damaged.
 pub fn outline(config: &Config, model: &DecoderConfig) -> Result<Outline, Error> {
     let n_adapter = config.lora.n_parameters(model)?;
     let batch_size = config.train.per_device_train_batch_size;
@@ -96,7 +97,7 @@ pub fn outline(config: &Config, model: &DecoderConfig) -> Result<Outline, Error>
         model,
         n_adapter,
         compute_dtype,
-        magnitudes: Magnitudes::of(&config.lora),
+        magnitudes: Magnitudes::from_lora(&config.lora),
     };
     let needs = Needs::of_model(&MemoryInput {
         config,
@@ -125,7 +126,7 @@ pub fn outline(config: &Config, model: &DecoderConfig) -> Result<Outline, Error>
     })
 }
 
-/// Bytes of the base weights as a plan counts them, on the device of a config, which need not be here.
+/// Predicted bytes of the base weights on the device of a config, which may be absent.
 pub fn base_weights(config: &Config, model: &DecoderConfig) -> Option<u64> {
     let typed = config.language_model().ok()?.compute_dtype;
     let cpu = device::open(config::Device::Cpu).ok()?;
@@ -140,7 +141,7 @@ fn known_steps(length: RunLength) -> Option<u64> {
     }
 }
 
-/// The dtype of matrix products on the device of a config, which need not be here.
+/// Compute dtype on the device of a config, which may be absent.
 fn compute_dtype(
     device: config::Device,
     typed: config::ComputeDtype,
@@ -152,7 +153,7 @@ fn compute_dtype(
     }
 }
 
-/// On a GPU that is not here `auto` is taken to keep nothing: its free memory is not known.
+/// For an absent GPU, whose free memory is unknown, `auto` is assumed to keep no blocks.
 fn kept_blocks(device: config::Device, shape: RunShape, cpu: &Device) -> KeptBlocks {
     match device {
         config::Device::Cpu => KeptBlocks::new(shape, cpu),
@@ -160,7 +161,7 @@ fn kept_blocks(device: config::Device, shape: RunShape, cpu: &Device) -> KeptBlo
     }
 }
 
-/// Rows and prompts of `data.max_length` tokens, as many prompts as are generated together.
+/// Rows and prompts of `data.max_length` tokens, with as many prompts as are generated together.
 fn evaluation(config: &Config) -> Option<EvaluationWork> {
     if config.eval.eval_strategy == EvalStrategy::No {
         return None;
@@ -189,7 +190,7 @@ fn evaluation(config: &Config) -> Option<EvaluationWork> {
     })
 }
 
-/// The shape of the encoder in a folder, or of all-MiniLM-L6-v2 if it is not there: then true.
+/// Shape of the encoder in a folder, or of all-MiniLM-L6-v2 and `true` if the folder is missing.
 fn encoder_shape(dir: &Path) -> Result<(MiniLmConfig, bool), Error> {
     let file = dir.join("config.json");
     if !regular_file::is_there(&file).map_err(Error::io(&file, "read"))? {
@@ -209,7 +210,7 @@ fn retriever(
         return Ok(None);
     };
     let (shape, is_assumed) = encoder_shape(&retriever.model_name_or_path)?;
-    // A query, a document and the mined ones of each pair.
+    // A query, a document and the mined documents of each pair.
     let of_pair = retriever.hard_negatives.saturating_add(2);
     let n_all = of_pair.saturating_mul(retriever.per_device_train_batch_size);
     let n_texts = n_all.min(retriever.mini_batch_size.unwrap_or(usize::MAX));

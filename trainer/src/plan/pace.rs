@@ -1,5 +1,5 @@
-//! How fast a run will be: measured by a probe, recorded by the run itself, or estimated from a moment of
-//! the products that most of its time goes into.
+//! Estimates the speed of a run: measured by a probe, recorded by the run itself, or from a short
+//! matmul benchmark.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -7,72 +7,73 @@ use std::time::Instant;
 use burn::tensor::{Device, Tensor};
 use serde::Serialize;
 use serde_json::Value;
+use tooltune_disk::regular_file;
 use tooltune_kernels::lora_linear::{LinearExtras, StackedLinear, lora_linear};
 use tooltune_kernels::{ComputeDtype, FrozenWeight, is_cpu};
-use tooltune_rows::regular_file;
 
 use super::{Plan, Probe};
-use crate::budgets::RUN_FILE_BYTES;
 use crate::config::Config;
+use crate::config::budgets::RUN_FILE_BYTES;
 use crate::models::DecoderConfig;
 
-/// Steps of an earlier process that its rate is taken from: the last ones.
+/// Number of latest recorded steps from which the rate is computed.
 const RECORDED_STEPS: usize = 50;
 
-/// Rows of the product that is timed: as many as fill every thread.
+/// Rows of the benchmarked product, enough to use every thread.
 const ROWS: usize = 512;
 
-/// Most output features of it, so that making the weight takes less than the product.
+/// Most output features of the benchmarked product, so that creating the weight is faster than the
+/// product.
 const MOST_OUTPUTS: usize = 4096;
 
-/// How long the product is timed for.
+/// Duration of the benchmark.
 const SECONDS: f64 = 0.2;
 
-/// Share of that rate that whole steps reach: attention, norms, the optimizer and small products take
-/// their time, too. Two probes of SmolLM2-135M on two busy cores gave .48 and .63 (2026-11-27); it is no
-/// more than a rough figure.
+/// Share of the benchmark's rate that whole steps reach; the rest is attention, norms, the
+/// optimizer and small products. Two probes of SmolLM2-135M on two busy cores measured .48 and .63
+/// (2026-11-27), so this is a rough estimate.
 const SHARE: f64 = 0.5;
 
-/// What a rate was taken from.
+/// Source of a rate.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PaceSource {
     /// One whole step on the longest micro-batch.
     Probe,
-    /// The last steps of the run in its folder, by its `timing.jsonl`.
+    /// The last steps of the run in its folder, read from its `timing.jsonl`.
     Recorded(PathBuf),
-    /// Products of the model's shape: so many operations a second.
+    /// Matmul benchmark with the model's shape, in operations per second.
     Products(f64),
 }
 
-/// What the pace of a run follows from.
+/// Inputs of the estimate.
 #[derive(Debug, Clone, Copy)]
 pub struct PaceInput<'a> {
     /// The config of the run.
     pub config: &'a Config,
-    /// What it reads and learns.
+    /// Plan of the run.
     pub plan: &'a Plan,
-    /// The shape of the model.
+    /// Shape of the model.
     pub model: &'a DecoderConfig,
-    /// A step that was run, if one was.
+    /// Measurement of one step, if there is one.
     pub probe: Option<&'a Probe>,
-    /// Where it computes.
+    /// Device of the run.
     pub device: &'a Device,
 }
 
-/// Tokens a second, and how they are known.
+/// Estimated speed and its source.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Pace {
-    /// Tokens of a second of training.
+    /// Tokens per second in training.
     pub tokens_per_second: f64,
-    /// How they are known.
+    /// Source of the estimate.
     pub source: PaceSource,
 }
 
 impl Pace {
-    /// The best that is known: of a probe, of the run itself, else of products on the CPU; `None` on a
-    /// GPU that nothing has run on.
-    pub fn of(input: &PaceInput<'_>) -> Option<Self> {
+    /// Uses the best available source: a probe, then the run's own steps, then a matmul benchmark
+    /// on the CPU. `None` on a GPU without a measurement.
+    pub fn estimate(input: &PaceInput<'_>) -> Option<Self> {
         let PaceInput {
             config,
             plan,
@@ -97,29 +98,29 @@ impl Pace {
         })
     }
 
-    /// Seconds of training on so many tokens.
+    /// Seconds of training on `n_tokens` tokens.
     pub fn seconds(&self, n_tokens: u64) -> f64 {
         n_tokens as f64 / self.tokens_per_second.max(1e-9)
     }
 
-    /// In words, where the rate comes from.
+    /// Describes the source of the rate.
     pub fn known_by(&self) -> String {
         match &self.source {
-            PaceSource::Probe => "one step that the probe ran".to_owned(),
+            PaceSource::Probe => "one training step (--probe)".to_owned(),
             PaceSource::Recorded(path) => format!(
-                "its last steps, {:.0} tokens/s: {}",
+                "the run's last steps, {:.0} tokens/s: {}",
                 self.tokens_per_second,
                 path.display()
             ),
             PaceSource::Products(per_second) => format!(
-                "a moment of products, {:.0} GFLOP/s: rough; --probe measures",
+                "a short matmul benchmark, {:.0} GFLOP/s; --probe measures one step",
                 per_second / 1e9
             ),
         }
     }
 }
 
-/// The rate of the last steps that the run in the folder has taken.
+/// Rate of the last recorded steps of the run in the output folder.
 fn recorded(config: &Config) -> Option<Pace> {
     let path = config.train.output_dir.join("timing.jsonl");
     let text = regular_file::read(&path, RUN_FILE_BYTES).ok()?;
@@ -137,20 +138,20 @@ fn recorded(config: &Config) -> Option<Pace> {
     })
 }
 
-/// Operations of all steps: the blocks forward, backward to their inputs, and once more where they are
-/// run again; the head for what is learned; the adapters with their gradients.
+/// Operations of all steps: the blocks forward, backward to their inputs, and forward again if
+/// recomputed; the head for supervised tokens; the adapters and their gradients.
 fn operations(plan: &Plan, model: &DecoderConfig) -> f64 {
     let head = (model.vocab_size * model.hidden_size) as f64;
     let embedding = if model.tie_word_embeddings { 0.0 } else { head };
     let blocks = model.n_parameters() as f64 - head - embedding;
-    let kept = plan.kept_blocks as f64 / plan.n_blocks.max(1) as f64;
-    let passes = 4.0 + 2.0 * (1.0 - kept);
+    let kept_share = plan.kept_blocks as f64 / plan.n_blocks.max(1) as f64;
+    let passes = 4.0 + 2.0 * (1.0 - kept_share);
     let of_token = passes * blocks + 6.0 * plan.needs.n_trained as f64;
     let training = &plan.training;
     of_token * training.n_tokens as f64 + 4.0 * head * training.n_trained_tokens as f64
 }
 
-/// Operations a second of a product of the model's shape.
+/// Measures the operations per second of a product with the model's shape.
 fn products_per_second(model: &DecoderConfig, compute_dtype: ComputeDtype, device: &Device) -> f64 {
     let (inputs, outputs) = (
         model.hidden_size,
@@ -165,7 +166,7 @@ fn products_per_second(model: &DecoderConfig, compute_dtype: ComputeDtype, devic
     };
     let x = Tensor::<2>::ones([ROWS, inputs], device).cast(compute_dtype.dtype());
     let product = || lora_linear(x.clone(), &linear, LinearExtras::default());
-    // The first one takes memory, too.
+    // Warm-up: the first product also allocates memory.
     product();
     let (started, mut n) = (Instant::now(), 0.0);
     while started.elapsed().as_secs_f64() < SECONDS {

@@ -1,6 +1,6 @@
-//! One real step on the longest micro-batch of a run: what it takes, measured.
+//! Measures one real training step on the longest micro-batch of a run.
 //!
-//! The step is a whole one, optimizer included, on adapters that are thrown away afterwards.
+//! The step is complete, including the optimizer; its adapters are discarded.
 
 use std::time::Instant;
 
@@ -10,32 +10,33 @@ use serde::Serialize;
 use crate::config::Config;
 use crate::device::loss_rows;
 use crate::error::Error;
-use crate::lora::{DropoutKey, DropoutRate};
+use crate::lora::LoraLayout as _;
 use crate::optim::{BackwardOptions, Optimizer, backward};
 use crate::process::{peak_rss_bytes, rss_bytes};
 use crate::recipes::preparation::Preparation;
 use crate::recipes::sft::micro_batch;
 use crate::recipes::starting;
 use crate::settings;
+use tooltune_kernels::{DropoutKey, DropoutRate};
 
-/// What one step on the longest micro-batch took.
+/// Measurements of one step on the longest micro-batch.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Probe {
     /// Tokens of the micro-batch.
     pub n_tokens: usize,
-    /// Of which learned.
+    /// Supervised tokens.
     pub n_trained_tokens: usize,
     /// Wall-clock seconds of forward, backward and update.
     pub seconds: f64,
-    /// Tokens a second.
+    /// Tokens per second.
     pub tokens_per_second: f64,
     /// Mean loss of the micro-batch, in nats.
     pub loss: f64,
-    /// Resident before the weights were read; absent where the system does not tell.
+    /// Resident set before the weights were loaded; absent if the system does not report it.
     pub rss_before_weights_bytes: Option<u64>,
-    /// Resident with weights and optimizer, before the step.
+    /// Resident set with weights and optimizer, before the step.
     pub rss_before_step_bytes: Option<u64>,
-    /// Largest resident set up to the end of the step.
+    /// Peak resident set up to the end of the step.
     pub peak_rss_bytes: Option<u64>,
 }
 
@@ -43,7 +44,7 @@ pub struct Probe {
 ///
 /// # Errors
 ///
-/// Weights that cannot be read, or a micro-batch without anything to learn.
+/// The weights cannot be read, or the micro-batch has no supervised tokens.
 pub fn probe(
     config: &Config,
     preparation: &Preparation,
@@ -58,7 +59,7 @@ pub fn probe(
     let base = &preparation.base;
     let mut decoder = base.decoder_beside(&adapters, compute_dtype, device)?;
     if preparation.starting_adapter.is_none() {
-        adapters.begin_magnitudes(&mut decoder)?;
+        adapters.init_dora_magnitudes(&mut decoder)?;
     }
     let max_grad_norm = config.train.max_grad_norm;
     let mut optimizer = Optimizer::new(
@@ -83,7 +84,7 @@ pub fn probe(
     };
     let part = backward::backward(&decoder, &adapters.slots, &batch, options)?;
     let loss = part.loss_sum / sum_loss_weights;
-    // Reads the norm back, so that the device has finished when the clock stops.
+    // Reading the norm waits for the device, so the measured time is complete.
     optimizer.step(
         &mut adapters.flat,
         part.gradient,

@@ -1,7 +1,7 @@
-//! Predicts what the steps of a retriever take: pairs, tokens, memory.
+//! Predicts the needs of a retriever: pairs, tokens, memory.
 //!
-//! Unlike a language model's, all of its parameters are trained, so that gradient and moments weigh
-//! as much as the activations of a small batch.
+//! Unlike a language model, a retriever trains all its parameters. Gradient and moments therefore
+//! need as much memory as the activations of a small batch.
 
 use serde::Serialize;
 use tooltune_agents::pairs::PairBatch;
@@ -15,29 +15,46 @@ use super::measured::{
 };
 use super::memory::{Part, of_phases, part};
 use super::workload::MOST_WALKED;
-use super::{Needs, checkpoint_bytes, n_checkpoints};
+use super::{Needs, checkpoint_bytes, n_checkpoints, size};
 use crate::config::{Config, RetrieverConfig};
 use crate::encoder::cut_texts::CutTexts;
 use crate::models::minilm::{MiniLmConfig, ParameterLayout};
 use crate::recipes::kept_blocks::{F32, compute_bytes};
 use crate::recipes::retriever::RetrieverPreparation;
 
-/// The phase in which a retriever learns.
+/// Share of a step's memory that mini-batches must save to be worth their time.
+const LEAST_SPARED: f64 = 0.1;
+
+/// Name of the phase that trains a retriever.
 const LEARNING: &str = "retriever step";
 
-/// Texts that are under autodiff together.
+/// Texts that are under autodiff at once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct TextShape {
-    /// How many there are.
+    /// Number of texts.
     pub n_texts: usize,
-    /// Tokens of all of them.
+    /// Total tokens.
     pub n_tokens: usize,
 }
 
-/// What a retriever reads, learns and needs.
+impl TextShape {
+    /// The larger, by tokens, of this shape and texts of these lengths.
+    fn larger(self, lengths: &[usize]) -> Self {
+        let n_tokens: usize = lengths.iter().sum();
+        match n_tokens > self.n_tokens {
+            true => Self {
+                n_texts: lengths.len(),
+                n_tokens,
+            },
+            false => self,
+        }
+    }
+}
+
+/// Predicted work and needs of a retriever.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RetrieverPlan {
-    /// Pairs to learn from.
+    /// Number of training pairs.
     pub pairs: usize,
     /// Distinct queries.
     pub queries: usize,
@@ -45,26 +62,33 @@ pub struct RetrieverPlan {
     pub documents: usize,
     /// Optimizer steps.
     pub steps: u64,
-    /// Tokens of the step with the most; mined documents count as the longest.
+    /// Tokens of the largest step, if the longest documents are mined.
     pub largest_step_tokens: usize,
-    /// Parameters, all trained.
+    /// Number of parameters, all trained.
     pub parameters: usize,
-    /// Bytes that live from the first step to the last.
+    /// Bytes that are allocated for the whole run.
     pub resident_bytes: u64,
-    /// Bytes that a step takes besides, at most.
+    /// Additional peak bytes of a step.
     pub step_bytes: u64,
-    /// Bytes of its part of a checkpoint.
+    /// Bytes of a step with all of its texts at once, if `mini_batch_size` splits them.
+    pub whole_step_bytes: Option<u64>,
+    /// Bytes of the retriever in a checkpoint.
     pub checkpoint_bytes: u64,
-    /// Texts that are longer than the encoder reads, and those that it reads alike.
+    /// Texts beyond the encoder's length limit, and texts with equal tokens.
     pub cut: CutTexts,
-    /// Batches of the first epoch that have no wrong document and join others.
+    /// Batches of the first epoch without a wrong document, which are merged with others.
     pub joined_batches: usize,
     #[serde(skip)]
     pub(super) needs: RetrieverNeeds,
 }
 
 impl RetrieverPlan {
-    /// What its run needs without a language model.
+    /// A remark if `retriever.mini_batch_size` costs time and saves hardly any memory.
+    pub fn mini_batch_line(&self) -> Option<String> {
+        mini_batch_line(self.step_bytes, self.whole_step_bytes?)
+    }
+
+    /// Needs of a run that trains only the retriever.
     pub fn needs_alone(&self, config: &Config) -> Needs {
         let mut resident = self.needs.resident();
         resident.push(part(Cause::Program, "program", RETRIEVER_PROGRAM_BYTES));
@@ -81,20 +105,20 @@ impl RetrieverPlan {
     }
 }
 
-/// What the memory of a retriever follows from.
+/// Inputs of the memory prediction.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct RetrieverNeeds {
     pub(super) config: MiniLmConfig,
     /// The dtype of matrix products.
     pub(super) compute_dtype: ComputeDtype,
-    /// The texts under autodiff together that take the most.
+    /// The largest set of texts under autodiff at once.
     pub(super) texts: TextShape,
-    /// Whether a step has more texts than those: then gradients are added, and all texts are
-    /// embedded without autodiff first.
+    /// Whether a step has more texts than those. Gradients are then accumulated, and all texts are
+    /// first embedded without autodiff.
     pub(super) in_parts: bool,
-    /// Tokens of all distinct texts.
+    /// Total tokens of the distinct texts.
     pub(super) n_set_tokens: usize,
-    /// Whether weights decay, which takes a mask of the matrices.
+    /// Whether weights decay, which needs a mask of the matrices.
     pub(super) decays: bool,
 }
 
@@ -103,12 +127,12 @@ impl RetrieverNeeds {
         ParameterLayout::new(&self.config).len()
     }
 
-    /// Bytes of its part of a checkpoint.
+    /// Bytes of the retriever in a checkpoint.
     pub(super) fn checkpoint_bytes(&self) -> u64 {
         checkpoint_bytes(self.n_parameters())
     }
 
-    /// What lives from the first step to the last.
+    /// Parts that live for the whole run.
     pub(super) fn resident(&self) -> Vec<Part> {
         let mask = if self.decays { 1.0 } else { 0.0 };
         let values = (ADAPTER_COPIES + mask) * self.n_parameters() as f64;
@@ -124,7 +148,7 @@ impl RetrieverNeeds {
         ]
     }
 
-    /// What the texts under autodiff together take.
+    /// Bytes of the activations of the texts under autodiff at once.
     fn activation_bytes(&self) -> f64 {
         let MiniLmConfig {
             hidden_size: d,
@@ -135,23 +159,27 @@ impl RetrieverNeeds {
         let blocks = n_blocks as f64 * ENCODER.bytes_beside_heads([d, inner], self.compute_dtype);
         let per_token = blocks + F32 * ENCODER_STREAMS * d as f64;
         let TextShape { n_texts, n_tokens } = self.texts;
-        // The means of the texts are one product with a matrix of their shares.
+        // Mean pooling is one product with a matrix of the texts' weights.
         per_token * n_tokens as f64 + F32 * n_texts as f64 * n_tokens as f64
     }
 
-    /// What a step takes besides where steps of a language model took `kept_bytes`: their pages stay
-    /// for the next one, and the retriever has them before it takes others.
+    /// Temporary parts in addition to `kept_bytes` retained by the language model's steps. The
+    /// retriever reuses these buffers before it allocates others.
     fn beside(&self, kept_bytes: f64, name: &str, copies: f64) -> Vec<Part> {
         let packed = compute_bytes(self.compute_dtype) * n_matrix_values(&self.config) as f64;
         let activations = self.activation_bytes();
         let copies = copies * F32 * self.n_parameters() as f64;
         let matrices = (1.0 + self.of_parts()) * packed;
-        let left = kept_bytes - activations - copies - matrices;
+        let remaining = kept_bytes - activations - copies - matrices;
         vec![
             part(Cause::Retriever, "activations of the texts", activations),
-            part(Cause::Batch, "kept from the model's steps", left.max(0.0)),
+            part(
+                Cause::Batch,
+                "buffers of the language model's steps",
+                remaining.max(0.0),
+            ),
             part(Cause::Retriever, name, copies),
-            part(Cause::Retriever, "matrices as products read them", matrices),
+            part(Cause::Retriever, "packed retriever matrices", matrices),
         ]
     }
 
@@ -159,15 +187,15 @@ impl RetrieverNeeds {
         if self.in_parts { 1.0 } else { 0.0 }
     }
 
-    /// What a step takes besides.
+    /// Temporary parts of a step.
     fn step(&self, kept_bytes: f64) -> Vec<Part> {
         let copies = RETRIEVER_COPIES + self.of_parts();
         self.beside(kept_bytes, "gradient and update of the retriever", copies)
     }
 
-    /// Its phases, where steps of a language model take `kept_bytes`.
+    /// Phases of the retriever, if the language model's steps retain `kept_bytes`.
     pub(super) fn phases(&self, kept_bytes: f64) -> [(&'static str, Vec<Part>); 2] {
-        let name = "copies of the retriever on their way to the disk";
+        let name = "copies of the retriever being written to disk";
         let copies = RETRIEVER_SAVE_COPIES * F32 * self.n_parameters() as f64;
         let saving = vec![part(Cause::Retriever, name, copies)];
         [
@@ -177,13 +205,13 @@ impl RetrieverNeeds {
     }
 }
 
-/// Values of an encoder's matrices, which products read packed.
+/// Number of values in an encoder's matrices, which products read packed.
 pub(super) fn n_matrix_values(config: &MiniLmConfig) -> usize {
     let (d, inner) = (config.hidden_size, config.intermediate_size);
     config.num_hidden_layers * (4 * d * d + 2 * d * inner)
 }
 
-/// Walks the steps of a retriever as training will, the first `MOST_WALKED`.
+/// Simulates the first `MOST_WALKED` steps of a retriever exactly as training runs them.
 pub fn plan_retriever(
     training: &RetrieverConfig,
     preparation: &RetrieverPreparation,
@@ -193,6 +221,7 @@ pub fn plan_retriever(
     let longest = longest_documents(preparation);
     let mut largest_step_tokens = 0;
     let mut texts = TextShape::default();
+    let mut largest = TextShape::default();
     let mut in_parts = false;
     let mut cursor = Cursor {
         epoch: 0,
@@ -205,18 +234,15 @@ pub fn plan_retriever(
         let sentences = preparation.sentences(&batch);
         let n_others = set.documents().len() - batch.documents.len();
         let n_mined = (training.hard_negatives * batch.rows.len()).min(n_others);
-        let given = sentences.queries.iter().chain(&sentences.documents);
-        let mut lengths: Vec<usize> = given.map(|sentence| sentence.ids.len()).collect();
+        let all = sentences.queries.iter().chain(&sentences.documents);
+        let mut lengths: Vec<usize> = all.map(|sentence| sentence.ids.len()).collect();
         lengths.extend(longest.iter().take(n_mined));
         largest_step_tokens = largest_step_tokens.max(lengths.iter().sum());
         let together = training.mini_batch_size.unwrap_or(usize::MAX);
         in_parts |= together < lengths.len();
+        largest = largest.larger(&lengths);
         for part in lengths.chunks(together.min(lengths.len())) {
-            let n_tokens = part.iter().sum();
-            if n_tokens > texts.n_tokens {
-                let n_texts = part.len();
-                texts = TextShape { n_texts, n_tokens };
-            }
+            texts = texts.larger(part);
         }
     }
     let needs = RetrieverNeeds {
@@ -228,6 +254,11 @@ pub fn plan_retriever(
         decays: training.weight_decay > 0.0,
     };
     let sum = |parts: Vec<Part>| parts.iter().map(|part| part.bytes).sum();
+    let at_once = RetrieverNeeds {
+        texts: largest,
+        in_parts: false,
+        ..needs.clone()
+    };
     RetrieverPlan {
         pairs: set.pairs().len(),
         queries: set.queries().len(),
@@ -237,6 +268,7 @@ pub fn plan_retriever(
         parameters: needs.n_parameters(),
         resident_bytes: sum(needs.resident()),
         step_bytes: sum(needs.step(0.0)),
+        whole_step_bytes: in_parts.then(|| sum(at_once.step(0.0))),
         checkpoint_bytes: needs.checkpoint_bytes(),
         cut: preparation.cut.clone(),
         joined_batches: preparation.order.n_joined(0),
@@ -244,10 +276,43 @@ pub fn plan_retriever(
     }
 }
 
-/// Tokens of the documents that mining could add to a step, longest first: which it finds is not
-/// known before training.
+/// Token counts of documents that mining could add to a step, longest first; which ones are mined
+/// is unknown before training.
 fn longest_documents(preparation: &RetrieverPreparation) -> Vec<usize> {
     let mut lengths: Vec<usize> = preparation.document_lengths().collect();
     lengths.sort_unstable_by(|a, b| b.cmp(a));
     lengths
+}
+
+/// A remark on mini-batches if all texts at once would not need noticeably more memory.
+fn mini_batch_line(step_bytes: u64, whole_step_bytes: u64) -> Option<String> {
+    let is_spared = step_bytes as f64 <= (1.0 - LEAST_SPARED) * whole_step_bytes as f64;
+    (!is_spared).then(|| {
+        format!(
+            "retriever.mini_batch_size saves no memory: a step uses {} with it and {} with all its texts \
+             at once, because gradient and update of all parameters are larger; remove it to train \
+             faster",
+            size(step_bytes),
+            size(whole_step_bytes)
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mini_batches_that_save_no_memory_are_reported() {
+        let line = mini_batch_line(300 << 20, 310 << 20).unwrap();
+        for part in [
+            "retriever.mini_batch_size saves no memory",
+            "300 MiB",
+            "310 MiB",
+        ] {
+            assert!(line.contains(part), "{part}: {line}");
+        }
+        assert!(mini_batch_line(400 << 20, 300 << 20).is_some());
+        assert_eq!(mini_batch_line(300 << 20, 600 << 20), None);
+    }
 }

@@ -1,8 +1,8 @@
-//! The activations of a training step, counted at the moments at which most of them are alive.
+//! Predicts the activations of a training step at the moments of highest memory use.
 //!
-//! What a moment has follows from the walk of [`crate::optim::backward`]: the last block knows its
-//! supervised rows alone behind its attention, and each block's activations go before those of the
-//! block below it are differentiated.
+//! The moments follow the order of [`crate::optim::backward`]: after its attention, the last block
+//! computes only supervised rows, and each block's activations are freed before the block below it
+//! is differentiated.
 
 use tooltune_kernels::ComputeDtype;
 
@@ -14,8 +14,8 @@ use crate::models::DecoderConfig;
 use crate::models::load::projection_features;
 use crate::recipes::kept_blocks::{BlockWidths, F32, KEPT, Magnitudes, compute_bytes, kept_beside};
 
-/// Beside what a block keeps, while down is differentiated: in the stream its output and the gradient of
-/// that, and the gradients of what down read, of gate and of up.
+/// Temporaries while the feed-forward part is differentiated, in addition to kept activations: in
+/// the stream its output and its gradient, plus the gradients of the down input, of gate and of up.
 const FEED_FORWARD: BlockWidths = BlockWidths {
     stream: 2.0,
     hidden: 0.0,
@@ -25,8 +25,8 @@ const FEED_FORWARD: BlockWidths = BlockWidths {
     linear: 0.0,
 };
 
-/// The same while attention is differentiated: what queries, keys and values read, and the gradients of
-/// that, of themselves, and of attention's output.
+/// Temporaries while attention is differentiated: the common input of queries, keys and values, its
+/// gradient, their gradients, and the gradient of the attention output.
 const ATTENTION: BlockWidths = BlockWidths {
     stream: 2.0,
     hidden: 2.0,
@@ -36,14 +36,14 @@ const ATTENTION: BlockWidths = BlockWidths {
     linear: 2.0,
 };
 
-/// What is alive at one moment of a step, in bytes.
+/// Bytes that are alive at one moment of a step.
 #[derive(Debug, Clone, Copy, Default)]
 struct Moment {
-    /// Inputs of blocks that are to be run again.
+    /// Inputs of blocks to be recomputed.
     inputs: f64,
-    /// Of blocks that keep their activations and are not yet differentiated.
+    /// Activations of blocks that keep them and are not differentiated yet.
     kept: f64,
-    /// Of the block that is differentiated.
+    /// Activations of the block being differentiated.
     block: f64,
     logits: f64,
     gradient: f64,
@@ -55,7 +55,7 @@ impl Moment {
     }
 }
 
-/// What a step on a micro-batch of this shape takes.
+/// Memory of a training step on a micro-batch of this shape.
 pub(super) fn training(input: &MemoryInput, shape: &BatchShape) -> Vec<Part> {
     let moments = moments(input, shape).into_iter();
     let most = moments.max_by(|a, b| a.bytes().total_cmp(&b.bytes()));
@@ -65,15 +65,15 @@ pub(super) fn training(input: &MemoryInput, shape: &BatchShape) -> Vec<Part> {
     let rows = input.loss_rows;
     vec![
         part(Cause::Batch, "saved block inputs", most.inputs),
-        part(Cause::Batch, "activations of kept blocks", most.kept),
+        part(Cause::Batch, "kept activations", most.kept),
         part(Cause::Batch, "activations of one block", most.block),
         part(Cause::Batch, format!("logits of {rows} rows"), most.logits),
         part(Cause::Adapter, "gradient", most.gradient),
         part(Cause::Adapter, "gradient of earlier micro-batches", earlier),
-        // Turned for one product at a time, they leave a gap among what stays.
+        // One product's weight at a time is transposed; the freed copies fragment the heap.
         part(
             Cause::Weights,
-            "weights as their gradients read them",
+            "transposed weights",
             largest_stack(input.model) * compute_bytes(input.compute_dtype),
         ),
     ]
@@ -81,15 +81,15 @@ pub(super) fn training(input: &MemoryInput, shape: &BatchShape) -> Vec<Part> {
 
 fn moments(input: &MemoryInput, shape: &BatchShape) -> Vec<Moment> {
     let (model, dtype) = (input.model, input.compute_dtype);
-    let magnitudes = Magnitudes::of(&input.config.lora);
+    let magnitudes = Magnitudes::from_lora(&input.config.lora);
     let most =
         |n: usize, widths: &BlockWidths| n as f64 * widths.most_bytes_per_token(model, dtype);
     let (n, m) = (shape.n_tokens, shape.n_trained_tokens.min(shape.n_tokens));
     let weights = magnitudes.kept_weights(model);
     let widths = KEPT.and(kept_beside(model)).and(magnitudes.kept(dtype));
-    let kept = n as f64 * widths.bytes_per_token(model, dtype) + weights;
-    let (before, behind) = halves(widths, magnitudes);
-    let last = most(n, &before) + most(m, &behind) + weights;
+    let kept_bytes = n as f64 * widths.bytes_per_token(model, dtype) + weights;
+    let (before, after) = halves(widths, magnitudes);
+    let last = most(n, &before) + most(m, &after) + weights;
     let [attention, feed_forward] =
         transients(magnitudes, dtype).map(|widths| widths.and(of_branch(model, dtype)));
     let n_kept = input.kept_blocks.count(n);
@@ -98,7 +98,7 @@ fn moments(input: &MemoryInput, shape: &BatchShape) -> Vec<Moment> {
     let saved_input = F32 * (model.hidden_size * n) as f64;
     let lower = Moment {
         inputs: saved_input * (n_lower - n_lower_kept) as f64,
-        kept: kept * n_lower_kept as f64,
+        kept: kept_bytes * n_lower_kept as f64,
         ..Moment::default()
     };
     let head = Moment {
@@ -113,11 +113,12 @@ fn moments(input: &MemoryInput, shape: &BatchShape) -> Vec<Moment> {
     let mut moments = vec![head, of_last];
     if n_lower > 0 {
         let block = most(n, &widths) + weights + most(n, &feed_forward).max(most(n, &attention));
-        // The one below the last, then the first one, when the gradients of all others are there.
+        // The block below the last one, and then the first block, when the gradients of all others
+        // exist.
         let is_kept = n_lower_kept > 0;
         moments.push(Moment {
             inputs: lower.inputs - if is_kept { 0.0 } else { saved_input },
-            kept: lower.kept - if is_kept { kept } else { 0.0 },
+            kept: lower.kept - if is_kept { kept_bytes } else { 0.0 },
             block,
             ..lower
         });
@@ -134,10 +135,10 @@ fn moments(input: &MemoryInput, shape: &BatchShape) -> Vec<Moment> {
     moments
 }
 
-/// What comes and goes while attention and while the feed-forward part is differentiated.
+/// Temporaries while attention and while the feed-forward part are differentiated.
 ///
-/// Magnitudes have the gradient of their outputs in f32, that of what they multiply, and their product
-/// with it.
+/// Magnitudes add, in f32, the gradient of their outputs, the gradient of their inputs, and the
+/// product of the two.
 fn transients(magnitudes: Magnitudes, dtype: ComputeDtype) -> [BlockWidths; 2] {
     let of_f32 = F32 / compute_bytes(dtype);
     match magnitudes {
@@ -146,7 +147,7 @@ fn transients(magnitudes: Magnitudes, dtype: ComputeDtype) -> [BlockWidths; 2] {
             BlockWidths {
                 queries: 2.0 + 2.0 * of_f32,
                 key_values: 2.0 + 4.0 * of_f32,
-                // Of each map's own input.
+                // One input per projection.
                 stream: ATTENTION.stream + 3.0,
                 ..ATTENTION
             },
@@ -158,8 +159,8 @@ fn transients(magnitudes: Magnitudes, dtype: ComputeDtype) -> [BlockWidths; 2] {
     }
 }
 
-/// What comes and goes where something is done to what a branch gives before it is added to the stream,
-/// in f32: its gradient there, and in the type of products.
+/// Temporaries if a branch output is normed or scaled before it is added to the stream: its
+/// gradient in f32 and in the compute dtype.
 fn of_branch(model: &DecoderConfig, dtype: ComputeDtype) -> BlockWidths {
     let is_added_at_once =
         model.family.norms.feed_forward.after.is_none() && model.residual_multiplier == 1.0;
@@ -173,7 +174,7 @@ fn of_branch(model: &DecoderConfig, dtype: ComputeDtype) -> BlockWidths {
     }
 }
 
-/// What a block keeps up to its attention, and behind it.
+/// Splits the activations of a block into those up to its attention and those after it.
 fn halves(widths: BlockWidths, magnitudes: Magnitudes) -> (BlockWidths, BlockWidths) {
     let stream = match magnitudes {
         Magnitudes::None | Magnitudes::Learned => 1.0,
@@ -184,15 +185,15 @@ fn halves(widths: BlockWidths, magnitudes: Magnitudes) -> (BlockWidths, BlockWid
         intermediate: 0.0,
         ..widths
     };
-    let behind = BlockWidths {
+    let after = BlockWidths {
         stream: widths.stream - stream,
         intermediate: widths.intermediate,
         ..BlockWidths::default()
     };
-    (before, behind)
+    (before, after)
 }
 
-/// Values of the projections that are one product, where they are most.
+/// Largest number of values in projections that are computed as one product.
 fn largest_stack(model: &DecoderConfig) -> f64 {
     let of_layer = |layer: usize| {
         let stacks = model.projections(layer).stacks.iter();
@@ -214,7 +215,8 @@ fn gradient(input: &MemoryInput) -> f64 {
     F32 * (input.n_adapter - input.n_whole) as f64
 }
 
-/// The logits of a chunk of learned rows, and with self-distillation the teacher's beside them.
+/// Bytes of the logits of a chunk of supervised rows, including the teacher's for
+/// self-distillation.
 pub(super) fn chunk_bytes(input: &MemoryInput, shape: &BatchShape) -> f64 {
     let n_logits = shape.n_trained_tokens.min(input.loss_rows) * input.model.vocab_size;
     let copies = if input.trains_head() {

@@ -1,7 +1,7 @@
-//! Finds the shapes that the memory and time of a prepared run follow from.
+//! Finds the shapes that determine memory and time of a prepared run.
 //!
-//! Every micro-batch is looked at, not a typical one: what fits on average and not at
-//! the longest batch ends a run in its second hour.
+//! Every micro-batch is examined instead of an average one: a run that only fits on average would
+//! fail hours later on its longest batch.
 
 use tooltune_rows::batches::Cursor;
 use tooltune_rows::examples::ExampleLength;
@@ -12,15 +12,15 @@ use crate::config::{Config, EvalStrategy};
 use crate::error::Error;
 use crate::recipes::preparation::Preparation;
 
-/// Steps that are looked at one by one: seconds of work.
+/// Number of steps that are examined, which takes seconds.
 pub(super) const MOST_WALKED: u64 = 1_000_000;
 
-/// The size of one micro-batch, as far as memory depends on it.
+/// Size of one micro-batch, as far as memory depends on it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BatchShape {
-    /// Tokens of all documents.
+    /// Total tokens.
     pub n_tokens: usize,
-    /// Tokens that are learned.
+    /// Supervised tokens.
     pub n_trained_tokens: usize,
 }
 
@@ -41,25 +41,26 @@ impl BatchShape {
     }
 }
 
-/// What the whole run reads.
+/// Work of all training steps.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TrainingWork {
     /// Tokens of all steps.
     pub n_tokens: u64,
-    /// Learned tokens of all steps.
+    /// Supervised tokens of all steps.
     pub n_trained_tokens: u64,
     /// Micro-batches of all steps.
     pub n_micro_batches: u64,
-    /// Passes over the examples, the last one perhaps in part.
+    /// Passes over the examples; the last one may be partial.
     pub epochs: f64,
-    /// Shapes of the micro-batches, each shape that is not smaller than another in every respect.
+    /// Largest shapes of micro-batches: each shape that is not smaller in every respect than
+    /// another one.
     pub largest: Vec<BatchShape>,
-    /// Examples of the micro-batch with the most tokens.
+    /// Examples in the micro-batch with the most tokens.
     pub longest_batch: Vec<usize>,
 }
 
-/// Walks the steps of a run as training will, the first [`MOST_WALKED`]; the others are taken as those
-/// were.
+/// Simulates the first [`MOST_WALKED`] steps of a run exactly as training runs them, and
+/// extrapolates to the rest.
 pub(super) fn training_work(preparation: &Preparation) -> TrainingWork {
     let lengths = preparation.examples.lengths();
     let n_walked = preparation.total_steps.min(MOST_WALKED);
@@ -107,34 +108,34 @@ fn keep_if_largest(largest: &mut Vec<BatchShape>, shape: BatchShape) {
     }
 }
 
-/// What the evaluations of a run do.
+/// Work of a run's evaluations.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct EvaluationWork {
-    /// Evaluations of the run: at step 0, every `eval.eval_steps`, and at the end.
+    /// Number of evaluations: at step 0, every `eval.eval_steps`, and at the end.
     pub n_evaluations: u64,
-    /// The suites by name, each with its rows or queries.
+    /// Suites by name, each with its number of rows or queries.
     pub suites: Vec<(&'static str, usize)>,
-    /// Held-out rows whose loss is measured.
+    /// Number of rows for the held-out loss.
     pub n_loss_rows: usize,
-    /// The longest of them.
+    /// The longest of these rows.
     pub longest_loss_row: BatchShape,
-    /// Tokens of all prompts of the suite whose samples are the rows, in one evaluation.
+    /// Total prompt tokens, in one evaluation, of the suite that uses the evaluation rows.
     pub n_prompt_tokens: usize,
-    /// That suite; empty where there is none.
+    /// Name of that suite; empty if there is none.
     pub suite_of_rows: &'static str,
-    /// Most new tokens of a completion.
+    /// Limit of new tokens per completion.
     pub max_new_tokens: usize,
-    /// Prompt lengths of the batches that are generated together, shortest prompts first.
+    /// Prompt lengths of each generation batch, shortest prompts first.
     pub batches: Vec<Vec<usize>>,
-    /// Whether an encoder reads texts.
+    /// Whether an encoder embeds texts.
     pub encodes: bool,
 }
 
-/// Tokenizes what the evaluations read; `None` where the run does not evaluate.
+/// Tokenizes the inputs of the evaluations; `None` if the run does not evaluate.
 ///
 /// # Errors
 ///
-/// A row that the template refuses.
+/// The template refuses a row.
 pub(super) fn evaluation_work(
     config: &Config,
     preparation: &Preparation,
@@ -180,7 +181,7 @@ pub(super) fn encodes(config: &Config) -> bool {
     suites.any(|suite| suite.needs().encoder || suite.needs().retriever)
 }
 
-/// Tokens of the prompts of the evaluation rows, shortest first.
+/// Token counts of the evaluation prompts, shortest first.
 fn prompt_lengths(preparation: &Preparation) -> Result<Vec<usize>, DataError> {
     let base = &preparation.base;
     let mut lengths = preparation
@@ -192,8 +193,8 @@ fn prompt_lengths(preparation: &Preparation) -> Result<Vec<usize>, DataError> {
     Ok(lengths)
 }
 
-/// A batch of each suite whose prompts are known only once they are asked: the longest example
-/// stands for them.
+/// One batch per suite whose prompts only exist during the evaluation, estimated with the longest
+/// example.
 fn other_batches(
     config: &Config,
     preparation: &Preparation,

@@ -1,7 +1,7 @@
-//! How many blocks of a micro-batch keep their activations instead of being run again.
+//! How many blocks of a micro-batch keep their activations instead of recomputing them.
 //!
-//! The count changes time and memory, never a result, so it may follow from what the machine has
-//! free when the run begins and from each micro-batch's own size.
+//! The number affects time and memory but never the results. It may therefore depend on the free
+//! memory at the start of the run and on the size of each micro-batch.
 
 use burn::tensor::Device;
 use tooltune_kernels::gated_delta::chunked::CHUNK;
@@ -14,46 +14,48 @@ use crate::models::families::{BranchNorms, Gate, HeadNorms};
 use crate::models::layers::Mixer;
 use crate::models::load::projection_features;
 
-/// Share of the CPU's free memory that `auto` may fill with activations; the rest is for what comes and
-/// goes, and for other programs.
+/// Share of the free CPU memory that `auto` may fill with activations. The rest is for temporary
+/// buffers and other programs.
 const SHARE: f64 = 0.5;
 
-/// Most that `auto` keeps on the CPU, as a multiple of the weights in the type that products read.
+/// Upper limit of `auto` on the CPU, as a multiple of the weights in the compute dtype.
 const WEIGHTS: f64 = 2.0;
 
-/// Share of a GPU's free memory that a run may fill, its weights included; the rest is for the context,
-/// the code of the kernels, and what the pool cannot use of its pages.
+/// Share of the free GPU memory that a run may fill, weights included. The rest is for the context,
+/// kernel code and fragmentation of the memory pool.
 const GPU_SHARE: f64 = 0.9;
 
-/// Copies of a trained value on a GPU: parameter, two moments, gradient, and one on its way.
+/// Copies of each trained value on a GPU: parameter, two moments, gradient and one temporary.
 const GPU_ADAPTER_COPIES: f64 = 5.0;
 
-/// Copies of a chunk's logits on a GPU, in the type of products: logits that become gradients, and one
-/// on its way.
+/// Copies of a chunk's logits on a GPU in the compute dtype: the logits, which become gradients in
+/// place, and one temporary.
 const GPU_LOGITS_COPIES: f64 = 2.0;
 
-/// Bytes of an f32: the residual stream, adapters, logits.
+/// Bytes of an f32, the dtype of the residual stream, adapters and logits.
 pub(crate) const F32: f64 = 4.0;
 
-/// Values alive at once for each token of a block, as multiples of the widths.
+/// Values per token that are alive at once in a block, as multiples of the model's widths.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct BlockWidths {
-    /// Of the hidden size, in the residual stream: f32.
+    /// Multiple of the hidden size in the residual stream (f32).
     pub stream: f64,
-    /// Of the hidden size, as all that follow in the type that products read.
+    /// Multiple of the hidden size in the compute dtype, as for all fields below.
     pub hidden: f64,
-    /// Of all query heads together.
+    /// Multiple of the width of all query heads.
     pub queries: f64,
-    /// Of all key/value heads together.
+    /// Multiple of the width of all key/value heads.
     pub key_values: f64,
-    /// Of the feed-forward width.
+    /// Multiple of the feed-forward width.
     pub intermediate: f64,
-    /// Of what linear attention is given of a token, reads of its states, and gives.
+    /// Multiple of the linear-attention width per token: inputs, values read from the state, and
+    /// outputs.
     pub linear: f64,
 }
 
-/// What a block's graph keeps: the stream at its begin and middle, queries, keys, values,
-/// attention's output, gate and up. Norms and what down reads are computed again.
+/// Activations that a block's autodiff graph keeps: the residual stream at the start and the
+/// middle, queries, keys, values, attention output, gate and up projections. Norms and the input of
+/// the down projection are recomputed.
 pub(crate) const KEPT: BlockWidths = BlockWidths {
     stream: 2.0,
     hidden: 0.0,
@@ -63,8 +65,9 @@ pub(crate) const KEPT: BlockWidths = BlockWidths {
     linear: 1.0,
 };
 
-/// A block that is differentiated on a GPU: what it keeps, and gradients on their way. Most are alive
-/// when down is done: the stream's twice, and those of what down read, of gate and of up.
+/// Peak of a block during its backward pass on a GPU: the kept activations plus gradients. The peak
+/// is after the down projection, when two stream gradients and those of the down input, gate and up
+/// are alive.
 pub(crate) const TRAINING: BlockWidths = BlockWidths {
     stream: 4.0,
     hidden: 3.0,
@@ -74,11 +77,11 @@ pub(crate) const TRAINING: BlockWidths = BlockWidths {
     linear: 2.0,
 };
 
-/// Bytes that a block of linear attention keeps for each token on a GPU, where its steps are operations of
-/// their own, counted tensor by tensor. In the type of products: what is convolved. In f32: three times
-/// its width before and behind the norms of queries and keys; queries and keys of value heads in chunks,
-/// and a state for each chunk; eight numbers for each pair of tokens of a chunk; and values that are
-/// corrected, decayed and read.
+/// Bytes per token that a linear-attention block keeps on a GPU if its steps run as separate
+/// operations, counted tensor by tensor. In the compute dtype: the convolution input. In f32: three
+/// times its width before and after the norms of queries and keys; queries and keys per value head
+/// in chunks, and one state per chunk; eight numbers per token pair within a chunk; and the
+/// corrected, decayed and read values.
 fn linear_steps(model: &DecoderConfig, dtype: ComputeDtype) -> f64 {
     let Some(linear) = model.linear else {
         return 0.0;
@@ -99,17 +102,18 @@ fn linear_steps(model: &DecoderConfig, dtype: ComputeDtype) -> f64 {
     F32 * numbers + compute_bytes(dtype) * width
 }
 
-/// Times what [`linear_steps`] says while a block is differentiated.
+/// Factor on [`linear_steps`] while a block is differentiated.
 const LINEAR_STEPS_TRAINING: f64 = 1.5;
 
-/// What a block keeps beside [`KEPT`], by its family: queries, keys and values before their norms; what
-/// norms behind a branch read; what down reads where the gate is an operation of its own; and the stream
-/// in the type of products, where no norm comes before them.
+/// Activations that a block keeps in addition to [`KEPT`], depending on its family: queries, keys
+/// and values before their norms; inputs of norms after a branch; the input of the down projection
+/// if the gate is a separate operation; and the stream in the compute dtype if no norm precedes the
+/// branches.
 pub(crate) fn kept_beside(model: &DecoderConfig) -> BlockWidths {
     let family = model.family;
     let branches = [family.norms.attention, family.norms.feed_forward];
     let count = |has: fn(&BranchNorms) -> bool| branches.iter().filter(|b| has(b)).count() as f64;
-    // Without a norm before it a branch keeps what it reads in the type of products alone.
+    // Without a preceding norm, a branch keeps its input only in the compute dtype.
     let middle = match family.norms.feed_forward.before {
         Some(_) => 0.0,
         None => 1.0,
@@ -119,7 +123,7 @@ pub(crate) fn kept_beside(model: &DecoderConfig) -> BlockWidths {
     } else {
         1.0
     };
-    // What has the gates, and the output before them.
+    // The projection with the gates, and the output before they are applied.
     let gates = if family.query_gate { 1.0 } else { 0.0 };
     BlockWidths {
         stream: count(|branch| branch.after.is_some()) - middle,
@@ -131,21 +135,21 @@ pub(crate) fn kept_beside(model: &DecoderConfig) -> BlockWidths {
     }
 }
 
-/// What DoRA makes a block keep beside what it keeps without it.
+/// Activations that DoRA adds to those kept by a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Magnitudes {
-    /// Nothing: plain LoRA.
+    /// Plain LoRA: nothing is added.
     None,
-    /// The outputs of its projections before magnitudes multiply them.
+    /// The projection outputs before their multiplication by the magnitudes.
     Learned,
-    /// The same, and what plain operations on f32 read where dropout is: the inputs of projections,
-    /// their masks and what those leave, and the weights.
+    /// As `Learned`, plus the operands of the plain f32 operations used with dropout: projection
+    /// inputs, their masks, the masked inputs, and the weights.
     Dropped,
 }
 
 impl Magnitudes {
-    /// Those of a run.
-    pub fn of(lora: &LoraConfig) -> Self {
+    /// Selects the variant for the adapter settings of a run.
+    pub fn from_lora(lora: &LoraConfig) -> Self {
         match (lora.use_dora, lora.lora_dropout > 0.0) {
             (false, _) => Self::None,
             (true, false) => Self::Learned,
@@ -153,7 +157,7 @@ impl Magnitudes {
         }
     }
 
-    /// Widths of what is kept of each token.
+    /// Widths of the activations kept per token.
     pub(crate) fn kept(self, dtype: ComputeDtype) -> BlockWidths {
         let of_f32 = F32 / compute_bytes(dtype);
         let outputs = BlockWidths {
@@ -168,8 +172,8 @@ impl Magnitudes {
             Self::None => BlockWidths::default(),
             Self::Learned => outputs,
             Self::Dropped => {
-                // What projections read, in f32, and of each of them a mask and what that leaves. In f32
-                // attention's output is kept in any case.
+                // Projection inputs in f32, and for each a mask and the masked input. The f32 graph
+                // keeps the attention output anyway.
                 let attended = if dtype == ComputeDtype::Bf16 {
                     1.0
                 } else {
@@ -185,7 +189,7 @@ impl Magnitudes {
         }
     }
 
-    /// Bytes that each block that is differentiated keeps whatever its tokens.
+    /// Bytes that each differentiated block keeps regardless of the number of tokens.
     pub(crate) fn kept_weights(self, model: &DecoderConfig) -> f64 {
         let of_layer = |layer: usize| {
             let projections = 0..model.projections(layer).paths.len();
@@ -203,46 +207,47 @@ impl Magnitudes {
     }
 }
 
-/// The rule of a run.
+/// Rule that decides how many blocks of a micro-batch keep their activations.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct KeptBlocks {
     setting: GradientCheckpointing,
     n_blocks: usize,
     bytes_per_token: f64,
-    /// What a kept block takes whatever its tokens.
+    /// Bytes of a kept block regardless of the number of tokens.
     bytes_per_block: f64,
     budget: Budget,
 }
 
-/// What `auto` may fill.
+/// Memory that `auto` may fill.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Budget {
     bytes: f64,
-    /// What each token of a micro-batch takes of it where no block is kept.
+    /// Bytes per token of a micro-batch if no block is kept.
     bytes_per_token: f64,
 }
 
-/// What a rule follows from, beside the device.
+/// Inputs of the rule, except for the device.
 #[derive(Debug, Clone, Copy)]
 pub struct RunShape<'a> {
     /// `train.gradient_checkpointing`.
     pub setting: GradientCheckpointing,
-    /// The model.
+    /// Shape of the model.
     pub model: &'a DecoderConfig,
-    /// Trained values.
+    /// Number of trained values.
     pub n_adapter: usize,
     /// The dtype of matrix products.
     pub compute_dtype: ComputeDtype,
-    /// What DoRA makes it keep.
+    /// Activations that DoRA adds.
     pub magnitudes: Magnitudes,
 }
 
 impl KeptBlocks {
-    /// The rule for a run on a device whose weights are not loaded yet, with the memory that is free now.
+    /// Makes the rule for a device whose weights are not loaded yet, from the memory that is free
+    /// now.
     ///
-    /// On the CPU `auto` keeps what fits in half of it, and at most twice what the weights take: enough
-    /// for all 30 blocks of SmolLM2 and 1,136 tokens. On a GPU it keeps what fits in nine tenths of it
-    /// beside weights, adapter and a step that keeps nothing.
+    /// On the CPU, `auto` fills at most half of the free memory, and at most twice the size of the
+    /// weights: enough for all 30 blocks of SmolLM2 with 1,136 tokens. On a GPU it fills at most 90
+    /// % of the free memory, including weights, adapter and a step that keeps no blocks.
     pub fn new(shape: RunShape, device: &Device) -> Self {
         let free = free_memory_bytes(device).unwrap_or(0) as f64;
         if is_cpu(device) {
@@ -252,7 +257,7 @@ impl KeptBlocks {
         }
     }
 
-    /// The rule on a CPU with so much memory free.
+    /// Makes the rule for a CPU with `free_bytes` of free memory.
     pub(crate) fn on_cpu(free_bytes: f64, shape: RunShape) -> Self {
         let most = WEIGHTS * shape.weight_bytes();
         let budget = Budget {
@@ -262,7 +267,7 @@ impl KeptBlocks {
         Self::within(budget, shape, 0.0)
     }
 
-    /// The rule on a GPU with so much memory free.
+    /// Makes the rule for a GPU with `free_bytes` of free memory.
     pub(crate) fn on_gpu(free_bytes: f64, shape: RunShape) -> Self {
         let RunShape {
             model,
@@ -302,7 +307,7 @@ impl KeptBlocks {
         }
     }
 
-    /// Blocks that a micro-batch of `n_tokens` tokens keeps.
+    /// Number of blocks whose activations a micro-batch of `n_tokens` tokens keeps.
     pub fn count(&self, n_tokens: usize) -> usize {
         match self.setting {
             GradientCheckpointing::Mode(CheckpointingMode::None) => self.n_blocks,
@@ -310,23 +315,23 @@ impl KeptBlocks {
             GradientCheckpointing::KeepBlocks(n) => n.min(self.n_blocks),
             GradientCheckpointing::Mode(CheckpointingMode::Auto) => {
                 let n_tokens = n_tokens.max(1) as f64;
-                let left = self.budget.bytes - self.budget.bytes_per_token * n_tokens;
+                let remaining = self.budget.bytes - self.budget.bytes_per_token * n_tokens;
                 let of_block = self.bytes_per_token * n_tokens + self.bytes_per_block;
-                ((left / of_block) as usize).min(self.n_blocks)
+                ((remaining / of_block) as usize).min(self.n_blocks)
             }
         }
     }
 }
 
 impl RunShape<'_> {
-    /// Bytes of the weights in the type that products read.
+    /// Bytes of the weights in the compute dtype.
     fn weight_bytes(&self) -> f64 {
         compute_bytes(self.compute_dtype) * self.model.n_parameters() as f64
     }
 }
 
 impl BlockWidths {
-    /// Both together.
+    /// Adds two sets of widths.
     pub(crate) fn and(self, other: Self) -> Self {
         Self {
             stream: self.stream + other.stream,
@@ -338,7 +343,7 @@ impl BlockWidths {
         }
     }
 
-    /// Bytes for each token of a block of `model`, as many of each kind as it has.
+    /// Bytes per token, averaged over the blocks of `model` by the number of each kind.
     pub(crate) fn bytes_per_token(&self, model: &DecoderConfig, dtype: ComputeDtype) -> f64 {
         let [attention, linear] = self.bytes_of_mixers(model, dtype);
         let layers = model.layers.iter();
@@ -349,25 +354,25 @@ impl BlockWidths {
             + linear * share
     }
 
-    /// The same of a block of the kind that takes most.
+    /// Bytes per token of the block kind that needs most memory.
     pub(crate) fn most_bytes_per_token(&self, model: &DecoderConfig, dtype: ComputeDtype) -> f64 {
         let [attention, linear] = self.bytes_of_mixers(model, dtype);
         self.bytes_beside_heads([model.hidden_size, model.intermediate_size], dtype)
             + attention.max(linear)
     }
 
-    /// Of attention, and of linear attention where there is some.
+    /// Bytes per token of attention, and of linear attention if the model has it.
     fn bytes_of_mixers(&self, model: &DecoderConfig, dtype: ComputeDtype) -> [f64; 2] {
         let heads = self.queries * (model.num_attention_heads * model.head_dim) as f64
             + self.key_values * (model.num_key_value_heads * model.head_dim) as f64;
         let linear = model.linear.map_or(0.0, |linear| {
-            let given: usize = linear.heads.columns().iter().sum();
-            self.linear * (given + 2 * linear.heads.values()) as f64
+            let n_columns: usize = linear.heads.columns().iter().sum();
+            self.linear * (n_columns + 2 * linear.heads.values()) as f64
         });
         [heads, linear].map(|numbers| compute_bytes(dtype) * numbers)
     }
 
-    /// The same without queries, keys and values, for the hidden and the feed-forward width.
+    /// Bytes per token for the hidden and feed-forward widths, without queries, keys and values.
     pub(crate) fn bytes_beside_heads(
         &self,
         [hidden, intermediate]: [usize; 2],
@@ -378,7 +383,7 @@ impl BlockWidths {
     }
 }
 
-/// Bytes of a number between two operations of a block.
+/// Bytes of a value passed between two operations of a block.
 pub(crate) fn compute_bytes(dtype: ComputeDtype) -> f64 {
     dtype.dtype().size() as f64
 }
@@ -401,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn auto_keeps_what_fits_and_the_other_settings_what_they_say() {
+    fn auto_keeps_blocks_that_fit_and_other_settings_are_exact() {
         let auto = rule(GradientCheckpointing::Mode(CheckpointingMode::Auto));
         assert_eq!(auto.count(0), 30);
         assert_eq!(auto.count(1_000), 30);
@@ -424,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn auto_on_a_gpu_keeps_what_fits_beside_weights_and_a_step_that_keeps_nothing() {
+    fn auto_on_a_gpu_subtracts_weights_and_a_minimal_step() {
         let model = llama_3_8b();
         let shape = RunShape {
             setting: GradientCheckpointing::Mode(CheckpointingMode::Auto),
@@ -433,15 +438,15 @@ mod tests {
             compute_dtype: ComputeDtype::Bf16,
             magnitudes: Magnitudes::None,
         };
-        let kept = |gib: f64, n_tokens| {
+        let n_kept = |gib: f64, n_tokens| {
             KeptBlocks::on_gpu(gib * (1u64 << 30) as f64, shape).count(n_tokens)
         };
-        // An H100 and an H200 keep all blocks of 8,192 tokens; 24 GB have room for the weights alone.
-        assert_eq!([kept(79.1, 8192), kept(139.8, 8192)], [32, 32]);
-        assert_eq!([kept(22.0, 8192), kept(0.0, 8192)], [0, 0]);
-        let half = kept(40.0, 8192);
+        // An H100 and an H200 keep all blocks of 8,192 tokens; 24 GB hold only the weights.
+        assert_eq!([n_kept(79.1, 8192), n_kept(139.8, 8192)], [32, 32]);
+        assert_eq!([n_kept(22.0, 8192), n_kept(0.0, 8192)], [0, 0]);
+        let half = n_kept(40.0, 8192);
         assert!((8..24).contains(&half), "{half}");
-        // A shorter micro-batch keeps more, a longer one less.
-        assert!(kept(40.0, 4096) > half && half > kept(40.0, 12_288));
+        // Shorter micro-batches keep more blocks, longer ones fewer.
+        assert!(n_kept(40.0, 4096) > half && half > n_kept(40.0, 12_288));
     }
 }

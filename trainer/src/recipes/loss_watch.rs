@@ -1,20 +1,20 @@
-//! Watches a run for a loss that rises to many times its best, while it can still be stopped.
+//! Detects a loss that rises to a multiple of its best, while the run can still be stopped.
 
-/// Weight of a new step in the mean, so that the last five or so count and no single batch.
+/// Weight of a new step in the moving average, which then covers about five steps.
 const NEW: f64 = 0.2;
 
-/// How many times the best mean is many.
+/// Ratio to the best average from which the loss counts as diverging.
 const MANY: f64 = 3.0;
 
-/// Nats above the best below which a rise is noise, as between two losses near zero.
+/// Smallest rise in nats that is not treated as noise, for losses near zero.
 const LEAST_RISE: f64 = 0.5;
 
-/// The mean loss of the last steps, and the lowest that it was.
+/// Moving average of the loss, and its lowest value so far.
 #[derive(Debug, Clone, Default)]
 pub(super) struct LossWatch {
     mean: Option<f64>,
     best: Option<Best>,
-    /// The mean of which a warning has spoken.
+    /// The average at the last warning.
     told: Option<f64>,
 }
 
@@ -25,10 +25,10 @@ struct Best {
 }
 
 impl LossWatch {
-    /// Takes the loss of a step; what to warn of, if the loss has risen that far. It is told again only
-    /// where it has risen as much once more.
+    /// Adds the loss of a step and returns a warning if the loss has risen too far. The warning
+    /// repeats only after another rise by the same ratio.
     pub(super) fn take(&mut self, step: u64, loss: f64, rate_key: &str) -> Option<String> {
-        // Steps without an update have warnings of their own.
+        // Steps without an update have their own warnings.
         if !loss.is_finite() {
             return None;
         }
@@ -44,8 +44,8 @@ impl LossWatch {
         }
         self.told = Some(mean);
         Some(format!(
-            "step {step}: the loss rises, {mean:.3} on average of the last steps after {:.3} at step \
-             {}: the run diverges; stop it with Ctrl-C and lower {rate_key}, its checkpoints stay",
+            "step {step}: the loss rises: average of the last steps {mean:.3}, was {:.3} at step {}: \
+             the run diverges; stop it with Ctrl-C and lower {rate_key}; its checkpoints are kept",
             best.mean, best.step
         ))
     }
@@ -64,24 +64,27 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_that_rises_to_many_times_its_best_is_told_and_told_again_if_it_goes_on() {
+    fn a_diverging_loss_is_reported_and_again_if_it_continues() {
         let falls = (0..20).map(|i| 3.0 - 0.1 * f64::from(i));
-        let found = warnings(falls.clone().chain([68.0; 12]));
-        assert_eq!(found.len(), 2, "{found:?}");
+        let messages = warnings(falls.clone().chain([68.0; 12]));
+        assert_eq!(messages.len(), 2, "{messages:?}");
         assert!(
-            found[0].starts_with("step 21: the loss rises, "),
-            "{found:?}"
+            messages[0].starts_with("step 21: the loss rises: "),
+            "{messages:?}"
         );
         assert!(
-            found[0].contains("at step 20: the run diverges"),
-            "{found:?}"
+            messages[0].contains("at step 20: the run diverges"),
+            "{messages:?}"
         );
-        assert!(found[0].contains("lower train.learning_rate"), "{found:?}");
+        assert!(
+            messages[0].contains("lower train.learning_rate"),
+            "{messages:?}"
+        );
         assert!(warnings(falls).is_empty());
     }
 
     #[test]
-    fn noise_and_losses_near_zero_are_not_told() {
+    fn noise_and_losses_near_zero_are_not_reported() {
         let noise = (0..50).map(|i| if i % 7 == 0 { 4.0 } else { 1.0 });
         assert!(warnings(noise).is_empty());
         let tiny = (0..50).map(|i| if i < 25 { 1e-4 } else { 0.1 });

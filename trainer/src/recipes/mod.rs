@@ -1,6 +1,6 @@
-//! One straight loop for each thing that is trained.
+//! Training recipes, one plain loop each.
 
-mod attention_ahead;
+mod attention_plan_prefetch;
 pub mod history;
 pub mod kept_blocks;
 mod loss_watch;
@@ -11,6 +11,7 @@ pub mod resume;
 pub mod retriever;
 pub mod run_files;
 pub mod run_lock;
+mod run_loop;
 pub mod selection;
 pub mod sft;
 pub mod starting;

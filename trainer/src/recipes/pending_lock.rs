@@ -1,7 +1,7 @@
-//! The lock of a run that has begun while its inputs are still being read.
+//! Run lock that is computed in the background while the run starts.
 //!
-//! To name a large model by its content takes as long as to load it, or longer, and no step needs the
-//! name. A thread reads beside the first steps; what needs the lock waits for it.
+//! Hashing a large model takes at least as long as loading it, and no step needs the hash. A thread
+//! computes it during the first steps; code that needs the lock waits for the thread.
 
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
@@ -12,8 +12,8 @@ use super::run_lock::{InputTimes, LOCK_FILE, RunLock};
 use crate::config::Config;
 use crate::error::Error;
 
-/// `run.lock.json` of a run, written at the latest when the first checkpoint asks for it or when this
-/// value goes.
+/// `run.lock.json` of a run. It is written before the first checkpoint, or at the latest when this
+/// value is dropped.
 #[derive(Debug)]
 pub struct PendingLock {
     run_dir: PathBuf,
@@ -23,14 +23,14 @@ pub struct PendingLock {
 #[derive(Debug)]
 enum State {
     Reading(JoinHandle<Result<RunLock, Error>>),
-    /// What every checkpoint keeps of it.
+    /// Copy of the lock for every checkpoint.
     Written(Vec<u8>),
-    /// There is none, for this reason, which was answered as an error.
+    /// The lock could not be created; the reason was already returned as an error.
     Failed(String),
 }
 
 impl PendingLock {
-    /// Of a lock that its run directory holds.
+    /// Wraps a lock that is already in the run directory.
     pub(super) fn written(run_dir: &Path, lock: &RunLock) -> Self {
         Self {
             run_dir: run_dir.to_owned(),
@@ -38,11 +38,12 @@ impl PendingLock {
         }
     }
 
-    /// Begins to read what a new run is made from, and says which files are no longer as they were `before`.
+    /// Starts reading the inputs of a new run. The thread warns about files that changed since
+    /// `before`.
     ///
     /// # Errors
     ///
-    /// There is no thread for it.
+    /// The thread cannot be started.
     pub(super) fn read(
         run_dir: &Path,
         config: &Config,
@@ -55,12 +56,12 @@ impl PendingLock {
         let reading = reading.spawn(move || {
             let lock = RunLock {
                 validation,
-                ..RunLock::of(&config, None)?
+                ..RunLock::read_inputs(&config, None)?
             };
-            for file in before.changed(&InputTimes::of(&config)) {
+            for file in before.changed(&InputTimes::list(&config)) {
                 tracing::warn!(
-                    "{}: the file was changed while the run began; {LOCK_FILE} names what it holds now, and \
-                     the run may have read what it held before",
+                    "{}: the file changed while the run started; {LOCK_FILE} records its new content, \
+                     and the run may have read the old one",
                     file.display()
                 );
             }
@@ -72,11 +73,11 @@ impl PendingLock {
         })
     }
 
-    /// Writes the lock where everything is read by now; asked for once a step.
+    /// Writes the lock if the thread is done. Called once per step.
     ///
     /// # Errors
     ///
-    /// An input cannot be read, or the lock not be written.
+    /// An input cannot be read, or the lock cannot be written.
     pub fn write_if_read(&mut self) -> Result<(), Error> {
         match &self.state {
             State::Reading(reading) if reading.is_finished() => self.write(),
@@ -84,11 +85,11 @@ impl PendingLock {
         }
     }
 
-    /// What every checkpoint keeps of the lock, waited for.
+    /// Waits for the lock and returns the copy for a checkpoint.
     ///
     /// # Errors
     ///
-    /// As [`Self::write_if_read`], once.
+    /// As for [`Self::write_if_read`]; each error is returned only once.
     pub fn for_checkpoint(&mut self) -> Result<Vec<u8>, Error> {
         self.write()?;
         match &self.state {
@@ -105,15 +106,15 @@ impl PendingLock {
         if !matches!(self.state, State::Reading(_)) {
             return Ok(());
         }
-        let gone = State::Failed("a thread panicked".to_owned());
-        if let State::Reading(reading) = std::mem::replace(&mut self.state, gone) {
+        let panicked = State::Failed("a thread panicked".to_owned());
+        if let State::Reading(reading) = std::mem::replace(&mut self.state, panicked) {
             let read = reading.join();
             let read = read.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            let written = read.and_then(|lock| {
+            let result = read.and_then(|lock| {
                 lock.write(&self.run_dir)?;
                 Ok(lock.for_checkpoint())
             });
-            match written {
+            match result {
                 Ok(bytes) => self.state = State::Written(bytes),
                 Err(error) => {
                     self.state = State::Failed(error.to_string());
@@ -126,7 +127,7 @@ impl PendingLock {
 }
 
 impl Drop for PendingLock {
-    /// A run that ends early says what it was made from, too.
+    /// Also records the inputs of a run that ends early.
     fn drop(&mut self) {
         if let State::Reading(_) = self.state
             && !std::thread::panicking()
@@ -144,7 +145,7 @@ mod tests {
     use super::*;
     use crate::config::LoadedConfig;
 
-    /// A config with one file of rows and this model.
+    /// A config with one data file and this model.
     fn config(dir: &Path, model: &Path) -> Config {
         let (path, rows) = (dir.join("run.toml"), dir.join("rows.jsonl"));
         std::fs::write(&rows, "{}\n").expect("written");
@@ -157,17 +158,17 @@ mod tests {
     }
 
     fn begin(run_dir: &Path, config: &Config) -> PendingLock {
-        PendingLock::read(run_dir, config, None, &InputTimes::of(config)).expect("a thread")
+        PendingLock::read(run_dir, config, None, &InputTimes::list(config)).expect("a thread")
     }
 
     #[test]
-    fn a_lock_is_written_when_it_is_asked_for_and_when_its_run_goes() {
+    fn a_lock_is_written_on_request_and_on_drop() {
         let dir = tempfile::tempdir().expect("a folder");
-        // What is not there is no input.
+        // A missing path is not an input.
         let config = config(dir.path(), Path::new("nowhere"));
         let begin = || begin(dir.path(), &config);
         let of_run = || RunLock::of_run(dir.path()).expect("readable");
-        let expected = RunLock::of(&config, None).expect("inputs");
+        let expected = RunLock::read_inputs(&config, None).expect("inputs");
         assert_eq!(expected.inputs.len(), 1);
 
         let mut pending = begin();
@@ -224,14 +225,14 @@ mod tests {
     }
 
     #[test]
-    fn files_that_are_changed_while_they_are_read_are_found() {
+    fn files_changed_while_reading_are_detected() {
         let dir = tempfile::tempdir().expect("a folder");
         let config = config(dir.path(), Path::new("nowhere"));
         let rows = dir.path().join("rows.jsonl");
-        let before = InputTimes::of(&config);
-        assert_eq!(before.changed(&InputTimes::of(&config)), BTreeSet::new());
+        let before = InputTimes::list(&config);
+        assert_eq!(before.changed(&InputTimes::list(&config)), BTreeSet::new());
         std::fs::write(&rows, "{}\n{}\n").expect("written");
-        let now = InputTimes::of(&config);
+        let now = InputTimes::list(&config);
         assert_eq!(before.changed(&now), BTreeSet::from([rows.clone()]));
         let none = InputTimes::default();
         assert_eq!(before.changed(&none), BTreeSet::from([rows.clone()]));

@@ -1,4 +1,4 @@
-//! Prepares what a run reads and learns from, checked before any weight is read.
+//! Prepares and checks all inputs of a run before any weight is loaded.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,51 +25,83 @@ use crate::error::Error;
 use crate::eval::in_loop::{EvalInputs, check_rows, held_out};
 use crate::eval::suites::LoadedSuites;
 use crate::examples::{Account, TrainingExamples, training_examples};
+use crate::lora::LoraLayout as _;
 use crate::lora::{AdapterSlot, WholeWeight};
 use crate::rows::{ReadingReport, eval_rows};
 use crate::settings;
 
-/// Everything that a run needs before its first step, checked.
+/// All checked inputs that a run needs before its first step.
 #[derive(Debug)]
 pub struct Preparation {
     /// The base model without its weights.
     pub base: BaseModel,
-    /// Examples to learn from.
+    /// Training examples.
     pub examples: Examples,
-    /// What became of the training rows.
+    /// Statistics on the training rows.
     pub report: PrepareReport,
-    /// What became of the schemas of the rows, where the config flattens them.
+    /// Statistics on flattened schemas, if the config flattens them.
     pub flattened: Option<Flattened>,
-    /// What to know of the training rows.
+    /// Remarks on the training rows.
     pub notes: RowNotes,
-    /// How the training rows were split, where some are kept back.
+    /// How the training rows were split, if some are held out.
     pub split: Option<SplitRecord>,
-    /// Rows to evaluate on, at most `eval.max_samples`.
+    /// Evaluation rows, at most `eval.max_samples`.
     pub eval_rows: Vec<Row>,
-    /// What to know of the rows to evaluate on.
+    /// Remarks on the evaluation rows.
     pub eval_notes: RowNotes,
-    /// Whether there are rows beyond the first `eval.max_samples`.
+    /// Whether there are more rows than `eval.max_samples`.
     pub has_more_eval_rows: bool,
-    /// The rows whose loss evaluations measure, and what became of them; none without that loss.
+    /// Examples for the held-out loss and their statistics; `None` if that loss is not measured.
     pub held_out: Option<Prepared>,
     /// Adapter settings.
     pub lora: LoraConfig,
-    /// The factors that the run begins with, where it continues from another adapter.
+    /// Initial factors, if the run continues from another adapter.
     pub starting_adapter: Option<BTreeMap<String, HostTensor>>,
-    /// Which examples make a step.
+    /// Which examples make up each step.
     pub order: StepOrder,
-    /// Optimizer steps of the whole run.
+    /// Number of optimizer steps of the run.
     pub total_steps: u64,
-    /// What a retriever beside the model learns from, if one is trained.
+    /// How often the rows of each weighted file are used in the run.
+    pub weighted: Vec<WeightedRows>,
+    /// Training data of the retriever, if one is trained with the model.
     pub retriever: Option<RetrieverPreparation>,
-    /// What the run asks with, for checkpoints and exports.
+    /// Prompt files of the run, for checkpoints and exports.
     pub prompts: PromptFiles,
-    /// What evaluations read and reach beside the rows.
+    /// Inputs of the evaluation suites other than the rows.
     pub suites: Rc<LoadedSuites>,
 }
 
+/// A file whose rows are used more or less often than once per epoch.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct WeightedRows {
+    /// Path of the file.
+    pub file: String,
+    /// The `weight` of the file.
+    pub weight: f64,
+    /// Number of its examples.
+    pub n_examples: usize,
+    /// How often its examples occur in the steps of the run.
+    pub n_seen: u64,
+}
+
 impl Preparation {
-    /// What the evaluations of the run begin with.
+    /// Describes how often the rows of weighted files are used, as the end of a line.
+    pub fn weighted_words(&self) -> String {
+        let words = self.weighted.iter().map(|rows| {
+            let WeightedRows {
+                file,
+                weight,
+                n_examples,
+                n_seen,
+            } = rows;
+            format!(
+                "; the {n_examples} of {file} (weight {weight}) are used {n_seen} times in the run"
+            )
+        });
+        words.collect()
+    }
+
+    /// Inputs of the run's evaluations.
     pub fn eval_inputs(&self) -> EvalInputs<'_> {
         EvalInputs {
             rows: &self.eval_rows,
@@ -79,12 +111,12 @@ impl Preparation {
         }
     }
 
-    /// How many blocks keep their activations, by `train.gradient_checkpointing` and the memory that is
-    /// free on the device before the weights are there.
+    /// Decides how many blocks keep their activations, from `train.gradient_checkpointing` and the
+    /// device memory that is free before the weights are loaded.
     ///
     /// # Errors
     ///
-    /// Adapters that match nothing.
+    /// The adapter settings match no module.
     pub fn kept_blocks(
         &self,
         config: &Config,
@@ -97,33 +129,33 @@ impl Preparation {
             model,
             n_adapter: self.lora.n_parameters(model)?,
             compute_dtype,
-            magnitudes: Magnitudes::of(&self.lora),
+            magnitudes: Magnitudes::from_lora(&self.lora),
         };
         Ok(KeptBlocks::new(shape, device))
     }
 }
 
-/// What became of nested schemas.
+/// Statistics on flattened schemas.
 #[derive(Debug, Default, Serialize)]
 pub struct Flattened {
-    /// Those of the training rows.
+    /// Schemas of the training rows.
     pub train: FlattenReport,
-    /// Those of the rows to evaluate on.
+    /// Schemas of the evaluation rows.
     pub eval: FlattenReport,
 }
 
-/// Reads and checks everything but the weights. `device` computes the retriever where it chooses
-/// the documents of training prompts.
+/// Reads and checks everything except the weights. `device` runs the retriever if it chooses the
+/// documents of training prompts.
 ///
 /// # Errors
 ///
-/// A model file, a row, or a combination of settings that cannot be trained.
+/// A model file or row is invalid, or the settings cannot be trained together.
 pub fn prepare_run(config: &Config, device: &Device) -> Result<Preparation, Error> {
-    let base = BaseModel::of(config)?;
+    let base = BaseModel::from_config(config)?;
     for (field, dropout) in &base.config.dropouts {
         tracing::warn!(
             "{}: {field} = {dropout} of config.json is not applied; transformers would \
-             drop that share in training",
+             apply that dropout in training",
             base.path.display()
         );
     }
@@ -136,10 +168,10 @@ pub fn prepare_run(config: &Config, device: &Device) -> Result<Preparation, Erro
     };
     let lora = config.lora.clone();
     let slots = lora.slots(&base.config)?;
-    let whole = lora.whole_weights(&base.config)?;
+    let whole_weights = lora.whole_weights(&base.config)?;
     lora.check_principal_ranks(&base.config)?;
     let starting_adapter = match &lora.init_from {
-        Some(path) => Some(continued_from(config, path, &slots, &whole)?),
+        Some(path) => Some(continued_from(config, path, &slots, &whole_weights)?),
         None => None,
     };
     let suites = Rc::new(LoadedSuites::open(config, device)?);
@@ -174,6 +206,7 @@ pub fn prepare_run(config: &Config, device: &Device) -> Result<Preparation, Erro
         .map_err(|error| error.with_ids(|idx| examples.id(idx)))?
         .with_parts(&parts)?;
     let total_steps = total_steps(config.train.length(), &order);
+    let weighted = weighted_rows(config, &parts, &order.n_seen_of_parts(total_steps))?;
     let retriever = match config.trained_retriever() {
         Some(retriever) => {
             let lm_steps = Some(total_steps);
@@ -197,31 +230,65 @@ pub fn prepare_run(config: &Config, device: &Device) -> Result<Preparation, Erro
         starting_adapter,
         order,
         total_steps,
+        weighted,
         retriever,
         suites,
     })
 }
 
-/// The factors of the adapter that a run continues from, which belongs to the run's base model as far as
-/// the adapter's own run tells.
+/// Loads the adapter that a run continues from. Its base model must be that of the run, if the
+/// adapter's own run recorded one.
 fn continued_from(
     config: &Config,
     init_from: &Path,
     slots: &[AdapterSlot],
-    whole: &[WholeWeight],
+    whole_weights: &[WholeWeight],
 ) -> Result<BTreeMap<String, HostTensor>, Error> {
     let folder = starting_folder(init_from)?;
     if let Some(lock) = RunLock::of_checkpoint(&folder)? {
-        lock.check_used(config, Used::of(&[BASE_MODEL]), &folder)?;
+        lock.check_used(config, Used::settings(&[BASE_MODEL]), &folder)?;
     }
-    starting_adapter(&folder, slots, whole)
+    starting_adapter(&folder, &config.lora, slots, whole_weights)
 }
 
-/// Refuses a split that keeps nothing back.
+/// Lists the files whose rows are used more or less often than once per epoch, and refuses files
+/// that contribute no row to the run.
+fn weighted_rows(
+    config: &Config,
+    parts: &[Part],
+    rows_seen: &[u64],
+) -> Result<Vec<WeightedRows>, Error> {
+    let files = config.data.train.iter().zip(parts).zip(rows_seen);
+    let weighted = files.filter(|((file, part), _)| file.weight != 1.0 && part.n_examples > 0);
+    weighted
+        .map(|((file, part), &n_seen)| {
+            let rows = WeightedRows {
+                file: file.path.display().to_string(),
+                weight: file.weight,
+                n_examples: part.n_examples,
+                n_seen,
+            };
+            if n_seen == 0 {
+                return Err(Error::Usage(format!(
+                    "data.train: {}: weight = {} uses none of the file's {} rows: {:.2} rows per epoch \
+                     are carried over to the next one, and the run ends before they add up to a row; \
+                     raise the weight, train for more epochs, or remove the file",
+                    rows.file,
+                    rows.weight,
+                    rows.n_examples,
+                    rows.weight * rows.n_examples as f64
+                )));
+            }
+            Ok(rows)
+        })
+        .collect()
+}
+
+/// Refuses a split that holds out no rows.
 fn check_split(config: &Config, split: Option<&SplitRecord>) -> Result<(), Error> {
     match split {
         Some(split) if split.n_validation == 0 => Err(Error::Usage(format!(
-            "data.validation_split = {} keeps none of {} rows back; raise it, or name files in data.eval",
+            "data.validation_split = {} holds out none of {} rows; raise it, or set data.eval",
             config.data.validation_split.unwrap_or_default(),
             split.n_training
         ))),
@@ -229,8 +296,8 @@ fn check_split(config: &Config, split: Option<&SplitRecord>) -> Result<(), Error
     }
 }
 
-/// Refuses rows that reach beyond the positions that the model knows: what it learned there would be
-/// noise, and generation stops before.
+/// Refuses rows longer than the model's context: training there would be noise, and generation
+/// stops earlier.
 fn check_context(examples: &Examples, context: usize) -> Result<(), Error> {
     let lengths = examples.lengths().iter().enumerate();
     let longest = lengths.max_by_key(|(_, length)| length.n_tokens);
@@ -238,8 +305,8 @@ fn check_context(examples: &Examples, context: usize) -> Result<(), Error> {
         None => Ok(()),
         Some((idx, length)) => Err(Error::Usage(format!(
             "{}: the row has {} tokens, more than the {context} positions of the model \
-             (max_position_embeddings); set data.max_length to {context} or less, and data.on_overflow \
-             to what is to become of longer rows",
+             (max_position_embeddings); set data.max_length to {context} or less, and choose with \
+             data.on_overflow what happens to longer rows",
             examples.id(idx),
             length.n_tokens
         ))),

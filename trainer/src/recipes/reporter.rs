@@ -1,8 +1,8 @@
-//! Where a run tells how it goes: its metric files, and the views of [`crate::metrics`].
+//! Reports the progress of a run to its metric files and the sinks of [`crate::metrics`].
 //!
-//! `metrics.jsonl` holds only what is a function of config and step, so that a resumed run's file
-//! is the uninterrupted one's; what depends on the clock goes to `timing.jsonl`. Files that cannot
-//! be written end the run; views that fail do not.
+//! `metrics.jsonl` contains only values determined by config and step, so a resumed run writes the
+//! same file as an uninterrupted one. Timings are written to `timing.jsonl`. The run ends if a
+//! metric file cannot be written; failing sinks do not end it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,7 +14,7 @@ use tooltune_checkpoints::run_dir::{Checkpoint, MetricsFile, RunDir};
 
 use super::history::History;
 use super::loss_watch::LossWatch;
-use super::selection::measured;
+use super::selection::measurements;
 use crate::config::{Config, EvalStrategy, MetricExpression, ReportTo, flat};
 use crate::error::Error;
 use crate::eval::generate::GenerationProgress;
@@ -23,46 +23,47 @@ use crate::metrics::{
     StepRecord, TensorBoardSink, TerminalSink, Timing,
 };
 use crate::process::peak_rss_bytes;
-use crate::progress::Progress;
+use tooltune_terminal::Progress;
 
-/// A line of `metrics.jsonl` about training.
+/// Line of `metrics.jsonl` on training.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(crate) struct StepLine {
     /// Optimizer steps taken.
     pub step: u64,
-    /// Passes over the examples, with a fraction.
+    /// Passes over the examples, fractional.
     pub epoch: f64,
-    /// Mean over the learned tokens since the last line, in nats; null if every step was skipped.
+    /// Mean over the supervised tokens since the last line, in nats; null if every step was
+    /// skipped.
     pub loss: f64,
-    /// Global norm before clipping, of this step.
+    /// Global norm of this step before clipping.
     pub grad_norm: f64,
-    /// Of this step.
+    /// Learning rate of this step.
     pub learning_rate: f64,
-    /// Read since the run's beginning.
+    /// Tokens read since the start of the run.
     pub tokens: u64,
-    /// Learned since the run's beginning.
+    /// Supervised tokens since the start of the run.
     pub trained_tokens: u64,
 }
 
-/// A line of `timing.jsonl`: what one step cost.
+/// Line of `timing.jsonl` on one step.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(crate) struct StepTiming {
     /// Optimizer step.
     pub step: u64,
     /// Wall-clock seconds.
     pub seconds: f64,
-    /// Processor seconds of all threads.
+    /// CPU seconds over all threads.
     pub cpu_seconds: f64,
     /// Tokens of the step.
     pub tokens: usize,
-    /// Of which learned.
+    /// Supervised tokens of the step.
     pub trained_tokens: usize,
-    /// Of the retriever, where one is trained; its time is no part of `seconds`.
+    /// Cost of the retriever, if one is trained; not included in `seconds`.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub retriever: Option<RetrieverTiming>,
 }
 
-/// A line of `metrics.jsonl` about a retriever.
+/// Line of `metrics.jsonl` on a retriever.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(crate) struct RetrieverLine {
     /// Optimizer steps of the run.
@@ -70,33 +71,33 @@ pub(crate) struct RetrieverLine {
     /// Optimizer steps of the retriever.
     #[serde(rename = "retriever/step")]
     pub retriever_step: u64,
-    /// Passes over the pairs, with a fraction.
+    /// Passes over the pairs, fractional.
     #[serde(rename = "retriever/epoch")]
     pub epoch: f64,
     /// Mean over the steps since the last line, in nats per pair.
     #[serde(rename = "retriever/loss")]
     pub loss: f64,
-    /// Global norm before clipping, of the last step.
+    /// Global norm of the last step before clipping.
     #[serde(rename = "retriever/grad_norm")]
     pub grad_norm: f64,
-    /// Of the last step.
+    /// Learning rate of the last step.
     #[serde(rename = "retriever/learning_rate")]
     pub learning_rate: f64,
-    /// Pairs since the run's beginning.
+    /// Pairs since the start of the run.
     #[serde(rename = "retriever/pairs")]
     pub pairs: u64,
 }
 
-/// What the steps of a retriever cost.
+/// Cost of a retriever's steps.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub(crate) struct RetrieverTiming {
     /// Wall-clock seconds.
     pub retriever_seconds: f64,
-    /// Pairs learned from.
+    /// Pairs trained on.
     pub retriever_pairs: usize,
 }
 
-/// The metric files and views of a run.
+/// Metric files and sinks of a run.
 #[derive(Debug)]
 pub(crate) struct Reporter {
     metrics: MetricsFile,
@@ -108,37 +109,38 @@ pub(crate) struct Reporter {
     started: Instant,
     /// Sums since the last line.
     since: Window,
-    /// The mean loss of the last step.
+    /// Mean loss of the last step.
     last_loss: Option<f64>,
     loss_watch: LossWatch,
-    /// The setting of the learning rate of that loss.
+    /// Name of the setting with the learning rate behind that loss.
     rate_key: &'static str,
     evaluation: Option<(Instant, Progress)>,
     epoch: f64,
 }
 
-/// How fast a run is, and how much of it is left.
+/// Speed of a run, for the remaining time.
 #[derive(Debug, Clone, Copy)]
 struct Pace {
     total_steps: u64,
-    /// Steps between two evaluations; nothing for a run that does not evaluate.
+    /// Steps between two evaluations; `None` if the run does not evaluate.
     eval_steps: Option<u64>,
-    /// Of a step, the last ones weighing most; once this process has taken one.
+    /// Moving average of seconds per step; `None` before the first step of this process.
     step_seconds: Option<f64>,
-    /// Of the last evaluation of this process.
+    /// Seconds of the last evaluation in this process.
     eval_seconds: f64,
 }
 
 impl Pace {
-    /// Weight of a new step, so that the last ten or so count.
+    /// Weight of a new step in the moving average, which then covers about ten steps.
     const NEW: f64 = 0.1;
 
-    fn stepped(&mut self, seconds: f64) {
+    fn record_step(&mut self, seconds: f64) {
         let mean = self.step_seconds.unwrap_or(seconds);
         self.step_seconds = Some(mean + Self::NEW * (seconds - mean));
     }
 
-    /// Seconds that are left at `step`, of which a part may be done, in `seconds` so far.
+    /// Seconds left at `step`. The step may be fractional, with `seconds` spent on its started
+    /// part.
     fn remaining(&self, step: f64, seconds: f64) -> Option<f64> {
         let part = step.fract();
         let of_first = || (part > 0.0).then(|| seconds / part);
@@ -152,7 +154,7 @@ impl Pace {
     }
 }
 
-/// What the views' rates are computed from.
+/// Inputs for the rates that the sinks display.
 #[derive(Debug, Clone, Copy, Default)]
 struct Window {
     seconds: f64,
@@ -162,33 +164,33 @@ struct Window {
 }
 
 impl Reporter {
-    /// Opens the files of a run that starts over (`None`) or resumes from a checkpoint.
+    /// Opens the files of a run that starts (`None`) or resumes from a checkpoint.
     ///
     /// # Errors
     ///
-    /// A file that cannot be opened or shortened, or a checkpoint whose history cannot be read.
+    /// A file cannot be opened or truncated, or the checkpoint's history cannot be read.
     pub(crate) fn open(
         config: &Config,
         run_dir: &RunDir,
         start: Option<&Checkpoint>,
         total_steps: u64,
     ) -> Result<Self, Error> {
-        let history = start.map(History::of).transpose()?.flatten();
+        let history = start.map(History::read).transpose()?.flatten();
         let [metrics, timing] = ["metrics.jsonl", "timing.jsonl"].map(|name| {
             let path = run_dir.path().join(name);
             let Some(checkpoint) = start else {
                 remove_if_present(&path)?;
                 return Ok(MetricsFile::open(&path)?);
             };
-            // What depends on the clock is not known beforehand.
+            // Values that depend on the clock cannot be predicted.
             let known = history.as_ref().filter(|_| name == "metrics.jsonl");
             let mark = known.and_then(|history| history.metrics.as_ref());
-            let keep = |line: &Value| known.is_none_or(|history| history.keeps(line));
+            let keep = |line: &Value| known.is_none_or(|history| history.is_in_history(line));
             let (file, remark) = MetricsFile::resume(&path, checkpoint.step, mark, &keep)?;
             if let Some(remark) = remark {
                 tracing::warn!(
-                    "{}: {remark}; curves lack what is missing, and BEST and early stopping go by \
-                     the evaluations that the checkpoints keep",
+                    "{}: {remark}; these lines are missing from curves; BEST and early stopping use \
+                     the evaluations in the checkpoints",
                     path.display()
                 );
             }
@@ -234,7 +236,7 @@ impl Reporter {
         })
     }
 
-    /// Shows where a run resumes, and whether anything is left to do.
+    /// Displays where a run resumes, and whether any step is left.
     pub(crate) fn resumed(&mut self, checkpoint: &Checkpoint, is_over: bool) {
         self.show(&Record::Resumed(ResumeRecord {
             checkpoint: checkpoint.path.clone(),
@@ -243,7 +245,7 @@ impl Reporter {
         }));
     }
 
-    /// Shows that a part of the present step is done, after `seconds`.
+    /// Displays that a part of the current step is done, after `seconds`.
     pub(crate) fn within_step(&mut self, step: f64, seconds: f64) {
         self.moved(step, None, seconds);
     }
@@ -257,7 +259,7 @@ impl Reporter {
         });
     }
 
-    /// Writes what a step cost, and shows it with its mean loss.
+    /// Writes the timing of a step and displays it with its mean loss.
     ///
     /// # Errors
     ///
@@ -266,7 +268,7 @@ impl Reporter {
         let of_retriever = timing
             .retriever
             .map_or(0.0, |spent| spent.retriever_seconds);
-        self.pace.stepped(timing.seconds + of_retriever);
+        self.pace.record_step(timing.seconds + of_retriever);
         self.last_loss = Some(loss);
         self.moved(timing.step as f64, self.last_loss, 0.0);
         if let Some(line) = self.loss_watch.take(timing.step, loss, self.rate_key) {
@@ -281,16 +283,16 @@ impl Reporter {
         }
         let mut line = json!(timing);
         line["peak_rss_bytes"] = json!(peak_rss_bytes());
-        Ok(self.timing.append(&line)?)
+        append(&mut self.timing, &line)
     }
 
-    /// Writes and shows the line of a training step.
+    /// Writes and displays the line of a training step.
     ///
     /// # Errors
     ///
     /// The file cannot be written.
     pub(crate) fn step(&mut self, line: &StepLine) -> Result<(), Error> {
-        self.metrics.append(&json!(line))?;
+        append(&mut self.metrics, &json!(line))?;
         let timing = self.since_the_last_line(line.step);
         self.epoch = line.epoch;
         self.show(&Record::Step(StepRecord {
@@ -306,13 +308,13 @@ impl Reporter {
         Ok(())
     }
 
-    /// Writes and shows the line of a retriever; before that of the step, if there is one.
+    /// Writes and displays the line of a retriever, before the line of the step, if any.
     ///
     /// # Errors
     ///
     /// The file cannot be written.
     pub(crate) fn retriever(&mut self, line: &RetrieverLine, is_alone: bool) -> Result<(), Error> {
-        self.metrics.append(&json!(line))?;
+        append(&mut self.metrics, &json!(line))?;
         let spent = self.since.retriever;
         if is_alone {
             self.epoch = line.epoch;
@@ -330,7 +332,7 @@ impl Reporter {
         Ok(())
     }
 
-    /// Rates since the last line, which is this one from now on.
+    /// Rates since the last line; `step` becomes the new last line.
     fn since_the_last_line(&mut self, step: u64) -> Timing {
         let since = std::mem::take(&mut self.since);
         let secs = since.seconds.max(1e-9);
@@ -343,7 +345,7 @@ impl Reporter {
         }
     }
 
-    /// Shows how far an evaluation is.
+    /// Displays the progress of an evaluation.
     pub(crate) fn generation(&mut self, state: GenerationProgress) {
         let (_, progress) = self
             .evaluation
@@ -351,7 +353,7 @@ impl Reporter {
         progress.generated(state);
     }
 
-    /// Writes and shows the line of an evaluation.
+    /// Writes and displays the line of an evaluation.
     ///
     /// # Errors
     ///
@@ -368,7 +370,7 @@ impl Reporter {
                 .map(|(name, value)| (format!("eval/{name}"), json!(value))),
         );
         let line = Value::Object(line);
-        self.metrics.append(&line)?;
+        append(&mut self.metrics, &line)?;
         self.history.evaluations.push(line);
         let elapsed_secs = self
             .evaluation
@@ -390,27 +392,30 @@ impl Reporter {
         Ok(())
     }
 
-    /// Makes the files survive a power cut; due before a checkpoint is saved.
+    /// Syncs the files to disk, before a checkpoint is saved, and restores a removed file.
     ///
     /// # Errors
     ///
     /// The system cannot write them.
-    pub(crate) fn sync(&self) -> Result<(), Error> {
-        self.metrics.sync()?;
-        Ok(self.timing.sync()?)
+    pub(crate) fn sync(&mut self) -> Result<(), Error> {
+        for file in [&mut self.metrics, &mut self.timing] {
+            file.sync()?;
+            warn_of_changes(file);
+        }
+        Ok(())
     }
 
-    /// What the run has evaluated so far.
+    /// All evaluations of the run so far.
     pub(crate) fn evaluations(&self) -> &[Value] {
         &self.history.evaluations
     }
 
-    /// Whether the evaluation at `step` is done.
+    /// Whether the run was evaluated at `step`.
     pub(crate) fn has_evaluated(&self, step: u64) -> bool {
         self.history.evaluation(step).is_some()
     }
 
-    /// What a checkpoint keeps of all this.
+    /// Content of `history.json` for a checkpoint.
     pub(crate) fn history(&self) -> Vec<u8> {
         let history = History {
             metrics: Some(self.metrics.mark()),
@@ -425,7 +430,19 @@ impl Reporter {
     }
 }
 
-/// The view on the terminal, which knows the last evaluation of earlier processes.
+fn append(file: &mut MetricsFile, line: &Value) -> Result<(), Error> {
+    file.append(line)?;
+    warn_of_changes(file);
+    Ok(())
+}
+
+fn warn_of_changes(file: &mut MetricsFile) {
+    for remark in file.take_remarks() {
+        tracing::warn!("{remark}");
+    }
+}
+
+/// Terminal sink, initialised with the last evaluation of earlier processes.
 fn terminal(config: &Config, history: &History, total_steps: u64) -> TerminalSink {
     let mut terminal = TerminalSink::stderr(total_steps);
     if let Ok(metric) = MetricExpression::parse(&config.eval.metric_for_best_model) {
@@ -434,7 +451,7 @@ fn terminal(config: &Config, history: &History, total_steps: u64) -> TerminalSin
     if let Some(line) = history.evaluations.last() {
         terminal.remember(Evaluated {
             step: line["step"].as_u64().unwrap_or_default(),
-            metrics: measured(line).into_iter().collect(),
+            metrics: measurements(line).into_iter().collect(),
         });
     }
     terminal

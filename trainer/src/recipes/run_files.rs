@@ -1,41 +1,44 @@
-//! What a run directory says about itself: the resolved config and what it was made from.
+//! Files of a run directory that describe the run: the resolved config and the lock of its inputs.
 
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use tooltune_agents::flat::FlattenReport;
-use tooltune_checkpoints::atomic::write_atomic;
 use tooltune_checkpoints::run_dir::RunDir;
+use tooltune_disk::atomic::write_atomic;
+use tooltune_disk::regular_file;
 use tooltune_files::SplitRecord;
-use tooltune_rows::regular_file;
-use tooltune_rows::text::TemplateDate;
+use tooltune_template::TemplateDate;
 
 use super::pending_lock::PendingLock;
 use super::preparation::Flattened;
 use super::run_lock::{Extension, InputTimes, LOCK_FILE, RunLock};
-use crate::config::{Change, Config, LoadedConfig, LrSchedulerType, OnResume, diff};
+use crate::config::{Change, Config, LoadedConfig, LrSchedulerType, OnResume, RunLength, diff};
 use crate::error::Error;
 
 const CONFIG_FILE: &str = "config.resolved.toml";
 const FLATTEN_FILE: &str = "flatten.json";
 
-/// How far a run is.
+/// Progress of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct RunSteps {
-    /// Steps that it has taken.
-    pub taken: u64,
-    /// Steps that it has when it is over.
+    /// Steps done.
+    pub n_done: u64,
+    /// Steps of the whole run.
     pub total: u64,
+    /// Average number of steps per epoch.
+    pub in_epoch: f64,
 }
 
-/// Writes `config.resolved.toml` and `run.lock.json` of a run that starts or resumes, after comparing
-/// its inputs with those that it began with; answers the lock, which is still being made of a run that
-/// starts. A run that is longer now says so, and one whose `inputs` have changed since they were listed.
+/// Writes `config.resolved.toml` and `run.lock.json` of a run that starts or resumes, after
+/// comparing its inputs with the recorded ones. Returns the lock, which a starting run still
+/// computes in the background. Reports a run that became longer, and inputs that changed since
+/// `inputs` was listed.
 ///
 /// # Errors
 ///
-/// A file that cannot be read or written, inputs other than those that the run began with, or fewer
-/// steps than it has taken.
+/// A file cannot be read or written, the inputs differ from the recorded ones, or the run would
+/// have fewer steps than it has done.
 pub fn begin(
     config: &Config,
     run_dir: &Path,
@@ -46,11 +49,11 @@ pub fn begin(
     let extension = extension(config, run_dir, steps)?;
     let text = config
         .to_toml()
-        .map_err(|error| Error::Usage(format!("the config cannot be written: {error}")))?;
+        .map_err(|error| Error::Usage(format!("cannot write the config: {error}")))?;
     let lock = match RunLock::of_run(run_dir)? {
         None => PendingLock::read(run_dir, config, split, inputs)?,
         Some(earlier) => {
-            let now = RunLock::of(config, Some(&earlier))?;
+            let now = RunLock::read_inputs(config, Some(&earlier))?;
             earlier.check_same(&now, &run_dir.join(LOCK_FILE))?;
             let mut extended = earlier.extended.clone();
             extended.extend(extension);
@@ -71,7 +74,8 @@ pub fn begin(
     Ok(lock)
 }
 
-/// What makes the run of a directory longer, said in a line; none where nothing does.
+/// Detects settings that make an existing run longer, and reports them in a line; `None` if there
+/// are none.
 fn extension(config: &Config, run_dir: &Path, steps: RunSteps) -> Result<Option<Extension>, Error> {
     let Some(earlier) = kept_config(run_dir)? else {
         return Ok(None);
@@ -84,34 +88,54 @@ fn extension(config: &Config, run_dir: &Path, steps: RunSteps) -> Result<Option<
     if changes.is_empty() {
         return Ok(None);
     }
-    let (RunSteps { taken, total }, listed) = (steps, changes.join(", "));
-    if total < taken {
+    let listed = changes.join(", ");
+    let RunSteps {
+        n_done,
+        total,
+        in_epoch,
+    } = steps;
+    let before = match earlier.train.length() {
+        RunLength::Steps(steps) => steps,
+        RunLength::Epochs(epochs) => (epochs * in_epoch).ceil() as u64,
+    };
+    // A smaller value in the same unit was refused earlier; other units are compared by their
+    // steps.
+    if total < n_done || total < before {
         return Err(Error::Usage(format!(
-            "{} has {taken} steps, and with {listed} it would have {total}; a run can be made longer, \
-             not shorter",
+            "{} contains a longer run of {before} steps, {n_done} of them done; with {listed} it would \
+             have {total}\na run can be made longer, not shorter: restore these settings, or set \
+             train.output_dir to another folder",
             run_dir.display()
         )));
     }
     let schedule = match config.train.lr_scheduler_type {
         LrSchedulerType::Constant | LrSchedulerType::ConstantWithWarmup => {
-            "the learning rate stays as it is".to_owned()
+            "the learning rate does not change".to_owned()
+        }
+        decaying if total == before => {
+            format!("lr_scheduler_type = \"{decaying}\" does not change")
         }
         decaying => format!(
-            "lr_scheduler_type = \"{decaying}\" comes down over all {total} steps now, so that the \
-             learning rate goes up again from where it had come to"
+            "lr_scheduler_type = \"{decaying}\" now spans {total} steps, so the learning rate jumps back \
+             up from its current value"
         ),
     };
+    let change = if total == before {
+        "has the same length in another unit"
+    } else {
+        "is made longer"
+    };
     tracing::warn!(
-        "{} is made longer at step {taken} of {total} ({listed}): {schedule}",
+        "{} {change} at step {n_done} of {total} ({listed}): {schedule}",
         run_dir.display()
     );
     Ok(Some(Extension {
-        at_step: taken,
+        at_step: n_done,
         changes,
     }))
 }
 
-/// Writes `flatten.json`: how many schemas the model sees flat, and each that stayed nested.
+/// Writes `flatten.json`: the number of flattened schemas, and each schema that is still nested.
 ///
 /// # Errors
 ///
@@ -126,24 +150,24 @@ pub fn write_flattened(flattened: &Flattened, run_dir: &Path) -> Result<(), Erro
     Ok(write_atomic(&run_dir.join(FLATTEN_FILE), &bytes)?)
 }
 
-/// Checks that the run of a config can begin or go on in its directory, and gives it the day that its
-/// templates read: the config's, that of the run which the directory holds, or today. Answers the step
-/// of the newest checkpoint there, if there is one.
+/// Checks that the run of a config can start or resume in its directory, and sets the date for its
+/// templates: that of the config, of the existing run, or today. Returns the step of the newest
+/// checkpoint, if any.
 ///
-/// For the beginning of a command, before anything is read; a run checks once more when it has locked
-/// its directory ([`check_same_run`]).
+/// Commands call this first, before they read anything. The run checks again once it has locked its
+/// directory ([`check_same_run`]).
 ///
 /// # Errors
 ///
-/// No file can be made there, the directory's config cannot be read, or it is another run's.
+/// The directory is not writable, its config cannot be read, or it belongs to another run.
 pub fn pin_run_settings(config: &mut Config) -> Result<Option<u64>, Error> {
     let dir = config.train.output_dir.clone();
-    check_writable(&dir).map_err(|(place, error)| {
+    check_writable(&dir).map_err(|(path, error)| {
         Error::Usage(format!(
-            "train.output_dir names {}, and no file can be made in {}: {error}; set it to a folder \
+            "train.output_dir is {}, but no file can be created in {}: {error}; set it to a folder \
              that you may write to",
             dir.display(),
-            place.display()
+            path.display()
         ))
     })?;
     let earlier = kept_config(&dir)?;
@@ -152,13 +176,13 @@ pub fn pin_run_settings(config: &mut Config) -> Result<Option<u64>, Error> {
         None => RunLock::of_run(&dir)?,
     };
     if config.model.is_some() {
-        let kept = earlier
+        let start_date = earlier
             .as_ref()
             .and_then(|earlier| earlier.data.template_date);
         let locked = lock.as_ref().and_then(|lock| lock.template_date.as_ref());
-        let kept = kept.or_else(|| locked.and_then(|date| date.parse().ok()));
+        let start_date = start_date.or_else(|| locked.and_then(|date| date.parse().ok()));
         let date = &mut config.data.template_date;
-        *date = Some(date.or(kept).unwrap_or_else(TemplateDate::today));
+        *date = Some(date.or(start_date).unwrap_or_else(TemplateDate::today));
     }
     match (earlier, lock) {
         (Some(earlier), _) => check_same(earlier, config, &dir)?,
@@ -169,20 +193,21 @@ pub fn pin_run_settings(config: &mut Config) -> Result<Option<u64>, Error> {
     Ok(newest.map(|checkpoint| checkpoint.step))
 }
 
-/// Makes a file in a folder, or in the nearest one above it that is there, which is answered.
+/// Creates and removes a file in a folder, or in its nearest existing parent, and returns that
+/// folder.
 ///
 /// # Errors
 ///
-/// That folder, and why no file can be made in it.
+/// The folder, and why no file can be created in it.
 pub fn check_writable(dir: &Path) -> Result<PathBuf, (PathBuf, std::io::Error)> {
-    let place = nearest_folder(dir);
-    match tempfile::tempfile_in(&place) {
-        Ok(_) => Ok(place),
-        Err(error) => Err((place, error)),
+    let existing = nearest_folder(dir);
+    match tempfile::tempfile_in(&existing) {
+        Ok(_) => Ok(existing),
+        Err(error) => Err((existing, error)),
     }
 }
 
-/// A folder, or the nearest one above it that is there.
+/// The folder, or its nearest existing parent.
 pub fn nearest_folder(dir: &Path) -> PathBuf {
     match dir.ancestors().find(|path| path.is_dir()) {
         Some(path) if !path.as_os_str().is_empty() => path.to_owned(),
@@ -190,7 +215,7 @@ pub fn nearest_folder(dir: &Path) -> PathBuf {
     }
 }
 
-/// The config of the run that a directory holds, if it holds one.
+/// Config of the run in a directory, if any.
 fn kept_config(run_dir: &Path) -> Result<Option<Config>, Error> {
     let path = run_dir.join(CONFIG_FILE);
     if regular_file::is_there(&path).map_err(Error::io(&path, "read"))? {
@@ -200,11 +225,11 @@ fn kept_config(run_dir: &Path) -> Result<Option<Config>, Error> {
     }
 }
 
-/// Checks that a run directory, if it holds a run, holds one of this config.
+/// Checks that the run in a directory, if any, has this config.
 ///
 /// # Errors
 ///
-/// A setting that must not change on resume differs; all of them are listed.
+/// Settings that must not change on resume differ; all of them are listed.
 pub fn check_same_run(config: &Config, run_dir: &Path) -> Result<(), Error> {
     if let Some(earlier) = kept_config(run_dir)? {
         return check_same(earlier, config, run_dir);
@@ -215,21 +240,21 @@ pub fn check_same_run(config: &Config, run_dir: &Path) -> Result<(), Error> {
     }
 }
 
-/// The same where the run's config is gone.
+/// As [`check_same_run`], for a run whose config file is missing.
 fn check_same_digest(lock: &RunLock, config: &Config, run_dir: &Path) -> Result<(), Error> {
     if lock.resume_digest == config.resume_digest() {
         return Ok(());
     }
     Err(Error::Usage(format!(
-        "{} holds a run of another config: its {CONFIG_FILE} is gone, and the settings are not those \
-         whose digest {LOCK_FILE} keeps (resume_digest); bring them back, or that file, which names \
-         them, or set train.output_dir to another folder",
+        "{} contains a run of another config: its {CONFIG_FILE} is missing, and the settings do not \
+         match resume_digest in {LOCK_FILE}; restore the settings, or restore the file to see which \
+         differ, or set train.output_dir to another folder",
         run_dir.display()
     )))
 }
 
 fn check_same(mut earlier: Config, config: &Config, run_dir: &Path) -> Result<(), Error> {
-    // A run that kept no day has rendered with each day's own.
+    // A run without a recorded date rendered templates with the date of each process.
     let date = &mut earlier.data.template_date;
     *date = date.or(config.data.template_date);
     let changes = diff(&earlier, config).into_iter();
@@ -245,15 +270,15 @@ fn check_same(mut earlier: Config, config: &Config, run_dir: &Path) -> Result<()
         .all(|change| change.on_resume == OnResume::Shortens)
     {
         return Err(Error::Usage(format!(
-            "{} holds a run that is longer:\n{}\na run can be made longer, not shorter: bring this back, \
-             or set train.output_dir to another folder",
+            "{} contains a longer run:\n{}\na run can be made longer, not shorter: restore these \
+             settings, or set train.output_dir to another folder",
             run_dir.display(),
             refused.join("\n")
         )));
     }
     Err(Error::Usage(format!(
-        "{} holds a run of another config:\n{}\nset train.output_dir to another folder, or bring \
-         these settings back",
+        "{} contains a run of another config:\n{}\nset train.output_dir to another folder, or \
+         restore these settings",
         run_dir.display(),
         refused.join("\n")
     )))

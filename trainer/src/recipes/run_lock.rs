@@ -1,7 +1,7 @@
-//! `run.lock.json`: what a run was made from, file by file.
+//! `run.lock.json`: the inputs of a run, file by file.
 //!
-//! A copy lies in every checkpoint, so that a run whose own is gone, and a checkpoint that was copied
-//! elsewhere, still know it. The copy leaves out the times of modification, which are of one machine.
+//! Every checkpoint has a copy, for runs whose own file is missing and for checkpoints copied
+//! elsewhere. The copy omits modification times, which are valid on one machine only.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -9,101 +9,102 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 use tooltune_checkpoints::CheckpointError;
-use tooltune_checkpoints::atomic::write_atomic;
 use tooltune_checkpoints::digest::sha256_bytes;
 use tooltune_checkpoints::input_files::{FileDigest, ITSELF, all_files, model_files};
 use tooltune_checkpoints::run_dir::RunDir;
+use tooltune_disk::atomic::write_atomic;
+use tooltune_disk::regular_file;
 use tooltune_files::SplitRecord;
-use tooltune_rows::regular_file;
-use tooltune_rows::text::{ChatTemplate, SlotPrompt};
+use tooltune_rows::text::SlotPrompt;
+use tooltune_template::ChatTemplate;
 
 use super::starting::starting_folder;
-use crate::budgets::RUN_FILE_BYTES;
+use crate::config::budgets::RUN_FILE_BYTES;
 use crate::config::{Config, HubOrigin, named_files};
 use crate::error::Error;
 
-/// Its name in a run directory and in a checkpoint.
+/// File name in a run directory and in a checkpoint.
 pub const LOCK_FILE: &str = "run.lock.json";
 
-/// The base model of a run among its inputs.
+/// Setting of the base model.
 pub const BASE_MODEL: &str = "model.model_name_or_path";
 
-/// The retriever before it learned.
+/// Setting of the encoder that the retriever is trained from.
 pub const RETRIEVER: &str = "retriever.model_name_or_path";
 
-/// The encoder of the metrics.
+/// Setting of the encoder for metrics.
 pub const ENCODER: &str = "eval.encoder";
 
-/// The adapter that a run continues from.
+/// Setting of the adapter that a run continues from.
 const STARTING_ADAPTER: &str = "lora.init_from";
 
-/// What models are asked with.
+/// Settings of the prompt files.
 pub const PROMPTS: [&str; 2] = ["data.chat_template", "data.slot_prompt"];
 
-/// Settings that name folders of models; all others name files, or folders of plain files.
+/// Settings that name model folders; all others name files, or folders of plain files.
 pub const MODELS: [&str; 3] = [BASE_MODEL, RETRIEVER, ENCODER];
 
-/// What a run was made from.
+/// Inputs of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunLock {
-    /// The version that began the run.
+    /// Program version that started the run.
     pub tooltune: String,
-    /// The device that it began on.
+    /// Device on which the run started.
     pub device: String,
-    /// Of the settings that must not change when it resumes.
+    /// Digest of the settings that must not change on resume.
     pub resume_digest: String,
-    /// The day that its templates read.
+    /// Date for its templates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template_date: Option<String>,
     /// All files that settings name.
     pub inputs: Vec<Input>,
-    /// SHA-256 of each built-in text that a setting names, by `setting = "name"`: another version
-    /// may have another text.
+    /// SHA-256 of each built-in text that a setting selects, keyed by `setting = "name"`. The text
+    /// may differ in another version.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub built_in: BTreeMap<String, String>,
-    /// How the training rows were split, where some are kept back.
+    /// How the training rows were split, if some are held out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validation: Option<SplitRecord>,
-    /// How often the run was made longer.
+    /// Each time the run was made longer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub extended: Vec<Extension>,
 }
 
-/// A run that was made longer.
+/// One extension of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Extension {
-    /// The steps that it had taken by then.
+    /// Steps done before the extension.
     pub at_step: u64,
-    /// What was changed, such as `train.max_steps: 4 -> 8`.
+    /// Changed settings, such as `train.max_steps: 4 -> 8`.
     pub changes: Vec<String>,
 }
 
-/// What one setting names.
+/// Input files named by one setting.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Input {
-    /// Such as `data.train[0]`.
+    /// Setting, such as `data.train[0]`.
     pub setting: String,
-    /// As the config has it.
+    /// Path as in the config.
     pub path: PathBuf,
-    /// What the path is on the hub, if it came from there.
+    /// Hub repository and revision, if the path was downloaded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hub: Option<HubOrigin>,
-    /// Its files by their names below it; `.` is the path itself.
+    /// Files by their names relative to the path; `.` is the path itself.
     pub files: BTreeMap<String, FileDigest>,
 }
 
 /// Which models and prompts a command is about to use.
 #[derive(Debug, Clone, Copy)]
 pub struct Used<'a> {
-    /// Their settings, of [`MODELS`] and [`PROMPTS`].
+    /// Settings from [`MODELS`] and [`PROMPTS`].
     pub settings: &'a [&'a str],
-    /// Whether large files are read whole, whatever is known of them.
+    /// Whether to hash large files completely, even if they look unchanged.
     pub whole: bool,
 }
 
 impl<'a> Used<'a> {
-    /// Those of these settings, large files by what is known of them.
-    pub fn of(settings: &'a [&'a str]) -> Self {
+    /// Uses these settings and trusts large files that look unchanged.
+    pub fn settings(settings: &'a [&'a str]) -> Self {
         Self {
             settings,
             whole: false,
@@ -112,13 +113,13 @@ impl<'a> Used<'a> {
 }
 
 impl RunLock {
-    /// What a config is made from now. Large files that `earlier` knows are read whole only where
+    /// Reads the current inputs of a config. Large files recorded in `earlier` are hashed only if
     /// they may have changed.
     ///
     /// # Errors
     ///
-    /// A file that cannot be read.
-    pub fn of(config: &Config, earlier: Option<&RunLock>) -> Result<RunLock, Error> {
+    /// A file cannot be read.
+    pub fn read_inputs(config: &Config, earlier: Option<&RunLock>) -> Result<RunLock, Error> {
         let inputs = named_files(config)
             .into_iter()
             .filter(|(_, path)| path.exists());
@@ -126,7 +127,7 @@ impl RunLock {
             let known = earlier.and_then(|lock| lock.input(&setting, &path));
             let input = Input::read(setting, &path, known)?;
             Ok::<_, Error>(Input {
-                hub: config.hub.of(&path).cloned(),
+                hub: config.hub.origin_of(&path).cloned(),
                 ..input
             })
         });
@@ -142,7 +143,7 @@ impl RunLock {
         })
     }
 
-    /// The lock of a run directory, or of its newest checkpoint that has one.
+    /// Reads the lock of a run directory, or of its newest checkpoint that has one.
     ///
     /// # Errors
     ///
@@ -155,7 +156,7 @@ impl RunLock {
             return Ok(None);
         }
         for checkpoint in RunDir::open_to_read(run_dir)?.list()?.iter().rev() {
-            // A damaged checkpoint is passed over, as it is for everything else.
+            // Damaged checkpoints are skipped, as everywhere else.
             if let Ok(Some(lock)) = read(&checkpoint.path.join(LOCK_FILE)) {
                 return Ok(Some(lock));
             }
@@ -163,8 +164,8 @@ impl RunLock {
         Ok(None)
     }
 
-    /// The lock of the run that a checkpoint belongs to, or the checkpoint's own copy; none of an
-    /// adapter from elsewhere.
+    /// Reads the lock of the run that a checkpoint belongs to, or the checkpoint's copy; `None` for
+    /// adapters of other programs.
     ///
     /// # Errors
     ///
@@ -181,7 +182,7 @@ impl RunLock {
         read(&canonical.join(LOCK_FILE))
     }
 
-    /// Writes it into a run directory.
+    /// Writes the lock into a run directory.
     ///
     /// # Errors
     ///
@@ -190,7 +191,7 @@ impl RunLock {
         Ok(write_atomic(&run_dir.join(LOCK_FILE), &self.bytes())?)
     }
 
-    /// The copy for a checkpoint.
+    /// Copy for a checkpoint.
     pub fn for_checkpoint(&self) -> Vec<u8> {
         let mut lock = self.clone();
         for input in &mut lock.inputs {
@@ -213,13 +214,13 @@ impl RunLock {
         same.next().or_else(|| other.next())
     }
 
-    /// Checks that what both name by one path holds the same as before. What a config no longer
-    /// names, or names anew, is the business of the settings.
+    /// Checks that paths in both locks have the same content. Paths that are only in one of them
+    /// are checked with the settings.
     ///
     /// # Errors
     ///
-    /// Files that differ, are gone or are new; all of them are named.
-    pub fn check_same(&self, now: &RunLock, place: &Path) -> Result<(), Error> {
+    /// Files differ, are missing or are new; all of them are listed.
+    pub fn check_same(&self, now: &RunLock, run_path: &Path) -> Result<(), Error> {
         let mut changed = Vec::new();
         for input in &now.inputs {
             let then = self.inputs.iter().find(|then| then.path == input.path);
@@ -228,15 +229,15 @@ impl RunLock {
         changed.extend(self.other_texts(&now.built_in));
         refuse(changed, |listed| {
             format!(
-                "{}: the run began with other inputs: {listed}; bring them back, or set \
-                 train.output_dir to another folder; what only evaluations read may change under \
-                 another name",
-                place.display()
+                "{}: the inputs changed since the run started: {listed}; restore them, or set \
+                 train.output_dir to another folder; to change files that only evaluations read, \
+                 give them another name",
+                run_path.display()
             )
         })
     }
 
-    /// The built-in texts that are not those of the run.
+    /// Built-in texts that changed since the run started.
     fn other_texts(&self, now: &BTreeMap<String, String>) -> Vec<String> {
         let is_other = |(setting, now): &(&String, &String)| {
             let then = self.built_in.get(*setting);
@@ -244,17 +245,22 @@ impl RunLock {
         };
         let others = now.iter().filter(is_other);
         others
-            .map(|(setting, _)| format!("{setting} (its text is another one in this version)"))
+            .map(|(setting, _)| format!("{setting} (its built-in text differs in this version)"))
             .collect()
     }
 
-    /// Checks that the models and prompts which a command uses for the checkpoint or run at `place`
-    /// are those of the run. Of a base model that lies elsewhere now, the weights count alone.
+    /// Checks that a command uses the models and prompts of the run for the checkpoint or run at
+    /// `place`. For a base model at another path, only the weights are compared.
     ///
     /// # Errors
     ///
-    /// Weights or files that differ; all of them are named. A file that cannot be read.
-    pub fn check_used(&self, config: &Config, used: Used<'_>, place: &Path) -> Result<(), Error> {
+    /// Weights or files differ; all of them are listed. A file cannot be read.
+    pub fn check_used(
+        &self,
+        config: &Config,
+        used: Used<'_>,
+        run_path: &Path,
+    ) -> Result<(), Error> {
         let (mut weights, mut others) = (Vec::new(), Vec::new());
         for (setting, path) in named_files(config) {
             let counts = used.settings.contains(&setting.as_str());
@@ -292,22 +298,47 @@ impl RunLock {
         }
         refuse(weights, |listed| {
             format!(
-                "{}: {listed} has other weights than those that the adapter was trained on \
-                 ({LOCK_FILE} has their hash); bring them back",
-                place.display()
+                "{}: {listed} has other weights than the model that the adapter was trained on \
+                 (hashes in {LOCK_FILE}); restore them",
+                run_path.display()
             )
         })?;
         refuse(others, |listed| {
             format!(
-                "{}: other files than those that the run was trained with: {listed}; bring them \
-                 back, or name others with --set",
-                place.display()
+                "{}: files differ from those that the run was trained with: {listed}; restore \
+                 them, or use others with --set",
+                run_path.display()
             )
         })
     }
 }
 
-/// SHA-256 of the built-in texts that a config names.
+/// SHA-256 of each file of the models that these settings name, as `SETTING FILE SHA256`. Large
+/// files that `known` recorded are hashed only if they may have changed.
+///
+/// # Errors
+///
+/// A file cannot be read.
+pub fn model_digests(
+    config: &Config,
+    settings: &[&str],
+    known: Option<&RunLock>,
+) -> Result<Vec<String>, Error> {
+    let mut digests = Vec::new();
+    for (setting, path) in named_files(config) {
+        if !settings.contains(&setting.as_str()) || !path.exists() {
+            continue;
+        }
+        let known = known.and_then(|lock| lock.input(&setting, &path));
+        let input = Input::read(setting, &path, known)?;
+        let files = input.files.iter();
+        digests
+            .extend(files.map(|(name, file)| format!("{} {name} {}", input.setting, file.sha256)));
+    }
+    Ok(digests)
+}
+
+/// SHA-256 of the built-in texts that a config selects.
 fn built_in(config: &Config) -> BTreeMap<String, String> {
     let [chat_template, slot_prompt] = PROMPTS;
     let template = config.data.chat_template.as_deref().and_then(Path::to_str);
@@ -320,8 +351,8 @@ fn built_in(config: &Config) -> BTreeMap<String, String> {
         let text = SlotPrompt::built_in(name)?.source().to_owned();
         Some((slot_prompt, name, text))
     });
-    let named = template.into_iter().chain(prompt);
-    named
+    let paths = template.into_iter().chain(prompt);
+    paths
         .map(|(setting, name, text)| {
             let key = format!("{setting} = {name:?}");
             (key, sha256_bytes(text.as_bytes()))
@@ -339,20 +370,23 @@ fn refuse(files: Vec<String>, message: impl FnOnce(&str) -> String) -> Result<()
 
 fn is_weights(file: &str) -> bool {
     let end = |extension| {
-        let file = file.trim_end_matches(" (gone)").trim_end_matches(" (new)");
+        let file = file
+            .trim_end_matches(" (missing)")
+            .trim_end_matches(" (new)");
         Path::new(file).extension().is_some_and(|e| e == extension)
     };
     end("safetensors") || end("gguf")
 }
 
-/// Length and time of modification of each file that a config names: if two readings differ, a file changed
-/// between them.
+/// Length and modification time of each file that a config names. A file whose entry differs
+/// between two listings was changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct InputTimes(BTreeMap<PathBuf, (u64, Option<SystemTime>)>);
 
 impl InputTimes {
-    /// As they are now. What cannot be listed or read is left out: whoever reads it says so.
-    pub fn of(config: &Config) -> Self {
+    /// Lists the files now. Files that cannot be listed are omitted: code that reads them reports
+    /// the error.
+    pub fn list(config: &Config) -> Self {
         let mut times = BTreeMap::new();
         for (setting, path) in named_files(config) {
             let files = files_of(&setting, &path).unwrap_or_default();
@@ -365,7 +399,7 @@ impl InputTimes {
         Self(times)
     }
 
-    /// The files whose entries differ, or that only one of both has.
+    /// Files whose entries differ or are missing on one side.
     pub(super) fn changed(&self, now: &Self) -> BTreeSet<PathBuf> {
         let files = self.0.keys().chain(now.0.keys());
         let others = files.filter(|&file| self.0.get(file) != now.0.get(file));
@@ -373,7 +407,7 @@ impl InputTimes {
     }
 }
 
-/// The files of a setting by their names below its path.
+/// Files of a setting by their names relative to its path.
 fn files_of(setting: &str, path: &Path) -> Result<BTreeMap<String, PathBuf>, Error> {
     if MODELS.contains(&setting) {
         return Ok(model_files(path)?);
@@ -391,7 +425,7 @@ impl Input {
         let files = files_of(&setting, path)?;
         let digest = |(name, file): (String, PathBuf)| -> Result<_, CheckpointError> {
             let known = known.and_then(|known| known.files.get(&name));
-            let digest = FileDigest::of(&file, known)?;
+            let digest = FileDigest::compute(&file, known)?;
             Ok((name, digest))
         };
         Ok(Input {
@@ -402,7 +436,7 @@ impl Input {
         })
     }
 
-    /// The digests of its weights, in the order of their names.
+    /// Digests of the weight files, ordered by name.
     fn weights(&self) -> Vec<&str> {
         let weights = self.files.iter();
         let weights = weights.filter(|(name, _)| self.is_file_of_weights(name));
@@ -422,7 +456,7 @@ impl Input {
         file.display().to_string()
     }
 
-    /// The files that are not the same in both, by their whole names.
+    /// Files that differ, by full name.
     fn differences(&self, now: &Input) -> Vec<String> {
         let mut differing = Vec::new();
         for (name, then) in &self.files {
@@ -430,7 +464,7 @@ impl Input {
             match now.files.get(name) {
                 Some(now) if now.is_same(then) => {}
                 Some(_) => differing.push(name_now),
-                None => differing.push(format!("{name_now} (gone)")),
+                None => differing.push(format!("{name_now} (missing)")),
             }
         }
         let new = now
@@ -445,6 +479,6 @@ impl Input {
 fn read(path: &Path) -> Result<Option<RunLock>, Error> {
     let bytes =
         regular_file::read_if_there(path, RUN_FILE_BYTES).map_err(Error::io(path, "read"))?;
-    let parsed = bytes.map(|bytes| serde_json::from_slice(&bytes));
+    let parsed = bytes.map(|bytes| tooltune_json::from_slice(&bytes));
     Ok(parsed.transpose().map_err(CheckpointError::json(path))?)
 }

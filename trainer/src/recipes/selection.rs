@@ -1,7 +1,7 @@
-//! Selects the best checkpoint by the evaluations of a run, and says whether to continue.
+//! Selects the best checkpoint by the evaluations of a run, and decides on early stopping.
 //!
-//! Both go by what the checkpoints keep, so that a run which was killed between a checkpoint and
-//! `BEST`, or whose `metrics.jsonl` is damaged, selects as one that was not.
+//! Both read only the checkpoints. A run that was killed between a checkpoint and `BEST`, or whose
+//! `metrics.jsonl` is damaged, therefore selects the same checkpoint.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -14,8 +14,8 @@ use super::history::History;
 use crate::config::{Config, EvalConfig, MetricExpression};
 use crate::error::Error;
 
-/// The values of an evaluation's line by name.
-pub fn measured(line: &Value) -> BTreeMap<String, f64> {
+/// Values of an evaluation line by name.
+pub fn measurements(line: &Value) -> BTreeMap<String, f64> {
     let values = line.as_object().into_iter().flatten();
     values
         .filter_map(|(key, value)| {
@@ -25,23 +25,24 @@ pub fn measured(line: &Value) -> BTreeMap<String, f64> {
         .collect()
 }
 
-/// What a metric was at each step that measured it, in the order of the lines.
+/// Values of a metric by step, in the order of the lines.
 fn values(lines: &[Value], metric: &MetricExpression) -> Vec<(u64, f64)> {
-    let value = |line: &Value| Some((line["step"].as_u64()?, metric.value(&measured(line))?));
+    let value = |line: &Value| Some((line["step"].as_u64()?, metric.value(&measurements(line))?));
     let values = lines.iter().filter_map(value);
     values.filter(|(_, value)| value.is_finite()).collect()
 }
 
-/// A kept checkpoint with what it is ranked by.
+/// A kept checkpoint and the value that ranks it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ranked {
-    /// Steps behind the checkpoint.
+    /// Step of the checkpoint.
     pub step: u64,
-    /// The value of the metric.
+    /// Value of the metric.
     pub value: f64,
 }
 
-/// The kept checkpoints that a metric was measured of, the best first; of equals the earlier one.
+/// Ranks the kept checkpoints with a value of the metric, best first. If values are equal, the
+/// earlier one is first.
 ///
 /// # Errors
 ///
@@ -62,7 +63,7 @@ pub fn ranked(
     Ok(ranked)
 }
 
-/// The order of two values, the better one first.
+/// Orders two values, the better one first.
 fn better_first(a: f64, b: f64, greater_is_better: bool) -> Ordering {
     if greater_is_better {
         b.total_cmp(&a)
@@ -71,20 +72,20 @@ fn better_first(a: f64, b: f64, greater_is_better: bool) -> Ordering {
     }
 }
 
-/// What decides between checkpoints of one value.
+/// Order among checkpoints with equal values.
 #[derive(Debug, Clone, Copy)]
 pub struct TieBreak<'a> {
-    /// The step of `BEST` as it is, which stays.
+    /// Step of the current `BEST`, which is first.
     pub best: Option<u64>,
-    /// What each checkpoint is worth by the metric that the run itself selects by.
+    /// Checkpoints ranked by the metric that the run itself selects by.
     pub own: &'a [Ranked],
-    /// Whether more of that is better.
+    /// Whether higher values of that metric are better.
     pub greater_is_better: bool,
 }
 
 impl TieBreak<'_> {
-    /// Orders checkpoints of equal values, which `ranked` has side by side: `BEST` stays where it is,
-    /// else the better one by the run's own metric comes first, else the earlier one.
+    /// Orders neighbours of equal value in `ranked`: first the current `BEST`, then by the run's
+    /// own metric, then by step.
     pub fn apply(&self, ranked: &mut [Ranked]) {
         for equals in ranked.chunk_by_mut(|a, b| a.value == b.value) {
             equals.sort_by(|a, b| {
@@ -96,7 +97,7 @@ impl TieBreak<'_> {
         }
     }
 
-    /// The better one first; one that was not measured comes behind those that were.
+    /// Better value first; checkpoints without a value last.
     fn by_own(&self, a: u64, b: u64) -> Ordering {
         let own = |step: u64| {
             let of_step = self.own.iter().find(|one| one.step == step);
@@ -109,17 +110,18 @@ impl TieBreak<'_> {
     }
 }
 
-/// The evaluation of each kept checkpoint that has one, in the form of `metrics.jsonl`: as the
-/// checkpoint keeps it, or else as that file has it.
+/// Evaluations of the kept checkpoints as lines of `metrics.jsonl`: from the checkpoint, otherwise
+/// from that file.
 ///
 /// # Errors
 ///
-/// The run directory cannot be listed, or a checkpoint keeps none and `metrics.jsonl` cannot be read.
+/// The run directory cannot be listed, or a checkpoint has no evaluation and `metrics.jsonl` cannot
+/// be read.
 pub fn measured_lines(run_dir: &RunDir) -> Result<Vec<Value>, Error> {
     let mut lines = Vec::new();
     let mut unknown = Vec::new();
     for checkpoint in run_dir.list()? {
-        match History::of(&checkpoint) {
+        match History::read(&checkpoint) {
             Ok(Some(history)) => lines.extend(history.evaluation(checkpoint.step).cloned()),
             Ok(None) => unknown.push(checkpoint.step),
             Err(error) => {
@@ -132,7 +134,7 @@ pub fn measured_lines(run_dir: &RunDir) -> Result<Vec<Value>, Error> {
     if !unknown.is_empty() && path.exists() {
         let of_unknown = |line: &Value| {
             let step = line["step"].as_u64();
-            step.is_some_and(|step| unknown.contains(&step)) && !measured(line).is_empty()
+            step.is_some_and(|step| unknown.contains(&step)) && !measurements(line).is_empty()
         };
         let all = MetricsFile::read(&path)?;
         lines.extend(all.into_iter().filter(of_unknown));
@@ -141,7 +143,7 @@ pub fn measured_lines(run_dir: &RunDir) -> Result<Vec<Value>, Error> {
     Ok(lines)
 }
 
-/// Moves `BEST` to the best of the kept checkpoints, and only then drops old ones.
+/// Moves `BEST` to the best kept checkpoint, then deletes old checkpoints.
 ///
 /// # Errors
 ///
@@ -166,19 +168,20 @@ pub(super) fn select(config: &Config, run_dir: &RunDir) -> Result<(), Error> {
     Ok(())
 }
 
-/// Brings the pointers of a resumed run to where they would be if it had never ended: it may
-/// have died between a checkpoint and its pointers, or they may be damaged. What a user has chosen
-/// with `tooltune select` stays.
+/// Repairs the pointers of a resumed run. They may be damaged, or the run may have ended between a
+/// checkpoint and its pointers. A choice made with `tooltune select` is kept.
 ///
 /// # Errors
 ///
-/// As [`select`].
+/// As for [`select`].
 pub(super) fn fix(config: &Config, run_dir: &RunDir) -> Result<(), Error> {
     run_dir.fix_latest()?;
-    let kept = match run_dir.best() {
-        Ok(best) => best,
-        Err(error @ CheckpointError::DamagedPointer { .. }) => {
-            tracing::warn!("{error}");
+    let current_best = match run_dir.best_checkpoint() {
+        Ok(best) => best.map(|(_, best)| best),
+        Err(
+            error @ (CheckpointError::DamagedPointer { .. } | CheckpointError::MissingBest { .. }),
+        ) => {
+            tracing::warn!("{error}; selecting the best checkpoint again");
             run_dir.remove_best()?;
             None
         }
@@ -186,10 +189,8 @@ pub(super) fn fix(config: &Config, run_dir: &RunDir) -> Result<(), Error> {
     };
     let lines = measured_lines(run_dir)?;
     let last_evaluated = lines.iter().filter_map(|line| line["step"].as_u64()).max();
-    let is_chosen = kept.is_some_and(|best| {
-        let is_there = run_dir.checkpoint_path(best.step).is_dir();
-        is_there && best.chosen_at.is_some() && best.chosen_at >= last_evaluated
-    });
+    let is_chosen = current_best
+        .is_some_and(|best| best.chosen_at.is_some() && best.chosen_at >= last_evaluated);
     if !is_chosen {
         return select(config, run_dir);
     }
@@ -197,22 +198,22 @@ pub(super) fn fix(config: &Config, run_dir: &RunDir) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether a run is to stop early: after how many evaluations without a better one.
+/// Number of evaluations without an improvement, if the run is to stop early.
 ///
 /// # Errors
 ///
-/// A metric that is none, which the config's check has refused.
+/// The metric is invalid, which checking the config already refuses.
 pub(super) fn stopped_early(config: &Config, evaluations: &[Value]) -> Result<Option<u64>, Error> {
     let values = values(evaluations, &metric(config)?);
     Ok(stops_early(&config.eval, &values))
 }
 
-/// What the run selects by.
+/// Metric that the run selects by.
 fn metric(config: &Config) -> Result<MetricExpression, Error> {
     MetricExpression::parse(&config.eval.metric_for_best_model).map_err(Error::Usage)
 }
 
-/// The evaluations without gain, if they are as many as patience has.
+/// Number of evaluations without an improvement, if it reaches the patience.
 fn stops_early(eval: &EvalConfig, values: &[(u64, f64)]) -> Option<u64> {
     let threshold = eval.early_stopping_threshold;
     let gains = values.iter().map(|&(_, value)| {
@@ -222,24 +223,24 @@ fn stops_early(eval: &EvalConfig, values: &[(u64, f64)]) -> Option<u64> {
             -value
         }
     });
-    let without = without_gain(gains, threshold);
-    (without >= eval.early_stopping_patience?).then_some(without)
+    let n_without = without_gain(gains, threshold);
+    (n_without >= eval.early_stopping_patience?).then_some(n_without)
 }
 
-/// How many of the last values were not greater than the greatest before them by more than the
-/// threshold. The rule is that of transformers' `EarlyStoppingCallback` (`trainer_callback.py` of
-/// 5.23), but for evaluations that lack the metric, which count for nothing.
+/// Number of latest values that did not exceed the best earlier one by more than the threshold. The
+/// rule of transformers' `EarlyStoppingCallback` (`trainer_callback.py`, 5.23), except that
+/// evaluations without the metric are ignored.
 fn without_gain(values: impl Iterator<Item = f64>, threshold: f64) -> u64 {
-    let (mut best, mut without) = (f64::NEG_INFINITY, 0);
+    let (mut best, mut n_without) = (f64::NEG_INFINITY, 0);
     for value in values {
-        without = if value - best > threshold {
+        n_without = if value - best > threshold {
             0
         } else {
-            without + 1
+            n_without + 1
         };
         best = best.max(value);
     }
-    without
+    n_without
 }
 
 #[cfg(test)]
@@ -247,16 +248,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_equal_values_best_stays_then_the_run_s_own_metric_decides_then_the_earlier_wins() {
-        let of = |values: &[(u64, f64)]| -> Vec<Ranked> {
+    fn ties_keep_best_then_use_the_own_metric_then_the_earlier_step() {
+        let ranked_values = |values: &[(u64, f64)]| -> Vec<Ranked> {
             let values = values.iter();
             values
                 .map(|&(step, value)| Ranked { step, value })
                 .collect()
         };
-        let own = of(&[(10, 0.9), (20, 0.5), (30, 0.7), (40, 0.7)]);
+        let own = ranked_values(&[(10, 0.9), (20, 0.5), (30, 0.7), (40, 0.7)]);
         let order = |best, greater_is_better| {
-            let mut ranked = of(&[
+            let mut ranked = ranked_values(&[
                 (5, 1.0),
                 (10, 0.8),
                 (20, 0.8),
@@ -279,20 +280,20 @@ mod tests {
     }
 
     #[test]
-    fn evaluations_count_until_one_is_better_by_more_than_the_threshold() {
-        for (values, threshold, without) in [
+    fn evaluations_are_counted_until_one_exceeds_the_threshold() {
+        for (values, threshold, expected) in [
             (&[][..], 0.0, 0),
             (&[-3.0], 0.0, 0),
             (&[0.5, 0.5], 0.0, 1),
             (&[0.5, 0.5, 0.6], 0.0, 0),
             (&[0.5, 0.5, 0.6, 0.59, 0.58], 0.0, 2),
             (&[0.5, 0.6], 0.2, 1),
-            // The best moves although it counts as no gain.
+            // The best value moves although the gain is below the threshold.
             (&[0.5, 0.6, 0.75], 0.2, 2),
             (&[0.5, 0.6, 0.81], 0.2, 0),
         ] {
-            let counted = without_gain(values.iter().copied(), threshold);
-            assert_eq!(counted, without, "{values:?}");
+            let n_without = without_gain(values.iter().copied(), threshold);
+            assert_eq!(n_without, expected, "{values:?}");
         }
     }
 }

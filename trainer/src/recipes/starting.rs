@@ -1,63 +1,68 @@
-//! The adapter that a run continues from.
+//! Loads the adapter that a run continues from.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
 use tooltune_checkpoints::CheckpointError;
-use tooltune_checkpoints::adapter::{Adapter, Scalings, load_adapter, peft_rules};
+use tooltune_checkpoints::adapter::{
+    Adapter, PeftConfig, Scalings, load_adapter, peft_rules, with_named_targets,
+};
 use tooltune_checkpoints::weights::HostTensor;
 
 use super::preparation::Preparation;
-use crate::config::Config;
+use crate::checkpoint_choice::CheckpointChoice;
+use crate::config::{Config, LoraConfig};
 use crate::error::Error;
-use crate::export::CheckpointChoice;
+use crate::lora::LoraLayout as _;
 use crate::lora::{AdapterSlot, Adapters, WholeWeight, principal_factors};
 
-/// The file that makes a folder an adapter's.
+/// File that marks an adapter folder.
 const CONFIG_FILE: &str = "adapter_config.json";
 
-/// The folder of the adapter that `lora.init_from` names: itself, or the best checkpoint of a run.
+/// Folder of the adapter that `lora.init_from` names: the folder itself, or the best checkpoint of
+/// a run.
 ///
 /// # Errors
 ///
-/// It is neither, or the run has no complete checkpoint.
+/// The path is neither, or the run has no complete checkpoint.
 pub(super) fn starting_folder(init_from: &Path) -> Result<PathBuf, Error> {
     if init_from.join(CONFIG_FILE).exists() {
         return CheckpointChoice::Path(init_from.to_owned()).resolve(init_from);
     }
     if !init_from.is_dir() {
         return Err(Error::Usage(format!(
-            "lora.init_from = \"{}\" is no folder; name a folder with {CONFIG_FILE}, or a run",
+            "lora.init_from = \"{}\" is not a folder; set it to a folder with {CONFIG_FILE}, or to a run",
             init_from.display()
         )));
     }
     CheckpointChoice::Best.resolve(init_from).map_err(|error| {
         Error::Usage(format!(
-            "lora.init_from = \"{}\" has no {CONFIG_FILE}, and as a run: {error}",
+            "lora.init_from = \"{}\" has no {CONFIG_FILE} and is not a run: {error}",
             init_from.display()
         ))
     })
 }
 
-/// The factors of the adapter in `folder`, which must be what `slots` describe.
+/// Loads the factors of the adapter in `folder`, which must match `slots`.
 ///
 /// # Errors
 ///
-/// A file that is damaged, or an adapter of other modules, ranks or scalings; all are named with
-/// what to set.
+/// A file is damaged, or modules, ranks or scalings differ; all differences are listed with the
+/// settings to change.
 pub(super) fn starting_adapter(
     folder: &Path,
+    lora: &LoraConfig,
     slots: &[AdapterSlot],
-    whole: &[WholeWeight],
+    whole_weights: &[WholeWeight],
 ) -> Result<BTreeMap<String, HostTensor>, Error> {
     let adapter = load_adapter(folder)?;
     let scalings = peft_rules(&adapter)?;
-    let mut differing = differences(&adapter, &scalings, slots);
-    differing.extend(other_whole_weights(&adapter, whole));
+    let mut differing = differences(&adapter, &scalings, lora, slots);
+    differing.extend(other_whole_weights(&adapter, whole_weights));
     if !differing.is_empty() {
         return Err(Error::Usage(format!(
-            "lora.init_from: the adapter in {} is not what [lora] describes: {}",
+            "lora.init_from: the adapter in {} does not match [lora]: {}",
             folder.display(),
             differing.join("; ")
         )));
@@ -65,18 +70,18 @@ pub(super) fn starting_adapter(
     let expected: Vec<(String, Vec<usize>)> = slots
         .iter()
         .flat_map(AdapterSlot::tensors)
-        .chain(whole.iter().map(WholeWeight::tensor))
+        .chain(whole_weights.iter().map(WholeWeight::tensor))
         .map(|(name, shape, _)| (name, shape))
         .collect();
     adapter.check(folder, &expected)?;
     Ok(adapter.tensors)
 }
 
-/// The adapters that a run begins with before its first step.
+/// Initial adapters of a run.
 ///
 /// # Errors
 ///
-/// A weight that cannot be read, or one with fewer singular values than PiSSA is to take.
+/// A weight cannot be read, or has fewer singular values than PiSSA needs.
 pub fn begin(
     config: &Config,
     preparation: &Preparation,
@@ -84,82 +89,109 @@ pub fn begin(
     device: &Device,
 ) -> Result<Adapters, Error> {
     let seed = config.train.seed;
-    let whole = preparation.lora.whole_weights(&preparation.base.config)?;
+    let whole_weights = preparation.lora.whole_weights(&preparation.base.config)?;
     if let Some(tensors) = &preparation.starting_adapter {
         let adapters = Adapters::from_tensors(slots, tensors, device);
-        return Ok(adapters.with_whole(whole, tensors));
+        return Ok(adapters.with_whole(whole_weights, tensors));
     }
     let weights = &preparation.base.files.weights;
     let of_base =
         |weight: &WholeWeight| Ok((weight.name.to_owned(), weights.read_f32(weight.name)?));
-    let of_base = whole.iter().map(of_base);
+    let of_base = whole_weights.iter().map(of_base);
     let of_base = of_base.collect::<Result<BTreeMap<_, _>, CheckpointError>>()?;
     let Some(init) = preparation.lora.principal_init() else {
-        return Ok(Adapters::new(slots, seed, device).with_whole(whole, &of_base));
+        return Ok(Adapters::new(slots, seed, device).with_whole(whole_weights, &of_base));
     };
     let values = principal_factors(init, &slots, weights, seed)?;
-    Ok(Adapters::principal(slots, values, device).with_whole(whole, &of_base))
+    Ok(Adapters::principal(slots, values, device).with_whole(whole_weights, &of_base))
 }
 
-/// What differs of the weights that are trained as a whole.
-fn other_whole_weights(adapter: &Adapter, whole: &[WholeWeight]) -> Option<String> {
+/// Describes differences in the fully trained weights.
+fn other_whole_weights(adapter: &Adapter, whole_weights: &[WholeWeight]) -> Option<String> {
     let has: Vec<&str> = adapter.saved_weights().map(|(name, _)| name).collect();
-    let wanted: Vec<&str> = whole.iter().map(|weight| weight.name).collect();
-    (has != wanted).then(|| {
+    let expected: Vec<&str> = whole_weights.iter().map(|weight| weight.name).collect();
+    (has != expected).then(|| {
         let modules = adapter.config.modules_to_save.clone().unwrap_or_default();
         format!(
-            "its whole weights are {has:?}, here they are {wanted:?}; set lora.modules_to_save = {modules:?}"
+            "its whole weights are {has:?}, here they are {expected:?}; set lora.modules_to_save = {modules:?}"
         )
     })
 }
 
-/// How many modules a message names.
+/// Number of modules listed in a message.
 const NAMED: usize = 3;
 
-/// What [lora] has otherwise, a text for each kind of difference.
-fn differences(adapter: &Adapter, scalings: &Scalings, slots: &[AdapterSlot]) -> Vec<String> {
+/// The value of `lora.target_modules` that selects the adapter's modules: names if the adapter has
+/// all modules of that name, otherwise full paths, for example if it adapts only some layers.
+fn exact_targets(
+    config: &PeftConfig,
+    scalings: &Scalings,
+    expected: &BTreeMap<&str, &AdapterSlot>,
+) -> String {
+    let adapted: Vec<&str> = scalings.keys().map(String::as_str).collect();
+    let known = adapted.iter().chain(expected.keys());
+    let known: Vec<String> = known.map(|name| (*name).to_owned()).collect();
+    let mut unnamed = config.clone();
+    unnamed.target_modules = None;
+    let named = with_named_targets(&unnamed, &adapted, Some(&known));
+    let targets = named.target_modules.as_ref().map(serde_json::to_string);
+    targets.and_then(Result::ok).unwrap_or_default()
+}
+
+/// Differences between the adapter and `[lora]`, one string per kind.
+fn differences(
+    adapter: &Adapter,
+    scalings: &Scalings,
+    lora: &LoraConfig,
+    slots: &[AdapterSlot],
+) -> Vec<String> {
     let config = &adapter.config;
-    let wanted: BTreeMap<&str, &AdapterSlot> = slots
+    let expected: BTreeMap<&str, &AdapterSlot> = slots
         .iter()
         .map(|slot| (slot.module.as_str(), slot))
         .collect();
-    let mut found = Vec::new();
-    let missing = wanted.keys().filter(|name| !scalings.contains_key(**name));
+    let mut differences = Vec::new();
+    let missing = expected
+        .keys()
+        .filter(|name| !scalings.contains_key(**name));
     let extra = scalings.keys().map(String::as_str);
-    let extra = extra.filter(|name| !wanted.contains_key(name));
+    let extra = extra.filter(|name| !expected.contains_key(name));
     for (what, names) in [
         (
             "it has no factors for",
             missing.copied().collect::<Vec<_>>(),
         ),
-        ("[lora] leaves out its", extra.collect()),
+        ("[lora] does not include its", extra.collect()),
     ] {
         if !names.is_empty() {
             let more = names.len().saturating_sub(NAMED);
             let more = (more > 0).then(|| format!(" and {more} more"));
             let names = names[..names.len().min(NAMED)].join(", ");
-            let targets = config.target_modules.as_ref().map(serde_json::to_string);
-            let targets = targets.and_then(Result::ok).unwrap_or_default();
-            found.push(format!(
-                "{what} {names}{}; set lora.target_modules = {targets}",
-                more.unwrap_or_default()
+            let remove = match lora.exclude_modules {
+                Some(_) => " and remove lora.exclude_modules",
+                None => "",
+            };
+            differences.push(format!(
+                "{what} {names}{}; set lora.target_modules = {}{remove}",
+                more.unwrap_or_default(),
+                exact_targets(config, scalings, &expected)
             ));
         }
     }
     let both = || {
-        wanted
+        expected
             .values()
             .filter_map(|slot| Some((slot, scalings.get(&slot.module)?)))
     };
     if let Some((slot, has)) = both().find(|(slot, has)| slot.rank != has.rank) {
-        found.push(format!(
+        differences.push(format!(
             "its rank of {} is {}, here it is {}; set lora.r = {} and its rank_pattern",
             slot.module, has.rank, slot.rank, config.r
         ));
     }
     let wants_dora = slots.iter().any(|slot| slot.magnitudes.is_some());
     if config.use_dora != wants_dora {
-        found.push(format!(
+        differences.push(format!(
             "its use_dora is {}, here it is {wants_dora}; set lora.use_dora = {}",
             config.use_dora, config.use_dora
         ));
@@ -168,11 +200,22 @@ fn differences(adapter: &Adapter, scalings: &Scalings, slots: &[AdapterSlot]) ->
     if let Some((slot, has)) =
         both().find(|(slot, has)| slot.rank == has.rank && differs(slot.scaling, has.scaling))
     {
-        found.push(format!(
-            "it multiplies {} by {}, here it would be {}; set lora.lora_alpha = {} and \
-             lora.use_rslora = {}, and its alpha_pattern",
-            slot.module, has.scaling, slot.scaling, config.lora_alpha, config.use_rslora
+        let remedy = if config.lora_alpha > 0.0 {
+            format!(
+                "set lora.lora_alpha = {} and lora.use_rslora = {}, and its alpha_pattern",
+                config.lora_alpha, config.use_rslora
+            )
+        } else {
+            format!(
+                "its lora_alpha is {}, but must be above 0 for training: name another adapter in \
+                 lora.init_from",
+                config.lora_alpha
+            )
+        };
+        differences.push(format!(
+            "it multiplies {} by {}, here it would be {}; {remedy}",
+            slot.module, has.scaling, slot.scaling
         ));
     }
-    found
+    differences
 }

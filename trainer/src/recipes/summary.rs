@@ -1,4 +1,4 @@
-//! How a run stands: which of its checkpoints is the best, and what it leaves behind.
+//! Outcome of a run: best and last checkpoint.
 
 use std::path::PathBuf;
 
@@ -7,39 +7,39 @@ use tooltune_checkpoints::run_dir::RunDir;
 use crate::error::Error;
 use crate::profile::Profile;
 
-/// How a finished run ended.
+/// Result of a finished run.
 #[derive(Debug, Clone)]
 pub struct RunSummary {
     /// Optimizer steps of the run.
     pub steps: u64,
-    /// Where it lies.
+    /// Run directory.
     pub run_dir: PathBuf,
     /// The selected checkpoint.
     pub best: Option<BestCheckpoint>,
     /// The last checkpoint.
     pub last: PathBuf,
-    /// If it stopped early, after how many evaluations without a better one.
+    /// Number of evaluations without an improvement, if the run stopped early.
     pub stopped_early: Option<u64>,
-    /// Where the time of its profiled steps went.
+    /// Profile of its profiled steps.
     pub profile: Option<Profile>,
 }
 
-/// What `BEST` points to.
+/// The checkpoint that `BEST` points to.
 #[derive(Debug, Clone)]
 pub struct BestCheckpoint {
     /// The checkpoint.
     pub path: PathBuf,
-    /// Optimizer steps behind it; of 0 it is the untrained model.
+    /// Step of the checkpoint; 0 is the untrained model.
     pub step: u64,
-    /// What it was selected by.
+    /// Metric that selected it.
     pub metric: String,
-    /// Its value of that metric.
+    /// Value of that metric.
     pub value: f64,
 }
 
 impl RunSummary {
-    /// What a run directory holds after its last step.
-    pub(super) fn of(
+    /// Reads the outcome from a run directory after its last step.
+    pub(super) fn read(
         run_dir: &RunDir,
         step: u64,
         stopped_early: Option<u64>,

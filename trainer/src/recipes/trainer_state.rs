@@ -1,22 +1,23 @@
-//! What a checkpoint holds beside the adapter: everything that the next step depends on.
+//! State in a checkpoint other than the adapter, complete for the next step.
 //!
-//! `trainer_state.json` has the counters and the cursor, `optimizer.safetensors` the moments.
-//! Order and dropout are pure functions of the seed and the counters, so no generator has state.
+//! `trainer_state.json` has the counters and the cursor, `optimizer.safetensors` the moments. Order
+//! and dropout are pure functions of the seed and the counters, so no random generator has state.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use burn::tensor::{Device, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
+use tooltune_checkpoints::CheckpointError;
 use tooltune_checkpoints::PromptFiles;
 use tooltune_checkpoints::adapter::{Adapter, load_adapter, write_adapter_files};
 use tooltune_checkpoints::weights::{FloatDtype, HostTensor, Weights, write_tensors};
-use tooltune_checkpoints::{CheckpointError, atomic};
+use tooltune_disk::atomic;
+use tooltune_disk::regular_file;
 use tooltune_rows::batches::Cursor;
-use tooltune_rows::regular_file;
 
-use crate::budgets::RUN_FILE_BYTES;
 use crate::config::LoraConfig;
+use crate::config::budgets::RUN_FILE_BYTES;
 use crate::error::Error;
 use crate::lora::{AdapterSlot, Adapters, WholeWeight};
 use crate::optim::Optimizer;
@@ -29,21 +30,21 @@ const OPTIMIZER_FILE: &str = "optimizer.safetensors";
 pub struct TrainerState {
     /// Optimizer steps taken, skipped ones included.
     pub step: u64,
-    /// Where the next step's examples begin.
+    /// Position of the next step's examples.
     pub cursor: Cursor,
-    /// Updates behind the optimizer's moments: `step` less the skipped ones.
+    /// Updates applied to the optimizer's moments: `step` minus the skipped steps.
     pub optimizer_step: u64,
-    /// Steps skipped since the last one that was not.
+    /// Consecutive skipped steps.
     pub nonfinite_in_a_row: usize,
-    /// Steps skipped in all.
+    /// Total skipped steps.
     pub nonfinite_total: u64,
     /// Tokens read so far.
     pub tokens: u64,
-    /// Tokens learned so far.
+    /// Supervised tokens so far.
     pub trained_tokens: u64,
-    /// The steps since the last metrics line.
+    /// Sums since the last metrics line.
     pub window: Window,
-    /// Whether the evaluation that is due at `step` is done.
+    /// Whether the evaluation due at `step` is done.
     pub evaluated: bool,
 }
 
@@ -52,12 +53,12 @@ pub struct TrainerState {
 pub struct Window {
     /// Weighted negative log-likelihood, in nats.
     pub loss_sum: f64,
-    /// Its weights.
+    /// Sum of its weights.
     pub loss_weights_sum: f64,
 }
 
 impl TrainerState {
-    /// The state before the first step.
+    /// State before the first step.
     pub fn new() -> Self {
         Self {
             step: 0,
@@ -82,31 +83,31 @@ impl Default for TrainerState {
     }
 }
 
-/// What is written into a checkpoint's directory.
+/// Content of a checkpoint directory.
 #[derive(Debug)]
 pub struct Snapshot<'a> {
     /// Counters.
     pub state: &'a TrainerState,
     /// Trainable parameters.
     pub adapters: &'a Adapters,
-    /// Moments.
+    /// Optimizer with its moments.
     pub optimizer: &'a Optimizer,
     /// The adapter's settings.
     pub lora: &'a LoraConfig,
     /// Path or hub id of the base model.
     pub base_model: &'a str,
-    /// What the run asks with.
+    /// Prompt files of the run.
     pub prompts: &'a PromptFiles,
     /// Further files by name, such as evaluation results.
     pub extra: &'a BTreeMap<String, Vec<u8>>,
 }
 
 impl Snapshot<'_> {
-    /// Fills `dir`, which is empty.
+    /// Writes the files into the empty folder `dir`.
     ///
     /// # Errors
     ///
-    /// A parameter that is not finite, or a file that cannot be written.
+    /// A parameter is not finite, or a file cannot be written.
     pub fn write(&self, dir: &Path) -> Result<(), CheckpointError> {
         let adapter = Adapter {
             config: self.lora.to_saved_peft(self.base_model),
@@ -142,11 +143,11 @@ fn host(tensor: &Tensor<1>) -> HostTensor {
     }
 }
 
-/// Reads the adapter of a checkpoint into a run's slots, as `lora` has it saved.
+/// Loads the adapter of a checkpoint, saved with the settings `lora`, into a run's slots.
 ///
 /// # Errors
 ///
-/// A file that is damaged, or an adapter with other tensors than `slots`.
+/// A file is damaged, or the adapter's tensors do not match `slots`.
 pub fn load_adapters(
     dir: &Path,
     lora: &LoraConfig,
@@ -157,7 +158,7 @@ pub fn load_adapters(
     let adapter = load_adapter(dir)?;
     let is_doubled = lora.principal_init().is_some();
     let saved = |slot: &AdapterSlot| match is_doubled {
-        true => slot.doubled().tensors(),
+        true => slot.with_doubled_rank().tensors(),
         false => slot.tensors(),
     };
     let expected: Vec<(String, Vec<usize>)> = slots
@@ -175,11 +176,11 @@ pub fn load_adapters(
     Ok(adapters.with_whole(whole, tensors))
 }
 
-/// Reads the counters of a checkpoint and puts its moments into `optimizer`.
+/// Reads the counters of a checkpoint and restores its moments into `optimizer`.
 ///
 /// # Errors
 ///
-/// A file that is damaged, or moments for another number of parameters.
+/// A file is damaged, or has moments for another number of parameters.
 pub fn load_state(
     dir: &Path,
     optimizer: &mut Optimizer,

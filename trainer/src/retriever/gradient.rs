@@ -1,14 +1,14 @@
-//! Computes the encoder's gradient for the sentences of a step, a mini-batch at a time.
+//! Computes the encoder gradient of a step, one mini-batch of sentences at a time.
 //!
-//! All embeddings are needed for the loss, and only the activations of one mini-batch fit in
-//! memory: they are embedded without autodiff first, the loss gives the gradient of each embedding,
-//! and each mini-batch is embedded again to take its part of that back to the parameters. One
-//! mini-batch for all sentences needs no second time.
+//! The loss needs all embeddings, but only the activations of one mini-batch fit into memory. All
+//! sentences are therefore first embedded without autodiff. The loss gives the gradient of each
+//! embedding, and each mini-batch is embedded again to propagate its part to the parameters. If one
+//! mini-batch contains all sentences, they are embedded only once.
 
 use burn::tensor::Tensor;
 use tooltune_agents::pairs::PairBatch;
 use tooltune_kernels::ComputeDtype;
-use tooltune_kernels::adamw::joined;
+use tooltune_kernels::adamw::concatenate;
 use tooltune_kernels::backward_with_gradient::backward_with_gradient;
 use tooltune_kernels::operation;
 
@@ -17,41 +17,41 @@ use super::trained::{Tracked, Trained};
 use crate::models::minilm::{EmbeddingHead, MiniLm, MiniLmConfig, ParameterLayout, Sentence};
 use crate::optim::StepError;
 
-/// What an encoder is, without its parameters.
+/// Encoder without its parameters.
 #[derive(Debug, Clone)]
 pub struct Encoder {
     /// Shape.
     pub config: MiniLmConfig,
-    /// What makes an embedding of hidden states, as the loss compares embeddings.
+    /// Head that makes embeddings for the loss from hidden states.
     pub head: EmbeddingHead,
-    /// Places of the parameters.
+    /// Layout of the parameters.
     pub layout: ParameterLayout,
     /// The dtype of matrix products.
     pub dtype: ComputeDtype,
-    /// What learns.
+    /// Trained parameters.
     pub trained: Trained,
 }
 
-/// What a step's batch gives.
+/// Result of a batch.
 #[derive(Debug, Clone)]
 pub struct StepGradient {
     /// Mean over the pairs, in nats.
     pub loss: f64,
-    /// Of all parameters that learn, `[p]`, f32.
+    /// Gradient of all trained parameters, `[p]`, f32.
     pub gradient: Tensor<1>,
 }
 
-/// The token ids of a batch's texts.
+/// Token ids of the texts in a batch.
 #[derive(Debug, Clone)]
 pub struct Sentences<'a> {
-    /// Of the distinct queries.
+    /// Distinct queries.
     pub queries: Vec<Sentence<'a>>,
-    /// Of the distinct documents.
+    /// Distinct documents.
     pub documents: Vec<Sentence<'a>>,
 }
 
 impl Sentences<'_> {
-    /// Tokens of all texts.
+    /// Total tokens of the texts.
     pub fn n_tokens(&self) -> usize {
         let texts = self.queries.iter().chain(&self.documents);
         texts.map(|sentence| sentence.ids.len()).sum()
@@ -59,7 +59,7 @@ impl Sentences<'_> {
 }
 
 impl Encoder {
-    /// An encoder of `config` that multiplies in `dtype` and learns as a whole.
+    /// An encoder of `config` with products in `dtype` and all parameters trained.
     pub fn new(config: MiniLmConfig, head: EmbeddingHead, dtype: ComputeDtype) -> Self {
         let layout = ParameterLayout::new(&config);
         Self {
@@ -71,23 +71,23 @@ impl Encoder {
         }
     }
 
-    /// The encoder as `flat`, the parameters that learn, makes it.
+    /// The encoder with trained parameters `flat`.
     pub fn with(&self, flat: &Tensor<1>) -> MiniLm {
         let all = self.trained.effective(&self.layout, flat);
         MiniLm::new(&self.config, self.head, &self.layout, &all, self.dtype)
     }
 
     /// Loss of a batch and gradient of the parameters, with at most `mini_batch_size` sentences
-    /// under autodiff at a time.
+    /// under autodiff at once.
     ///
     /// # Errors
     ///
-    /// A parameter without a gradient.
+    /// A parameter has no gradient.
     ///
     /// # Source
     ///
-    /// Gao et al. 2021 ("Scaling Deep Contrastive Learning Batch Size under Memory Limited
-    /// Setup"), section 3: GradCache.
+    /// Gao et al. 2021 ("Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup"),
+    /// section 3: GradCache.
     pub fn gradient(
         &self,
         flat: &Tensor<1>,
@@ -102,9 +102,9 @@ impl Encoder {
             let [n, d] = embeddings.dims();
             let queries = embeddings.clone().narrow(0, 0, n_queries);
             let documents = embeddings.narrow(0, n_queries, n - n_queries);
-            let found = loss.loss(queries, documents, batch);
-            let gradient = Tensor::cat(vec![found.d_queries, found.d_documents], 0);
-            (found.loss, gradient.reshape([n, d]))
+            let loss_result = loss.loss(queries, documents, batch);
+            let gradient = Tensor::cat(vec![loss_result.d_queries, loss_result.d_documents], 0);
+            (loss_result.loss, gradient.reshape([n, d]))
         };
         if all.len() <= mini_batch_size {
             let graph = self.graph(flat, &all);
@@ -131,7 +131,7 @@ impl Encoder {
         Ok(StepGradient { loss, gradient })
     }
 
-    /// Embeds sentences with everything that learns as a leaf.
+    /// Embeds sentences with all trained parameters as leaves.
     fn graph(&self, flat: &Tensor<1>, sentences: &[Sentence<'_>]) -> Graph {
         operation!("encoder");
         let Tracked { leaves, pieces } = self.trained.tracked(&self.layout, flat);
@@ -150,7 +150,7 @@ struct Graph {
 }
 
 impl Graph {
-    /// The gradient of all parameters from that of the embeddings.
+    /// Gradient of all parameters from the gradient of the embeddings.
     fn backward(self, d_embeddings: Tensor<2>) -> Result<Tensor<1>, StepError> {
         operation!("encoder backward");
         let mut gradients = backward_with_gradient(self.embeddings, d_embeddings);
@@ -158,6 +158,6 @@ impl Graph {
             let gradient = leaf.grad_remove(&mut gradients);
             gradient.ok_or(StepError::NoEncoderGradient)
         });
-        Ok(joined(parts.collect::<Result<_, _>>()?))
+        Ok(concatenate(parts.collect::<Result<_, _>>()?))
     }
 }

@@ -1,42 +1,43 @@
-//! Computes the contrastive loss of a batch's embeddings, and its gradient for them.
+//! Contrastive loss of a batch's embeddings, and its gradient.
 //!
-//! Dot products over a temperature are the logits, which of unit vectors are cosines; what must not be
-//! a negative has none.
+//! The logits are dot products divided by a temperature; for unit vectors these are cosines. Pairs
+//! that must not be negatives are masked.
 
 use burn::tensor::{Bool, Int, Tensor, TensorData, activation};
 use tooltune_agents::pairs::PairBatch;
 
 use crate::optim::backward::leaf;
 
-/// Which side chooses among the other.
+/// Direction of the ranking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
-    /// Each query among the documents.
+    /// Each query ranks the documents.
     QueryToDocument,
-    /// That, and each right document among the queries; the loss is the mean of both.
+    /// Each query ranks the documents and each right document ranks the queries; the loss is the
+    /// mean of both.
     Symmetric,
 }
 
-/// `MultipleNegativesRankingLoss`, which is InfoNCE over in-batch negatives.
+/// `MultipleNegativesRankingLoss`: InfoNCE with in-batch negatives.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct InfoNce {
-    /// One over the temperature.
+    /// Inverse temperature.
     pub scale: f64,
-    /// Who chooses.
+    /// Direction of the ranking.
     pub direction: Direction,
 }
 
-/// Logit of what is no candidate: its exponential is 0, and unlike -∞ it has differences.
+/// Logit of a masked candidate: its exponential is 0, and unlike -∞ it can be subtracted.
 const NO_CANDIDATE: f64 = -1e30;
 
-/// Loss of a batch and its gradient for the embeddings.
+/// Loss of a batch and its gradient with respect to the embeddings.
 #[derive(Debug, Clone)]
 pub struct LossAndGradients {
     /// Mean over the pairs, in nats.
     pub loss: f64,
-    /// `[distinct queries, d]`.
+    /// Gradient of the queries, `[distinct queries, d]`.
     pub d_queries: Tensor<2>,
-    /// `[distinct documents, d]`.
+    /// Gradient of the documents, `[distinct documents, d]`.
     pub d_documents: Tensor<2>,
 }
 
@@ -44,13 +45,12 @@ pub struct LossAndGradients {
 #[derive(Debug, Clone, Copy)]
 struct Side<'a> {
     embeddings: &'a Tensor<2>,
-    /// Of each row of the batch, its embedding.
+    /// Index of the embedding for each row of the batch.
     rows: &'a [usize],
 }
 
 impl InfoNce {
-    /// The loss of vectors, in the order of the batch's texts; cosines are compared where they have
-    /// length 1.
+    /// Loss of embeddings, in the order of the batch's texts; for unit vectors it compares cosines.
     ///
     /// # Shapes
     ///
@@ -71,8 +71,8 @@ impl InfoNce {
         let value = f64::from(loss.clone().inner().into_scalar::<f32>());
         let mut gradients = loss.backward();
         let mut gradient = |x: &Tensor<2>| {
-            let found = x.grad_remove(&mut gradients);
-            found.unwrap_or_else(|| x.clone().inner().zeros_like())
+            let gradient = x.grad_remove(&mut gradients);
+            gradient.unwrap_or_else(|| x.clone().inner().zeros_like())
         };
         LossAndGradients {
             loss: value,
@@ -107,7 +107,7 @@ impl InfoNce {
         }
     }
 
-    /// Mean negative log-probability with which each row's own text chooses its right candidate.
+    /// Mean negative log-probability of the right candidate in each row.
     fn choice(
         &self,
         Side {
@@ -123,7 +123,7 @@ impl InfoNce {
         let shape = [rows.len(), candidates.dims()[0]];
         let device = choosing.device();
         let positions = |places: &[usize]| -> Tensor<1, Int> {
-            let places: Vec<i32> = places.iter().map(|&place| place as i32).collect();
+            let places: Vec<i32> = places.iter().map(|&idx| idx as i32).collect();
             Tensor::from_data(TensorData::new(places, [rows.len()]), &device)
         };
         let scores = choosing

@@ -1,7 +1,8 @@
-//! Trains an encoder that puts each query beside its right documents.
+//! Trains an encoder to embed queries near their relevant documents.
 //!
-//! [`info_nce`] is the loss over the embeddings of a batch, [`gradient`] takes it back to what learns
-//! ([`trained`]), a few sentences at a time; [`crate::recipes::retriever`] makes steps of that.
+//! [`info_nce`] is the loss of a batch's embeddings. [`gradient`] propagates it to the trained
+//! parameters ([`trained`]), a few sentences at a time. [`crate::recipes::retriever`] runs the
+//! steps.
 
 pub mod gradient;
 pub mod info_nce;

@@ -1,8 +1,8 @@
-//! Which parameters of the encoder learn: all of them, or low-rank factors beside frozen ones.
+//! Trained parameters of the encoder: all of them, or low-rank factors.
 //!
-//! With factors, the encoder multiplies by `W + s B A`, computed anew for each step: its matrices are
-//! small beside the tokens of a batch. A checkpoint has the sum as well, so that evaluation and
-//! export need not know.
+//! With factors, the encoder uses `W + s B A`, computed in each step: its matrices are small
+//! compared with the activations of a batch. A checkpoint also contains the sum, so evaluation and
+//! export do not depend on the factors.
 
 use burn::tensor::{Device, Tensor, TensorData};
 use tooltune_rows::batches::SeededRandom;
@@ -12,7 +12,7 @@ use crate::models::minilm::encoder::cut;
 use crate::models::minilm::parameters::{ParameterLayout, ParameterSlot};
 use crate::optim::backward::leaf;
 
-/// Streams of the seeded generator from this number on initialise the factors.
+/// First stream of the seeded generator for factor initialisation.
 const INIT_STREAM: u64 = 3 << 32;
 
 /// The low-rank factors of a matrix.
@@ -29,26 +29,26 @@ pub struct RetrieverMap {
 /// Low-rank factors of several matrices.
 #[derive(Debug, Clone)]
 pub struct RetrieverLora {
-    /// In the order of the encoder.
+    /// Factors in the order of the encoder's matrices.
     pub maps: Vec<RetrieverMap>,
-    /// Rank of all of them.
+    /// Common rank.
     pub r: usize,
     /// Multiplier of `B A`.
     pub scaling: f64,
-    /// All parameters before training, `[p]`.
+    /// All parameters of the untrained encoder, `[p]`.
     base: Tensor<1>,
 }
 
-/// What learns.
+/// Which parameters are trained.
 #[derive(Debug, Clone)]
 pub enum Trained {
-    /// Every parameter.
+    /// All parameters.
     All,
-    /// Factors.
+    /// Low-rank factors.
     Lora(Box<RetrieverLora>),
 }
 
-/// Leaves under autodiff, and the pieces of the encoder that follow from them.
+/// Autodiff leaves, and the encoder's pieces computed from them.
 pub(super) struct Tracked {
     pub(super) leaves: Vec<Tensor<2>>,
     pub(super) pieces: Vec<Tensor<2>>,
@@ -59,7 +59,7 @@ impl RetrieverLora {
     ///
     /// # Errors
     ///
-    /// A target that no layer has.
+    /// A target has no match.
     pub fn new(
         layout: &ParameterLayout,
         base: Tensor<1>,
@@ -77,11 +77,11 @@ impl RetrieverLora {
         let is_target =
             |path: &str, target: &str| path == target || path.ends_with(&format!(".{target}"));
         for target in targets {
-            let found = layout.slots.iter().filter_map(module);
-            if !found.into_iter().any(|path| is_target(&path, target)) {
+            let modules = layout.slots.iter().filter_map(module);
+            if !modules.into_iter().any(|path| is_target(&path, target)) {
                 return Err(Error::Usage(format!(
-                    "retriever.lora.target_modules: no linear layer of the encoder is called \
-                     {target:?}; they are called query, key, value and dense"
+                    "retriever.lora.target_modules: the encoder has no linear layer {target:?}; use \
+                     query, key, value or dense"
                 )));
             }
         }
@@ -109,7 +109,7 @@ impl RetrieverLora {
         })
     }
 
-    /// Fresh factors, `[q]`: A uniform in `±1/√in`, B zero, as PEFT's.
+    /// Initial factors, `[q]`: A uniform in `±1/√in`, B zero, as in PEFT.
     pub fn initial(&self, seed: u64, device: &Device) -> Tensor<1> {
         let mut values = Vec::new();
         for (i, map) in self.maps.iter().enumerate() {
@@ -123,7 +123,7 @@ impl RetrieverLora {
         Tensor::from_data(TensorData::new(values, [n]), device)
     }
 
-    /// A `[r, in]` and B `[out, r]` of each map.
+    /// A `[r, in]` and B `[out, r]` of each matrix.
     fn factors(&self, flat: &Tensor<1>) -> Vec<[Tensor<2>; 2]> {
         let r = self.r;
         let part = |start: usize, shape: [usize; 2]| {
@@ -139,7 +139,7 @@ impl RetrieverLora {
         .collect()
     }
 
-    /// The frozen pieces plus `s B A` of the factors, all under autodiff or none.
+    /// The frozen pieces plus `s B A`; either all inputs are under autodiff or none.
     fn pieces(&self, layout: &ParameterLayout, factors: &[[Tensor<2>; 2]]) -> Vec<Tensor<2>> {
         let tracked = factors.first().is_some_and(|[a, _]| a.is_autodiff());
         let pieces = cut(layout, &self.base).into_iter();
@@ -154,13 +154,13 @@ impl RetrieverLora {
             .pieces
             .iter()
             .zip(pieces)
-            .map(|(place, piece)| {
-                let first = place.range.start;
+            .map(|(piece_slot, piece)| {
+                let first = piece_slot.range.start;
                 let inside = |map: &RetrieverMap| {
                     let slot = &layout.slots[map.slot].range;
-                    slot.start >= first && slot.end <= place.range.end
+                    slot.start >= first && slot.end <= piece_slot.range.end
                 };
-                let columns = place.shape[1];
+                let columns = piece_slot.shape[1];
                 let maps = self.maps.iter().zip(factors).filter(|(map, _)| inside(map));
                 maps.fold(piece, |piece, (map, [a, b])| {
                     let row = (layout.slots[map.slot].range.start - first) / columns;
@@ -175,7 +175,7 @@ impl RetrieverLora {
 }
 
 impl Trained {
-    /// The parameters of the whole encoder, `[p]`, from those that learn.
+    /// All parameters of the encoder, `[p]`, from the trained ones.
     pub fn effective(&self, layout: &ParameterLayout, flat: &Tensor<1>) -> Tensor<1> {
         match self {
             Self::All => flat.clone(),
@@ -192,7 +192,7 @@ impl Trained {
         }
     }
 
-    /// Leaves and pieces for a backward pass; the leaves lie in `flat` in their order.
+    /// Leaves and pieces for a backward pass; the leaves have the order of `flat`.
     pub(super) fn tracked(&self, layout: &ParameterLayout, flat: &Tensor<1>) -> Tracked {
         match self {
             Self::All => {

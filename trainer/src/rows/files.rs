@@ -1,14 +1,14 @@
-//! Which files rows come from, and which of their rows.
+//! Selects the files, and the rows in them, for training and evaluation.
 
 use std::path::PathBuf;
 
 use tooltune_files::{Selection, Side, Split, SplitRecord, select};
-use tooltune_rows::lines::Records;
+use tooltune_json::lines::Records;
 
 use crate::config::Config;
 use crate::error::Error;
 
-/// Files of rows, and which of their rows are read.
+/// Data files and a selection of their rows.
 #[derive(Debug)]
 pub struct RowFiles {
     files: Vec<PathBuf>,
@@ -16,7 +16,7 @@ pub struct RowFiles {
 }
 
 impl RowFiles {
-    /// What a run learns from.
+    /// Training rows.
     pub fn training(config: &Config) -> Self {
         Self {
             files: config.data.train_paths().cloned().collect(),
@@ -24,10 +24,10 @@ impl RowFiles {
         }
     }
 
-    /// What is evaluated: the files of `data.eval`, or the rows of `data.train` that are kept back.
+    /// Evaluation rows: the files of `data.eval`, or the rows held out from `data.train`.
     pub fn evaluation(config: &Config) -> Self {
         if config.data.validation_split.is_none() {
-            return Self::whole(&config.data.eval);
+            return Self::all_rows(&config.data.eval);
         }
         Self {
             files: config.data.train_paths().cloned().collect(),
@@ -35,29 +35,29 @@ impl RowFiles {
         }
     }
 
-    /// Files, all of whose rows are read.
-    pub fn whole(files: &[PathBuf]) -> Self {
+    /// All rows of these files.
+    pub fn all_rows(files: &[PathBuf]) -> Self {
         Self {
             files: files.to_vec(),
             selection: Selection::default(),
         }
     }
 
-    /// Their paths.
+    /// Paths of the files.
     pub fn paths(&self) -> impl Iterator<Item = &PathBuf> {
         self.files.iter()
     }
 
-    /// Whether there are none.
+    /// Whether there are no files.
     pub fn is_empty(&self) -> bool {
         self.files.is_empty()
     }
 
-    /// Opens all of them.
+    /// Opens all files.
     ///
     /// # Errors
     ///
-    /// A file that cannot be opened.
+    /// A file cannot be opened.
     pub fn open(&self) -> Result<Vec<Box<dyn Records>>, Error> {
         let files = self.files.iter();
         let open = files.map(|path| {
@@ -68,7 +68,7 @@ impl RowFiles {
         open.collect()
     }
 
-    /// How the rows that were read were split, where some are kept back.
+    /// How the rows read so far were split, if some are held out.
     pub fn split(&self) -> Option<SplitRecord> {
         let is_split = self.selection.side.is_some();
         is_split.then(|| self.selection.counts.record())

@@ -1,10 +1,12 @@
-//! Reads rows from the data files of a config, whatever their format.
+//! Reads rows from the data files of a config in any format.
 //!
-//! Trajectories are no rows: each is expanded to several, with API documents beside the right ones
-//! that chance or a retriever chooses. All other formats are rows as they are, or with flat schemas
-//! where the config flattens.
+//! Trajectories are expanded to several rows each, with API documents in the prompt that are right,
+//! random, or chosen by a retriever. Other formats are used as they are, or with flattened schemas
+//! if the config flattens them.
 
 mod files;
+mod learned;
+mod system;
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -12,37 +14,38 @@ use std::collections::HashMap;
 use burn::tensor::Device;
 use tooltune_agents::flat::{FlatDocuments, FlattenReport, flatten_rows};
 use tooltune_agents::{Distractors, Expansion, GoatOptions, Ranking, goat_rows};
-use tooltune_rows::text::{
-    self, Columns, DataError, Row, RowNotes, RowParser, RowReader, all_rows,
-};
-use tooltune_rows::tools::{
-    ApiCatalogue, CheckedTrajectories, Trajectory, read_distinct_trajectories,
-};
+use tooltune_apis::{ApiCatalogue, CheckedTrajectories, Trajectory, read_distinct_trajectories};
+use tooltune_json::faults::collect_rows;
+use tooltune_json::json_schema::FormatRule;
+use tooltune_rows::text;
+use tooltune_rows::text::{Columns, DataError, Row, RowNotes, RowParser, RowReader};
 
 pub use self::files::RowFiles;
+pub use self::learned::{SettingFiles, refuse_learned};
+pub use self::system::missing_system;
 
 use crate::config::{Config, DataFormat, GoatConfig};
 use crate::encoder::documents::{DocumentIndex, texts_of, untrained, warn_of_cut_documents};
 use crate::error::Error;
-use crate::progress::RowsProgress;
 use crate::settings;
+use tooltune_terminal::RowsProgress;
 
-/// Rows, one at a time.
+/// Iterator over rows.
 pub type Rows<'r> = dyn Iterator<Item = Result<Row, DataError>> + 'r;
 
-/// What reading rows finds beside them.
+/// Findings from reading rows.
 #[derive(Debug, Default)]
 pub struct ReadingReport {
-    /// What became of schemas, where the config flattens them.
+    /// Statistics on flattened schemas, if the config flattens them.
     pub flattened: FlattenReport,
-    /// What the rows have that their format does not read, and calls without results.
+    /// Row fields that the format ignores, and calls without results.
     pub notes: RowNotes,
     /// Whether there are rows beyond the first `eval.max_samples`.
     pub has_more: bool,
 }
 
 impl ReadingReport {
-    /// What became of the rows of an evaluation, in sentences.
+    /// Remarks on the rows of an evaluation, one sentence each.
     pub fn lines(&self, config: &Config) -> Vec<String> {
         let mut lines = note_lines("data.eval", &self.notes);
         lines.extend(self.has_more.then(|| more_rows(config)));
@@ -50,28 +53,28 @@ impl ReadingReport {
     }
 }
 
-/// What to know of the rows of some files, in sentences.
+/// Remarks on the rows of some files, one sentence each.
 pub fn note_lines(files: &str, notes: &RowNotes) -> Vec<String> {
     let lines = notes.lines().into_iter();
     lines.map(|line| format!("{files}: {line}")).collect()
 }
 
-/// That there are rows beyond `eval.max_samples`.
+/// Remark that there are more rows than `eval.max_samples`.
 pub fn more_rows(config: &Config) -> String {
     format!(
-        "data.eval: the first {} rows are read, and there are more (eval.max_samples)",
+        "data.eval: only the first {} rows are used (eval.max_samples)",
         config.eval.max_samples.unwrap_or_default()
     )
 }
 
-/// Calls `work` with the rows of `files`, which have the format of the config.
+/// Calls `work` with the rows of `files`, in the format of the config.
 ///
-/// `device` computes the retriever where it chooses documents, and `report` says what reading found
-/// in the rows that `work` has read.
+/// `device` runs the retriever if it chooses documents. `report` collects findings on the rows read
+/// by `work`.
 ///
 /// # Errors
 ///
-/// A file that cannot be opened, documents or a retriever that cannot be read, or what `work` says.
+/// A file cannot be opened, documents or a retriever cannot be read, or `work` fails.
 pub fn with_rows<R>(
     config: &Config,
     files: &RowFiles,
@@ -84,43 +87,46 @@ pub fn with_rows<R>(
         files,
         device,
         has_golds: true,
+        formats: FormatRule::Asserted,
         current: &Cell::new(0),
     };
     with_rows_of(source, report, work)
 }
 
-/// Where rows come from.
+/// Inputs for reading rows.
 #[derive(Debug, Clone, Copy)]
 pub struct RowSource<'a> {
-    /// The settings.
+    /// Config.
     pub config: &'a Config,
-    /// The files.
+    /// Files to read.
     pub files: &'a RowFiles,
-    /// What computes the retriever where it chooses documents.
+    /// Device for the retriever, if it chooses documents.
     pub device: &'a Device,
-    /// Whether SLOT rows must have one.
+    /// Whether SLOT rows must have a gold.
     pub has_golds: bool,
-    /// Is set to the number of the file that a row is of, while it is read.
+    /// How formats in the schemas of rows are treated.
+    pub formats: FormatRule,
+    /// Set to the index of the current row's file while it is read.
     pub current: &'a Cell<usize>,
 }
 
-/// The format of the rows of a config; none where they are trajectories.
+/// Format of the rows of a config; `None` for trajectories.
 ///
 /// # Errors
 ///
-/// It is left to files that are not here.
+/// The format must be detected, but no file exists.
 pub fn rows_format(config: &Config, files: &RowFiles) -> Result<Option<text::DataFormat>, Error> {
     if config.data.format == DataFormat::Auto && !files.is_empty() {
-        return Err(unrecognised());
+        return Err(unrecognised_format());
     }
     Ok(config.data.format.of_rows())
 }
 
-/// What makes rows of records as the config says.
+/// Parser of rows with the config's settings.
 ///
 /// # Errors
 ///
-/// A prompt of slot rows that cannot be read.
+/// The prompt of SLOT rows cannot be read.
 pub fn row_parser(config: &Config, format: text::DataFormat) -> Result<RowParser, Error> {
     let parser = RowParser::new(format)
         .with_slot_prompt(settings::slot_prompt(&config.data)?)
@@ -132,7 +138,7 @@ pub fn row_parser(config: &Config, format: text::DataFormat) -> Result<RowParser
     })
 }
 
-/// A row with the system message of `data.system`, where it begins with none.
+/// Adds the system message `data.system` to a row that has none.
 pub fn with_system(config: &Config, row: Row) -> Row {
     match &config.data.system {
         None => row,
@@ -152,6 +158,7 @@ fn with_rows_of<R>(
         config,
         files,
         has_golds,
+        formats,
         ..
     } = source;
     let Some(format) = rows_format(config, files)? else {
@@ -159,11 +166,11 @@ fn with_rows_of<R>(
     };
     let mut readers = Vec::new();
     for records in files.open()? {
-        let parser = row_parser(config, format)?;
+        let parser = row_parser(config, format)?.with_formats(formats);
         let parser = if has_golds {
             parser
         } else {
-            parser.without_golds()
+            parser.allow_missing_golds()
         };
         readers.push(RowReader::new(records, format).with(|_| parser));
     }
@@ -184,12 +191,11 @@ fn with_rows_of<R>(
     done
 }
 
-/// The first `eval.max_samples` rows of the evaluation files; `report` says what reading found in
-/// them.
+/// The first `eval.max_samples` rows of the evaluation files; `report` collects findings on them.
 ///
 /// # Errors
 ///
-/// A file that cannot be read, or rows; the error tells of all of them.
+/// A file cannot be read, or rows are invalid; the error lists all of them.
 pub fn eval_rows(
     config: &Config,
     device: &Device,
@@ -198,11 +204,11 @@ pub fn eval_rows(
     first_rows(config, device, true, report)
 }
 
-/// The same for rows that are asked and not compared, so that SLOT rows need no gold.
+/// As [`eval_rows`], for rows that are only prompted, so SLOT rows need no gold.
 ///
 /// # Errors
 ///
-/// As [`eval_rows`].
+/// As for [`eval_rows`].
 pub fn asked_rows(
     config: &Config,
     device: &Device,
@@ -223,11 +229,14 @@ fn first_rows(
         files: &RowFiles::evaluation(config),
         device,
         has_golds,
+        // Published data sets have values that violate their formats, and published scorers accept
+        // them.
+        formats: FormatRule::Annotated,
         current: &Cell::new(0),
     };
     let mut has_more = false;
     let rows = with_rows_of(source, report, |rows| {
-        let first = all_rows((&mut *rows).take(limit))?;
+        let first = collect_rows((&mut *rows).take(limit))?;
         has_more = rows.next().is_some();
         Ok(first)
     });
@@ -235,20 +244,20 @@ fn first_rows(
     rows
 }
 
-/// Rows of a format that no file told, because none was here when the config was read.
-fn unrecognised() -> Error {
+/// Error for a format that could not be detected, because no file existed when the config was read.
+fn unrecognised_format() -> Error {
     Error::Usage(
-        "data.format is \"auto\", and none of the files that [data] names is here to tell the format; \
-         name it, as with --set data.format=messages"
+        "data.format is \"auto\", but none of the files in [data] exists to detect the format; \
+         set the format, for example with --set data.format=messages"
             .to_string(),
     )
 }
 
-/// The documents of a catalogue as a model sees them, where the config flattens.
+/// Documents of a catalogue as models see them, flattened if the config flattens.
 ///
 /// # Errors
 ///
-/// A prompt of slot rows that cannot be read.
+/// The prompt of SLOT rows cannot be read.
 pub fn flat_documents(
     config: &Config,
     catalogue: &ApiCatalogue,
@@ -257,11 +266,11 @@ pub fn flat_documents(
     Ok(flattening.map(|flattening| FlatDocuments::new(catalogue, &flattening)))
 }
 
-/// Calls `work` with the rows that trajectories are expanded to, as [`with_rows`] does.
+/// Calls `work` with the rows expanded from trajectories, as [`with_rows`] does.
 ///
 /// # Errors
 ///
-/// As [`with_rows`].
+/// As for [`with_rows`].
 pub fn with_examples<R>(
     source: RowSource<'_>,
     report: &mut ReadingReport,
@@ -303,9 +312,9 @@ pub fn with_examples<R>(
     if options.distractors == Distractors::Random {
         return work(&mut goat_rows(trajectories, expansion, Ranking::Random));
     }
-    // Texts are embedded together, which is many times faster than one by one.
+    // Embedding texts together is many times faster than one by one.
     let mut of_file = Vec::new();
-    let trajectories = all_rows(trajectories.inspect(|trajectory| {
+    let trajectories = collect_rows(trajectories.inspect(|trajectory| {
         if trajectory.is_ok() {
             of_file.push(current.get());
         }
@@ -329,7 +338,7 @@ pub fn with_examples<R>(
     work(&mut goat_rows(trajectories, expansion, ranking))
 }
 
-/// The positions of the documents nearest to each text that the expansion will ask for.
+/// Positions of the documents nearest to each text that the expansion needs.
 fn ranked_documents(
     config: &Config,
     trajectories: &[Trajectory],
@@ -345,7 +354,7 @@ fn ranked_documents(
         .collect();
     texts.sort();
     texts.dedup();
-    // As many as a prompt can hold beside gold ones that the retriever misses.
+    // Enough to fill a prompt, even if the retriever misses the gold documents.
     let k = 2 * expansion.options.n_documents;
     let ranked = index.nearest(&texts, k)?;
     Ok(texts.into_iter().zip(ranked).collect())
@@ -355,8 +364,8 @@ fn ranked_documents(
 ///
 /// # Errors
 ///
-/// A file that cannot be read, trajectories that cannot be or do not fit the documents, or two of
-/// one id; the error tells of all trajectories at fault.
+/// A file cannot be read; trajectories are invalid, do not match the documents, or share an id. The
+/// error lists all invalid trajectories.
 pub fn eval_trajectories(
     config: &Config,
     catalogue: &ApiCatalogue,
@@ -366,7 +375,7 @@ pub fn eval_trajectories(
     Ok(read_distinct_trajectories(files, catalogue, limit)?)
 }
 
-/// The table `[goat]`.
+/// The `[goat]` table.
 ///
 /// # Errors
 ///
@@ -374,14 +383,14 @@ pub fn eval_trajectories(
 pub fn goat_config(config: &Config) -> Result<&GoatConfig, Error> {
     config.goat.as_ref().ok_or_else(|| {
         Error::Usage(
-            "the table [goat], which says how trajectories become prompts and where the documents \
-             of their APIs are, is missing; add [goat] with documents"
+            "the config has no [goat] table, which sets how trajectories become prompts and where the \
+             documents of their APIs are; add [goat] with documents"
                 .to_string(),
         )
     })
 }
 
-/// The options of the `[goat]` table.
+/// Options of the `[goat]` table.
 ///
 /// # Errors
 ///

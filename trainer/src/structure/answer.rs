@@ -1,12 +1,13 @@
-//! What a model wrote to the JSON of a row, and the rules that it breaks.
+//! Extracts JSON from a completion and checks it against the schema of its row.
 
 use serde::Serialize;
 use serde_json::Value;
 use tooltune_agents::flat::{FlatSlotRow, UnflattenReport};
-use tooltune_grammar::{MOST_CHARACTERS, MOST_ENTRIES};
+use tooltune_grammar::{MAX_CHARACTERS, MAX_ENTRIES};
+use tooltune_json as json;
+use tooltune_json::Style;
+use tooltune_json::json_schema::BoundedValidator;
 use tooltune_pipelines::reply;
-use tooltune_rows::json::{self, Style};
-use tooltune_rows::json_schema::BoundedValidator;
 
 use crate::eval::generate::{FinishReason, GenerationOptions};
 use crate::eval::generator::Completion;
@@ -14,24 +15,25 @@ use crate::eval::generator::Completion;
 /// One line of the output.
 #[derive(Debug, Clone, Serialize)]
 pub struct Answer {
-    /// The row's own name, or its place.
+    /// Id of the row, or its location.
     pub id: Value,
-    /// The JSON; null where none came to be.
+    /// The JSON; null if there is none.
     pub json: Value,
     /// Whether it satisfies the row's schema.
     pub valid: bool,
-    /// What it breaks.
+    /// Violated rules.
     pub violations: Vec<Violation>,
-    /// What the model wrote in place of JSON.
+    /// The completion, if it contains no JSON.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub written: Option<String>,
-    /// The answer of the first model, where one was asked.
+    /// The text of the first model, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
-    /// Why the text was written freely, where it should have kept to the schema.
+    /// Why the completion was generated without its schema.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unenforced: Option<String>,
-    /// How far lists and texts were kept short, where the text did not end otherwise, and why.
+    /// The limits on lists and strings, and why they applied, if the completion was generated again
+    /// with them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shortened: Option<String>,
     /// Why the row could not be read.
@@ -39,21 +41,22 @@ pub struct Answer {
     pub error: Option<String>,
 }
 
-/// A rule that an answer breaks.
+/// A violated rule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Violation {
-    /// A keyword of JSON Schema; `json` where there is no JSON, and else what cut the text, or kept
-    /// it from being written: `max_new_tokens`, `max_time`, `context`, `constraint` or `upstream`.
+    /// A keyword of JSON Schema; `json` without any JSON; otherwise the cause of a missing or
+    /// incomplete completion: `max_new_tokens`, `max_time`, `context`, `constraint`, `upstream` or
+    /// `text`.
     pub rule: String,
     /// JSON pointer to the value; empty for the whole.
     pub path: String,
-    /// What the rule wants.
+    /// Requirement of the rule.
     pub message: String,
 }
 
 impl Violation {
-    /// A rule about the whole text.
-    pub fn whole(rule: &str, message: String) -> Self {
+    /// A violation that concerns the whole completion.
+    pub fn of_completion(rule: &str, message: String) -> Self {
         Self {
             rule: rule.to_owned(),
             path: String::new(),
@@ -62,34 +65,33 @@ impl Violation {
     }
 }
 
-/// A text as it is judged.
+/// A checked completion.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Judged {
-    /// The JSON in it; null where there is none.
+pub(super) struct CheckedCompletion {
+    /// Its JSON; null if there is none.
     pub json: Value,
-    /// What it breaks; nothing where it is valid.
+    /// Violated rules; empty if it is valid.
     pub violations: Vec<Violation>,
-    /// The text, where there is no JSON in it.
+    /// The completion, if it contains no JSON.
     pub written: Option<String>,
 }
 
-/// The rule that a text breaks which [`GenerationOptions::max_new_tokens`] cuts.
+/// The rule violated by a completion that [`GenerationOptions::max_new_tokens`] cut off.
 pub(super) const MAX_NEW_TOKENS: &str = "max_new_tokens";
 
-/// How long lists and texts are at most in what is written once more.
+/// The limits on lists and strings of a second attempt.
 pub(super) fn short_limits() -> String {
-    format!("at most {MOST_ENTRIES} entries a list and {MOST_CHARACTERS} characters a text")
+    format!("at most {MAX_ENTRIES} entries per list and {MAX_CHARACTERS} characters per string")
 }
 
-impl Judged {
-    /// Whether the limit of tokens cut the text.
-    pub(super) fn is_cut_by_tokens(&self) -> bool {
-        let first = self.violations.first();
-        first.is_some_and(|violation| violation.rule == MAX_NEW_TOKENS)
+impl CheckedCompletion {
+    /// Whether only string formats are violated.
+    pub(super) fn breaks_formats_alone(&self) -> bool {
+        !self.violations.is_empty() && self.violations.iter().all(|one| one.rule == "format")
     }
 
-    /// A text without JSON.
-    fn without(text: &str, violation: Violation) -> Self {
+    /// A completion without JSON.
+    fn without_json(text: &str, violation: Violation) -> Self {
         Self {
             json: Value::Null,
             violations: vec![violation],
@@ -97,29 +99,31 @@ impl Judged {
         }
     }
 
-    /// Why the text is of no use, for a model that is asked again.
+    /// Describes the violations, for a second attempt.
     pub(super) fn reason(&self) -> String {
-        let said = self.violations.iter().map(|one| match one.path.as_str() {
+        let violations = self.violations.iter().map(|one| match one.path.as_str() {
             "" => one.message.clone(),
             path => format!("{path}: {}", one.message),
         });
-        said.collect::<Vec<_>>().join("; ")
+        violations.collect::<Vec<_>>().join("; ")
     }
 }
 
-/// Finds the JSON in a text and validates it. A text that was cut is never valid, whatever of it can
-/// be read; what was written under a flat schema is brought back.
-pub(super) fn judged(
-    written: &Completion,
+/// Finds and validates the JSON in a completion. A completion that was cut off is never valid, even
+/// if it contains JSON. JSON under a flat schema is nested again.
+pub(super) fn check_completion(
+    completion: &Completion,
     flat: Option<&FlatSlotRow>,
     validator: &BoundedValidator,
     options: &GenerationOptions,
-) -> Judged {
-    if let Some(violation) = cut(written, options) {
-        return Judged::without(&written.text, violation);
+) -> CheckedCompletion {
+    if let Some(violation) = incomplete_violation(completion, options) {
+        return CheckedCompletion::without_json(&completion.text, violation);
     }
-    let no_json = |reason: String| Judged::without(&written.text, Violation::whole("json", reason));
-    let mut value = match reply::json_value(&written.text) {
+    let no_json = |reason: String| {
+        CheckedCompletion::without_json(&completion.text, Violation::of_completion("json", reason))
+    };
+    let mut value = match reply::json_value(&completion.text) {
         Ok(value) => value,
         Err(reason) => return no_json(reason),
     };
@@ -142,28 +146,29 @@ pub(super) fn judged(
         path: fault.place.to_string(),
         message: fault.masked,
     });
-    Judged {
+    CheckedCompletion {
         violations: violations.collect(),
         json: value,
         written: None,
     }
 }
 
-/// What kept a text from its end, if something did.
-fn cut(written: &Completion, options: &GenerationOptions) -> Option<Violation> {
-    let is = |reason: FinishReason| written.finish_reason == reason.name();
-    let n_tokens = written.n_tokens;
+/// The violation of an incomplete completion, if it is one.
+fn incomplete_violation(completion: &Completion, options: &GenerationOptions) -> Option<Violation> {
+    let is = |reason: FinishReason| completion.finish_reason == reason.name();
+    let n_tokens = completion.n_tokens;
     let (rule, message) = if is(FinishReason::Stop) {
         return None;
     } else if is(FinishReason::Length) && n_tokens >= options.max_new_tokens {
         let message = format!(
-            "the text is cut off after {n_tokens} tokens, eval.max_new_tokens; raise it with --set"
+            "the text was cut off after {n_tokens} tokens (eval.max_new_tokens); raise it with \
+             --set"
         );
         (MAX_NEW_TOKENS, message)
     } else if is(FinishReason::Length) {
         let message = format!(
-            "the text is cut off after {n_tokens} tokens, where the model's context is full; shorten \
-             the text or the schema"
+            "the text was cut off after {n_tokens} tokens because the model's context is full; \
+             shorten the text or the schema"
         );
         ("context", message)
     } else if is(FinishReason::Context) {
@@ -171,14 +176,14 @@ fn cut(written: &Completion, options: &GenerationOptions) -> Option<Violation> {
         ("context", message.to_owned())
     } else if is(FinishReason::Time) {
         let message = format!(
-            "the text is cut off after {n_tokens} tokens at eval.max_time; raise it with --set"
+            "the text was cut off after {n_tokens} tokens by eval.max_time; raise it with --set"
         );
         ("max_time", message)
     } else {
-        let message = "the text met a limit of its constraint before its end";
+        let message = "the text reached a limit of its constraint before its end";
         ("constraint", message.to_owned())
     };
-    Some(Violation::whole(rule, message))
+    Some(Violation::of_completion(rule, message))
 }
 
 #[cfg(test)]
@@ -187,8 +192,8 @@ mod tests {
 
     use super::*;
 
-    fn judge(text: &str, finish: FinishReason, n_tokens: usize) -> Judged {
-        let written = Completion {
+    fn judge(text: &str, finish: FinishReason, n_tokens: usize) -> CheckedCompletion {
+        let completion = Completion {
             text: text.to_owned(),
             finish_reason: finish.name().to_owned(),
             n_tokens,
@@ -198,7 +203,7 @@ mod tests {
             "required": ["a"]});
         let validator = BoundedValidator::new(&schema).unwrap();
         let options = GenerationOptions::greedy(8, 1, Vec::new());
-        judged(&written, None, &validator, &options)
+        check_completion(&completion, None, &validator, &options)
     }
 
     #[test]
@@ -218,7 +223,35 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_is_never_valid_and_says_by_what() {
+    fn a_date_in_words_is_not_a_date() {
+        let schema = json!({"type": "object", "properties": {
+            "day": {"type": "string", "format": "date"}, "n": {"type": "integer"}}});
+        let validator = BoundedValidator::asserting_formats(&schema).unwrap();
+        let options = GenerationOptions::greedy(8, 1, Vec::new());
+        let check_text = |text: &str| {
+            let completion = Completion {
+                text: text.to_owned(),
+                finish_reason: FinishReason::Stop.name().to_owned(),
+                ..Completion::default()
+            };
+            check_completion(&completion, None, &validator, &options)
+        };
+        let words = check_text(r#"{"day": "20 July 2026"}"#);
+        assert_eq!(
+            (
+                words.violations[0].rule.as_str(),
+                words.violations[0].path.as_str()
+            ),
+            ("format", "/day")
+        );
+        assert!(words.breaks_formats_alone());
+        assert!(!check_text(r#"{"day": "20 July 2026", "n": "x"}"#).breaks_formats_alone());
+        let right = check_text(r#"{"day": "2026-07-20"}"#);
+        assert!(right.violations.is_empty() && !right.breaks_formats_alone());
+    }
+
+    #[test]
+    fn a_truncated_completion_is_never_valid_and_names_the_limit() {
         for (finish, n_tokens, rule) in [
             (FinishReason::Length, 8, "max_new_tokens"),
             (FinishReason::Length, 7, "context"),
@@ -226,17 +259,17 @@ mod tests {
             (FinishReason::Time, 3, "max_time"),
             (FinishReason::Constraint, 3, "constraint"),
         ] {
-            // Complete, and yet the model was not done with it.
+            // The JSON is complete, but the model had not finished.
             let cut = judge("{\"a\": 1}", finish, n_tokens);
             assert_eq!(cut.json, Value::Null);
             assert_eq!(cut.violations.len(), 1);
             assert_eq!(cut.violations[0].rule, rule);
             assert_eq!(cut.written.as_deref(), Some("{\"a\": 1}"));
         }
-        let said = judge("{", FinishReason::Length, 8).reason();
+        let reason = judge("{", FinishReason::Length, 8).reason();
         assert!(
-            said.contains("after 8 tokens, eval.max_new_tokens"),
-            "{said}"
+            reason.contains("after 8 tokens (eval.max_new_tokens)"),
+            "{reason}"
         );
     }
 }

@@ -1,34 +1,35 @@
-//! Answers to the sentences at the end.
+//! Counts answers and builds the final report.
 
 use super::answer::{Answer, MAX_NEW_TOKENS, short_limits};
-use super::output::EarlierAnswer;
-use crate::progress::counted;
+use super::partial::EarlierAnswer;
+use tooltune_terminal::counted;
 
-/// What became of rows.
+/// Counts over rows.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Counts {
-    /// Answers that are valid.
+    /// Valid answers.
     pub n_valid: usize,
-    /// Answers that are not; those of rows that cannot be read are not among them.
+    /// Invalid answers, without those of rows that cannot be read.
     pub n_invalid: usize,
-    /// Those of both that an earlier process has written.
+    /// Answers among both that an earlier process wrote.
     pub n_earlier: usize,
     /// Rows that cannot be read.
     pub n_broken: usize,
-    /// Rows that were asked once more.
+    /// Rows that were requested a second time.
     pub n_again: usize,
-    /// Answers of the first model that its limit of tokens ended.
+    /// Texts of the first model that its token limit cut off.
     pub n_cut_texts: usize,
-    /// Tokens that were written.
+    /// Generated tokens.
     pub n_tokens: usize,
-    /// Seconds from the first row to the last answer; a model is there before.
+    /// Seconds from the first row to the last answer, without loading the model.
     pub seconds: f64,
-    /// Further sentences.
+    /// Further notes.
     pub notes: Vec<String>,
     first_broken: Option<String>,
     n_unenforced: usize,
     /// The first row whose schema is not enforced, and why.
     first_unenforced: Option<String>,
+    n_blank: usize,
     n_unanswered: usize,
     first_unanswered: Option<String>,
     n_cut: usize,
@@ -36,12 +37,12 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Rows that have been dealt with.
+    /// Number of finished rows.
     pub fn n_answers(&self) -> usize {
         self.n_valid + self.n_invalid + self.n_broken
     }
 
-    pub(super) fn add(&mut self, answer: &Answer, place: &str) {
+    pub(super) fn add(&mut self, answer: &Answer, location: &str) {
         self.count(answer.valid);
         let is_cut = |rule: &str| [MAX_NEW_TOKENS, "max_time"].contains(&rule);
         let cut = answer.violations.first();
@@ -49,7 +50,7 @@ impl Counts {
         self.n_shortened += usize::from(answer.shortened.is_some());
         if let Some(reason) = &answer.unenforced {
             self.n_unenforced += 1;
-            let first = || format!("{place}: {reason}");
+            let first = || format!("{location}: {reason}");
             self.first_unenforced.get_or_insert_with(first);
         }
     }
@@ -67,6 +68,11 @@ impl Counts {
         self.first_broken.get_or_insert_with(|| reason.to_owned());
     }
 
+    pub(super) fn add_blank(&mut self) {
+        self.n_invalid += 1;
+        self.n_blank += 1;
+    }
+
     pub(super) fn add_unanswered(&mut self, reason: &str) {
         self.n_invalid += 1;
         self.n_unanswered += 1;
@@ -81,7 +87,7 @@ impl Counts {
         }
     }
 
-    /// What there is to say, the numbers of all rows first.
+    /// The report, starting with the counts of all rows.
     pub fn lines(&self) -> Vec<String> {
         let n = self.n_valid + self.n_invalid;
         let n_new = self.n_answers() - self.n_earlier;
@@ -92,7 +98,10 @@ impl Counts {
             self.n_invalid
         );
         if self.n_earlier > 0 {
-            first.push_str(&format!("; {} answers were there already", self.n_earlier));
+            first.push_str(&format!(
+                "; {} of them from an interrupted run",
+                self.n_earlier
+            ));
         }
         if self.seconds > 0.0 {
             first.push_str(&format!(
@@ -104,40 +113,50 @@ impl Counts {
         let mut lines = vec![first];
         if let Some(reason) = &self.first_unenforced {
             lines.push(format!(
-                "{} texts were written freely, because their schema is not enforced, such as {reason}",
+                "{} completions were generated without constraints, because their schema cannot \
+                 be enforced, such as {reason}",
                 self.n_unenforced
             ));
         }
         if self.n_again > 0 {
             lines.push(format!(
-                "{} texts that were written freely were not valid and asked for once more",
-                self.n_again
+                "{} generated again, because a schema or format that is not enforced was violated",
+                counted(self.n_again, "text")
+            ));
+        }
+        if self.n_blank > 0 {
+            lines.push(format!(
+                "{} blank and skipped, because the model would invent content",
+                match self.n_blank {
+                    1 => "1 text is".to_owned(),
+                    n => format!("{n} texts are"),
+                }
             ));
         }
         if self.n_shortened > 0 {
             lines.push(format!(
-                "{} did not end within eval.max_new_tokens, and were written once more with {}",
+                "{} did not end within eval.max_new_tokens and were generated again with {}",
                 counted(self.n_shortened, "text"),
                 short_limits()
             ));
         }
         if self.n_cut > 0 {
             lines.push(format!(
-                "{} answers are CUT OFF before their end, and not valid; raise eval.max_new_tokens or \
+                "{} answers are CUT OFF and not valid; raise eval.max_new_tokens or \
                  eval.max_time with --set",
                 self.n_cut
             ));
         }
         if let Some(reason) = &self.first_unanswered {
             lines.push(format!(
-                "{} prompts have no text of the first model, such as one for which: {reason}",
+                "{} prompts got no text from the first model; the first error: {reason}",
                 self.n_unanswered
             ));
         }
         if self.n_cut_texts > 0 {
             lines.push(format!(
-                "{} texts of the first model were cut at --upstream-max-tokens and structured as they \
-                 are",
+                "{} texts of the first model were cut off at --upstream-max-tokens and structured \
+                 anyway",
                 self.n_cut_texts
             ));
         }
@@ -145,7 +164,7 @@ impl Counts {
         lines
     }
 
-    /// That rows cannot be read, with the first of them.
+    /// Reports rows that cannot be read, with the first of them.
     pub fn broken(&self) -> Option<String> {
         let first = self.first_broken.as_ref()?;
         Some(format!(

@@ -1,81 +1,88 @@
-//! Rows to prompts beside the work of the model: one thread reads, one asks the first model and
-//! prepares, and both are a few rows ahead, so that memory does not grow with the rows.
+//! Turns rows into prompts while the model works. One thread reads, another asks the first model
+//! and prepares prompts. Both stay only a few rows ahead, so memory does not grow with the number
+//! of rows.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SendError, SyncSender, sync_channel};
 use std::time::Duration;
 
 use serde_json::Value;
+use tooltune_rows::text::is_blank;
 
-use super::output::{Earlier, EarlierAnswer};
+use super::partial::{Earlier, EarlierAnswer};
 use super::prepare::{PreparedRow, Preparer};
 use super::rows::{BrokenRow, Line, RowSource};
-use super::upstream::{Said, Upstream};
+use super::upstream::{Upstream, UpstreamReply};
 use crate::error::Error;
 
-/// Rows that are read ahead.
+/// Rows to read ahead.
 const ROWS_AHEAD: usize = 16;
-/// Rows that are prepared ahead.
+/// Rows to prepare ahead.
 const PREPARED_AHEAD: usize = 32;
-/// Time without a further row after which those that are there are worked on.
+/// How long to wait for another row before working on those received.
 pub(super) const PATIENCE: Duration = Duration::from_millis(50);
-/// What limits the tokens of the first model.
+/// The option that limits the tokens of the first model.
 const UPSTREAM_LIMIT: &str = "--upstream-max-tokens";
-/// Stack of the threads: what the first thread of a program has.
+/// Stack size of the threads, the usual size of a main thread.
 const STACK_BYTES: usize = 8 << 20;
 
-/// What becomes of rows on their way to the model, in their order.
+/// Rows on their way to the model, in order.
 #[derive(Debug)]
-pub enum Fed {
-    /// A row to be asked.
+pub enum FeedItem {
+    /// A row ready for the model.
     Row(Box<PreparedRow>),
     /// A row that the first model gave no text for.
     Unanswered {
-        /// The row's own name, or its place.
+        /// Id of the row, or its location.
         id: Value,
-        /// Why not.
+        /// The reason.
         reason: String,
+    },
+    /// A row whose text, or prompt for the first model, is blank.
+    Blank {
+        /// Id of the row, or its location.
+        id: Value,
     },
     /// A row that cannot be read.
     Broken(BrokenRow),
-    /// A row whose answer an earlier process has written.
+    /// A row that an earlier process already answered.
     Earlier(EarlierAnswer),
-    /// The first model's answer, of the row that comes next, was cut at its limit of tokens.
+    /// The first model's text for the next row was cut off at its token limit.
     CutText,
-    /// What there is to say at the end.
+    /// Notes for the final report.
     Notes(Vec<String>),
-    /// There are no further rows, because something failed.
+    /// The feed ended with an error.
     Failed(Error),
 }
 
-/// What feeds the model.
+/// Reads and prepares rows for the model.
 #[derive(Debug)]
 pub struct Feed {
     /// The rows.
     pub source: RowSource,
     /// Answers of an earlier process.
     pub earlier: Option<Earlier>,
-    /// Whether rows that cannot be read have no answer.
+    /// Whether rows that cannot be read get no answer.
     pub skips_broken: bool,
-    /// A first model.
+    /// The first model, if there is one.
     pub upstream: Option<Upstream>,
-    /// What makes prompts.
+    /// Builds prompts.
     pub preparer: Preparer,
 }
 
-/// What the reading thread hands on.
-enum Read {
+/// Items that the reading thread sends.
+enum ReadItem {
     Line(Line),
-    Done(Fed),
+    Done(FeedItem),
 }
 
 impl Feed {
-    /// Begins to read. Where the receiver goes away, the threads end with the next row, or, where
-    /// they wait for one on the standard input, with the process.
+    /// Starts the threads. If the receiver is dropped, they end at the next row; a thread that
+    /// waits for standard input ends with the process.
     ///
     /// # Errors
     ///
-    /// The system has no further threads.
-    pub fn begin(self) -> Result<Receiver<Fed>, Error> {
+    /// The system cannot start more threads.
+    pub fn start(self) -> Result<Receiver<FeedItem>, Error> {
         let Self {
             source,
             earlier,
@@ -89,9 +96,10 @@ impl Feed {
             source,
             earlier,
             skips_broken,
+            next_row: 0,
         };
         start("rows", move || {
-            // Nobody listens any more.
+            // The receiver was dropped.
             let _ = reading.run(&to_prepare);
         })?;
         let mut preparing = Preparing { preparer, upstream };
@@ -109,7 +117,7 @@ fn start(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Error> 
     let started = thread.spawn(work);
     started.map(drop).map_err(|error| {
         Error::Usage(format!(
-            "no thread can be started to read rows: {error}; raise the limit of processes"
+            "cannot start a thread to read rows: {error}; raise the process limit (ulimit -u)"
         ))
     })
 }
@@ -118,11 +126,13 @@ struct Reading {
     source: RowSource,
     earlier: Option<Earlier>,
     skips_broken: bool,
+    /// Number of the next row.
+    next_row: usize,
 }
 
 impl Reading {
-    /// Hands on what is read; none where nobody takes it any more.
-    fn run(&mut self, to: &SyncSender<Read>) -> Option<()> {
+    /// Sends the rows; returns `None` once the receiver is dropped.
+    fn run(&mut self, to: &SyncSender<ReadItem>) -> Option<()> {
         loop {
             let next = match self.source.next_line() {
                 Ok(Some(line)) => self.line(line),
@@ -131,29 +141,34 @@ impl Reading {
             };
             match next {
                 Ok(read) => to.send(read).ok()?,
-                Err(error) => return to.send(Read::Done(Fed::Failed(error))).ok(),
+                Err(error) => return to.send(ReadItem::Done(FeedItem::Failed(error))).ok(),
             }
         }
         if let Some(earlier) = self.earlier.take().filter(|earlier| !earlier.is_empty()) {
             let beyond = earlier.beyond_the_rows();
-            return to.send(Read::Done(Fed::Failed(beyond))).ok();
+            return to.send(ReadItem::Done(FeedItem::Failed(beyond))).ok();
         }
-        let notes = self.source.unread().into_iter().collect();
-        to.send(Read::Done(Fed::Notes(notes))).ok()
+        let notes = self.source.unused_fields().into_iter().collect();
+        to.send(ReadItem::Done(FeedItem::Notes(notes))).ok()
     }
 
-    /// The answer that an earlier process has given, or the line itself.
-    fn line(&mut self, line: Line) -> Result<Read, Error> {
+    /// The answer of an earlier process, or the line itself.
+    fn line(&mut self, line: Line) -> Result<ReadItem, Error> {
+        let row = self.next_row;
+        self.next_row += 1;
         let id = match &line {
             Ok(row) => row.id.clone(),
-            Err(_) if self.skips_broken => return Ok(Read::Line(line)),
+            Err(_) if self.skips_broken => return Ok(ReadItem::Line(line)),
             Err(broken) => Value::from(broken.place.as_str()),
         };
         let earlier = self.earlier.as_mut();
-        let answer = earlier.map(|earlier| earlier.take(&id)).transpose()?;
+        let answer = earlier.map(|earlier| earlier.take(row, &id)).transpose()?;
         Ok(match answer.flatten() {
-            Some(answer) => Read::Done(Fed::Earlier(answer)),
-            None => Read::Line(line),
+            Some(answer) => ReadItem::Done(FeedItem::Earlier(answer)),
+            None if line.as_ref().is_ok_and(|row| is_blank(&row.text)) => {
+                ReadItem::Done(FeedItem::Blank { id })
+            }
+            None => ReadItem::Line(line),
         })
     }
 }
@@ -164,18 +179,26 @@ struct Preparing {
 }
 
 impl Preparing {
-    fn run(&mut self, from: &Receiver<Read>, to: &SyncSender<Fed>) -> Result<(), SendError<Fed>> {
+    #[expect(
+        clippy::result_large_err,
+        reason = "the channel returns the value that it could not send"
+    )]
+    fn run(
+        &mut self,
+        from: &Receiver<ReadItem>,
+        to: &SyncSender<FeedItem>,
+    ) -> Result<(), SendError<FeedItem>> {
         let most = self
             .upstream
             .as_ref()
             .map_or(1, |upstream| upstream.concurrency);
         loop {
-            let (read, is_end) = gathered(from, most);
-            if !self.hand_on(read, to)? {
+            let (read, is_end) = receive_up_to(from, most);
+            if !self.send_prepared(read, to)? {
                 return Ok(());
             }
             if is_end {
-                return to.send(Fed::Notes(self.notes()));
+                return to.send(FeedItem::Notes(self.notes()));
             }
         }
     }
@@ -190,63 +213,75 @@ impl Preparing {
         notes
     }
 
-    /// Prepares some rows, after the first model has answered their prompts; whether the work goes
-    /// on.
-    fn hand_on(&mut self, read: Vec<Read>, to: &SyncSender<Fed>) -> Result<bool, SendError<Fed>> {
-        let mut said = match self.said(&read) {
-            Ok(Some(said)) => said.into_iter(),
+    /// Prepares rows after the first model has answered their prompts; returns whether to continue.
+    #[expect(
+        clippy::result_large_err,
+        reason = "the channel returns the value that it could not send"
+    )]
+    fn send_prepared(
+        &mut self,
+        read: Vec<ReadItem>,
+        to: &SyncSender<FeedItem>,
+    ) -> Result<bool, SendError<FeedItem>> {
+        let mut replies = match self.upstream_replies(&read) {
+            Ok(Some(received)) => received.into_iter(),
             Ok(None) => return Ok(false),
             Err(error) => {
-                to.send(Fed::Failed(error))?;
+                to.send(FeedItem::Failed(error))?;
                 return Ok(false);
             }
         };
         for one in read {
             let mut row = match one {
-                Read::Done(fed) => {
-                    let goes_on = !matches!(fed, Fed::Failed(_));
+                ReadItem::Done(fed) => {
+                    let goes_on = !matches!(fed, FeedItem::Failed(_));
                     to.send(fed)?;
                     if goes_on {
                         continue;
                     }
                     return Ok(false);
                 }
-                Read::Line(Err(broken)) => {
-                    to.send(Fed::Broken(broken))?;
+                ReadItem::Line(Err(broken)) => {
+                    to.send(FeedItem::Broken(broken))?;
                     continue;
                 }
-                Read::Line(Ok(row)) => row,
+                ReadItem::Line(Ok(row)) => row,
             };
             let is_answer = self.upstream.is_some();
-            match said.next().filter(|_| is_answer) {
+            match replies.next().filter(|_| is_answer) {
                 None => {}
-                Some(Said::Nothing(reason)) => {
-                    to.send(Fed::Unanswered { id: row.id, reason })?;
+                Some(UpstreamReply::Nothing(reason)) => {
+                    to.send(FeedItem::Unanswered { id: row.id, reason })?;
                     continue;
                 }
-                Some(Said::Text { text, is_cut }) => {
+                Some(UpstreamReply::Text { text, .. }) if is_blank(&text) => {
+                    let reason = "the first model returned a blank text".to_owned();
+                    to.send(FeedItem::Unanswered { id: row.id, reason })?;
+                    continue;
+                }
+                Some(UpstreamReply::Text { text, is_cut }) => {
                     row.text = text;
                     if is_cut {
-                        to.send(Fed::CutText)?;
+                        to.send(FeedItem::CutText)?;
                     }
                 }
             }
             to.send(match self.preparer.prepare(row, is_answer) {
-                Ok(row) => Fed::Row(Box::new(row)),
-                Err(broken) => Fed::Broken(broken),
+                Ok(row) => FeedItem::Row(Box::new(row)),
+                Err(broken) => FeedItem::Broken(broken),
             })?;
         }
         Ok(true)
     }
 
-    /// What the first model says to the rows that can be read; nothing without one, and `None` where
-    /// the work is given up.
-    fn said(&self, read: &[Read]) -> Result<Option<Vec<Said>>, Error> {
+    /// The first model's texts for the readable rows; empty without a first model, `None` if the
+    /// work was stopped.
+    fn upstream_replies(&self, read: &[ReadItem]) -> Result<Option<Vec<UpstreamReply>>, Error> {
         let Some(upstream) = &self.upstream else {
             return Ok(Some(Vec::new()));
         };
         let rows = read.iter().filter_map(|one| match one {
-            Read::Line(Ok(row)) => Some(row),
+            ReadItem::Line(Ok(row)) => Some(row),
             _ => None,
         });
         match rows.collect::<Vec<_>>().as_slice() {
@@ -256,8 +291,8 @@ impl Preparing {
     }
 }
 
-/// What is there, at least one and at most so many, and whether nothing more comes.
-fn gathered<T>(from: &Receiver<T>, most: usize) -> (Vec<T>, bool) {
+/// Receives at least one and at most `most` items; also returns whether the channel is closed.
+fn receive_up_to<T>(from: &Receiver<T>, most: usize) -> (Vec<T>, bool) {
     let Ok(first) = from.recv() else {
         return (Vec::new(), true);
     };
@@ -270,4 +305,37 @@ fn gathered<T>(from: &Receiver<T>, most: usize) -> (Vec<T>, bool) {
         }
     }
     (all, false)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::rows::TextRow;
+    use super::*;
+
+    #[test]
+    fn an_invisible_text_is_not_given_to_the_model() {
+        let row = |text: &str| TextRow {
+            id: json!("a"),
+            place: "texts.jsonl:1".to_owned(),
+            text: text.to_owned(),
+            json_schema: json!({}),
+        };
+        let mut reading = Reading {
+            source: RowSource::of_row(row("one")),
+            earlier: None,
+            skips_broken: false,
+            next_row: 0,
+        };
+        for blank in ["", " \n\t", "\u{200b}\u{feff}"] {
+            let read = reading.line(Ok(row(blank))).expect("a row");
+            assert!(
+                matches!(&read, ReadItem::Done(FeedItem::Blank { id }) if *id == json!("a")),
+                "{blank:?}"
+            );
+        }
+        let read = reading.line(Ok(row("\u{200b}x"))).expect("a row");
+        assert!(matches!(read, ReadItem::Line(Ok(_))));
+    }
 }

@@ -1,135 +1,141 @@
-//! Texts to JSON that satisfies their schemas, as a stream.
+//! Converts a stream of texts to JSON that satisfies their schemas.
 //!
-//! Rows come from a thread that is a few ahead; those that are there are written together,
-//! each held to its schema, and answers go out in the order of the rows as soon as they can. A schema
-//! that cannot be enforced leaves its text free; it is validated, and asked for once more where it is
-//! not valid. One that does not end is written once more with short lists and texts. What a row
-//! becomes does not depend on those beside it.
+//! A thread reads rows a few ahead. All available rows are generated together, each constrained by
+//! its schema, and answers are written in row order as soon as possible. If a schema cannot be
+//! enforced, its completion is unconstrained; it is then validated, and requested once more if
+//! invalid. The result of a row does not depend on other rows.
 
 mod answer;
 mod counts;
 mod feed;
 mod output;
+mod partial;
 mod prepare;
 mod rows;
 mod upstream;
 
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tooltune_pipelines::AGAIN_PROMPT;
-use tooltune_rows::text::{AskedPrompt, DataError, TextTemplate};
+use tooltune_rows::text::{DataError, TokenizedPrompt};
+use tooltune_template::TextTemplate;
 
 pub use answer::{Answer, Violation};
 pub use counts::Counts;
-pub use feed::{Fed, Feed};
-pub use output::{Answers, Earlier};
+pub use feed::{Feed, FeedItem};
+pub use output::Answers;
+pub use partial::Earlier;
 pub use prepare::Preparer;
 pub use rows::{RowOptions, RowSource, TextRow};
 pub use upstream::Upstream;
 
-use self::answer::{Judged, judged, short_limits};
+use self::answer::{CheckedCompletion, check_completion, short_limits};
 use self::feed::PATIENCE;
 use self::prepare::PreparedRow;
 use crate::error::Error;
 use crate::eval::generate::{FinishReason, GenerationProgress, Work};
 use crate::eval::generator::{
-    Completion, Constrainer, GenerationRequest, LocalGenerator, PromptText, TextConstraint,
+    Completion, GenerationRequest, LocalGenerator, PromptText, TextConstraint,
 };
+use crate::eval::held::Rewritten;
 
-/// Batches that are asked together: what is left of the last one, which is not full, is a small part
-/// of the work.
+/// Batches generated together: with 16 of them, the last one, which is not full, is a small part of
+/// the work.
 const BATCHES: usize = 16;
-/// Bytes of prompts that are asked together at most, so that long ones do not fill the memory.
+/// Maximum bytes of prompts generated together, to limit memory.
 const WINDOW_BYTES: usize = 32 << 20;
-/// Time after which signals are looked at while no row comes.
+/// How often to check for signals while no row arrives.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Is shown how far the work is; whether it goes on.
+/// Receives the progress; returns whether to continue.
 type Watch<'a> = &'a mut dyn FnMut(GenerationProgress) -> bool;
 
-/// The model and how it is asked.
+/// The model and its options.
 #[derive(Debug)]
 pub struct Structuring<'a> {
     local: LocalGenerator<'a>,
-    /// Enforces schemas, unless texts are free.
-    constrainer: Option<Arc<Constrainer>>,
-    /// Whether rows that cannot be read have no answer.
+    /// Whether rows that cannot be read get no answer.
     skips_broken: bool,
     again: TextTemplate,
 }
 
-/// A row that is under way.
+/// A row in progress.
 struct Job {
     number: usize,
     row: PreparedRow,
     attempt: Attempt,
-    /// Why its text is not held to its schema, though it was to be.
+    /// Why its completion is unconstrained although constraints are on.
     unenforced: Option<String>,
 }
 
-/// How a row is asked.
+/// How a completion is requested.
 enum Attempt {
-    /// Held to its schema.
-    Held,
-    /// Held to its schema with short lists and texts, because it did not end.
-    Short,
-    /// Freely.
+    /// Constrained by the schema.
+    Constrained,
+    /// Unconstrained.
     Free,
-    /// Freely, once more, by this prompt.
-    Again(String),
+    /// A second, unconstrained attempt with this prompt.
+    UnconstrainedRetry(String),
+    /// A second, constrained attempt with this prompt, after a violated format that no grammar
+    /// enforces.
+    ConstrainedRetry(String),
 }
 
-/// What a text makes of its row.
+impl Attempt {
+    /// Whether this is a second attempt after a violation.
+    fn is_retry(&self) -> bool {
+        matches!(
+            self,
+            Self::UnconstrainedRetry(_) | Self::ConstrainedRetry(_)
+        )
+    }
+}
+
+/// The next step after a completion.
 enum Next {
     Answer(Box<Answer>),
     Attempt(Attempt),
 }
 
-/// The rows so far.
+/// State of the stream.
 struct Stream<'s> {
-    fed: &'s Receiver<Fed>,
+    fed: &'s Receiver<FeedItem>,
     answers: &'s mut Answers,
     counts: Counts,
     jobs: Vec<Job>,
-    /// The number of the next row.
+    /// Number of the next row.
     next: usize,
     is_end: bool,
     failure: Option<Error>,
 }
 
 impl<'a> Structuring<'a> {
-    /// With a model, and what enforces schemas with it; without, texts are free.
+    /// Creates the converter for a model; prepared rows contain the constraints.
     ///
     /// # Errors
     ///
-    /// Never: the prompt that asks once more is built in.
-    pub fn new(
-        local: LocalGenerator<'a>,
-        constrainer: Option<Arc<Constrainer>>,
-        skips_broken: bool,
-    ) -> Result<Self, Error> {
+    /// Never: the prompt for second attempts is built in.
+    pub fn new(local: LocalGenerator<'a>, skips_broken: bool) -> Result<Self, Error> {
         let prompt = AGAIN_PROMPT;
         Ok(Self {
             local,
-            constrainer,
             skips_broken,
             again: TextTemplate::new(prompt.source, prompt.name, prompt.variables)?,
         })
     }
 
-    /// Answers all rows, in their order; `None` if `watch` ended the work, or nobody reads the
-    /// answers any more.
+    /// Answers all rows in order; `None` if `watch` stopped the work or the reader of the answers
+    /// closed the output.
     ///
     /// # Errors
     ///
-    /// Rows or a first model that fail, answers that cannot be written, or logits that are not
-    /// finite. Answers to the rows before are written then.
+    /// Rows or the first model fail, answers cannot be written, or logits are not finite. Answers
+    /// to earlier rows are written first.
     pub fn run(
         &self,
-        fed: &Receiver<Fed>,
+        fed: &Receiver<FeedItem>,
         answers: &mut Answers,
         watch: Watch<'_>,
     ) -> Result<Option<Counts>, Error> {
@@ -162,7 +168,7 @@ impl<'a> Structuring<'a> {
         }
     }
 
-    /// Takes the rows that are there, at least one unless none is left; whether the work goes on.
+    /// Receives the available rows, waiting for at least one; returns whether to continue.
     fn gather(
         &self,
         stream: &mut Stream<'_>,
@@ -175,10 +181,10 @@ impl<'a> Structuring<'a> {
             let patience = if is_idle { TICK } else { PATIENCE };
             match stream.fed.recv_timeout(patience) {
                 Ok(fed) => {
-                    if let Fed::Row(row) = &fed {
+                    if let FeedItem::Row(row) = &fed {
                         n_bytes += row.prompt.len();
                     }
-                    self.take(stream, fed)?;
+                    self.handle(stream, fed)?;
                 }
                 Err(RecvTimeoutError::Disconnected) => stream.is_end = true,
                 Err(RecvTimeoutError::Timeout) if !is_idle => break,
@@ -195,48 +201,52 @@ impl<'a> Structuring<'a> {
         Ok(true)
     }
 
-    fn take(&self, stream: &mut Stream<'_>, fed: Fed) -> Result<(), Error> {
+    fn handle(&self, stream: &mut Stream<'_>, fed: FeedItem) -> Result<(), Error> {
         let answer = match fed {
-            Fed::CutText => {
+            FeedItem::CutText => {
                 stream.counts.n_cut_texts += 1;
                 return Ok(());
             }
-            Fed::Notes(notes) => {
+            FeedItem::Notes(notes) => {
                 stream.counts.notes.extend(notes);
                 return Ok(());
             }
-            Fed::Failed(error) => {
+            FeedItem::Failed(error) => {
                 stream.failure = Some(error);
                 stream.is_end = true;
                 return Ok(());
             }
-            Fed::Earlier(answer) => {
+            FeedItem::Earlier(answer) => {
                 stream.counts.add_earlier(&answer);
-                // It stands in the file already.
+                // The file already has this answer.
                 None
             }
-            Fed::Row(row) => {
+            FeedItem::Row(row) => {
                 stream.jobs.push(Job::new(stream.next, *row));
                 stream.next += 1;
                 return Ok(());
             }
-            Fed::Broken(broken) => {
+            FeedItem::Broken(broken) => {
                 stream.counts.add_broken(&broken.reason);
                 let id = Value::from(broken.place);
                 (!self.skips_broken).then(|| Answer::broken(id, broken.reason))
             }
-            Fed::Unanswered { id, reason } => {
+            FeedItem::Blank { id } => {
+                stream.counts.add_blank();
+                Some(Answer::blank_text(id))
+            }
+            FeedItem::Unanswered { id, reason } => {
                 stream.counts.add_unanswered(&reason);
-                Some(Answer::unanswered(id, reason))
+                Some(Answer::without_reply(id, reason))
             }
         };
         let number = stream.next;
         stream.next += 1;
-        stream.answers.put(number, answer.as_ref())
+        stream.answers.add(number, answer.as_ref())
     }
 
-    /// Writes a text for each row that is under way; those that are asked again stay. Whether the work
-    /// goes on.
+    /// Generates completions for all rows in progress; rows with another attempt remain. Returns
+    /// whether to continue.
     fn write(&self, stream: &mut Stream<'_>, watch: Watch<'_>) -> Result<bool, Error> {
         let jobs = std::mem::take(&mut stream.jobs);
         let ids: Vec<String> = jobs.iter().map(|job| job.row.place.clone()).collect();
@@ -256,53 +266,55 @@ impl<'a> Structuring<'a> {
             let goes_on = !stream.answers.is_gone();
             watch(stream.progress(jobs.len(), progress.n_tokens)) && goes_on
         };
-        let mut finished = |place: usize, written: &Completion| {
+        let mut finished = |idx: usize, completion: &Completion| {
             let mut stream = stream_cell.borrow_mut();
-            let job = &jobs[place];
-            stream.counts.n_tokens += written.n_tokens;
-            match self.next(job, written) {
+            let job = &jobs[idx];
+            stream.counts.n_tokens += completion.n_tokens;
+            match self.next(job, completion) {
                 Next::Attempt(attempt) => {
-                    stream.counts.n_again += usize::from(matches!(attempt, Attempt::Again(_)));
-                    next[place] = Some(attempt);
+                    stream.counts.n_again += usize::from(attempt.is_retry());
+                    next[idx] = Some(attempt);
                     Ok(())
                 }
                 Next::Answer(answer) => {
                     stream.counts.add(&answer, &job.row.place);
-                    stream.answers.put(job.number, Some(&answer))
+                    stream.answers.add(job.number, Some(&answer))
                 }
             }
         };
-        let written = self
+        let completions = self
             .local
             .write(&requests, &places, &mut watch, &mut finished)?;
-        let left = jobs.into_iter().zip(next);
-        stream.jobs = left
-            .filter_map(|(job, attempt)| Some(job.with(attempt?)))
+        let remaining = jobs.into_iter().zip(next);
+        stream.jobs = remaining
+            .filter_map(|(job, attempt)| Some(job.with_attempt(attempt?)))
             .collect();
-        Ok(written.is_some() && !stream.answers.is_gone())
+        Ok(completions.is_some() && !stream.answers.is_gone())
     }
 
-    /// The answer that a text is, or how its row is asked next.
-    fn next(&self, job: &Job, written: &Completion) -> Next {
+    /// The answer from a completion, or the next attempt.
+    fn next(&self, job: &Job, completion: &Completion) -> Next {
         let row = &job.row;
         let (flat, validator) = (row.flat.as_ref(), &row.schema.validator);
-        let judged = judged(written, flat, validator, self.local.options);
-        let is = |reason: FinishReason| written.finish_reason == reason.name();
-        match &job.attempt {
-            Attempt::Held if is(FinishReason::Constraint) => return Next::Attempt(Attempt::Free),
-            Attempt::Held
-                if judged.is_cut_by_tokens()
-                    && row.schema.is_shortened(self.constrainer.as_deref()) =>
-            {
-                return Next::Attempt(Attempt::Short);
-            }
-            // A longer prompt has no more room.
-            Attempt::Free if !judged.violations.is_empty() && !is(FinishReason::Context) => {
-                if let Ok(prompt) = self.asking_again(row, &judged) {
-                    return Next::Attempt(Attempt::Again(prompt));
-                }
-            }
-            _ => {}
+        let judged = check_completion(completion, flat, validator, self.local.options);
+        let is = |reason: FinishReason| completion.finish_reason == reason.name();
+        let met_a_limit = completion.rewritten == Some(Rewritten::Free);
+        let is_held = matches!(job.attempt, Attempt::Constrained) && !met_a_limit;
+        if is_held
+            && is(FinishReason::Stop)
+            && judged.breaks_formats_alone()
+            && let Ok(prompt) = self.retry_prompt(row, &judged)
+        {
+            return Next::Attempt(Attempt::ConstrainedRetry(prompt));
+        }
+        let is_free = met_a_limit || matches!(job.attempt, Attempt::Free);
+        // If the context is full, a longer prompt does not fit.
+        if is_free
+            && !judged.violations.is_empty()
+            && !is(FinishReason::Context)
+            && let Ok(prompt) = self.retry_prompt(row, &judged)
+        {
+            return Next::Attempt(Attempt::UnconstrainedRetry(prompt));
         }
         Next::Answer(Box::new(Answer {
             id: row.id.clone(),
@@ -311,10 +323,13 @@ impl<'a> Structuring<'a> {
             violations: judged.violations,
             written: judged.written,
             text: row.text.clone(),
-            unenforced: job.unenforced.clone(),
-            shortened: matches!(job.attempt, Attempt::Short).then(|| {
+            unenforced: job
+                .unenforced
+                .clone()
+                .or_else(|| met_a_limit.then(limit_met)),
+            shortened: (completion.rewritten == Some(Rewritten::Short)).then(|| {
                 format!(
-                    "{}, because the first text did not end within eval.max_new_tokens",
+                    "{}, because the first attempt did not end within eval.max_new_tokens",
                     short_limits()
                 )
             }),
@@ -322,8 +337,12 @@ impl<'a> Structuring<'a> {
         }))
     }
 
-    /// The prompt of a row with what is wrong with its answer.
-    fn asking_again(&self, row: &PreparedRow, judged: &Judged) -> Result<String, DataError> {
+    /// The prompt of a row, extended by the violations of its answer.
+    fn retry_prompt(
+        &self,
+        row: &PreparedRow,
+        judged: &CheckedCompletion,
+    ) -> Result<String, DataError> {
         let mut conversation = row.conversation.clone();
         if let Some(last) = conversation.messages.last_mut() {
             let prompt = last.content.take().unwrap_or_default();
@@ -331,16 +350,20 @@ impl<'a> Structuring<'a> {
             last.content = Some(self.again.render(&values)?);
         }
         let base = self.local.base;
-        let asked =
-            AskedPrompt::of_messages(&row.place, &conversation, &base.template, &base.tokenizer)?;
-        Ok(asked.text)
+        let rendered = TokenizedPrompt::from_messages(
+            &row.place,
+            &conversation,
+            &base.template,
+            &base.tokenizer,
+        )?;
+        Ok(rendered.text)
     }
 }
 
 impl Job {
     fn new(number: usize, row: PreparedRow) -> Self {
         let (attempt, unenforced) = match &row.schema.constraint {
-            Some(Ok(_)) => (Attempt::Held, None),
+            Some(Ok(_)) => (Attempt::Constrained, None),
             Some(Err(reason)) => (Attempt::Free, Some(reason.clone())),
             None => (Attempt::Free, None),
         };
@@ -352,10 +375,13 @@ impl Job {
         }
     }
 
-    /// The same row for the next attempt.
-    fn with(self, attempt: Attempt) -> Self {
-        let met_a_limit = matches!((&self.attempt, &attempt), (Attempt::Held, Attempt::Free));
-        let limit = met_a_limit.then(|| "a text met a limit of its constraint".to_owned());
+    /// The same row with its next attempt.
+    fn with_attempt(self, attempt: Attempt) -> Self {
+        // A constrained row gets another unconstrained attempt after its constraint reached a
+        // limit.
+        let is_freed = matches!(self.attempt, Attempt::Constrained)
+            && !matches!(attempt, Attempt::ConstrainedRetry(_));
+        let limit = is_freed.then(limit_met);
         Self {
             attempt,
             unenforced: self.unenforced.or(limit),
@@ -365,19 +391,25 @@ impl Job {
 
     fn prompt(&self) -> &str {
         match &self.attempt {
-            Attempt::Again(prompt) => prompt,
-            Attempt::Held | Attempt::Short | Attempt::Free => &self.row.prompt,
+            Attempt::UnconstrainedRetry(prompt) | Attempt::ConstrainedRetry(prompt) => prompt,
+            Attempt::Constrained | Attempt::Free => &self.row.prompt,
         }
     }
 
     fn constraint(&self) -> Option<&TextConstraint> {
         let schema = &self.row.schema;
         match &self.attempt {
-            Attempt::Held => schema.constraint.as_ref()?.as_ref().ok(),
-            Attempt::Short => schema.short(),
-            Attempt::Free | Attempt::Again(_) => None,
+            Attempt::Constrained | Attempt::ConstrainedRetry(_) => {
+                schema.constraint.as_ref()?.as_ref().ok()
+            }
+            Attempt::Free | Attempt::UnconstrainedRetry(_) => None,
         }
     }
+}
+
+/// Why a completion is unconstrained although its schema is enforced.
+fn limit_met() -> String {
+    "a completion reached a limit of its constraint".to_owned()
 }
 
 impl Stream<'_> {
@@ -393,7 +425,7 @@ impl Stream<'_> {
 }
 
 impl Answer {
-    /// Of a row that cannot be read.
+    /// The answer for a row that cannot be read.
     fn broken(id: Value, reason: String) -> Self {
         Self {
             error: Some(reason),
@@ -401,10 +433,19 @@ impl Answer {
         }
     }
 
-    /// Of a row that the first model gave no text for.
-    fn unanswered(id: Value, reason: String) -> Self {
+    /// The answer for a blank text, which is not structured because the model would invent content.
+    fn blank_text(id: Value) -> Self {
+        let message = "the text is blank; give a text";
         Self {
-            violations: vec![Violation::whole("upstream", reason)],
+            violations: vec![Violation::of_completion("text", message.to_owned())],
+            ..Self::without_json(id)
+        }
+    }
+
+    /// The answer for a row that the first model gave no text for.
+    fn without_reply(id: Value, reason: String) -> Self {
+        Self {
+            violations: vec![Violation::of_completion("upstream", reason)],
             ..Self::without_json(id)
         }
     }

@@ -1,42 +1,33 @@
-//! Answers to lines of a file, or of the terminal, in the order of their rows.
+//! Writes answers as lines of a file or to the terminal, in row order.
 //!
-//! A file grows as `NAME.partial`, whose first line says what its answers follow from, and has its
-//! name when it is whole: the same command goes on after an interruption, and nobody takes a part
-//! for the whole.
+//! Answers to a file are first written to `NAME.partial`. The same command resumes after an
+//! interruption, and an incomplete file cannot be mistaken for a complete one.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{BufRead, BufReader, BufWriter, Seek, SeekFrom, Write};
+use std::fs::OpenOptions;
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
-use tooltune_checkpoints::atomic::create_from_rest;
-use tooltune_rows::budgets::LINE_BYTES;
-use tooltune_rows::lines::{Found, read_line};
-use tooltune_rows::regular_file;
+use serde::Serialize;
 
 use super::answer::Answer;
+use super::partial::{Earlier, PartialFile, SUFFIX, stored_line};
 use crate::error::Error;
-use crate::progress::between_bars;
+use tooltune_terminal::between_bars;
 
-/// What an unfinished file is called after its name.
-const PARTIAL: &str = ".partial";
-
-/// How the first line of one begins.
-const BEGIN: &[u8] = b"{\"structure\":\"";
-
-/// Where answers go.
+/// Destination of the answers.
 pub struct Answers {
     writer: Box<dyn Write>,
-    place: PathBuf,
-    partial: Option<Partial>,
-    /// The number of the answer that is written next.
+    path: PathBuf,
+    partial: Option<PartialFile>,
+    /// Number of the next answer to write.
     next: usize,
-    /// Answers that others are still awaited before; a row that has none is passed over.
+    /// Answers that wait for earlier ones; `None` for rows without an answer.
     waiting: BTreeMap<usize, Option<Vec<u8>>>,
-    /// Whether a reader of the terminal has gone away.
+    /// Number of written answers, including those of an earlier process.
+    n_written: usize,
+    /// Whether the reader of the output closed it.
     is_gone: bool,
 }
 
@@ -45,60 +36,27 @@ impl std::fmt::Debug for Answers {
         write!(
             formatter,
             "Answers({}, next {})",
-            self.place.display(),
+            self.path.display(),
             self.next
         )
     }
 }
 
-/// A file that is not whole yet.
-#[derive(Debug)]
-struct Partial {
-    path: PathBuf,
-    file: File,
-    head_bytes: u64,
-}
-
-/// The first line of a file that is not whole.
-#[derive(Debug, Serialize, Deserialize)]
-struct Head {
-    /// A digest of everything that the answers follow from.
-    structure: String,
-}
-
-/// The answers of an earlier process, in their order.
-#[derive(Debug)]
-pub struct Earlier {
-    path: PathBuf,
-    reader: BufReader<File>,
-    n_left: usize,
-}
-
-/// What of an answer tells its row, and counts.
-#[derive(Debug, Deserialize)]
-pub struct EarlierAnswer {
-    /// The row's own name, or its place.
-    pub id: Value,
-    /// Whether it satisfies its schema.
-    pub valid: bool,
-    /// Why the row could not be read.
-    pub error: Option<String>,
-}
-
 impl Answers {
-    /// Answers for a terminal, a device or a pipe.
-    pub fn to_stream(writer: Box<dyn Write>, place: &Path) -> Self {
+    /// Writes answers to a terminal, device or pipe.
+    pub fn to_stream(writer: Box<dyn Write>, path: &Path) -> Self {
         Self {
             writer,
-            place: place.to_owned(),
+            path: path.to_owned(),
             partial: None,
             next: 0,
             waiting: BTreeMap::new(),
+            n_written: 0,
             is_gone: false,
         }
     }
 
-    /// Opens a device or a pipe to write to.
+    /// Opens a device or pipe for writing.
     ///
     /// # Errors
     ///
@@ -108,232 +66,227 @@ impl Answers {
         Ok(Box::new(file.map_err(Error::io(path, "write"))?))
     }
 
-    /// Answers for a file that is not there yet, after those of an earlier process that was
-    /// interrupted; `digest` is one of everything that they follow from.
+    /// Writes answers to a new file, after those of an interrupted earlier process; `digest`
+    /// identifies all inputs.
     ///
     /// # Errors
     ///
-    /// Answers of something else are in the way, another process writes them, or the file cannot be
-    /// written.
+    /// The incomplete file has other inputs, another process writes it, or it cannot be written.
     pub fn to_file(path: &Path, digest: &str) -> Result<(Self, Option<Earlier>), Error> {
         let mut name = OsString::from(path.as_os_str());
-        name.push(PARTIAL);
-        let growing = PathBuf::from(name);
-        let is_there = regular_file::is_there(&growing).map_err(Error::io(&growing, "read"))?;
-        let file = OpenOptions::new().append(true).create(true).open(&growing);
-        let mut file = file.map_err(Error::io(&growing, "write"))?;
-        if matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
-            return Err(Error::Usage(format!(
-                "{}: another process writes these answers; wait for its end, or name another --output",
-                growing.display()
-            )));
-        }
-        let found = if is_there {
-            scan(&growing, digest)?
-        } else {
-            None
-        };
-        let (head_bytes, earlier) = match found {
-            Some(found) => {
-                // A line that was cut is written anew.
-                let cut = file.set_len(found.whole_bytes);
-                cut.map_err(Error::io(&growing, "write"))?;
-                let earlier = Earlier::open(&growing, found)?;
-                (found.head_bytes, Some(earlier))
-            }
-            None => {
-                let head = line(&Head {
-                    structure: digest.to_owned(),
-                })?;
-                let begun = file.set_len(0).and_then(|()| file.write_all(&head));
-                begun.map_err(Error::io(&growing, "write"))?;
-                (head.len() as u64, None)
-            }
-        };
-        let writer = file.try_clone().map_err(Error::io(&growing, "write"))?;
+        name.push(SUFFIX);
+        let (partial, earlier) = PartialFile::open(PathBuf::from(name), digest)?;
         let answers = Self {
-            writer: Box::new(BufWriter::new(writer)),
-            place: path.to_owned(),
-            partial: Some(Partial {
-                path: growing,
-                file,
-                head_bytes,
-            }),
+            writer: Box::new(BufWriter::new(partial.writer()?)),
+            path: path.to_owned(),
+            partial: Some(partial),
             next: 0,
             waiting: BTreeMap::new(),
+            n_written: earlier.len(),
             is_gone: false,
         };
-        Ok((answers, earlier.filter(|earlier| earlier.n_left > 0)))
+        Ok((answers, Some(earlier).filter(|earlier| !earlier.is_empty())))
     }
 
-    /// Takes the answer of a row by its number, or that it has none, and writes those that no other is
-    /// awaited before.
+    /// Adds the answer of row `number`, or `None` for a row without one, and writes all answers
+    /// that are next in order.
     ///
     /// # Errors
     ///
     /// They cannot be written.
-    pub fn put(&mut self, number: usize, answer: Option<&Answer>) -> Result<(), Error> {
-        let answer = answer.map(line).transpose()?;
+    pub fn add(&mut self, number: usize, answer: Option<&Answer>) -> Result<(), Error> {
+        let answer = answer.map(|answer| self.line(number, answer)).transpose()?;
         self.waiting.insert(number, answer);
-        let mut written = Ok(());
+        let mut result = Ok(());
         while let Some(ready) = self.waiting.remove(&self.next) {
             self.next += 1;
             if let Some(bytes) = ready {
-                written = written.and_then(|()| between_bars(|| self.writer.write_all(&bytes)));
+                self.n_written += 1;
+                result = result.and_then(|()| between_bars(|| self.writer.write_all(&bytes)));
             }
         }
-        let written = written.and_then(|()| between_bars(|| self.writer.flush()));
-        match written {
+        let result = result.and_then(|()| between_bars(|| self.writer.flush()));
+        match result {
             Err(error)
                 if self.partial.is_none() && error.kind() == std::io::ErrorKind::BrokenPipe =>
             {
                 self.is_gone = true;
                 Ok(())
             }
-            written => written.map_err(Error::io(&self.place, "write")),
+            result => result.map_err(Error::io(&self.path, "write")),
         }
     }
 
-    /// Whether a reader of the stream has gone away.
+    /// Formats an answer for the output.
+    fn line(&self, number: usize, answer: &Answer) -> Result<Vec<u8>, Error> {
+        let line = json_line(answer)?;
+        Ok(match self.partial {
+            Some(_) => stored_line(number, line.trim_ascii_end()),
+            None => line,
+        })
+    }
+
+    /// Whether the reader of the stream closed it.
     pub fn is_gone(&self) -> bool {
         self.is_gone
     }
 
-    /// Rows whose answers are written, those of an earlier process among them.
+    /// Number of written answers, including those of an earlier process.
     pub fn n_written(&self) -> usize {
-        self.next
+        self.n_written
     }
 
-    /// Where the answers are that an interruption leaves, if they are kept.
+    /// Path of the answers kept after an interruption, if they are kept.
     pub fn kept(&self) -> Option<&Path> {
         Some(&self.partial.as_ref()?.path)
     }
 
-    /// Gives a file its name; all rows have their answers.
+    /// Writes the complete file after all rows are answered, and removes the incomplete one.
     ///
     /// # Errors
     ///
-    /// The disk is full, or a file of this name has come in the meantime.
+    /// The disk is full, a file of this name was created in the meantime, or lines of the
+    /// incomplete file were damaged.
     pub fn finish(self) -> Result<(), Error> {
-        let Some(partial) = self.partial else {
-            return Ok(());
-        };
-        create_from_rest(&self.place, &partial.path, partial.head_bytes)?;
-        drop(partial.file);
-        std::fs::remove_file(&partial.path).map_err(Error::io(&partial.path, "remove"))
-    }
-}
-
-/// What a file that is not whole holds.
-#[derive(Debug, Clone, Copy)]
-struct Scanned {
-    head_bytes: u64,
-    whole_bytes: u64,
-    n_answers: usize,
-}
-
-/// Looks through the answers of an earlier process; none where it had begun no answer.
-fn scan(path: &Path, digest: &str) -> Result<Option<Scanned>, Error> {
-    let file = regular_file::open(path).map_err(Error::io(path, "read"))?;
-    let mut reader = BufReader::new(file);
-    let mut bytes = Vec::new();
-    let mut found = Scanned {
-        head_bytes: 0,
-        whole_bytes: 0,
-        n_answers: 0,
-    };
-    while next_line(&mut reader, &mut bytes, path)? {
-        if found.head_bytes == 0 {
-            let head: Option<Head> = serde_json::from_slice(&bytes).ok();
-            if head.is_none_or(|head| head.structure != digest) {
-                return Err(of_others(path));
-            }
-            found.head_bytes = bytes.len() as u64;
-        } else {
-            found.n_answers += 1;
-        }
-        found.whole_bytes += bytes.len() as u64;
-    }
-    let is_begun = BEGIN.starts_with(&bytes) || bytes.starts_with(BEGIN);
-    if found.head_bytes == 0 && !is_begun {
-        return Err(of_others(path));
-    }
-    Ok((found.head_bytes > 0).then_some(found))
-}
-
-fn of_others(path: &Path) -> Error {
-    Error::Usage(format!(
-        "{}: what is there is not of these rows, settings and weights; remove the file, or name \
-         another --output",
-        path.display()
-    ))
-}
-
-/// Reads a line that is whole; whether there is one.
-fn next_line(reader: &mut impl BufRead, bytes: &mut Vec<u8>, path: &Path) -> Result<bool, Error> {
-    // An answer is little longer than its row, whose line is bounded; with it stands its text.
-    let read = read_line(reader, bytes, LINE_BYTES.saturating_mul(2));
-    let read = read.map_err(Error::io(path, "read"))?;
-    Ok(read == Found::Whole && bytes.ends_with(b"\n"))
-}
-
-impl Earlier {
-    fn open(path: &Path, found: Scanned) -> Result<Self, Error> {
-        let mut file = regular_file::open(path).map_err(Error::io(path, "read"))?;
-        let sought = file.seek(SeekFrom::Start(found.head_bytes));
-        sought.map_err(Error::io(path, "read"))?;
-        Ok(Self {
-            path: path.to_owned(),
-            reader: BufReader::new(file),
-            n_left: found.n_answers,
-        })
-    }
-
-    /// How many there are.
-    pub fn len(&self) -> usize {
-        self.n_left
-    }
-
-    /// Whether there is none left.
-    pub fn is_empty(&self) -> bool {
-        self.n_left == 0
-    }
-
-    /// That there are more answers than rows.
-    pub(super) fn beyond_the_rows(&self) -> Error {
-        Error::Usage(format!(
-            "{}: {} answers there are of no row; remove the file, or name another --output",
-            self.path.display(),
-            self.n_left
-        ))
-    }
-
-    /// The answer of the next row, whose name is `id`; none after the last.
-    ///
-    /// # Errors
-    ///
-    /// It is that of another row, or damaged.
-    pub fn take(&mut self, id: &Value) -> Result<Option<EarlierAnswer>, Error> {
-        if self.is_empty() {
-            return Ok(None);
-        }
-        self.n_left -= 1;
-        let mut bytes = Vec::new();
-        next_line(&mut self.reader, &mut bytes, &self.path)?;
-        let answer: Option<EarlierAnswer> = serde_json::from_slice(&bytes).ok();
-        match answer.filter(|answer| answer.id == *id) {
-            Some(answer) => Ok(Some(answer)),
-            None => Err(Error::Usage(format!(
-                "{}: the answers there are not those of the first rows: one is expected of {id}; \
-                 remove the file, or name another --output",
-                self.path.display()
-            ))),
+        match self.partial {
+            Some(partial) => partial.finish(&self.path, self.n_written),
+            None => Ok(()),
         }
     }
 }
 
-fn line<T: Serialize>(value: &T) -> Result<Vec<u8>, Error> {
+/// Formats a value as a line of JSON.
+pub(super) fn json_line<T: Serialize>(value: &T) -> Result<Vec<u8>, Error> {
     let mut bytes = serde_json::to_vec(value).map_err(|error| Error::Usage(error.to_string()))?;
     bytes.push(b'\n');
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A digest as long as a real one.
+    fn digest() -> String {
+        "0a".repeat(32)
+    }
+
+    fn answer(id: usize) -> Answer {
+        Answer::blank_text(json!(id))
+    }
+
+    /// An incomplete file with the answers of rows 0, 1 and 2, and its path.
+    fn unfinished(dir: &Path) -> (PathBuf, PathBuf) {
+        let path = dir.join("answers.jsonl");
+        let (mut answers, earlier) = Answers::to_file(&path, &digest()).expect("a new file");
+        assert!(earlier.is_none());
+        for row in 0..3 {
+            answers.add(row, Some(&answer(row))).expect("written");
+        }
+        (path, dir.join("answers.jsonl.partial"))
+    }
+
+    /// The rows with an answer in an incomplete file.
+    fn earlier_rows(path: &Path) -> Vec<usize> {
+        let (_, earlier) = Answers::to_file(path, &digest()).expect("it continues");
+        let Some(mut earlier) = earlier else {
+            return Vec::new();
+        };
+        let mut has_answer = |row: &usize| {
+            let answer = earlier.take(*row, &json!(row)).expect("its own answer");
+            answer.is_some()
+        };
+        (0..3).filter(|row| has_answer(row)).collect()
+    }
+
+    /// Completes a file as the command does: answers each row that has no answer.
+    fn complete(path: &Path) -> Result<String, Error> {
+        let (mut answers, mut earlier) = Answers::to_file(path, &digest())?;
+        for row in 0..3 {
+            let earlier = earlier.as_mut();
+            let earlier = earlier.map(|earlier| earlier.take(row, &json!(row)));
+            let missing = earlier.transpose()?.flatten().is_none();
+            answers.add(row, missing.then(|| answer(row)).as_ref())?;
+        }
+        answers.finish()?;
+        Ok(std::fs::read_to_string(path).expect("the complete file"))
+    }
+
+    #[test]
+    fn a_damaged_byte_costs_the_answer_of_its_line_and_no_other() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let (path, growing) = unfinished(dir.path());
+        assert_eq!(earlier_rows(&path), [0, 1, 2]);
+        let whole = std::fs::read(&growing).expect("there");
+        let ends = whole.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
+        let ends: Vec<usize> = ends.map(|(at, _)| at).collect();
+        for at in 0..ends[3] {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 1;
+            std::fs::write(&growing, bytes).expect("written");
+            let mut expected = vec![0, 1, 2];
+            match ends.iter().position(|&end| at <= end) {
+                // The first line has its digest twice. Without its end, the next line is lost.
+                Some(0) if at < ends[0] => {}
+                Some(0) => expected.retain(|row| *row != 0),
+                Some(line) if at < ends[line] => expected.retain(|row| row + 1 != line),
+                // Two lines without the end between them are one damaged line.
+                Some(line) => expected.retain(|row| row + 1 != line && *row != line),
+                None => {}
+            }
+            assert_eq!(earlier_rows(&path), expected, "byte {at}");
+        }
+        let other = Answers::to_file(&path, &"1b".repeat(32));
+        assert!(other.is_err(), "the answers belong to other rows");
+    }
+
+    /// Invariant: `structure` returns one answer per row in order, and an interruption changes none.
+    #[test]
+    fn a_file_with_a_damaged_line_is_completed_in_row_order() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let (path, growing) = unfinished(dir.path());
+        let damaged = std::fs::read_to_string(&growing).expect("there");
+        let expected = complete(&path).expect("completed");
+        assert_eq!(expected.lines().count(), 3);
+        assert!(!expected.contains("check"), "{expected}");
+        assert!(!growing.exists());
+        std::fs::remove_file(&path).expect("removed");
+        // The answer of row 1 now belongs to no row of its check.
+        let damaged = damaged.replacen("\"id\":1,", "\"id\":7,", 1);
+        std::fs::write(&growing, damaged).expect("written");
+        assert_eq!(complete(&path).expect("completed"), expected);
+    }
+
+    #[test]
+    fn a_line_without_a_checksum_is_refused_by_its_version() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let (path, growing) = unfinished(dir.path());
+        let text = std::fs::read_to_string(&growing).expect("there");
+        let head = text.lines().next().expect("a first line");
+        let unchecked = "{\"id\":1,\"valid\":true,\"error\":null}";
+        std::fs::write(&growing, format!("{head}\n{unchecked}\n")).expect("written");
+        let error = Answers::to_file(&path, &digest()).expect_err("refused");
+        let error = error.to_string();
+        assert!(error.contains(":2: the line has no checksum"), "{error}");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_instead_of_a_partial_file_is_refused() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let victim = dir.path().join("victim");
+        std::fs::write(&victim, "precious").expect("written");
+        let growing = dir.path().join("answers.jsonl.partial");
+        for target in [victim.clone(), dir.path().join("new")] {
+            std::os::unix::fs::symlink(&target, &growing).expect("a link");
+            let error = Answers::to_file(&dir.path().join("answers.jsonl"), &digest());
+            let error = error.expect_err("a link").to_string();
+            assert!(error.contains("a symbolic link"), "{error}");
+            std::fs::remove_file(&growing).expect("removed");
+        }
+        assert_eq!(std::fs::read(&victim).expect("there"), b"precious");
+        assert!(!dir.path().join("new").exists());
+    }
 }

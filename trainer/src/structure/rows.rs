@@ -1,73 +1,75 @@
-//! Lines of JSON to texts with their schemas, one at a time.
+//! Reads lines of JSON as texts with schemas, one at a time.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 
 use serde_json::{Map, Value};
-use tooltune_rows::ReadError;
-use tooltune_rows::json::{self, JsonError};
+use tooltune_apis::{TextLines, ToolsError};
+use tooltune_json as json;
+use tooltune_json::JsonError;
+use tooltune_json::ReadError;
+use tooltune_json::kind_of;
 use tooltune_rows::text::DataError;
-use tooltune_rows::tools::{TextLines, ToolsError, kind_of};
 
 use crate::error::Error;
 
-/// Names of fields that are remembered as not read.
+/// Maximum number of unused field names to report.
 const MOST_NAMES: usize = 20;
 
-/// A text that is to become JSON.
+/// A text to convert to JSON.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TextRow {
-    /// Its own name, or its place where it has none.
+    /// Id of the row, or its location.
     pub id: Value,
-    /// The row as `file:line`.
+    /// Row as `file:line`.
     pub place: String,
-    /// The text; where a first model is asked, its prompt.
+    /// The text, or the prompt for a first model.
     pub text: String,
-    /// What the JSON must satisfy.
+    /// The schema that the JSON must satisfy.
     pub json_schema: Value,
 }
 
 /// A row that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BrokenRow {
-    /// The row as `file:line`.
+    /// Row as `file:line`.
     pub place: String,
-    /// What is wrong with it, with the place before it.
+    /// The error, starting with the location.
     pub reason: String,
 }
 
-/// What a line became.
+/// A parsed line.
 pub(super) type Line = Result<TextRow, BrokenRow>;
 
-/// What rows have.
+/// Fields that rows are expected to have.
 #[derive(Debug, Clone, Default)]
 pub struct RowOptions {
-    /// Whether rows have a `prompt` for a first model, and no text.
+    /// Whether rows have a `prompt` for a first model instead of a text.
     pub are_prompts: bool,
-    /// The schema of rows that have none.
+    /// Default schema for rows without one.
     pub schema: Option<Value>,
 }
 
-/// The rows of some files in order, or one row.
+/// Rows of several files in order, or a single row.
 #[derive(Debug)]
 pub struct RowSource {
     typed: Option<TextRow>,
     files: VecDeque<TextLines>,
     options: RowOptions,
-    /// Rows of the present file.
+    /// Number of rows read from the current file.
     n_rows: usize,
     unread: BTreeMap<String, usize>,
 }
 
 impl RowSource {
-    /// Of files, `-` being the standard input, which is read when its rows are asked for.
+    /// Opens files; `-` is standard input, which is read as rows are requested.
     ///
     /// # Errors
     ///
-    /// A file that cannot be opened.
+    /// A file cannot be opened.
     pub fn open(files: &[PathBuf], options: RowOptions) -> Result<Self, Error> {
         let open = |file: &PathBuf| -> Result<TextLines, ToolsError> {
-            Ok(TextLines::of_records(tooltune_files::open(file)?))
+            Ok(TextLines::from_records(tooltune_files::open(file)?))
         };
         Ok(Self {
             typed: None,
@@ -78,7 +80,7 @@ impl RowSource {
         })
     }
 
-    /// Of one row.
+    /// A source with one row.
     pub fn of_row(row: TextRow) -> Self {
         Self {
             typed: Some(row),
@@ -89,11 +91,11 @@ impl RowSource {
         }
     }
 
-    /// The next row; none at the end.
+    /// The next row; `None` at the end.
     ///
     /// # Errors
     ///
-    /// A file that cannot be read on, or has no row.
+    /// A file cannot be read or has no rows.
     pub fn next_line(&mut self) -> Result<Option<Line>, Error> {
         if let Some(row) = self.typed.take() {
             return Ok(Some(Ok(row)));
@@ -123,26 +125,29 @@ impl RowSource {
         Ok(None)
     }
 
-    /// Fields that rows had and nobody read, in a sentence.
-    pub fn unread(&self) -> Option<String> {
+    /// Reports fields of rows that are not used.
+    pub fn unused_fields(&self) -> Option<String> {
         let fields = self.unread.iter();
         let fields: Vec<String> = fields.map(|(name, n)| format!("{name:?} ({n})")).collect();
         (!fields.is_empty()).then(|| {
             format!(
-                "rows have fields that are not read, each with how many have it: {}",
+                "unused fields in rows (with number of rows): {}",
                 fields.join(", ")
             )
         })
     }
 
-    fn row(&mut self, place: String, text: &str) -> Line {
-        self.parsed(&place, text).map_err(|error| {
-            let reason = error.at(&place).to_string();
-            BrokenRow { place, reason }
+    fn row(&mut self, location: String, text: &str) -> Line {
+        self.parse(&location, text).map_err(|error| {
+            let reason = error.at(&location).to_string();
+            BrokenRow {
+                place: location,
+                reason,
+            }
         })
     }
 
-    fn parsed(&mut self, place: &str, text: &str) -> Result<TextRow, DataError> {
+    fn parse(&mut self, location: &str, text: &str) -> Result<TextRow, DataError> {
         let value = json::parse_unique(text).map_err(|error| match error {
             JsonError::DuplicateKey(twice) => ReadError::from(twice).into(),
             error => DataError::NotJson { error },
@@ -154,9 +159,9 @@ impl RowSource {
             return Err(wrong_type("the line", &value, "a JSON object"));
         };
         let id = match fields.remove("id") {
-            None | Some(Value::Null) => Value::from(place),
+            None | Some(Value::Null) => Value::from(location),
             Some(id @ (Value::String(_) | Value::Number(_))) => id,
-            Some(other) => return Err(wrong_type("id", &other, "a text or a number")),
+            Some(other) => return Err(wrong_type("id", &other, "a string or a number")),
         };
         let text = self.text(&mut fields)?;
         let json_schema = match fields.remove("json_schema") {
@@ -181,18 +186,18 @@ impl RowSource {
         }
         Ok(TextRow {
             id,
-            place: place.to_owned(),
+            place: location.to_owned(),
             text,
             json_schema,
         })
     }
 
-    /// The field `text`, or `input_text`, as rows of SLOT spell it; of rows for a first model `prompt`.
+    /// Reads the field `text` (or `input_text`, as in SLOT rows), or `prompt` for a first model.
     fn text(&self, fields: &mut Map<String, Value>) -> Result<String, DataError> {
-        const TEXT: &str = "a row needs a text, as \"text\" or, as rows of SLOT have it, \
+        const TEXT: &str = "a row needs a text, as \"text\" or, as in SLOT rows, \
                             \"input_text\"";
-        const PROMPT: &str = "with --upstream-endpoint a row needs a prompt for the first model, whose \
-                              answer is the text";
+        const PROMPT: &str = "with --upstream-endpoint a row needs a prompt for the first model, \
+                              which generates the text";
         let (names, needed): (&[&str], _) = match self.options.are_prompts {
             true => (&["prompt"], PROMPT),
             false => (&["text", "input_text"], TEXT),
@@ -201,15 +206,15 @@ impl RowSource {
         let name = name.ok_or_else(|| ReadError::missing(names[0], needed))?;
         match fields.remove(*name) {
             Some(Value::String(text)) => Ok(text),
-            other => Err(wrong_type(name, &other.unwrap_or_default(), "a text")),
+            other => Err(wrong_type(name, &other.unwrap_or_default(), "a string")),
         }
     }
 }
 
-fn wrong_type(field: &str, found: &Value, expected: &'static str) -> DataError {
+fn wrong_type(field: &str, value: &Value, expected: &'static str) -> DataError {
     ReadError::WrongType {
         field: field.to_owned(),
-        found: kind_of(found),
+        found: kind_of(value),
         expected,
     }
     .into()
@@ -233,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_a_text_with_a_schema_or_broken_with_its_place() {
+    fn a_row_without_text_or_schema_is_broken_with_its_location() {
         let lines = [
             r#"{"id": "a", "text": "one", "json_schema": {"type": "object"}, "gold": {}}"#,
             r#"{"input_text": "two", "json_schema": {}, "gold": {}}"#,
@@ -253,7 +258,7 @@ mod tests {
         let second = rows[1].as_ref().unwrap();
         assert_eq!(second.id, json!(second.place));
         assert!(second.place.ends_with(":2"), "{}", second.place);
-        for (row, said) in [
+        for (row, expected) in [
             (
                 2,
                 ":3: field \"json_schema\" is missing; a row needs a json_schema; give one",
@@ -269,14 +274,14 @@ mod tests {
             ),
         ] {
             let broken = rows[row].as_ref().unwrap_err();
-            assert!(broken.reason.contains(said), "{}", broken.reason);
+            assert!(broken.reason.contains(expected), "{}", broken.reason);
             assert!(broken.reason.starts_with(&broken.place), "{broken:?}");
         }
-        assert!(source.unread().unwrap().ends_with("\"gold\" (2)"));
+        assert!(source.unused_fields().unwrap().ends_with("\"gold\" (2)"));
     }
 
     #[test]
-    fn a_schema_for_all_rows_counts_where_a_row_has_none_and_prompts_are_no_texts() {
+    fn the_default_schema_applies_to_rows_without_one() {
         let options = RowOptions {
             are_prompts: true,
             schema: Some(json!({"type": "object"})),
@@ -302,6 +307,6 @@ mod tests {
     fn a_file_without_rows_is_an_error() {
         let (_file, mut source) = source("\n", RowOptions::default());
         let error = source.next_line().unwrap_err().to_string();
-        assert!(error.contains("holds no rows"), "{error}");
+        assert!(error.contains("has no rows"), "{error}");
     }
 }

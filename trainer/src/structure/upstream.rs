@@ -1,9 +1,9 @@
-//! Prompts to the texts of a first model, behind an endpoint.
+//! Generates texts with a first model behind an endpoint.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tooltune_rows::text::{Conversation, Message, Role};
+use tooltune_template::{Conversation, Message, Role};
 
 use super::rows::TextRow;
 use crate::error::Error;
@@ -16,38 +16,38 @@ use crate::eval::generator::{Completion, GenerationRequest, PromptText};
 pub struct Upstream {
     /// The server.
     pub generator: EndpointGenerator,
-    /// Requests at once.
+    /// Number of parallel requests.
     pub concurrency: usize,
-    /// Tokens that an answer may have.
+    /// Maximum tokens per answer.
     pub max_tokens: usize,
-    /// Whether the work is given up.
+    /// Whether the work was stopped.
     pub is_stopped: Arc<AtomicBool>,
 }
 
-/// What the first model said to a prompt.
+/// Reply of the first model to a prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Said {
-    /// A text, and whether the server cut it.
+pub enum UpstreamReply {
+    /// A text.
     Text {
         /// The text.
         text: String,
-        /// Whether its limit of tokens ended it.
+        /// Whether its token limit cut it off.
         is_cut: bool,
     },
-    /// Nothing, and why.
+    /// No text, and why.
     Nothing(String),
 }
 
 impl Upstream {
-    /// The answers to the prompts of rows, in their order; `None` where the work is given up.
+    /// The replies to the prompts of rows, in order; `None` if the work was stopped.
     ///
     /// # Errors
     ///
-    /// A server whose faults are not those of single prompts.
-    pub fn ask(&self, rows: &[&TextRow]) -> Result<Option<Vec<Said>>, Error> {
-        let of =
+    /// The server itself fails, not only single prompts.
+    pub fn ask(&self, rows: &[&TextRow]) -> Result<Option<Vec<UpstreamReply>>, Error> {
+        let conversation_of =
             |row: &&TextRow| Conversation::new(vec![Message::new(Role::User, row.text.as_str())]);
-        let conversations: Vec<Conversation> = rows.iter().map(of).collect();
+        let conversations: Vec<Conversation> = rows.iter().map(conversation_of).collect();
         let requests = rows.iter().zip(&conversations);
         let requests = requests.map(|(row, conversation)| GenerationRequest {
             id: &row.place,
@@ -57,25 +57,27 @@ impl Upstream {
         });
         let requests: Vec<GenerationRequest<'_>> = requests.collect();
         let mut watch = |_| !self.is_stopped.load(Ordering::Relaxed);
-        let written = self
+        let completions = self
             .generator
             .write(&requests, &mut watch, &mut |_, _| Ok(()))?;
-        Ok(written.map(|written| written.into_iter().map(said).collect()))
+        Ok(completions.map(|completions| completions.into_iter().map(reply_of).collect()))
     }
 }
 
-fn said(written: Completion) -> Said {
-    let is_empty = written.text.trim().is_empty();
-    match (written.error, written.without_text) {
-        (Some(error), _) => Said::Nothing(error),
-        (None, Some(instead)) => Said::Nothing(format!(
-            "the first model gave no text (finish_reason {:?}, {instead} instead)",
-            written.finish_reason
+fn reply_of(completion: Completion) -> UpstreamReply {
+    let is_empty = completion.text.trim().is_empty();
+    match (completion.error, completion.without_text) {
+        (Some(error), _) => UpstreamReply::Nothing(error),
+        (None, Some(instead)) => UpstreamReply::Nothing(format!(
+            "the first model returned no text (finish_reason {:?}, {instead} instead)",
+            completion.finish_reason
         )),
-        (None, None) if is_empty => Said::Nothing("the first model gave an empty text".to_owned()),
-        (None, None) => Said::Text {
-            is_cut: written.finish_reason == FinishReason::Length.name(),
-            text: written.text,
+        (None, None) if is_empty => {
+            UpstreamReply::Nothing("the first model returned an empty text".to_owned())
+        }
+        (None, None) => UpstreamReply::Text {
+            is_cut: completion.finish_reason == FinishReason::Length.name(),
+            text: completion.text,
         },
     }
 }

@@ -1,4 +1,4 @@
-//! PEFT's rules: which modules a config targets, and rank and scaling of each.
+//! PEFT's rules: the modules that a config targets, and the rank and scaling of each.
 //!
 //! Source: huggingface/peft, `check_target_module_exists` of `tuners/tuners_utils.py`,
 //! `get_pattern_key` of `utils/other.py`, and `tuners/lora/layer.py`.
@@ -13,26 +13,26 @@ use crate::adapter::scaling::{ModuleScaling, Scalings, pairs};
 use crate::adapter::{Adapter, CONFIG_FILE, PeftConfig, TargetModules};
 use crate::error::CheckpointError;
 
-/// Targets of Llama, Mistral and Qwen2 where a config names none.
+/// PEFT's default targets for Llama, Mistral and Qwen2.
 const DEFAULT_TARGETS: [&str; 2] = ["q_proj", "v_proj"];
 pub(in crate::adapter) const ALL_LINEAR: &str = "all-linear";
 
-/// Entries of a pattern table. A model of 405 billion parameters has 882 linear layers.
+/// Maximum entries of a pattern table. A model of 405 billion parameters has 882 linear layers.
 const MAX_PATTERNS: usize = 4096;
-/// Memory of one compiled entry of such a table; one that names modules takes a twentieth.
+/// Maximum memory of one compiled entry. An entry that names modules needs a twentieth of this.
 const PATTERN_BYTES: usize = 1 << 18;
 
 /// Rank and scaling of every module that PEFT applies.
 ///
-/// Tensors outside the config's targets are left out, since PEFT loads an adapter without them.
+/// Tensors outside the config's targets are left out, because PEFT loads an adapter without them.
 ///
 /// # Errors
 ///
-/// - a tensor is no factor or lacks its other half
-/// - a rank in the config is not that of the tensors, or no tensor is among the targets, which PEFT
-///   refuses
-/// - `layers_to_transform` beside targets given as one pattern, which PEFT refuses
-/// - a pattern that is no regular expression here
+/// - A tensor is not a LoRA factor or lacks its other half.
+/// - A rank in the config differs from the rank of the tensors, or no tensor is among the targets;
+///   PEFT refuses both.
+/// - `layers_to_transform` is set although the targets are one pattern, which PEFT refuses.
+/// - A pattern is not a valid regular expression.
 pub fn peft_rules(adapter: &Adapter) -> Result<Scalings, CheckpointError> {
     let rules = PeftRules::new(&adapter.config)?;
     let mut scalings = Scalings::new();
@@ -45,7 +45,7 @@ pub fn peft_rules(adapter: &Adapter) -> Result<Scalings, CheckpointError> {
             return Err(CheckpointError::RefusedBy {
                 consumer: "PEFT",
                 problem: format!(
-                    "the config gives {} rank {rank} and its factors have {}",
+                    "the config sets rank {rank} for {}, but its factors have rank {}",
                     pair.module,
                     pair.rank()
                 ),
@@ -66,7 +66,7 @@ pub fn peft_rules(adapter: &Adapter) -> Result<Scalings, CheckpointError> {
     Ok(scalings)
 }
 
-/// A config with its patterns compiled.
+/// A config with compiled patterns.
 #[derive(Debug)]
 pub struct PeftRules<'a> {
     config: &'a PeftConfig,
@@ -82,9 +82,9 @@ impl<'a> PeftRules<'a> {
     ///
     /// # Errors
     ///
-    /// - a pattern that is no regular expression here, or a table of more than 4096
-    /// - `layers_to_transform` or `layers_pattern` of a wrong type, or beside targets given as one
-    ///   pattern, which PEFT refuses
+    /// - A pattern is not a valid regular expression, or a table has more than 4096 entries.
+    /// - `layers_to_transform` or `layers_pattern` has the wrong type, or is set although the
+    ///   targets are one pattern, which PEFT refuses.
     pub fn new(config: &'a PeftConfig) -> Result<PeftRules<'a>, CheckpointError> {
         let targets = match &config.target_modules {
             Some(targets) => Choice::new("target_modules", targets)?,
@@ -108,18 +108,18 @@ impl<'a> PeftRules<'a> {
             targets,
             excluded,
             layers,
-            ranks: compiled("rank_pattern", &config.rank_pattern.0)?,
-            alphas: compiled("alpha_pattern", &config.alpha_pattern.0)?,
+            ranks: compile_patterns("rank_pattern", &config.rank_pattern.0)?,
+            alphas: compile_patterns("alpha_pattern", &config.alpha_pattern.0)?,
             config,
         })
     }
 
-    /// Whether the config puts factors on the module of this path.
+    /// Whether the config targets the module with this path.
     pub fn targets(&self, module: &str) -> bool {
         if self.excluded.as_ref().is_some_and(|e| e.matches(module)) {
             return false;
         }
-        // A module that is named in full counts in every layer.
+        // A full path matches regardless of `layers_to_transform`.
         if let Choice::Names(names) = &self.targets
             && names.iter().any(|name| name == module)
         {
@@ -129,7 +129,7 @@ impl<'a> PeftRules<'a> {
         self.targets.matches(module) && self.layers.as_ref().is_none_or(in_layers)
     }
 
-    /// Rank by the config.
+    /// The module's rank in the config.
     pub fn rank(&self, module: &str) -> usize {
         first_match(&self.ranks, module).unwrap_or(self.config.r)
     }
@@ -140,28 +140,28 @@ impl<'a> PeftRules<'a> {
         alpha / divisor(self.config, rank)
     }
 
-    /// The first entry or pattern of the config that no module matches, with its field.
+    /// The first entry or pattern of the config that matches no module, with its field.
     ///
-    /// PEFT passes over those; what is about to be trained would be less than the config says.
+    /// PEFT ignores such entries, so fewer modules would be trained than the config lists.
     pub fn unmatched(&self, modules: &[String]) -> Option<(&'static str, String)> {
-        let of_choice = |field, choice: &Choice| Some((field, choice.unmatched(modules)?));
+        let unmatched_in = |field, choice: &Choice| Some((field, choice.unmatched(modules)?));
         let unused = |pattern: &Regex| !modules.iter().any(|module| pattern.is_match(module));
         let patterns = &self.config.rank_pattern.0;
         let ranks = self.ranks.iter().zip(patterns);
         let rank = ranks.filter(|((pattern, _), _)| unused(pattern));
-        let rank = rank.map(|(_, (written, _))| ("rank_pattern", written.clone()));
+        let rank = rank.map(|(_, (source, _))| ("rank_pattern", source.clone()));
         let patterns = &self.config.alpha_pattern.0;
         let alphas = self.alphas.iter().zip(patterns);
         let alpha = alphas.filter(|((pattern, _), _)| unused(pattern));
-        let alpha = alpha.map(|(_, (written, _))| ("alpha_pattern", written.clone()));
+        let alpha = alpha.map(|(_, (source, _))| ("alpha_pattern", source.clone()));
         let excluded = self.excluded.as_ref();
-        of_choice("target_modules", &self.targets)
-            .or_else(|| of_choice("exclude_modules", excluded?))
+        unmatched_in("target_modules", &self.targets)
+            .or_else(|| unmatched_in("exclude_modules", excluded?))
             .or_else(|| rank.chain(alpha).next())
     }
 }
 
-/// What alpha is divided by at this rank.
+/// The divisor of alpha at this rank.
 pub(super) fn divisor(config: &PeftConfig, rank: usize) -> f64 {
     if config.use_rslora {
         (rank as f64).sqrt()
@@ -170,12 +170,12 @@ pub(super) fn divisor(config: &PeftConfig, rank: usize) -> f64 {
     }
 }
 
-/// A choice of modules.
+/// The chosen modules.
 #[derive(Debug)]
 enum Choice {
     AllLinear,
     Names(Vec<String>),
-    /// With the pattern as it was written.
+    /// The compiled regex and its source.
     Full(Regex, String),
 }
 
@@ -199,7 +199,7 @@ impl Choice {
         }
     }
 
-    /// The first part of the choice that no module matches.
+    /// The first entry of the choice that matches no module.
     fn unmatched(&self, modules: &[String]) -> Option<String> {
         let used = |matches: &dyn Fn(&str) -> bool| modules.iter().any(|module| matches(module));
         match self {
@@ -214,7 +214,7 @@ impl Choice {
     }
 }
 
-/// Whether `name` is the module's path, or the end of it from a component on.
+/// Whether `name` is the module's path or a suffix of it that starts at a component.
 fn is_named(module: &str, name: &str) -> bool {
     let head = module.strip_suffix(name);
     head.is_some_and(|head| head.is_empty() || head.ends_with('.'))
@@ -224,7 +224,7 @@ fn is_named(module: &str, name: &str) -> bool {
 #[derive(Debug)]
 struct Layers {
     idxs: Vec<u64>,
-    /// Each captures the index of the layer.
+    /// Each captures the layer index.
     patterns: Vec<Regex>,
 }
 
@@ -239,8 +239,8 @@ impl Layers {
             return Err(CheckpointError::field(Path::new(CONFIG_FILE), key, wrong));
         };
         let (key, wrong) = ("layers_pattern", "must be a name or a list of names");
-        let named = config.layers_pattern.as_ref().filter(|v| !v.is_null());
-        let names = named.map_or_else(Vec::new, one_or_many);
+        let layer_lists = config.layers_pattern.as_ref().filter(|v| !v.is_null());
+        let names = layer_lists.map_or_else(Vec::new, one_or_many);
         let mut patterns = Vec::with_capacity(names.len().max(1));
         for name in names {
             let name = name
@@ -272,20 +272,21 @@ fn one_or_many(value: &Value) -> Vec<&Value> {
 }
 
 fn regex(field: &str, pattern: &str, anchored: &str) -> Result<Regex, CheckpointError> {
-    Regex::new(anchored).map_err(|error| unreadable(field, pattern, &error))
+    Regex::new(anchored).map_err(|error| regex_error(field, pattern, &error))
 }
 
-fn unreadable(field: &str, pattern: &str, error: &regex::Error) -> CheckpointError {
-    let problem = format!("{pattern:?} is no regular expression that is read here: {error}");
+fn regex_error(field: &str, pattern: &str, error: &regex::Error) -> CheckpointError {
+    let problem = format!("{pattern:?} is not a valid regular expression: {error}");
     CheckpointError::field(Path::new(CONFIG_FILE), field, problem)
 }
 
-fn compiled<T: Copy>(
+fn compile_patterns<T: Copy>(
     field: &str,
     patterns: &[(String, T)],
 ) -> Result<Vec<(Regex, T)>, CheckpointError> {
     if patterns.len() > MAX_PATTERNS {
-        let problem = format!("has more than {MAX_PATTERNS} entries; say them with fewer patterns");
+        let problem =
+            format!("has more than {MAX_PATTERNS} entries; combine them into fewer patterns");
         return Err(CheckpointError::field(
             Path::new(CONFIG_FILE),
             field,
@@ -296,7 +297,7 @@ fn compiled<T: Copy>(
         let suffix = RegexBuilder::new(&format!(r"^(?:.*\.)?(?:{pattern})$"))
             .size_limit(PATTERN_BYTES)
             .build();
-        let suffix = suffix.map_err(|error| unreadable(field, pattern, &error))?;
+        let suffix = suffix.map_err(|error| regex_error(field, pattern, &error))?;
         Ok((suffix, *value))
     };
     patterns.iter().map(compile).collect()
@@ -304,8 +305,8 @@ fn compiled<T: Copy>(
 
 /// The first pattern that matches wins.
 fn first_match<T: Copy>(patterns: &[(Regex, T)], module: &str) -> Option<T> {
-    let found = patterns
+    let matching = patterns
         .iter()
         .find(|(pattern, _)| pattern.is_match(module));
-    found.map(|(_, value)| *value)
+    matching.map(|(_, value)| *value)
 }

@@ -1,4 +1,4 @@
-//! What vLLM, SGLang and llama.cpp's converter read of an adapter.
+//! How vLLM, SGLang and llama.cpp's converter load an adapter.
 
 use super::peft::{ALL_LINEAR, divisor};
 use super::{HEAD, Verdict};
@@ -7,11 +7,11 @@ use crate::adapter::{Adapter, PeftConfig, TargetModules};
 use crate::error::CheckpointError;
 use crate::families::is_in_gguf;
 
-/// Values that vLLM's `--max-lora-rank` takes.
+/// Values that vLLM accepts for `--max-lora-rank`.
 const VLLM_RANKS: [usize; 9] = [1, 8, 16, 32, 64, 128, 256, 320, 512];
-/// `--max-lora-rank` where it is not given.
+/// vLLM's default for `--max-lora-rank`.
 pub(super) const VLLM_DEFAULT_RANK: usize = 16;
-/// Last parts of the module names to which vLLM grants factors in these models.
+/// Last path components of the modules to which vLLM applies factors in these models.
 const VLLM_MODULES: [&str; 15] = [
     "q_proj",
     "k_proj",
@@ -33,24 +33,24 @@ const VLLM_MODULES: [&str; 15] = [
 /// An adapter as vLLM loads it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct VllmLoad {
-    /// Every module that has tensors, with one scaling for all.
+    /// Every module that has tensors, all with the same scaling.
     pub scalings: Scalings,
-    /// The `--max-lora-rank` of the server, to which the factors are filled up with zeros.
+    /// The server's `--max-lora-rank`; factors are zero-padded to it.
     pub max_lora_rank: usize,
 }
 
-/// Rank and scaling of every module by vLLM's rules: the tensors decide which modules, and
-/// `r`, `lora_alpha` and `use_rslora` give one scaling for all; patterns are passed over.
+/// Rank and scaling of every module by vLLM's rules. The tensors determine the modules; `r`,
+/// `lora_alpha` and `use_rslora` determine one scaling for all. Patterns are ignored.
 ///
-/// `max_lora_rank` is the server's; with `None`, the smallest that holds the adapter. vLLM rounds
-/// the factors to the format of the base model, which is not done here.
+/// `max_lora_rank` is the server's option; `None` uses the smallest value that fits the adapter.
+/// vLLM also rounds the factors to the data type of the base model, which this function does not.
 ///
 /// # Errors
 ///
-/// - DoRA or whole weights
-/// - a rank above `max_lora_rank`, or above the largest that vLLM has
-/// - a module that is no linear layer of these models
-/// - a tensor is no factor or lacks its other half
+/// - The adapter has DoRA magnitudes or fully trained weights.
+/// - A rank exceeds `max_lora_rank`, or the largest value that vLLM accepts.
+/// - A module is not a linear layer of these models.
+/// - A tensor is not a LoRA factor or lacks its other half.
 ///
 /// # Source
 ///
@@ -59,7 +59,7 @@ pub fn vllm_rules(
     adapter: &Adapter,
     max_lora_rank: Option<usize>,
 ) -> Result<VllmLoad, CheckpointError> {
-    factors_alone(adapter, "vLLM")?;
+    require_only_factors(adapter, "vLLM")?;
     let pairs = pairs(&adapter.tensors)?;
     let rank = largest_rank(adapter, &pairs);
     let refused = |problem, fix| CheckpointError::RefusedBy {
@@ -67,75 +67,92 @@ pub fn vllm_rules(
         problem,
         fix,
     };
-    let Some(needed) = vllm_rank(rank) else {
+    let Some(required_rank) = vllm_rank(rank) else {
         let largest = VLLM_RANKS[VLLM_RANKS.len() - 1];
         let fix = format!("train with a rank of at most {largest}");
-        return Err(refused(format!("rank {rank} is above {largest}"), fix));
+        return Err(refused(format!("rank {rank} exceeds {largest}"), fix));
     };
-    let max_lora_rank = max_lora_rank.unwrap_or(needed);
+    let max_lora_rank = max_lora_rank.unwrap_or(required_rank);
     if rank > max_lora_rank {
-        let problem = format!("rank {rank} is above its max_lora_rank of {max_lora_rank}");
+        let problem = format!("rank {rank} exceeds its max_lora_rank of {max_lora_rank}");
         return Err(refused(
             problem,
-            format!("serve with --max-lora-rank {needed}"),
+            format!("serve with --max-lora-rank {required_rank}"),
         ));
     }
     if let Some(pair) = pairs.iter().find(|pair| !vllm_has(pair.module)) {
-        let problem = format!("{} is none of its linear layers", pair.module);
+        let problem = format!("{} is not one of its linear layers", pair.module);
         let fix = "train without that target".to_owned();
         return Err(refused(problem, fix));
     }
     let scaling = vllm_scaling(&adapter.config);
     Ok(VllmLoad {
-        scalings: for_all(&pairs, |_| scaling),
+        scalings: scalings_of(&pairs, |_| scaling),
         max_lora_rank,
     })
 }
 
-/// One number for the whole adapter.
+/// The scaling of the whole adapter.
 pub(super) fn vllm_scaling(config: &PeftConfig) -> f64 {
     config.lora_alpha / divisor(config, config.r)
 }
 
 pub(super) fn vllm_has(module: &str) -> bool {
-    let last = module.rsplit('.').next().unwrap_or_default();
-    VLLM_MODULES.contains(&last)
+    let name = module.rsplit('.').next().unwrap_or_default();
+    VLLM_MODULES.contains(&name)
 }
 
-/// The smallest `--max-lora-rank` that holds `rank`.
+/// Whether the module belongs to a linear-attention layer.
+pub(super) fn is_linear_attention(module: &str) -> bool {
+    module.contains(".linear_attn.")
+}
+
+/// Whether SGLang drops the factors of this module, which it reports only as a warning in its log.
+/// SGLang fuses both modules into `in_proj_ba`, which does not support adapters.
+///
+/// # Source
+///
+/// sgl-project/sglang, `srt/lora/utils.py`, `_KNOWN_LORA_TARGET_MODULES`, and pull request 31522.
+pub(super) fn sglang_drops(module: &str) -> bool {
+    is_linear_attention(module)
+        && (module.ends_with(".in_proj_a") || module.ends_with(".in_proj_b"))
+}
+
+/// The smallest `--max-lora-rank` that fits `rank`.
 pub(super) fn vllm_rank(rank: usize) -> Option<usize> {
     VLLM_RANKS.iter().copied().find(|max| *max >= rank)
 }
 
-/// The config's rank or that of any tensor, whichever is larger.
+/// The largest of the config's rank and the ranks of all tensors.
 pub(super) fn largest_rank(adapter: &Adapter, pairs: &[Pair<'_>]) -> usize {
     let ranks = pairs.iter().map(Pair::rank);
     ranks.max().unwrap_or(0).max(adapter.config.r)
 }
 
-/// Rank and scaling of every module by SGLang's rules: `lora_alpha / r`, whatever else the
-/// config says.
+/// Rank and scaling of every module by SGLang's rules: always `lora_alpha / r`, regardless of other
+/// fields.
 ///
 /// # Errors
 ///
-/// DoRA or whole weights; a tensor is no factor or lacks its other half.
+/// The adapter has DoRA magnitudes or fully trained weights, or a tensor is not a LoRA factor or
+/// lacks its other half.
 ///
 /// # Source
 ///
 /// sgl-project/sglang, issue 40835.
 pub fn sglang_rules(adapter: &Adapter) -> Result<Scalings, CheckpointError> {
-    factors_alone(adapter, "SGLang")?;
+    require_only_factors(adapter, "SGLang")?;
     let scaling = sglang_scaling(&adapter.config);
-    Ok(for_all(&pairs(&adapter.tensors)?, |_| scaling))
+    Ok(scalings_of(&pairs(&adapter.tensors)?, |_| scaling))
 }
 
-/// Refuses an adapter that is more than low-rank factors.
-fn factors_alone(adapter: &Adapter, consumer: &'static str) -> Result<(), CheckpointError> {
-    match adapter.beside_factors() {
+/// Refuses an adapter with anything other than low-rank factors.
+fn require_only_factors(adapter: &Adapter, consumer: &'static str) -> Result<(), CheckpointError> {
+    match adapter.non_lora_parts() {
         None => Ok(()),
-        Some(what) => Err(CheckpointError::RefusedBy {
+        Some(parts) => Err(CheckpointError::RefusedBy {
             consumer,
-            problem: format!("it loads low-rank factors alone, and the adapter has {what}"),
+            problem: format!("it loads only low-rank factors, but the adapter has {parts}"),
             fix: "export the merged model: --to merged, or --to gguf --merged".to_owned(),
         }),
     }
@@ -145,7 +162,7 @@ pub(super) fn sglang_scaling(config: &PeftConfig) -> f64 {
     config.lora_alpha / config.r as f64
 }
 
-/// What SGLang makes of the form of the targets: a list of names, or "all-linear", and nothing else.
+/// SGLang's verdict on the type of `target_modules`: it accepts a list of names or "all-linear".
 ///
 /// # Source
 ///
@@ -154,15 +171,15 @@ pub(super) fn sglang_scaling(config: &PeftConfig) -> f64 {
 pub(super) fn sglang_targets(config: &PeftConfig) -> Verdict {
     match &config.target_modules {
         Some(TargetModules::Names(names)) if !names.is_empty() => Verdict::Ok,
-        Some(TargetModules::Pattern(all)) if all == ALL_LINEAR => {
-            Verdict::OkWith("since March 2026, and before with --lora-target-modules".to_owned())
-        }
-        _ => Verdict::Refused("it takes a list of names".to_owned()),
+        Some(TargetModules::Pattern(all)) if all == ALL_LINEAR => Verdict::OkWith(
+            "since March 2026; earlier versions need --lora-target-modules".to_owned(),
+        ),
+        _ => Verdict::Refused("it needs a list of names".to_owned()),
     }
 }
 
-/// Whether the config has a rank or an alpha of some modules, which new versions of SGLang refuse,
-/// whatever modules they match.
+/// Whether the config sets a rank or an alpha for some modules. New versions of SGLang refuse this
+/// even if the patterns match no module.
 ///
 /// # Source
 ///
@@ -177,28 +194,29 @@ pub(super) fn sglang_overrides(config: &PeftConfig) -> bool {
 }
 
 /// Rank and scaling of every module in llama.cpp after its own `convert_lora_to_gguf.py`:
-/// `lora_alpha` by the rank of the tensors, and 1 where `lora_alpha` is 0.
+/// `lora_alpha` divided by the rank of the tensors, or 1 if `lora_alpha` is 0.
 ///
-/// Files of [`crate::adapter::write_gguf_adapter`] carry every scaling instead.
+/// Files written by [`crate::adapter::write_gguf_adapter`] preserve every scaling instead.
 ///
 /// # Errors
 ///
-/// DoRA or whole weights, a module without a name in GGUF, or a tensor that is no factor or lacks its other half.
+/// The adapter has DoRA magnitudes or fully trained weights, a module has no GGUF name, or a tensor
+/// is not a LoRA factor or lacks its other half.
 ///
 /// # Source
 ///
 /// ggml-org/llama.cpp, `convert_lora_to_gguf.py` and `src/llama-adapter.h`, `get_scale`.
 pub fn converter_rules(adapter: &Adapter) -> Result<Scalings, CheckpointError> {
-    factors_alone(adapter, "llama.cpp's converter")?;
+    require_only_factors(adapter, "llama.cpp's converter")?;
     let pairs = pairs(&adapter.tensors)?;
     if let Some(pair) = pairs.iter().find(|pair| !is_in_gguf(pair.module)) {
         return Err(CheckpointError::RefusedBy {
             consumer: "llama.cpp's converter",
-            problem: format!("{} has no name in GGUF", pair.module),
+            problem: format!("{} has no GGUF name", pair.module),
             fix: "train without that target".to_owned(),
         });
     }
-    Ok(for_all(&pairs, |pair| {
+    Ok(scalings_of(&pairs, |pair| {
         converter_scaling(&adapter.config, pair.rank())
     }))
 }
@@ -211,7 +229,7 @@ pub(super) fn converter_scaling(config: &PeftConfig, rank: usize) -> f64 {
     }
 }
 
-fn for_all(pairs: &[Pair<'_>], scaling: impl Fn(&Pair<'_>) -> f64) -> Scalings {
+fn scalings_of(pairs: &[Pair<'_>], scaling: impl Fn(&Pair<'_>) -> f64) -> Scalings {
     let scaled = pairs.iter().map(|pair| {
         let rank = pair.rank();
         let scaling = scaling(pair);

@@ -1,4 +1,4 @@
-//! Rules of each program on small adapters, and the table that compares them.
+//! Each program's rules on small adapters, and the table that compares them.
 
 use serde_json::json;
 
@@ -9,12 +9,21 @@ use crate::weights::HostTensor;
 
 const Q: &str = "model.layers.0.self_attn.q_proj";
 const V: &str = "model.layers.1.self_attn.v_proj";
+const PLAIN: ServedBase = ServedBase {
+    tied_head: false,
+    within_vision_model: false,
+};
+const TIED: ServedBase = ServedBase {
+    tied_head: true,
+    ..PLAIN
+};
 
 fn names(names: &[&str]) -> TargetModules {
     TargetModules::Names(names.iter().map(|name| (*name).to_owned()).collect())
 }
 
-/// An adapter of rank 4 and alpha 8 with factors of these ranks; `A` counts up, `B` is 1.
+/// An adapter of rank 4 and alpha 8 with factors of these ranks. `A` contains ascending numbers,
+/// `B` ones.
 fn adapter(modules: &[(&str, usize)]) -> Adapter {
     let mut tensors = std::collections::BTreeMap::new();
     for (module, rank) in modules {
@@ -43,9 +52,9 @@ fn scales(scalings: &Scalings) -> Vec<(&str, usize, f64)> {
         .collect()
 }
 
-/// The verdicts of the whole adapter as text.
+/// The verdicts of the whole adapter as strings.
 fn whole(adapter: &Adapter) -> [String; 4] {
-    let table = compatibility(adapter, false).unwrap();
+    let table = compatibility(adapter, PLAIN).unwrap();
     table.whole.verdicts.map(|verdict| verdict.to_string())
 }
 
@@ -62,15 +71,15 @@ fn peft_takes_rank_and_alpha_from_the_first_pattern_that_matches() {
     patterned.config.use_rslora = true;
     let scalings = peft_rules(&patterned).unwrap();
     assert_eq!(scales(&scalings), [(Q, 2, 8.0 / 2_f64.sqrt()), (V, 4, 8.0)]);
-    // A pattern ends where the path ends: `proj` alone is no module.
+    // A pattern must match up to the end of the path: `proj` matches only part of a component.
     patterned.config.rank_pattern = Patterns(vec![("proj".to_owned(), 2)]);
     let error = peft_rules(&patterned).unwrap_err().to_string();
-    let expected = format!("the config gives {Q} rank 4 and its factors have 2");
+    let expected = format!("the config sets rank 4 for {Q}, but its factors have rank 2");
     assert!(error.contains(&expected), "{error}");
 }
 
 #[test]
-fn peft_goes_by_the_targets_of_the_config() {
+fn peft_applies_the_configs_targets() {
     let head = "lm_head";
     let modules = |change: &dyn Fn(&mut PeftConfig)| {
         let mut adapter = adapter(&[(Q, 4), (V, 4), (head, 4)]);
@@ -110,7 +119,7 @@ fn peft_goes_by_the_targets_of_the_config() {
 }
 
 #[test]
-fn what_peft_refuses_is_an_error_that_says_so() {
+fn pefts_refusals_are_errors() {
     let mut adapter = adapter(&[(Q, 4)]);
     adapter.config.target_modules = Some(TargetModules::Pattern("all-linear".to_owned()));
     adapter.config.layers_to_transform = Some(json!([0]));
@@ -129,7 +138,7 @@ fn what_peft_refuses_is_an_error_that_says_so() {
     adapter.config.alpha_pattern = Patterns(vec![("(".to_owned(), 2.0)]);
     let error = peft_rules(&adapter).unwrap_err().to_string();
     assert!(
-        error.contains("alpha_pattern: \"(\" is no regular"),
+        error.contains("alpha_pattern: \"(\" is not a valid regular"),
         "{error}"
     );
     adapter.config.alpha_pattern = Patterns::default();
@@ -174,7 +183,7 @@ fn targets_without_any_factors_are_refused() {
 }
 
 #[test]
-fn a_pair_without_its_other_half_is_an_error_in_every_rule() {
+fn an_unpaired_factor_is_an_error_for_every_program() {
     let mut half = adapter(&[(Q, 4)]);
     half.tensors.remove(&format!("{Q}.lora_B.weight"));
     for error in [
@@ -182,7 +191,7 @@ fn a_pair_without_its_other_half_is_an_error_in_every_rule() {
         vllm_rules(&half, None).unwrap_err(),
         sglang_rules(&half).unwrap_err(),
         converter_rules(&half).unwrap_err(),
-        compatibility(&half, false).unwrap_err(),
+        compatibility(&half, PLAIN).unwrap_err(),
     ] {
         assert!(error.to_string().contains("the other half of"), "{error}");
     }
@@ -197,16 +206,16 @@ fn vllm_has_one_scaling_and_ranks_in_buckets() {
     assert_eq!(scales(&load.scalings), [(Q, 2, 2.0), (V, 17, 2.0)]);
     assert_eq!(load.max_lora_rank, 32);
     let error = vllm_rules(&patterned, Some(16)).unwrap_err().to_string();
-    let expected = "rank 17 is above its max_lora_rank of 16; serve with --max-lora-rank 32";
+    let expected = "rank 17 exceeds its max_lora_rank of 16; serve with --max-lora-rank 32";
     assert!(error.contains(expected), "{error}");
     patterned.config.r = 513;
     let error = vllm_rules(&patterned, None).unwrap_err().to_string();
-    assert!(error.contains("513 is above 512"), "{error}");
+    assert!(error.contains("513 exceeds 512"), "{error}");
     let error = vllm_rules(&adapter(&[("model.norm", 4)]), None).unwrap_err();
     assert!(
         error
             .to_string()
-            .contains("model.norm is none of its linear"),
+            .contains("model.norm is not one of its linear"),
         "{error}"
     );
 }
@@ -214,7 +223,7 @@ fn vllm_has_one_scaling_and_ranks_in_buckets() {
 #[test]
 fn plain_lora_is_the_same_everywhere() {
     let plain = adapter(&[(Q, 4), (V, 4)]);
-    let table = compatibility(&plain, true).unwrap();
+    let table = compatibility(&plain, TIED).unwrap();
     assert_eq!(table.rows.len(), 1);
     assert!(
         table
@@ -231,7 +240,7 @@ fn plain_lora_is_the_same_everywhere() {
 }
 
 #[test]
-fn every_row_tells_who_scales_wrongly_and_by_how_much() {
+fn every_row_reports_wrong_scalings() {
     let mut rslora = adapter(&[(Q, 4), (V, 4)]);
     rslora.config.use_rslora = true;
     let wrong = "wrong scale: 0.5x";
@@ -239,7 +248,7 @@ fn every_row_tells_who_scales_wrongly_and_by_how_much() {
 
     let mut ranks = adapter(&[(Q, 2), (V, 4)]);
     ranks.config.rank_pattern = Patterns(vec![("q_proj".to_owned(), 2)]);
-    let refused = "refused: by most versions, since ranks differ";
+    let refused = "refused: by most versions, because ranks differ";
     assert_eq!(whole(&ranks), ["ok", wrong, "ok", refused]);
 
     let mut alphas = adapter(&[(Q, 4), (V, 4)]);
@@ -251,7 +260,7 @@ fn every_row_tells_who_scales_wrongly_and_by_how_much() {
     assert_eq!(whole(&alphas), ["ok", wrong, wrong, wrong]);
 
     for mut adapter in [rslora, ranks.clone(), alphas] {
-        let table = compatibility(&adapter, false).unwrap();
+        let table = compatibility(&adapter, PLAIN).unwrap();
         assert_eq!(table.whole.fix.as_deref(), Some("export with --neutral"));
         adapter = neutral(
             &adapter.config,
@@ -262,28 +271,29 @@ fn every_row_tells_who_scales_wrongly_and_by_how_much() {
         assert_eq!(whole(&adapter), ["ok"; 4]);
     }
 
-    // In vLLM an alpha for the smaller rank makes up for it; SGLang refuses the ranks all the same.
+    // An alpha for the smaller rank compensates in vLLM; SGLang still refuses the ranks.
     ranks.config.alpha_pattern = Patterns(vec![("q_proj".to_owned(), 4.0)]);
     assert_eq!(whole(&ranks), ["ok", "ok", "wrong scale: 2x", refused]);
-    // A pattern that changes nothing costs nothing, but for SGLang, which looks at its numbers alone.
+    // A pattern without effect does not lower a verdict, except in SGLang, which checks only for
+    // its presence.
     let mut idle = adapter(&[(Q, 4)]);
     idle.config.alpha_pattern = Patterns(vec![("k_proj".to_owned(), 8.0)]);
     assert_eq!(whole(&idle), ["ok"; 4]);
     idle.config.alpha_pattern = Patterns(vec![("k_proj".to_owned(), 1.0)]);
-    let refused = "refused: by new versions, which take no rank_pattern and alpha_pattern";
+    let refused = "refused: by new versions, which do not support rank_pattern and alpha_pattern";
     assert_eq!(whole(&idle), ["ok", "ok", "ok", refused]);
 }
 
 #[test]
-fn sglang_takes_targets_that_are_named() {
+fn sglang_needs_a_list_of_target_names() {
     let sglang = |targets: Option<TargetModules>| {
         let mut adapter = adapter(&[(Q, 4), (V, 4)]);
         adapter.config.target_modules = targets;
-        let table = compatibility(&adapter, false).unwrap();
-        let others = &table.whole.verdicts[..3];
+        let table = compatibility(&adapter, PLAIN).unwrap();
+        let other_verdicts = &table.whole.verdicts[..3];
         assert!(
-            others.iter().all(|verdict| *verdict == Verdict::Ok),
-            "{others:?}"
+            other_verdicts.iter().all(|verdict| *verdict == Verdict::Ok),
+            "{other_verdicts:?}"
         );
         let fix = table.whole.fix.unwrap_or_default();
         (table.whole.verdicts[3].to_string(), fix)
@@ -296,20 +306,20 @@ fn sglang_takes_targets_that_are_named() {
     let (all, _) = sglang(pattern("all-linear"));
     assert_eq!(
         all,
-        "ok since March 2026, and before with --lora-target-modules"
+        "ok since March 2026; earlier versions need --lora-target-modules"
     );
     for targets in [pattern(".*q_proj|.*v_proj"), None] {
         let (refused, fix) = sglang(targets);
-        assert_eq!(refused, "refused: it takes a list of names");
-        assert_eq!(fix, "export with --to peft, which lists the names");
+        assert_eq!(refused, "refused: it needs a list of names");
+        assert_eq!(fix, "export with --to peft, which writes a list of names");
     }
 }
 
 #[test]
-fn keys_that_are_not_known_have_a_row() {
+fn unknown_config_keys_have_a_row() {
     let mut adapter = adapter(&[(Q, 4), (V, 4)]);
     adapter.config.unrecognised = vec!["mode_of_tomorrow".to_owned()];
-    let expected = "ok if mode_of_tomorrow changes nothing";
+    let expected = "ok if mode_of_tomorrow has no effect";
     assert_eq!(whole(&adapter)[1..], [expected; 3]);
 }
 
@@ -320,23 +330,57 @@ fn ranks_heads_and_targets_have_rows_of_their_own() {
     assert_eq!(whole(&large)[1], "ok with --max-lora-rank 64");
     large.config.r = 1000;
     let [peft, vllm, ..] = whole(&large);
-    assert!(peft.starts_with("refused: the config gives"), "{peft}");
-    assert_eq!(vllm, "refused: rank 1000 is above its largest");
+    assert!(peft.starts_with("refused: the config sets"), "{peft}");
+    assert_eq!(vllm, "refused: rank 1000 exceeds its maximum");
 
     let mut head = adapter(&[(Q, 4), ("lm_head", 4)]);
     assert_eq!(whole(&head)[0], "ignores 1 module(s)");
     head.config.target_modules = Some(names(&["q_proj", "lm_head"]));
-    let table = compatibility(&head, true).unwrap();
+    let table = compatibility(&head, TIED).unwrap();
     assert_eq!(table.rows.len(), 2);
     let llama_cpp = table.whole.verdicts[2].to_string();
     assert_eq!(llama_cpp, "refused: the base has no output.weight");
-    assert!(compatibility(&head, false).unwrap().whole.verdicts[2].is_ok());
+    assert!(compatibility(&head, PLAIN).unwrap().whole.verdicts[2].is_ok());
 
     let odd = adapter(&[("model.layers.0.mlp.experts", 4)]);
-    let table = compatibility(&odd, false).unwrap();
+    let table = compatibility(&odd, PLAIN).unwrap();
     let refused = |verdict: &Verdict| matches!(verdict, Verdict::Refused(_));
     assert!(table.whole.verdicts[1..].iter().all(refused));
     assert_eq!(table.rows.len(), 3);
+}
+
+#[test]
+fn linear_attention_adapters_depend_on_the_server_version() {
+    let module = |name: &str| format!("model.layers.0.linear_attn.{name}");
+    let verdicts = |names_of: &[&str]| {
+        let modules: Vec<String> = names_of.iter().map(|name| module(name)).collect();
+        let modules: Vec<(&str, usize)> = modules.iter().map(|m| (m.as_str(), 4)).collect();
+        let mut linear = adapter(&modules);
+        linear.config.target_modules = Some(names(names_of));
+        compatibility(&linear, PLAIN).unwrap().whole
+    };
+    let joined = verdicts(&["in_proj_qkv", "in_proj_z", "out_proj"]);
+    let [peft, vllm, llama_cpp, sglang] = joined.verdicts.map(|verdict| verdict.to_string());
+    assert_eq!((peft.as_str(), llama_cpp.as_str()), ("ok", "ok"));
+    assert!(vllm.contains("since April 2026"), "{vllm}");
+    assert!(sglang.contains("since July 2026"), "{sglang}");
+    assert_eq!(joined.fix, None);
+    let gates = verdicts(&["in_proj_qkv", "in_proj_a", "in_proj_b"]);
+    assert_eq!(gates.verdicts[3].to_string(), "ignores 2 module(s)");
+    assert!(gates.verdicts[..3].iter().all(Verdict::is_ok));
+    assert!(gates.fix.unwrap().contains("in_proj_a"));
+}
+
+#[test]
+fn a_language_model_within_another_model_is_not_found_by_vllm() {
+    let base = ServedBase {
+        within_vision_model: true,
+        ..PLAIN
+    };
+    let table = compatibility(&adapter(&[(Q, 4), (V, 4)]), base).unwrap();
+    assert_eq!(table.whole.verdicts[1].to_string(), "ignores 2 module(s)");
+    assert!(table.whole.fix.unwrap().contains("--to merged"));
+    assert!(table.whole.verdicts[0].is_ok() && table.whole.verdicts[2].is_ok());
 }
 
 #[test]
@@ -364,7 +408,7 @@ fn the_neutral_adapter_is_the_sum_that_the_rules_give() {
 }
 
 #[test]
-fn a_neutral_adapter_of_modules_beyond_the_targets_names_each() {
+fn a_neutral_adapter_of_untargeted_modules_lists_each_module() {
     let both = adapter(&[(Q, 4), ("lm_head", 4)]);
     let scalings = vllm_rules(&both, None).unwrap().scalings;
     let neutral = neutral(&both.config, &both.tensors, &scalings).unwrap();
@@ -378,7 +422,9 @@ fn scalings_and_factors_must_be_of_one_adapter() {
     let other = peft_rules(&adapter(&[(V, 4)])).unwrap();
     let error = neutral(&small.config, &small.tensors, &other).unwrap_err();
     assert!(
-        error.to_string().contains("though a scaling is given"),
+        error
+            .to_string()
+            .contains("although its module has a scaling"),
         "{error}"
     );
     let ranked = peft_rules(&small).unwrap();
@@ -386,7 +432,7 @@ fn scalings_and_factors_must_be_of_one_adapter() {
     assert!(
         error
             .to_string()
-            .contains("have rank 2 and the config gives 4"),
+            .contains("have rank 2, but the config sets 4"),
         "{error}"
     );
 }

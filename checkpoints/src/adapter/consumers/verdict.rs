@@ -1,25 +1,26 @@
-//! The programs that load adapters, and what each makes of one.
+//! The programs that load adapters, and their verdicts.
 
 use std::fmt;
 
-/// Relative; scalings are computed in f32 by some programs.
-pub(super) const SAME: f64 = 1e-6;
+/// Relative tolerance; some programs compute scalings in f32.
+pub(super) const SCALING_TOLERANCE: f64 = 1e-6;
 
-/// A program, or several alike, that loads adapters.
+/// A program that loads adapters, or several with the same rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Consumer {
-    /// Hugging Face's peft, whose rules are the adapter's meaning.
+    /// Hugging Face PEFT, whose rules define the adapter's meaning.
     Peft,
     /// vLLM with `--enable-lora`.
     Vllm,
     /// llama.cpp after its own `convert_lora_to_gguf.py`.
     LlamaCpp,
-    /// SGLang and TensorRT-LLM, whichever does worse: TensorRT-LLM knows rsLoRA, SGLang does not.
+    /// SGLang and TensorRT-LLM, judged by the weaker one: TensorRT-LLM supports rsLoRA, SGLang does
+    /// not.
     SglangTrtLlm,
 }
 
 impl Consumer {
-    /// In the order of [`super::CompatibilityRow::verdicts`].
+    /// All programs, in the order of [`super::CompatibilityRow::verdicts`].
     pub const ALL: [Consumer; 4] = [
         Consumer::Peft,
         Consumer::Vllm,
@@ -27,7 +28,7 @@ impl Consumer {
         Consumer::SglangTrtLlm,
     ];
 
-    /// The heading of its column.
+    /// The column heading.
     pub fn name(self) -> &'static str {
         match self {
             Consumer::Peft => "PEFT",
@@ -38,33 +39,33 @@ impl Consumer {
     }
 }
 
-/// What a program makes of an adapter, the better first.
+/// How a program loads an adapter, ordered from best to worst.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Verdict {
-    /// Computes what was trained.
+    /// Computes the trained function.
     Ok,
-    /// Does so on a condition, such as an option of the server.
+    /// Computes the trained function under a condition, such as a server option.
     OkWith(String),
-    /// Loads, and multiplies modules by something else.
+    /// Loads, but applies other scalings.
     WrongScale {
-        /// How many modules.
+        /// The number of affected modules.
         n_modules: usize,
-        /// Least of what they are multiplied by, over what they were trained with.
+        /// The smallest ratio of applied to trained scaling.
         least: f64,
-        /// Greatest.
+        /// The largest ratio.
         greatest: f64,
     },
     /// Loads without some modules.
     Ignores {
-        /// How many.
+        /// The number of ignored modules.
         n_modules: usize,
     },
-    /// Does not load.
+    /// Does not load. The string is the reason.
     Refused(String),
 }
 
 impl Verdict {
-    /// Whether the program computes what was trained, if its condition is met.
+    /// Whether the program computes the trained function, if its condition is met.
     pub fn is_ok(&self) -> bool {
         matches!(self, Verdict::Ok | Verdict::OkWith(_))
     }
@@ -87,16 +88,16 @@ impl fmt::Display for Verdict {
             Verdict::OkWith(condition) => write!(f, "ok {condition}"),
             Verdict::WrongScale {
                 least, greatest, ..
-            } if (least - greatest).abs() <= SAME * greatest.abs() => {
-                write!(f, "wrong scale: {}x", short(*least))
+            } if (least - greatest).abs() <= SCALING_TOLERANCE * greatest.abs() => {
+                write!(f, "wrong scale: {}x", format_number(*least))
             }
             Verdict::WrongScale {
                 least, greatest, ..
             } => write!(
                 f,
                 "wrong scale: {}x to {}x",
-                short(*least),
-                short(*greatest)
+                format_number(*least),
+                format_number(*greatest)
             ),
             Verdict::Ignores { n_modules } => write!(f, "ignores {n_modules} module(s)"),
             Verdict::Refused(problem) => write!(f, "refused: {problem}"),
@@ -104,8 +105,8 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Three significant digits.
-fn short(number: f64) -> String {
+/// Formats with three significant digits.
+fn format_number(number: f64) -> String {
     let digits = 2 - number.abs().max(1e-9).log10().floor() as i32;
     let text = format!("{number:.*}", digits.clamp(0, 9) as usize);
     if text.contains('.') {

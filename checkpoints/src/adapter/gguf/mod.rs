@@ -1,10 +1,10 @@
-//! A LoRA adapter as the one GGUF file that llama.cpp loads beside its base model (`--lora`).
+//! A LoRA adapter as a GGUF file, which llama.cpp loads together with its base model (`--lora`).
 //!
-//! Metadata: `general.type` "adapter", `general.architecture` that of the base, `adapter.type`
+//! Metadata: `general.type` "adapter", `general.architecture` of the base model, `adapter.type`
 //! "lora", `adapter.lora.alpha`. Tensors: `blk.N.attn_q.weight.lora_a` `[rank, in]` and `….lora_b`
-//! `[out, rank]`, as in PEFT's files, except that rows of B and columns of A are in the order in which
-//! llama.cpp keeps those of the projection.
-//! Source: ggml-org/llama.cpp, `src/llama-adapter.cpp` and `convert_lora_to_gguf.py`.
+//! `[out, rank]` as in PEFT's files, except that rows of B and columns of A are in llama.cpp's
+//! order for that projection. Source: ggml-org/llama.cpp, `src/llama-adapter.cpp` and
+//! `convert_lora_to_gguf.py`.
 
 mod read;
 mod write;
@@ -24,20 +24,21 @@ const TYPE: (&str, &str) = ("general.type", "adapter");
 const ADAPTER_TYPE: (&str, &str) = ("adapter.type", "lora");
 const ALPHA: &str = "adapter.lora.alpha";
 
-/// What an adapter file has to know of the base model it belongs to.
+/// Properties of the base model that an adapter file depends on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct GgufBase {
-    /// llama.cpp's name for the kind of model, with what belongs to it.
+    /// llama.cpp's architecture and its layout.
     pub architecture: GgufArchitecture,
-    /// Whether the output layer is the embedding; the file then has no place for an adapter of it.
+    /// Whether the output layer shares its weight with the embedding; the file cannot contain an
+    /// adapter of it then.
     pub tied_head: bool,
 }
 
-/// A kind of model in llama.cpp.
+/// A llama.cpp architecture.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct GgufArchitecture {
     family: &'static Family,
-    /// What is reordered by heads.
+    /// How heads are reordered.
     heads: HeadLayout,
 }
 
@@ -47,13 +48,13 @@ impl GgufArchitecture {
         self.family.gguf.architecture
     }
 
-    /// The family whose files are of this kind.
+    /// The family that uses this architecture.
     pub(crate) fn family(self) -> &'static Family {
         self.family
     }
 
-    /// How the weight of `module`, `[out, in]`, is ordered: B has the order of its rows, A that of its
-    /// columns. `path` is the file concerned, for the message.
+    /// The order of the weight `[out, in]` of `module`: B uses the order of its rows, A the order
+    /// of its columns. `path` is the file named in errors.
     pub(crate) fn order(
         self,
         path: &Path,
@@ -63,7 +64,7 @@ impl GgufArchitecture {
         self.order_of_tensor(path, &format!("{module}.weight"), shape)
     }
 
-    /// How the tensor with this Hugging Face name and these dimensions is ordered.
+    /// The order of the tensor with this Hugging Face name and these dimensions.
     pub(crate) fn order_of_tensor(
         self,
         path: &Path,
@@ -74,25 +75,25 @@ impl GgufArchitecture {
     }
 }
 
-/// Whether the module of this GGUF name is a linear layer, which a file can adapt.
+/// Whether this GGUF name belongs to a linear layer, which a file can adapt.
 fn is_linear(gguf: &str) -> bool {
     gguf == "output"
         || gguf.starts_with("blk.") && !gguf.ends_with("_norm") && !gguf.ends_with(CONVOLUTION)
 }
 
 impl GgufBase {
-    /// From the fields of a `config.json`, such as [`crate::ModelFiles::config`]; `path` is the
-    /// model's place, for the message.
+    /// Reads the fields of a `config.json`, such as [`crate::ModelFiles::config`]. `path` is the
+    /// model path named in errors.
     ///
     /// # Errors
     ///
-    /// A model type of no [`Family`], or numbers of heads that are absent or do not fit each other.
+    /// No [`Family`] has this model type, or head counts are missing or inconsistent.
     pub fn from_config(path: &Path, config: &Value) -> Result<GgufBase, CheckpointError> {
         let Some(family) = Family::of_config(config) else {
-            let other = config["model_type"].as_str().unwrap_or_default();
+            let model_type = config["model_type"].as_str().unwrap_or_default();
             return Err(CheckpointError::Unsupported {
                 path: path.to_owned(),
-                feature: format!("an adapter in GGUF for model_type \"{other}\""),
+                feature: format!("a GGUF adapter for model_type \"{model_type}\""),
                 fix: "export it as PEFT and convert it with llama.cpp",
             });
         };

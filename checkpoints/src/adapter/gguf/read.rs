@@ -1,4 +1,4 @@
-//! A GGUF adapter by llama.cpp's rules: what it would compute, under PEFT's names.
+//! Reads a GGUF adapter by llama.cpp's rules, with PEFT's tensor names.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,12 +13,13 @@ use crate::weights::gguf::{ARCHITECTURE, GgufFile, GgufMetadata};
 
 const INVOCATION_TOKENS: &str = "adapter.alora.invocation_tokens";
 
-/// The factors in a GGUF adapter, and what llama.cpp multiplies them by.
+/// The factors in a GGUF adapter and the scalings that llama.cpp applies.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GgufAdapter {
-    /// By place in the model as in [`crate::Adapter`], rows and columns in Hugging Face's order.
+    /// Tensors by module path as in [`crate::Adapter`], with rows and columns in Hugging Face's
+    /// order.
     pub tensors: BTreeMap<String, HostTensor>,
-    /// `adapter.lora.alpha / rank` of every module, or 1 where alpha is 0 or absent.
+    /// `adapter.lora.alpha / rank` of every module, or 1 if alpha is 0 or absent.
     pub scalings: Scalings,
 }
 
@@ -26,12 +27,12 @@ pub struct GgufAdapter {
 ///
 /// # Errors
 ///
-/// - the file is no GGUF, truncated or damaged
-/// - it is no LoRA adapter, or one for another architecture
-/// - a tensor is neither `.lora_a` nor `.lora_b`, lacks its other half, does not fit it, or has a
-///   name that these models do not have
-/// - a value is NaN or infinite
-/// - it is switched on by certain tokens only (aLoRA)
+/// - The file is not GGUF, truncated or damaged.
+/// - It is not a LoRA adapter, or belongs to another architecture.
+/// - A tensor is neither `.lora_a` nor `.lora_b`, lacks its other half, does not fit it, or has a
+///   name that these models do not have.
+/// - A value is NaN or infinite.
+/// - Certain tokens activate the adapter (aLoRA).
 pub fn read_gguf_adapter(
     path: &Path,
     architecture: GgufArchitecture,
@@ -46,12 +47,12 @@ pub fn read_gguf_adapter(
         tensors: BTreeMap::new(),
         scalings: Scalings::new(),
     };
-    for name in bases(path, &file)? {
+    for name in adapted_weights(path, &file)? {
         let module = module_of(path, architecture.family, &name)?;
-        let [a, b] = ["lora_a", "lora_b"].map(|end| half(&file, path, &name, end));
+        let [a, b] = ["lora_a", "lora_b"].map(|end| read_factor(&file, path, &name, end));
         let (mut a, mut b) = (a?, b?);
         let (&[rank, n_in], &[n_out, columns]) = (&a.shape[..], &b.shape[..]) else {
-            let problem = "its factors must be matrices";
+            let problem = "both factors must be matrices";
             return Err(CheckpointError::malformed(path, name, problem));
         };
         if rank != columns || rank == 0 {
@@ -59,8 +60,8 @@ pub fn read_gguf_adapter(
             return Err(CheckpointError::malformed(path, name, problem));
         }
         let order = architecture.order(path, &module, &[n_out, n_in])?;
-        a.values = order.of_columns().undo(a.values, &a.shape);
-        b.values = order.of_rows().undo(b.values, &b.shape);
+        a.values = order.columns_only().undo(a.values, &a.shape);
+        b.values = order.rows_only().undo(b.values, &b.shape);
         let scaling = if alpha == 0.0 {
             1.0
         } else {
@@ -70,7 +71,7 @@ pub fn read_gguf_adapter(
         adapter.tensors.insert(format!("{module}{B_SUFFIX}"), b);
         let scaling = ModuleScaling { rank, scaling };
         if adapter.scalings.insert(module, scaling).is_some() {
-            let problem = "two tensors have this place in the model";
+            let problem = "two tensors belong to this module";
             return Err(CheckpointError::malformed(path, name, problem));
         }
     }
@@ -81,10 +82,10 @@ fn check_kind(
     metadata: &GgufMetadata,
     architecture: GgufArchitecture,
 ) -> Result<(), CheckpointError> {
-    for (key, wanted) in [TYPE, ADAPTER_TYPE, (ARCHITECTURE, architecture.name())] {
-        let found = metadata.require(key, metadata.text(key)?)?;
-        if found != wanted {
-            let problem = format!("is \"{found}\" and must be \"{wanted}\" for this base model");
+    for (key, expected) in [TYPE, ADAPTER_TYPE, (ARCHITECTURE, architecture.name())] {
+        let value = metadata.require(key, metadata.text(key)?)?;
+        if value != expected {
+            let problem = format!("is \"{value}\" but must be \"{expected}\" for this base model");
             return Err(CheckpointError::field(metadata.path(), key, problem));
         }
     }
@@ -92,37 +93,37 @@ fn check_kind(
         return Err(CheckpointError::Unsupported {
             path: metadata.path().to_owned(),
             feature: INVOCATION_TOKENS.to_owned(),
-            fix: "only adapters that always count are read",
+            fix: "use an adapter that applies to all tokens",
         });
     }
     Ok(())
 }
 
-/// Names of the weights that have factors, each once, in order of name.
-fn bases(path: &Path, file: &GgufFile) -> Result<Vec<String>, CheckpointError> {
-    let mut bases = Vec::new();
-    let mut seen = Vec::new();
+/// The names of the weights that have factors, sorted and without duplicates.
+fn adapted_weights(path: &Path, file: &GgufFile) -> Result<Vec<String>, CheckpointError> {
+    let mut adapted_weights = Vec::new();
+    let mut names = Vec::new();
     for name in file.tensor_names() {
         let halves = [".lora_a", ".lora_b"].map(|end| name.strip_suffix(end));
         match halves.into_iter().flatten().next() {
-            Some(base) => bases.push(base.to_owned()),
-            // llama.cpp passes over norms, too: they are not applied.
+            Some(base) => adapted_weights.push(base.to_owned()),
+            // llama.cpp also ignores norms.
             None if name.ends_with("_norm.weight") => {}
             None => {
-                let problem = "neither .lora_a nor .lora_b";
+                let problem = "is neither .lora_a nor .lora_b";
                 return Err(CheckpointError::malformed(path, name, problem));
             }
         }
-        seen.push(name);
+        names.push(name);
     }
-    seen.sort_unstable();
-    if let Some(twice) = seen.windows(2).find(|pair| pair[0] == pair[1]) {
+    names.sort_unstable();
+    if let Some(duplicate) = names.windows(2).find(|pair| pair[0] == pair[1]) {
         let problem = "the name occurs twice";
-        return Err(CheckpointError::malformed(path, twice[0], problem));
+        return Err(CheckpointError::malformed(path, duplicate[0], problem));
     }
-    bases.sort_unstable();
-    bases.dedup();
-    Ok(bases)
+    adapted_weights.sort_unstable();
+    adapted_weights.dedup();
+    Ok(adapted_weights)
 }
 
 fn module_of(path: &Path, family: &Family, base: &str) -> Result<String, CheckpointError> {
@@ -132,13 +133,13 @@ fn module_of(path: &Path, family: &Family, base: &str) -> Result<String, Checkpo
     match name.strip_suffix(".weight").filter(|_| is_linear) {
         Some(module) => Ok(module.to_owned()),
         None => {
-            let problem = "no linear layer of these models has that name";
+            let problem = "is not a linear layer of these models";
             Err(CheckpointError::malformed(path, base, problem))
         }
     }
 }
 
-fn half(
+fn read_factor(
     file: &GgufFile,
     path: &Path,
     base: &str,

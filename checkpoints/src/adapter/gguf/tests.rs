@@ -26,7 +26,7 @@ const LLAMA: GgufBase = GgufBase {
     tied_head: true,
 };
 
-/// Factors that count up, of these modules, ranks and numbers of outputs, over 6 inputs.
+/// Factors with ascending values for these modules, ranks and output sizes, each with 6 inputs.
 fn adapter(modules: &[(&str, usize, usize)]) -> Adapter {
     let mut tensors = BTreeMap::new();
     for (module, rank, n_out) in modules {
@@ -95,15 +95,15 @@ fn plain_lora_keeps_every_bit_of_its_factors() {
         weights.metadata.f32("adapter.lora.alpha").unwrap(),
         Some(4.0)
     );
-    // Rows of the two heads of q alternate between halves, as llama.cpp keeps them.
-    let stored = weights
+    // llama.cpp interleaves the two halves of each head of q.
+    let in_gguf = weights
         .read_f32("blk.0.attn_q.weight.lora_b")
         .unwrap()
         .unwrap();
     let b = &adapter.tensors[&format!("{Q}.lora_B.weight")];
     let row = |tensor: &HostTensor, row: usize| tensor.values[2 * row..2 * row + 2].to_vec();
     for (stored_row, hugging_face_row) in [0, 2, 1, 3, 4, 6, 5, 7].into_iter().enumerate() {
-        assert_eq!(row(&stored, stored_row), row(b, hugging_face_row));
+        assert_eq!(row(&in_gguf, stored_row), row(b, hugging_face_row));
     }
     let names: Vec<&str> = weights.tensor_names().collect();
     assert_eq!(names.len(), 6);
@@ -125,20 +125,21 @@ fn rows_of_qwen2_stay_in_order_and_its_files_are_no_llama_adapters() {
     let back = read_gguf_adapter(&written.path, qwen2.architecture).unwrap();
     assert_eq!(back.tensors, with_head.tensors);
     let file = crate::weights::gguf::GgufFile::open(&written.path).unwrap();
-    let stored = file
+    let in_gguf = file
         .read_f32("blk.0.attn_q.weight.lora_b")
         .unwrap()
         .unwrap();
-    assert_eq!(stored, with_head.tensors[&format!("{Q}.lora_B.weight")]);
+    assert_eq!(in_gguf, with_head.tensors[&format!("{Q}.lora_B.weight")]);
     let error = read_gguf_adapter(&written.path, LLAMA.architecture).unwrap_err();
-    let expected = "general.architecture: is \"qwen2\" and must be \"llama\"";
+    let expected = "general.architecture: is \"qwen2\" but must be \"llama\"";
     assert!(error.to_string().contains(expected), "{error}");
 }
 
+/// Invariant: A GGUF adapter keeps the scaling of every module.
 #[test]
-fn what_one_alpha_cannot_say_is_folded_into_b() {
+fn scalings_beyond_one_alpha_are_folded_into_b() {
     let adapter = adapter(&[(Q, 2, 8), (K, 2, 4), (DOWN, 4, 5)]);
-    // The first two agree on alpha 3; the last would need 16.
+    // The first two share alpha 3; the last would need 16.
     let mixed = scalings(&[(Q, 2, 1.5), (K, 2, 1.5), (DOWN, 4, 4.0)]);
     let back = read(&write(&adapter, &mixed, LLAMA, FloatDtype::F32));
     for (name, tensor) in &adapter.tensors {
@@ -160,7 +161,7 @@ fn what_one_alpha_cannot_say_is_folded_into_b() {
 }
 
 #[test]
-fn a_scaling_of_zero_is_no_alpha_of_zero() {
+fn a_scaling_of_zero_is_not_written_as_alpha_zero() {
     let adapter = adapter(&[(Q, 2, 8)]);
     let back = read(&write(
         &adapter,
@@ -186,7 +187,7 @@ fn half_precision_rounds_once() {
 }
 
 #[test]
-fn what_cannot_be_written_is_named_and_leaves_nothing() {
+fn an_adapter_that_cannot_be_written_leaves_no_file() {
     let plain = scalings(&[(Q, 2, 2.0)]);
     let mut diverged = adapter(&[(Q, 2, 8)]);
     let b = diverged
@@ -208,7 +209,7 @@ fn what_cannot_be_written_is_named_and_leaves_nothing() {
     let odd = adapter(&[(Q, 2, 6)]);
     let whole = adapter(&[(Q, 2, 8)]);
     for (adapter, scalings, part) in [
-        (&diverged, &plain, "lora_b holds NaN at element"),
+        (&diverged, &plain, "lora_b has the value NaN at element"),
         (&large, &plain, "is 100000, beyond the range of F16"),
         (&half, &plain, "the other half of"),
         (&whole, &infinite, "has scaling inf"),
@@ -234,7 +235,10 @@ fn an_existing_file_is_kept() {
     let (adapter, plain) = (adapter(&[(Q, 2, 8)]), scalings(&[(Q, 2, 2.0)]));
     let error = write_gguf_adapter(&path, &adapter, &plain, &LLAMA, FloatDtype::F32).unwrap_err();
     assert!(
-        matches!(error, CheckpointError::AlreadyExists { .. }),
+        matches!(
+            error,
+            CheckpointError::Disk(tooltune_disk::DiskError::AlreadyExists { .. })
+        ),
         "{error}"
     );
     assert_eq!(fs::read(&path).unwrap(), b"mine");
@@ -278,9 +282,9 @@ fn the_base_is_described_by_its_config() {
     }
 }
 
-/// Two key heads, each with three value heads of one number.
+/// Two key heads with three value heads each, of head size 1.
 #[test]
-fn factors_of_linear_attention_are_ordered_by_turns_of_value_heads() {
+fn linear_attention_factors_are_interleaved_across_key_heads() {
     let path = Path::new("models/tiny/config.json");
     let mut config = json!({"model_type": "qwen3_5_text", "linear_num_key_heads": 2,
         "linear_num_value_heads": 6, "linear_key_head_dim": 1, "linear_value_head_dim": 1});
@@ -296,19 +300,25 @@ fn factors_of_linear_attention_are_ordered_by_turns_of_value_heads() {
     let written = write(&adapter, &scalings, base, FloatDtype::F32);
     written.result.as_ref().unwrap();
     let file = crate::weights::gguf::GgufFile::open(&written.path).unwrap();
-    let stored = |name: &str| {
+    let row_order = |name: &str| {
         let values = file.read_f32(name).unwrap().unwrap().values;
-        let counted = values.iter().map(|value| (value + 1.0) * 8.0);
-        counted.map(|value| value as usize).collect::<Vec<_>>()
+        let indices = values.iter().map(|value| (value + 1.0) * 8.0);
+        indices.map(|value| value as usize).collect::<Vec<_>>()
     };
     assert_eq!(
-        stored("blk.0.attn_qkv.weight.lora_b"),
+        row_order("blk.0.attn_qkv.weight.lora_b"),
         [0, 1, 2, 3, 4, 7, 5, 8, 6, 9]
     );
-    assert_eq!(stored("blk.0.attn_qkv.weight.lora_a"), [0, 1, 2, 3, 4, 5]);
-    assert_eq!(stored("blk.0.ssm_alpha.weight.lora_b"), [0, 3, 1, 4, 2, 5]);
-    assert_eq!(stored("blk.0.ssm_out.weight.lora_a"), [0, 3, 1, 4, 2, 5]);
-    assert_eq!(stored("blk.0.ssm_out.weight.lora_b"), [0, 1, 2, 3]);
+    assert_eq!(
+        row_order("blk.0.attn_qkv.weight.lora_a"),
+        [0, 1, 2, 3, 4, 5]
+    );
+    assert_eq!(
+        row_order("blk.0.ssm_alpha.weight.lora_b"),
+        [0, 3, 1, 4, 2, 5]
+    );
+    assert_eq!(row_order("blk.0.ssm_out.weight.lora_a"), [0, 3, 1, 4, 2, 5]);
+    assert_eq!(row_order("blk.0.ssm_out.weight.lora_b"), [0, 1, 2, 3]);
     let back = read_gguf_adapter(&written.path, base.architecture).unwrap();
     assert_eq!(back.tensors, adapter.tensors);
 
@@ -319,9 +329,9 @@ fn factors_of_linear_attention_are_ordered_by_turns_of_value_heads() {
     assert!(error.contains("linear_num_value_heads: is 5"), "{error}");
 }
 
-/// llama.cpp adapts linear layers alone.
+/// llama.cpp adapts only linear layers.
 #[test]
-fn a_convolution_is_no_target() {
+fn a_convolution_cannot_be_a_target() {
     let path = Path::new("models/tiny/config.json");
     let config = json!({"model_type": "qwen3_5_text", "linear_num_key_heads": 2,
         "linear_num_value_heads": 2, "linear_key_head_dim": 1, "linear_value_head_dim": 1});
@@ -344,10 +354,13 @@ fn a_convolution_is_no_target() {
         .f32_tensor("blk.0.ssm_conv1d.weight.lora_b", &[6, 1]);
     file.write(&written.path);
     let error = read_gguf_adapter(&written.path, base.architecture).unwrap_err();
-    assert!(error.to_string().contains("no linear layer"), "{error}");
+    assert!(
+        error.to_string().contains("is not a linear layer"),
+        "{error}"
+    );
 }
 
-/// An adapter file with one pair, to be spoilt.
+/// An adapter file with one pair, for the tests to damage.
 fn pair() -> GgufWriter {
     GgufWriter::new()
         .text("general.type", "adapter")
@@ -360,12 +373,12 @@ fn pair() -> GgufWriter {
 #[test]
 fn files_that_llama_cpp_refuses_are_errors() {
     let b = "blk.0.attn_q.weight.lora_b";
-    let whole = || pair().f32_tensor(b, &[8, 2]);
+    let complete = || pair().f32_tensor(b, &[8, 2]);
     for (gguf, part) in [
         (GgufWriter::tiny("llama"), "general.type: is missing"),
         (
             GgufWriter::new().text("general.type", "model"),
-            "is \"model\" and must be \"adapter\"",
+            "is \"model\" but must be \"adapter\"",
         ),
         (
             pair(),
@@ -378,20 +391,20 @@ fn files_that_llama_cpp_refuses_are_errors() {
             "6 rows do not divide into 2 heads",
         ),
         (
-            whole().f32_tensor("blk.0.attn_k.weight", &[8, 2]),
+            complete().f32_tensor("blk.0.attn_k.weight", &[8, 2]),
             "neither .lora_a nor",
         ),
-        (whole().f32_tensor(b, &[8, 2]), "occurs twice"),
+        (complete().f32_tensor(b, &[8, 2]), "occurs twice"),
         (
-            whole().f32_tensor("blk.0.attn_x.weight.lora_a", &[2, 6]),
-            "no linear layer of these models",
+            complete().f32_tensor("blk.0.attn_x.weight.lora_a", &[2, 6]),
+            "is not a linear layer of these models",
         ),
         (
-            whole().f32_tensor("token_embd.weight.lora_a", &[2, 6]),
-            "no linear layer of these models",
+            complete().f32_tensor("token_embd.weight.lora_a", &[2, 6]),
+            "is not a linear layer of these models",
         ),
         (
-            whole().texts("adapter.alora.invocation_tokens", &["a"]),
+            complete().texts("adapter.alora.invocation_tokens", &["a"]),
             "adapter.alora.invocation_tokens is not supported",
         ),
         (
@@ -414,20 +427,21 @@ fn files_that_llama_cpp_refuses_are_errors() {
     }
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("adapter.gguf");
-    let norm = whole().f32_tensor("blk.0.attn_norm.weight", &[8]);
+    let norm = complete().f32_tensor("blk.0.attn_norm.weight", &[8]);
     norm.write(&path);
-    let read = read_gguf_adapter(&path, LLAMA.architecture).unwrap();
-    assert_eq!(read.tensors.len(), 2);
-    assert_eq!(read.scalings[Q].scaling, 2.0);
+    let adapter_read = read_gguf_adapter(&path, LLAMA.architecture).unwrap();
+    assert_eq!(adapter_read.tensors.len(), 2);
+    assert_eq!(adapter_read.scalings[Q].scaling, 2.0);
 }
 
+/// Invariant: A file truncated at any length is an error, not a panic.
 #[test]
 fn a_truncated_adapter_is_an_error_at_every_length() {
     let (adapter, plain) = (adapter(&[(Q, 2, 8)]), scalings(&[(Q, 2, 2.0)]));
     let written = write(&adapter, &plain, LLAMA, FloatDtype::F32);
-    let whole = fs::read(&written.path).unwrap();
-    for length in 0..whole.len() {
-        fs::write(&written.path, &whole[..length]).unwrap();
+    let bytes = fs::read(&written.path).unwrap();
+    for length in 0..bytes.len() {
+        fs::write(&written.path, &bytes[..length]).unwrap();
         read_gguf_adapter(&written.path, LLAMA.architecture).unwrap_err();
     }
 }
@@ -435,6 +449,7 @@ fn a_truncated_adapter_is_an_error_at_every_length() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
+    /// Invariant: A GGUF adapter keeps the scaling of every module.
     #[test]
     fn any_scaling_survives_writing_and_reading(
         ranks in proptest::collection::vec(1_usize..9, 3),
@@ -442,20 +457,20 @@ proptest! {
     ) {
         let modules = [(Q, ranks[0], 8), (K, ranks[1], 4), (DOWN, ranks[2], 5)];
         let adapter = adapter(&modules);
-        let wanted: Vec<(&str, usize, f64)> = modules
+        let expected: Vec<(&str, usize, f64)> = modules
             .iter()
             .zip(&factors)
             .map(|((module, rank, _), factor)| (*module, *rank, *factor))
             .collect();
-        let back = read(&write(&adapter, &scalings(&wanted), LLAMA, FloatDtype::F32));
-        for (module, _, wanted) in wanted {
+        let back = read(&write(&adapter, &scalings(&expected), LLAMA, FloatDtype::F32));
+        for (module, _, expected) in expected {
             let a = format!("{module}.lora_A.weight");
             prop_assert_eq!(&back.tensors[&a], &adapter.tensors[&a]);
             let b = format!("{module}.lora_B.weight");
-            let found = back.scalings[module].scaling;
+            let scaling = back.scalings[module].scaling;
             let pairs = back.tensors[&b].values.iter().zip(&adapter.tensors[&b].values);
             for (&ours, &trained) in pairs {
-                let (ours, trained) = (f64::from(ours) * found, f64::from(trained) * wanted);
+                let (ours, trained) = (f64::from(ours) * scaling, f64::from(trained) * expected);
                 prop_assert!((ours - trained).abs() <= 1e-6 * trained.abs());
             }
         }

@@ -1,32 +1,34 @@
-//! An adapter to a GGUF file: one alpha for the file, and in B what alpha cannot say.
+//! Writes an adapter as GGUF. The file has one alpha; B absorbs the scalings that alpha cannot
+//! express.
 
 use std::borrow::Cow;
 use std::path::Path;
 
+use tooltune_disk::atomic::create_in_parts;
+
 use super::{ADAPTER_TYPE, ALPHA, GgufArchitecture, GgufBase, TYPE, is_linear};
 use crate::adapter::Adapter;
-use crate::adapter::scaling::{Pair, Scalings, scaled_pairs, times};
-use crate::atomic::create_in_parts;
+use crate::adapter::scaling::{Pair, Scalings, multiply, scaled_pairs};
 use crate::error::CheckpointError;
 use crate::weights::gguf::ARCHITECTURE;
 use crate::weights::gguf_write::{GgufHeader, padding};
 use crate::weights::{FloatDtype, HeadOrder, HostTensor, NewTensor, write_values};
 
-/// Writes an adapter as a GGUF file for llama.cpp, its values in `dtype`.
+/// Writes an adapter as a GGUF file for llama.cpp, with values in `dtype`.
 ///
-/// llama.cpp multiplies each module by `alpha / rank` with the rank of the module and one alpha.
-/// That alpha is written which fits most modules of `scalings`, whose factors then stay as they
-/// are; of the others, as `alpha_pattern` or rsLoRA with unequal ranks makes them, B is multiplied
-/// by what is left, in f32. Every value is rounded to `dtype` once. Modules outside `scalings`
-/// are left out.
+/// llama.cpp scales each module by `alpha / rank`, with the rank of the module and one alpha per
+/// file. The file stores the alpha that fits most modules of `scalings`, whose factors stay
+/// unchanged. For the other modules (`alpha_pattern`, or rsLoRA with unequal ranks) B is multiplied
+/// by the remaining factor in f32. Every value is rounded to `dtype` once. Modules outside
+/// `scalings` are left out.
 ///
 /// # Errors
 ///
-/// - `path` exists, or cannot be written; nothing is left behind
-/// - a module without a name in GGUF, or the output layer of a model that ties it; all are listed
-/// - DoRA or whole weights, which have no place there
-/// - a value or scaling that is not finite, or a value beyond the range of `dtype`
-/// - a tensor without its other half, rows that do not divide into heads
+/// - `path` exists or cannot be written. No partial file remains.
+/// - A module has no GGUF name, or is the output layer of a model that ties it. All are listed.
+/// - The adapter has DoRA magnitudes or fully trained weights, which GGUF adapters cannot store.
+/// - A value or scaling is not finite, or a value exceeds the range of `dtype`.
+/// - A tensor lacks its other half, or its rows do not divide into heads.
 ///
 /// # Source
 ///
@@ -38,17 +40,17 @@ pub fn write_gguf_adapter(
     base: &GgufBase,
     dtype: FloatDtype,
 ) -> Result<(), CheckpointError> {
-    if let Some(what) = adapter.beside_factors() {
+    if let Some(parts) = adapter.non_lora_parts() {
         return Err(CheckpointError::Unsupported {
             path: path.to_owned(),
-            feature: format!("an adapter with {what} in GGUF"),
-            fix: "llama.cpp's adapters are low-rank factors alone; export the merged model, with \
+            feature: format!("a GGUF adapter with {parts}"),
+            fix: "llama.cpp loads only low-rank factors; export the merged model with \
                   --to gguf --merged",
         });
     }
     let scaled = scaled_pairs(&adapter.tensors, scalings)?;
     check_scalings(scalings)?;
-    let modules = named(path, &scaled, base)?;
+    let modules = gguf_names(path, &scaled, base)?;
     let alpha = common_alpha(&scaled);
     let mut header = GgufHeader::default();
     header.text(TYPE.0, TYPE.1);
@@ -78,7 +80,7 @@ pub fn write_gguf_adapter(
     create_in_parts(path, n_bytes, |file| {
         file.write(&bytes)?;
         for ((pair, scaling), [new_a, new_b]) in scaled.iter().zip(&planned) {
-            let [a, b] = stored(path, pair, *scaling, base.architecture, alpha)?;
+            let [a, b] = stored_factors(path, pair, *scaling, base.architecture, alpha)?;
             for (new, tensor) in [(new_a, a), (new_b, b)] {
                 write_values(file, new, Cow::Owned(tensor))?;
                 file.write(padding(new.n_bytes().unwrap_or_default() as u64))?;
@@ -101,7 +103,7 @@ fn check_scalings(scalings: &Scalings) -> Result<(), CheckpointError> {
 }
 
 /// The GGUF name of each module, such as `blk.0.attn_q`.
-fn named(
+fn gguf_names(
     path: &Path,
     scaled: &[(Pair<'_>, f64)],
     base: &GgufBase,
@@ -122,19 +124,19 @@ fn named(
     Err(CheckpointError::UnmatchedModules {
         path: path.to_owned(),
         modules: unnamed,
-        fix: "a GGUF adapter is of the projections in the blocks, and of the output layer where \
-               it is not tied to the embedding; train without these targets, or merge the adapter",
+        fix: "a GGUF adapter covers only the projections in the blocks and an untied output \
+              layer; train without these targets, or merge the adapter",
     })
 }
 
-/// What llama.cpp has to divide by the rank to get the scaling.
+/// The alpha that llama.cpp must divide by the rank to get the scaling.
 fn alpha_of(pair: &Pair<'_>, scaling: f64) -> f32 {
     (scaling * pair.rank() as f64) as f32
 }
 
-/// The alpha of most modules; the first of them in order of name where several are as frequent.
+/// The alpha of most modules; the first by name on a tie.
 ///
-/// Zero is none: to llama.cpp it means no scaling at all.
+/// Zero is never chosen, because it means "no scaling" in llama.cpp.
 fn common_alpha(scaled: &[(Pair<'_>, f64)]) -> f32 {
     let mut counts: Vec<(f32, usize)> = Vec::new();
     for alpha in scaled
@@ -144,7 +146,7 @@ fn common_alpha(scaled: &[(Pair<'_>, f64)]) -> f32 {
         if alpha == 0.0 || !alpha.is_finite() {
             continue;
         }
-        match counts.iter_mut().find(|(known, _)| *known == alpha) {
+        match counts.iter_mut().find(|(counted, _)| *counted == alpha) {
             Some((_, count)) => *count += 1,
             None => counts.push((alpha, 1)),
         }
@@ -154,9 +156,9 @@ fn common_alpha(scaled: &[(Pair<'_>, f64)]) -> f32 {
     common.map_or(1.0, |(alpha, _)| *alpha)
 }
 
-/// A with its columns and B with its rows as llama.cpp has them, and B times what `alpha / rank` leaves
-/// of the scaling.
-fn stored(
+/// A with columns and B with rows in llama.cpp's order. B is also multiplied by the part of the
+/// scaling that `alpha / rank` does not cover.
+fn stored_factors(
     path: &Path,
     pair: &Pair<'_>,
     scaling: f64,
@@ -166,7 +168,7 @@ fn stored(
     let b = if alpha_of(pair, scaling) == alpha {
         pair.b.clone()
     } else {
-        times(pair.b, scaling * pair.rank() as f64 / f64::from(alpha))
+        multiply(pair.b, scaling * pair.rank() as f64 / f64::from(alpha))
     };
     let [n_out, n_in] = [b.shape[0], pair.a.shape[1]];
     let order = architecture.order(path, pair.module, &[n_out, n_in])?;
@@ -174,6 +176,6 @@ fn stored(
         values: order.apply(tensor.values, &tensor.shape),
         shape: tensor.shape,
     };
-    let a = ordered(order.of_columns(), pair.a.clone());
-    Ok([a, ordered(order.of_rows(), b)])
+    let a = ordered(order.columns_only(), pair.a.clone());
+    Ok([a, ordered(order.rows_only(), b)])
 }

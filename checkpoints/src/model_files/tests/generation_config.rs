@@ -1,4 +1,4 @@
-//! What `generation_config.json` says of ends and of the choice of tokens.
+//! End tokens and sampling settings of `generation_config.json`.
 
 use super::*;
 
@@ -29,7 +29,7 @@ fn stop_ids_come_from_the_generation_config_first() {
 }
 
 #[test]
-fn what_a_generation_config_says_of_the_choice_of_tokens_is_known() {
+fn sampling_settings_of_a_generation_config_are_reported() {
     let generation = json!({"do_sample": true, "temperature": 0.7, "top_p": 1.0, "top_k": null,
         "repetition_penalty": 1.1, "num_beams": 1, "suppress_tokens": [], "eos_token_id": 2});
     let model = open(&[("generation_config.json", generation)]).unwrap();

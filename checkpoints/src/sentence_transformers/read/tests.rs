@@ -1,4 +1,4 @@
-//! Folders in the spellings of all versions to what they say, or to the file and field at fault.
+//! Folders in the spellings of all versions, and errors that name the file and field.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use std::fs;
 
 use super::*;
 
-/// A folder with these files; texts are written as they are.
+/// A folder with these files. String values are written verbatim.
 fn folder(files: &[(&str, Value)]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     for (name, value) in files {
@@ -18,7 +18,7 @@ fn folder(files: &[(&str, Value)]) -> tempfile::TempDir {
 }
 
 fn modules(names: &[&str]) -> Value {
-    let of = |(i, name): (usize, &&str)| {
+    let module = |(i, name): (usize, &&str)| {
         let path = match i {
             0 => String::new(),
             i => format!("{i}_{name}"),
@@ -26,18 +26,20 @@ fn modules(names: &[&str]) -> Value {
         json!({"idx": i, "name": i.to_string(), "path": path,
                "type": format!("sentence_transformers.models.{name}")})
     };
-    names.iter().enumerate().map(of).collect()
+    names.iter().enumerate().map(module).collect()
 }
 
-/// What a folder with this pooling says, or why it is refused.
+/// The pooling mode of a folder with this file, or the reason it is refused.
 fn pooled(pooling: Value) -> Result<Pooling, String> {
     let files = [
         ("modules.json", modules(&["Transformer", "Pooling"])),
         ("1_Pooling/config.json", pooling),
     ];
     let folder = folder(&files);
-    let read = SentenceTransformer::read(folder.path(), 32);
-    read.map(|read| read.pooling).map_err(|e| e.to_string())
+    let encoder = SentenceTransformer::read(folder.path(), 32);
+    encoder
+        .map(|encoder| encoder.pooling)
+        .map_err(|e| e.to_string())
 }
 
 #[test]
@@ -77,7 +79,7 @@ fn pooling_that_is_not_computed_is_refused_with_file_and_field() {
         ),
         (
             json!({"pooling_mode": "cls", "pooling_mode_mean_tokens": true}),
-            "pooling_mode_mean_tokens: is true, and pooling_mode says otherwise",
+            "pooling_mode_mean_tokens: is true but contradicts pooling_mode",
         ),
         (
             json!({"pooling_mode_cls_token": "yes"}),
@@ -100,17 +102,22 @@ fn pooling_that_is_not_computed_is_refused_with_file_and_field() {
 
 #[test]
 fn modules_decide_whether_vectors_are_normalized_and_others_are_refused() {
-    let read = |names: &[&str]| {
+    let read_normalize = |names: &[&str]| {
         let files = [
             ("modules.json", modules(names)),
             ("1_Pooling/config.json", json!({"pooling_mode": "mean"})),
         ];
         let folder = folder(&files);
-        let read = SentenceTransformer::read(folder.path(), 32);
-        read.map(|read| read.normalize).map_err(|e| e.to_string())
+        let read_normalize = SentenceTransformer::read(folder.path(), 32);
+        read_normalize
+            .map(|read_normalize| read_normalize.normalize)
+            .map_err(|e| e.to_string())
     };
-    assert_eq!(read(&["Transformer", "Pooling"]), Ok(false));
-    assert_eq!(read(&["Transformer", "Pooling", "Normalize"]), Ok(true));
+    assert_eq!(read_normalize(&["Transformer", "Pooling"]), Ok(false));
+    assert_eq!(
+        read_normalize(&["Transformer", "Pooling", "Normalize"]),
+        Ok(true)
+    );
     for (names, at) in [
         (
             vec!["Transformer", "Pooling", "Dense", "Normalize"],
@@ -119,9 +126,9 @@ fn modules_decide_whether_vectors_are_normalized_and_others_are_refused() {
         (vec!["Transformer", "CNN", "Pooling"], "[1].type"),
         (vec!["WordEmbeddings", "WordWeights", "Pooling"], "[0].type"),
         (vec!["Transformer", "Normalize", "Pooling"], "[1].type"),
-        (vec!["Transformer"], "must name a Transformer and a Pooling"),
+        (vec!["Transformer"], "must list a Transformer and a Pooling"),
     ] {
-        let error = read(&names).expect_err(at);
+        let error = read_normalize(&names).expect_err(at);
         assert!(
             error.contains("modules.json: ") && error.contains(at),
             "{error}"
@@ -134,27 +141,27 @@ fn modules_decide_whether_vectors_are_normalized_and_others_are_refused() {
 
 #[test]
 fn prompts_are_those_of_queries_and_documents() {
-    let read = |whole: Value| {
-        let folder = folder(&[(WHOLE_FILE, whole)]);
+    let read_settings = |config: Value| {
+        let folder = folder(&[(MODEL_CONFIG, config)]);
         SentenceTransformer::read(folder.path(), 32).map_err(|e| e.to_string())
     };
     let prompts = json!({"query": "query: ", "document": "passage: ", "cluster": "c: "});
-    let both =
-        read(json!({"prompts": prompts, "default_prompt_name": "cluster"})).expect("prompts");
+    let both = read_settings(json!({"prompts": prompts, "default_prompt_name": "cluster"}))
+        .expect("prompts");
     assert_eq!(both.query_prompt(), "query: ");
     assert_eq!(both.document_prompt().expect("one"), "passage: ");
     assert_eq!(both.default_prompt(), "c: ");
-    let other = both.with_prompts(Some(""), Some("text: "));
-    assert_eq!(other.query_prompt(), "");
-    assert_eq!(other.document_prompt().expect("one"), "text: ");
+    let replaced = both.with_prompts(Some(""), Some("text: "));
+    assert_eq!(replaced.query_prompt(), "");
+    assert_eq!(replaced.document_prompt().expect("one"), "text: ");
 
-    // The default one is for neither of them.
-    let only = read(json!({"prompts": {"query": "q: "}, "default_prompt_name": "query"}));
+    // The default prompt is used for neither of them.
+    let only = read_settings(json!({"prompts": {"query": "q: "}, "default_prompt_name": "query"}));
     let only = only.expect("a prompt");
     assert_eq!(only.document_prompt().expect("none"), "");
     assert_eq!(only.default_prompt(), "q: ");
 
-    let passage = read(json!({"prompts": {"passage": "p: "}})).expect("a prompt");
+    let passage = read_settings(json!({"prompts": {"passage": "p: "}})).expect("a prompt");
     let error = passage.document_prompt().expect_err("not read").to_string();
     assert!(error.contains("prompts.passage"), "{error}");
     assert!(
@@ -169,23 +176,27 @@ fn prompts_are_those_of_queries_and_documents() {
 fn settings_that_would_change_an_embedding_are_refused() {
     for (file, settings, said) in [
         (
-            WHOLE_FILE,
+            MODEL_CONFIG,
             json!({"similarity_fn_name": "euclidean"}),
             "similarity_fn_name",
         ),
-        (WHOLE_FILE, json!({"truncate_dim": 16}), "truncate_dim = 16"),
         (
-            WHOLE_FILE,
+            MODEL_CONFIG,
+            json!({"truncate_dim": 16}),
+            "truncate_dim = 16",
+        ),
+        (
+            MODEL_CONFIG,
             json!({"model_type": "SparseEncoder"}),
             "model_type",
         ),
         (
-            WHOLE_FILE,
+            MODEL_CONFIG,
             json!({"default_prompt_name": "x"}),
             "default_prompt_name",
         ),
         (
-            WHOLE_FILE,
+            MODEL_CONFIG,
             json!({"prompts": {"query": 1}}),
             "prompts.query",
         ),
@@ -231,8 +242,11 @@ fn settings_that_would_change_an_embedding_are_refused() {
             json!({"model_max_length": 1e30, "do_lower_case": false}),
         ),
     ]);
-    let read = SentenceTransformer::read(folder.path(), 32).expect("served");
-    assert_eq!((read.max_seq_length, read.do_lower_case), (Some(12), true));
-    assert_eq!(read.tokenizer.bert, Some((false, None, true)));
-    assert_eq!(read.tokenizer.model_max_length, None);
+    let encoder = SentenceTransformer::read(folder.path(), 32).expect("served");
+    assert_eq!(
+        (encoder.max_seq_length, encoder.do_lower_case),
+        (Some(12), true)
+    );
+    assert_eq!(encoder.tokenizer.bert, Some((false, None, true)));
+    assert_eq!(encoder.tokenizer.model_max_length, None);
 }

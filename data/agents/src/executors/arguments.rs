@@ -1,23 +1,33 @@
-//! Arguments as a recording knows them again, however a model spells them.
+//! Canonical form of arguments, so that a recording recognizes them in any spelling.
 //!
-//! The rule is that of the metrics' normalized equality: numbers by exact value, texts in NFC
-//! without surplus blanks, texts that are JSON numbers or booleans, of JSON or of Python, as what
-//! they say, a null argument as an absent one, and the order of arguments does not matter. Beyond it a list
-//! or object in a text is that list or object, since recordings hold both.
+//! The rule is that of the metrics' normalized equality: numbers by exact value, strings in NFC
+//! with whitespace collapsed, strings that are JSON numbers or booleans (of JSON or Python) by
+//! value, null equal to a missing argument, in any order. In addition, a list or object in a string
+//! equals that list or object, because recordings contain both.
 
 use std::fmt::Write;
 
 use serde_json::{Map, Value};
-use tooltune_rows::json::MAX_LEVELS;
+use tooltune_json::MAX_LEVELS;
 use unicode_normalization::UnicodeNormalization;
 
 use super::literal::container_literal;
 
-/// A text that is the same for arguments that mean the same.
+/// A string that is equal for equivalent arguments.
 pub fn canonical(arguments: &Map<String, Value>) -> String {
+    canonical_with_nulls(arguments, &|_| false)
+}
+
+/// As [`canonical`], but null is a value for the arguments in `takes_null`.
+pub(super) fn canonical_with_nulls(
+    arguments: &Map<String, Value>,
+    takes_null: &dyn Fn(&str) -> bool,
+) -> String {
     let mut text = String::new();
-    let given = arguments.iter().filter(|(_, value)| !value.is_null());
-    write_members(&mut text, given, 0);
+    let arguments_with_values = arguments
+        .iter()
+        .filter(|(name, value)| !value.is_null() || takes_null(name));
+    write_members(&mut text, arguments_with_values, 0);
     text
 }
 
@@ -43,9 +53,9 @@ fn write_value(text: &mut String, value: &Value, level: usize) {
         Value::Bool(flag) => text.push_str(if *flag { "true" } else { "false" }),
         Value::Number(number) => {
             let number = number.to_string();
-            text.push_str(&decimal(&number).unwrap_or(number));
+            text.push_str(&canonical_decimal(&number).unwrap_or(number));
         }
-        Value::String(given) => write_text(text, given, level),
+        Value::String(argument_text) => write_text(text, argument_text, level),
         Value::Array(items) => {
             text.push('[');
             for item in items {
@@ -58,27 +68,28 @@ fn write_value(text: &mut String, value: &Value, level: usize) {
     }
 }
 
-fn write_text(text: &mut String, given: &str, level: usize) {
-    let composed: String = given.nfc().collect();
-    let words = composed.split_whitespace().collect::<Vec<_>>().join(" ");
-    // A text within a text within a text: nobody means a list by that.
+fn write_text(text: &mut String, argument_text: &str, level: usize) {
+    let composed: String = argument_text.nfc().collect();
+    let collapsed = composed.split_whitespace().collect::<Vec<_>>().join(" ");
+    // Do not parse a string within a string within a string as a list.
     if level < MAX_LEVELS
-        && let Some(value) = container_literal(&words)
+        && let Some(value) = container_literal(&collapsed)
     {
         return write_value(text, &value, MAX_LEVELS);
     }
-    match words.as_str() {
+    match collapsed.as_str() {
         "true" | "True" => text.push_str("true"),
         "false" | "False" => text.push_str("false"),
-        _ => match decimal(&words) {
+        _ => match canonical_decimal(&collapsed) {
             Some(number) => text.push_str(&number),
-            None => write!(text, "{words:?}").expect("memory"),
+            None => write!(text, "{collapsed:?}").expect("memory"),
         },
     }
 }
 
-/// A JSON number as digits and exponent without zeros at either end; nothing if it is none.
-fn decimal(text: &str) -> Option<String> {
+/// A JSON number as digits and exponent without leading or trailing zeros; `None` if it is not a
+/// number.
+fn canonical_decimal(text: &str) -> Option<String> {
     let is_number = serde_json::from_str::<serde_json::Number>(text).is_ok();
     let starts_well = text.starts_with(|c: char| c == '-' || c.is_ascii_digit());
     if !is_number || !starts_well || text.ends_with(char::is_whitespace) {
@@ -89,9 +100,9 @@ fn decimal(text: &str) -> Option<String> {
         None => ("", text),
     };
     let (mantissa, exponent) = unsigned.split_once(['e', 'E']).unwrap_or((unsigned, "0"));
-    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let (integer_part, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
     let exponent: i64 = exponent.parse().ok()?;
-    let digits = format!("{whole}{fraction}");
+    let digits = format!("{integer_part}{fraction}");
     let digits = digits.trim_start_matches('0');
     let short = digits.trim_end_matches('0');
     if short.is_empty() {
@@ -108,12 +119,12 @@ mod tests {
 
     use super::*;
 
-    fn key(value: Value) -> String {
+    fn key_of(value: Value) -> String {
         canonical(value.as_object().expect("an object"))
     }
 
     #[test]
-    fn arguments_that_mean_the_same_are_the_same() {
+    fn arguments_with_equal_meaning_have_one_canonical_form() {
         for (left, right) in [
             (json!({"x": 1}), json!({"x": 1.0})),
             (json!({"x": "51.5074"}), json!({"x": 51.5074})),
@@ -138,12 +149,16 @@ mod tests {
                 json!({"x": ["John", "Jane"]}),
             ),
         ] {
-            assert_eq!(key(left.clone()), key(right.clone()), "{left} {right}");
+            assert_eq!(
+                key_of(left.clone()),
+                key_of(right.clone()),
+                "{left} {right}"
+            );
         }
     }
 
     #[test]
-    fn arguments_that_differ_stay_different() {
+    fn different_arguments_have_different_canonical_forms() {
         for (left, right) in [
             (json!({"x": 1}), json!({"x": true})),
             (json!({"x": "007"}), json!({"x": 7})),
@@ -160,7 +175,11 @@ mod tests {
                 json!({"x": 9007199254740992_u64}),
             ),
         ] {
-            assert_ne!(key(left.clone()), key(right.clone()), "{left} {right}");
+            assert_ne!(
+                key_of(left.clone()),
+                key_of(right.clone()),
+                "{left} {right}"
+            );
         }
     }
 }

@@ -1,20 +1,21 @@
-//! One fixed answer for each endpoint of a specification, or API of any name, whatever the arguments.
+//! Returns one fixed answer per endpoint of a specification, or per API of any name, whatever the
+//! arguments.
 //!
 //! This is RestBench without a network: TMDB's specification has an example response for each
-//! operation. A call counts as made when it names an endpoint and gives what that requires; the
-//! decision to question is that values are not looked at, so that success says no more than that.
+//! operation. A call succeeds if it names an endpoint and has the required arguments. Values are
+//! not checked, so success means nothing more than that.
 
 use std::collections::HashMap;
 use std::path::Path;
 
 use serde_json::{Map, Value};
-use tooltune_rows::tools::{ApiCatalogue, Fields, JsonLines, ToolsError};
+use tooltune_apis::{ApiCatalogue, Fields, JsonLines, ToolsError};
 
 use super::known::KnownApis;
-use super::replay::{missing_argument, parameters_taken};
+use super::replay::{describe_parameters, missing_argument};
 use super::{CallResult, Executor};
 
-/// Answers each endpoint with its example response.
+/// Returns the example response of each endpoint.
 #[derive(Debug, Clone)]
 pub struct CannedExecutor {
     apis: KnownApis,
@@ -22,38 +23,38 @@ pub struct CannedExecutor {
 }
 
 impl CannedExecutor {
-    /// Reads the responses: JSON Lines of `{"api", "response"}`, `api` being an endpoint of
-    /// `catalogue`, or the name of an API that is none.
+    /// Reads the responses: JSON Lines of `{"api", "response"}`, where `api` is an endpoint in
+    /// `catalogue` or the name of an API that is not an endpoint.
     ///
     /// # Errors
     ///
     /// - the file cannot be read or is empty
-    /// - a line is not such a row, names an endpoint that is not in `catalogue`, or one that has
-    ///   a response already
+    /// - a line is not such a row, or names an endpoint that is not in `catalogue` or already has a
+    ///   response
     pub fn read(path: &Path, catalogue: ApiCatalogue) -> Result<Self, ToolsError> {
         let mut executor = Self {
             apis: KnownApis::new(catalogue),
             responses: HashMap::new(),
         };
         for line in JsonLines::open(path)? {
-            let (place, row) = line?;
-            executor.add(&row).map_err(|error| error.at(place))?;
+            let (location, row) = line?;
+            executor.add(&row).map_err(|error| error.at(location))?;
         }
         if executor.responses.is_empty() {
-            let what = "responses";
-            return Err(ToolsError::Empty { what }.at(path.display().to_string()));
+            let kind = "responses";
+            return Err(ToolsError::Empty { what: kind }.at(path.display().to_string()));
         }
         Ok(executor)
     }
 
     fn add(&mut self, row: &Value) -> Result<(), ToolsError> {
         let fields = Fields::new(row, "", "a canned answer needs api and response")?;
-        let given = fields.text("api")?;
+        let api_name = fields.text("api")?;
         let response = fields
             .raw("response")
             .ok_or_else(|| fields.missing("response"))?;
-        let Some((document, _)) = self.apis.called(given, &Map::new()) else {
-            return Err(self.apis.catalogue().unknown_api("api", given));
+        let Some((document, _)) = self.apis.resolve(api_name, &Map::new()) else {
+            return Err(self.apis.catalogue().unknown_api("api", api_name));
         };
         let name = document.call_name();
         if self.responses.contains_key(&name) {
@@ -63,14 +64,14 @@ impl CannedExecutor {
         Ok(())
     }
 
-    fn answer(&self, given: &str, arguments: &Map<String, Value>) -> Result<Value, String> {
-        let unknown = || self.apis.unknown(given);
-        let (document, arguments) = self.apis.called(given, arguments).ok_or_else(unknown)?;
+    fn answer(&self, api_name: &str, arguments: &Map<String, Value>) -> Result<Value, String> {
+        let unknown = || self.apis.unknown_message(api_name);
+        let (document, arguments) = self.apis.resolve(api_name, arguments).ok_or_else(unknown)?;
         let name = document.call_name();
         if let Some(parameter) = missing_argument(document, &arguments) {
             return Err(format!(
                 "{name} needs {parameter:?}; {}",
-                parameters_taken(document)
+                describe_parameters(document)
             ));
         }
         let response = self.responses.get(&name);
@@ -94,7 +95,7 @@ mod tests {
     use std::fs;
 
     use serde_json::json;
-    use tooltune_rows::tools::ApiDocument;
+    use tooltune_apis::ApiDocument;
 
     use super::*;
 
@@ -130,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_is_answered_however_it_is_written() {
+    fn a_canned_endpoint_is_found_in_any_spelling() {
         let film = CallResult::success(json!({"title": "A"}));
         assert_eq!(call("GET /film/{id}", json!({"id": 597})), film);
         assert_eq!(call("GET /film/597", json!({})), film);
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_lacks_something_fails_with_the_reason() {
+    fn an_incomplete_call_fails_with_the_reason() {
         for (name, arguments, expected) in [
             (
                 "GET /film/{id}",
@@ -172,9 +173,9 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_do_not_fit_are_refused() {
+    fn invalid_canned_answers_are_refused() {
         for (text, expected) in [
-            ("", "answers.jsonl: the file holds no responses"),
+            ("", "answers.jsonl: the file has no responses"),
             (
                 "{\"api\": \"GET /x\", \"response\": 1}",
                 "answers.jsonl:1: api: no API is called",
@@ -185,7 +186,7 @@ mod tests {
             ),
             (
                 "{\"api\": \"GET /film/1\", \"response\": 1}\n{\"api\": \"GET /film/{x}\", \"response\": 1}",
-                "answers.jsonl:2: \"GET /film/{id}\" has an answer already",
+                "answers.jsonl:2: \"GET /film/{id}\" already has an answer",
             ),
         ] {
             let message = read(text).expect_err(expected).to_string();

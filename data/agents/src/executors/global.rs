@@ -1,14 +1,14 @@
-//! Two functions that go with the APIs of every domain: `global/compare` says how near two numbers
-//! are to each other, `global/difference` which of them is greater.
+//! Two functions that complement the APIs of every domain: `global/compare` returns the similarity
+//! of two numbers, `global/difference` the greater one.
 //!
-//! The paper names them and what they decide; parameters, outputs and descriptions are ours.
+//! The paper defines their names and purpose; parameters, outputs and descriptions are ours.
 //!
 //! # Source
 //!
 //! GOAT, appendix D.
 
 use serde_json::{Map, Value, json};
-use tooltune_rows::tools::{ApiCatalogue, ApiDocument, ApiParameter, ToolsError};
+use tooltune_apis::{ApiCatalogue, ApiDocument, ApiParameter, ToolsError};
 
 use super::{CallResult, Executor};
 
@@ -18,9 +18,9 @@ const DIFFERENCE: &str = "difference";
 const FIRST: &str = "first";
 const SECOND: &str = "second";
 
-/// Results are rounded to so many parts of one, so that 0.3 - 0.1 is 0.2.
+/// Results are rounded to this fraction of one, so that 0.3 - 0.1 is 0.2.
 const PARTS: f64 = 1e6;
-/// Whole numbers below this are exact, and written without a point.
+/// Integers below this are exact and written without a decimal point.
 const EXACT: f64 = 9e15;
 
 /// The documents of the global functions.
@@ -59,25 +59,25 @@ fn parameter(which: &str) -> ApiParameter {
     }
 }
 
-/// The documents without the global functions, and whether there were some.
+/// The documents without the global functions, and whether there were any.
 ///
 /// # Errors
 ///
-/// As [`ApiCatalogue::new`].
+/// As for [`ApiCatalogue::new`].
 pub fn without_global_functions(
     catalogue: &ApiCatalogue,
 ) -> Result<(ApiCatalogue, bool), ToolsError> {
-    let ours = global_functions();
-    let others: Vec<ApiDocument> = catalogue
+    let builtin = global_functions();
+    let other_documents: Vec<ApiDocument> = catalogue
         .iter()
-        .filter(|document| !ours.contains(document))
+        .filter(|document| !builtin.contains(document))
         .cloned()
         .collect();
-    let has_some = others.len() < catalogue.len();
-    Ok((ApiCatalogue::new(others)?, has_some))
+    let has_some = other_documents.len() < catalogue.len();
+    Ok((ApiCatalogue::new(other_documents)?, has_some))
 }
 
-/// An executor that answers the global functions, too.
+/// An executor that also answers the global functions.
 pub struct WithGlobalFunctions {
     others: Box<dyn Executor>,
 }
@@ -90,19 +90,37 @@ impl std::fmt::Debug for WithGlobalFunctions {
 }
 
 impl WithGlobalFunctions {
-    /// Answers the global functions, and lets `others` answer all else.
-    pub fn over(others: Box<dyn Executor>) -> Self {
-        Self { others }
+    /// Answers the global functions, and passes all other calls to `others`.
+    pub fn with_fallback(fallback: Box<dyn Executor>) -> Self {
+        Self { others: fallback }
+    }
+}
+
+/// The global function with this name.
+fn function(name: &str) -> Option<fn(f64, f64) -> Value> {
+    let function = name.trim().strip_prefix(TOOL);
+    match function.and_then(|suffix| suffix.strip_prefix('/')) {
+        Some(COMPARE) => Some(compare),
+        Some(DIFFERENCE) => Some(difference),
+        _ => None,
     }
 }
 
 impl Executor for WithGlobalFunctions {
+    fn refusal(&self, name: &str) -> Option<String> {
+        match function(name) {
+            Some(_) => None,
+            None => self.others.refusal(name),
+        }
+    }
+
+    fn fault(&self) -> Option<String> {
+        self.others.fault()
+    }
+
     fn call(&mut self, name: &str, arguments: &Map<String, Value>) -> CallResult {
-        let function = name.trim().strip_prefix(TOOL);
-        let compute = match function.and_then(|rest| rest.strip_prefix('/')) {
-            Some(COMPARE) => compare,
-            Some(DIFFERENCE) => difference,
-            _ => return self.others.call(name, arguments),
+        let Some(compute) = function(name) else {
+            return self.others.call(name, arguments);
         };
         let numbers =
             number(arguments, FIRST).and_then(|first| Ok((first, number(arguments, SECOND)?)));
@@ -113,7 +131,7 @@ impl Executor for WithGlobalFunctions {
     }
 }
 
-/// A number, or a text that is one: outputs of APIs have both.
+/// A number, or a string with a number: API outputs contain both.
 fn number(arguments: &Map<String, Value>, name: &str) -> Result<f64, String> {
     let value = arguments.get(name).unwrap_or(&Value::Null);
     let number = match value {
@@ -134,7 +152,7 @@ fn compare(first: f64, second: f64) -> Value {
     } else {
         (1.0 - distance / greatest).max(0.0)
     };
-    json!({"distance": written(distance), "similarity": written(similarity)})
+    json!({"distance": number_value(distance), "similarity": number_value(similarity)})
 }
 
 fn difference(first: f64, second: f64) -> Value {
@@ -147,13 +165,13 @@ fn difference(first: f64, second: f64) -> Value {
     };
     json!({
         "greater": greater,
-        "value": written(first.max(second)),
-        "by": written((first - second).abs()),
+        "value": number_value(first.max(second)),
+        "by": number_value((first - second).abs()),
     })
 }
 
-/// A number without the rests of its computation.
-fn written(number: f64) -> Value {
+/// A number without rounding errors.
+fn number_value(number: f64) -> Value {
     let rounded = (number * PARTS).round() / PARTS;
     if rounded.fract() == 0.0 && rounded.abs() < EXACT {
         json!(rounded as i64)
@@ -166,11 +184,13 @@ fn written(number: f64) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use tooltune_json::json_schema::FormatRule;
+
     use super::*;
 
-    struct Nothing;
+    struct NoExecutor;
 
-    impl Executor for Nothing {
+    impl Executor for NoExecutor {
         fn call(&mut self, name: &str, _: &Map<String, Value>) -> CallResult {
             CallResult::failure(format!("no {name}"))
         }
@@ -178,11 +198,11 @@ mod tests {
 
     fn answer(name: &str, arguments: Value) -> CallResult {
         let arguments = arguments.as_object().expect("an object");
-        WithGlobalFunctions::over(Box::new(Nothing)).call(name, arguments)
+        WithGlobalFunctions::with_fallback(Box::new(NoExecutor)).call(name, arguments)
     }
 
     #[test]
-    fn numbers_are_near_and_one_is_greater() {
+    fn global_functions_compare_numbers_with_a_tolerance() {
         for (name, first, second, expected) in [
             (
                 COMPARE,
@@ -230,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_said_and_other_names_are_for_the_other_executor() {
+    fn invalid_numbers_are_reported_and_other_names_use_the_fallback_executor() {
         for (name, arguments, expected) in [
             ("global/compare", json!({"first": 1}), "second is null"),
             (
@@ -254,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn the_documents_take_what_the_functions_take() {
+    fn the_documents_declare_the_parameters_of_the_functions() {
         let catalogue = ApiCatalogue::new(global_functions()).expect("two names");
         for document in &catalogue {
             let arguments = json!({"first": 1, "second": 2});
@@ -263,7 +283,7 @@ mod tests {
                 .check_arguments(arguments, "arguments")
                 .expect("names");
             document
-                .check_values(arguments, "arguments")
+                .check_values(arguments, "arguments", FormatRule::Asserted)
                 .expect("types");
             assert!(
                 answer(&document.call_name(), json!(arguments))
@@ -271,7 +291,7 @@ mod tests {
                     .is_none()
             );
         }
-        let (others, has_some) = without_global_functions(&catalogue).expect("documents");
-        assert!(others.is_empty() && has_some);
+        let (other_documents, has_some) = without_global_functions(&catalogue).expect("documents");
+        assert!(other_documents.is_empty() && has_some);
     }
 }

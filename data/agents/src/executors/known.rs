@@ -1,9 +1,9 @@
-//! The APIs that an executor answers for, by the names that a model may call them by.
+//! The APIs of an executor, by the names that a model may use.
 
 use serde_json::{Map, Value};
-use tooltune_rows::tools::{ApiCatalogue, ApiDocument, EndpointTemplates};
+use tooltune_apis::{ApiCatalogue, ApiDocument, EndpointTemplates};
 
-/// Documents, found by call name or by an endpoint that a call writes out.
+/// Documents, found by call name or by a written-out endpoint.
 #[derive(Debug, Clone)]
 pub(super) struct KnownApis {
     catalogue: ApiCatalogue,
@@ -23,27 +23,27 @@ impl KnownApis {
         &self.catalogue
     }
 
-    /// The document that a call means, and its arguments with those that stand in the name itself.
-    pub(super) fn called(
+    /// The document of a call, and its arguments including those contained in the name.
+    pub(super) fn resolve(
         &self,
-        given: &str,
+        api_name: &str,
         arguments: &Map<String, Value>,
     ) -> Option<(&ApiDocument, Map<String, Value>)> {
-        let given = given.trim();
+        let api_name = api_name.trim();
         let mut arguments = arguments.clone();
-        if let Some(document) = self.catalogue.get(given) {
+        if let Some(document) = self.catalogue.get(api_name) {
             return Some((document, arguments));
         }
-        let call = self.templates.resolve(given)?;
+        let call = self.templates.resolve(api_name)?;
         for (name, value) in call.arguments {
             arguments.entry(name).or_insert(Value::String(value));
         }
         Some((self.catalogue.get(&call.name)?, arguments))
     }
 
-    /// What is said of a name that no document has.
-    pub(super) fn unknown(&self, given: &str) -> String {
-        let given = given.trim();
-        format!("unknown API {given:?}{}", self.catalogue.hint(given))
+    /// The message for an unknown name.
+    pub(super) fn unknown_message(&self, api_name: &str) -> String {
+        let api_name = api_name.trim();
+        format!("unknown API {api_name:?}{}", self.catalogue.hint(api_name))
     }
 }

@@ -1,29 +1,29 @@
-//! Lists and objects that stand in a text, in JSON or as Python prints them.
+//! Parses lists and objects written in a string, in JSON or Python notation.
 //!
-//! API-Bank records `"['John', 'Jane']"` where a model may write `["John", "Jane"]`: both mean
-//! the list.
+//! API-Bank records `"['John', 'Jane']"` for a list that a model may write as `["John", "Jane"]`.
 
 use serde_json::{Map, Number, Value};
-use tooltune_rows::json::{self, MAX_LEVELS};
+use tooltune_json as json;
+use tooltune_json::MAX_LEVELS;
 
-/// The list or object that a text holds, if it holds one and nothing else.
+/// The list or object in a string, if the string contains nothing else.
 pub fn container_literal(text: &str) -> Option<Value> {
     let text = text.trim();
     if !text.starts_with(['[', '{']) {
         return None;
     }
-    json::parse(text).ok().or_else(|| python(text))
+    json::parse(text).ok().or_else(|| parse_python(text))
 }
 
-fn python(text: &str) -> Option<Value> {
-    let (value, rest) = leading_literal(text)?;
-    rest.trim_start().is_empty().then_some(value)
+fn parse_python(text: &str) -> Option<Value> {
+    let (value, remaining) = leading_literal(text)?;
+    remaining.trim_start().is_empty().then_some(value)
 }
 
-/// The literal of Python that a text begins with, and what is behind it.
+/// The Python literal at the start of a text, and the rest of the text.
 pub fn leading_literal(text: &str) -> Option<(Value, &str)> {
     let mut reader = Reader { rest: text };
-    let value = reader.value(0)?;
+    let value = reader.parse_value(0)?;
     Some((value, reader.rest))
 }
 
@@ -32,50 +32,50 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn value(&mut self, level: usize) -> Option<Value> {
+    fn parse_value(&mut self, level: usize) -> Option<Value> {
         if level > MAX_LEVELS {
             return None;
         }
         self.rest = self.rest.trim_start();
         match self.rest.chars().next()? {
-            '[' => self.list(level),
-            '{' => self.object(level),
-            quote @ ('\'' | '"') => self.text(quote).map(Value::from),
-            _ => self.word(),
+            '[' => self.parse_list(level),
+            '{' => self.parse_object(level),
+            quote @ ('\'' | '"') => self.parse_string(quote).map(Value::from),
+            _ => self.parse_word(),
         }
     }
 
-    fn take(&mut self, wanted: char) -> bool {
+    fn accept(&mut self, expected: char) -> bool {
         self.rest = self.rest.trim_start();
-        let after = self.rest.strip_prefix(wanted);
-        self.rest = after.unwrap_or(self.rest);
-        after.is_some()
+        let remaining = self.rest.strip_prefix(expected);
+        self.rest = remaining.unwrap_or(self.rest);
+        remaining.is_some()
     }
 
-    fn list(&mut self, level: usize) -> Option<Value> {
+    fn parse_list(&mut self, level: usize) -> Option<Value> {
         let mut items = Vec::new();
-        self.take('[');
-        while !self.take(']') {
-            if !items.is_empty() && !self.take(',') {
+        self.accept('[');
+        while !self.accept(']') {
+            if !items.is_empty() && !self.accept(',') {
                 return None;
             }
-            // Python allows a comma behind the last one.
-            if !items.is_empty() && self.take(']') {
+            // Python allows a trailing comma.
+            if !items.is_empty() && self.accept(']') {
                 break;
             }
-            items.push(self.value(level + 1)?);
+            items.push(self.parse_value(level + 1)?);
         }
         Some(Value::Array(items))
     }
 
-    fn object(&mut self, level: usize) -> Option<Value> {
+    fn parse_object(&mut self, level: usize) -> Option<Value> {
         let mut members = Map::new();
-        self.take('{');
-        while !self.take('}') {
-            if !members.is_empty() && !self.take(',') {
+        self.accept('{');
+        while !self.accept('}') {
+            if !members.is_empty() && !self.accept(',') {
                 return None;
             }
-            if !members.is_empty() && self.take('}') {
+            if !members.is_empty() && self.accept('}') {
                 break;
             }
             self.rest = self.rest.trim_start();
@@ -84,17 +84,17 @@ impl<'a> Reader<'a> {
                 .chars()
                 .next()
                 .filter(|c| matches!(c, '\'' | '"'))?;
-            let key = self.text(quote)?;
-            if !self.take(':') {
+            let key = self.parse_string(quote)?;
+            if !self.accept(':') {
                 return None;
             }
-            members.insert(key, self.value(level + 1)?);
+            members.insert(key, self.parse_value(level + 1)?);
         }
         Some(Value::Object(members))
     }
 
-    /// A quoted text; of the escapes those that Python prints, and none of octal numbers or names.
-    fn text(&mut self, quote: char) -> Option<String> {
+    /// A quoted string, with the escapes that Python prints (no octal or named ones).
+    fn parse_string(&mut self, quote: char) -> Option<String> {
         let mut text = String::new();
         let mut characters = self.rest.char_indices().skip(1);
         while let Some((at, character)) = characters.next() {
@@ -130,7 +130,7 @@ impl<'a> Reader<'a> {
         None
     }
 
-    fn word(&mut self) -> Option<Value> {
+    fn parse_word(&mut self) -> Option<Value> {
         let end = self
             .rest
             .find([',', ']', '}', ':'])
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_and_objects_are_read_in_both_spellings() {
+    fn lists_and_objects_are_parsed_as_json_and_as_python() {
         for (text, expected) in [
             (r#"["a", 1]"#, json!(["a", 1])),
             (
@@ -174,8 +174,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_container_stays_a_text() {
-        let deep = "[".repeat(100_000);
+    fn a_text_without_a_container_stays_a_text() {
+        let nested = "[".repeat(100_000);
         for text in [
             "",
             "a",
@@ -186,7 +186,7 @@ mod tests {
             "{1: 2}",
             "['a'] b",
             "[,]",
-            &deep,
+            &nested,
         ] {
             assert_eq!(
                 container_literal(text),

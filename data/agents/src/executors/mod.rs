@@ -1,9 +1,9 @@
-//! What answers a call: recorded, canned or real outputs behind one trait.
+//! Executors of calls: recorded, canned or real outputs behind one trait.
 //!
-//! An executor never fails: whatever goes wrong is a [`CallResult`] with an exception, because a
-//! run continues after a failed call and shows the model `{"error": ...}` (GOAT, section 4.1).
-//! The decision to question: the output of a failed call is kept beside the exception, since
-//! API-Bank's correctness compares both.
+//! An executor never fails: every error is a [`CallResult`] with an exception, because a run
+//! continues after a failed call and shows the model `{"error": ...}` (GOAT, section 4.1). The
+//! output of a failed call is kept in addition to the exception, because API-Bank's correctness
+//! compares both.
 
 mod arguments;
 mod canned;
@@ -21,19 +21,26 @@ pub use canned::CannedExecutor;
 pub use global::{WithGlobalFunctions, global_functions, without_global_functions};
 pub use literal::{container_literal, leading_literal};
 pub use recording::RecordingExecutor;
-pub use replay::{ReplayExecutor, missing_argument, parameters_taken, unrecorded};
+pub use replay::{ReplayExecutor, describe_parameters, missing_argument, unrecorded_message};
 pub use result::CallResult;
 
-/// Answers calls by name.
+/// Executes calls by API name.
 pub trait Executor {
-    /// Executes one call.
+    /// Executes a call.
     ///
-    /// An unknown name, a missing argument and a failure inside the API are results with an
-    /// exception that says what is wrong; they never end the run.
+    /// An unknown name, a missing argument and an API error are results with an exception; they
+    /// never stop the run.
     fn call(&mut self, name: &str, arguments: &Map<String, Value>) -> CallResult;
 
-    /// Why no further call is of use, such as a recording that cannot be written; asked after each
-    /// call by whoever makes them.
+    /// Why calls of an API are refused, for example because its method may change data; `None` if
+    /// they are allowed. Checked before a call, so that no budget is spent on it.
+    fn refusal(&self, name: &str) -> Option<String> {
+        let _ = name;
+        None
+    }
+
+    /// Why further calls are useless, for example because a recording cannot be written; checked
+    /// after each call.
     fn fault(&self) -> Option<String> {
         None
     }

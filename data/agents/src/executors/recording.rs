@@ -1,10 +1,10 @@
-//! What another executor answers, kept in a file that [`ReplayExecutor`](super::ReplayExecutor)
+//! Stores the results of another executor in a file that [`ReplayExecutor`](super::ReplayExecutor)
 //! reads.
 //!
-//! A line is written whole and at once behind what is there, so that a process that is killed leaves
-//! at most one line cut off, which the next one takes away. What nothing answered is not kept: it
-//! may go well another time. The decision to question: of two calls that mean the same the first
-//! answer is kept, as a replay would give it, also where the API has another state by then.
+//! Each line is appended with a single write, so a killed process leaves at most one truncated
+//! line, which the next one removes. Unanswered calls are not stored, because they may succeed
+//! later. Of two equivalent calls, the first result is stored, as a replay would return it, even if
+//! the API's state has changed in between.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -12,24 +12,27 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
+use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
-use tooltune_rows::regular_file;
-use tooltune_rows::tools::{ApiCatalogue, JsonLines, ToolsError};
+use tooltune_apis::{ApiCatalogue, JsonLines, ToolsError};
+use tooltune_disk::regular_file;
+use tooltune_json::budgets::LINE_BYTES;
+use tooltune_json::lines::{BoundedRead, TooLong, read_line};
 
 use super::known::KnownApis;
 use super::replay::{RecordedCall, call_key};
 use super::{CallResult, Executor};
 
-/// How a compressed file begins.
+/// Magic bytes of gzip files.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
-/// Hands calls to another executor and records its answers.
+/// Passes calls to another executor and records the results.
 pub struct RecordingExecutor {
     inner: Box<dyn Executor>,
     apis: KnownApis,
     path: PathBuf,
     file: File,
-    /// Names and canonical arguments of the calls that the file has.
+    /// Names and canonical arguments of the recorded calls.
     recorded: HashSet<(String, String)>,
     fault: Option<String>,
 }
@@ -44,29 +47,28 @@ impl fmt::Debug for RecordingExecutor {
 }
 
 impl RecordingExecutor {
-    /// Opens the recording at `path`, or begins one with its folder; calls that it has are not
-    /// recorded again.
+    /// Opens or creates the recording at `path`; calls in it are not recorded again.
     ///
     /// # Errors
     ///
-    /// - the file cannot be read or written, or is compressed
-    /// - a line of it is no recorded call, or names an API that is not in `catalogue`
+    /// - the file cannot be read or written, is compressed, or is a link or not a regular file
+    /// - a line is not a recorded call, or names an API that is not in `catalogue`
     pub fn open(
         path: &Path,
         catalogue: ApiCatalogue,
         inner: Box<dyn Executor>,
     ) -> Result<Self, ToolsError> {
         let apis = KnownApis::new(catalogue);
-        let refused = |reason: String| ToolsError::NotRecordable {
+        let not_recordable = |reason: String| ToolsError::NotRecordable {
             path: path.to_owned(),
             reason,
         };
-        let file = opened(path).map_err(|error| refused(error.to_string()))?;
+        let file = open_for_append(path).map_err(|error| not_recordable(error.to_string()))?;
         let mut recorded = HashSet::new();
         for line in JsonLines::open(path)? {
-            let (place, row) = line?;
-            let call = RecordedCall::read(&row).and_then(|row| row.place(&apis));
-            recorded.insert(call.map_err(|error| error.at(place))?);
+            let (location, row) = line?;
+            let call = RecordedCall::read(&row).and_then(|row| row.resolve_parameters(&apis));
+            recorded.insert(call.map_err(|error| error.at(location))?);
         }
         Ok(Self {
             inner,
@@ -78,24 +80,27 @@ impl RecordingExecutor {
         })
     }
 
-    /// How many different calls are recorded.
+    /// Number of distinct recorded calls.
     pub fn n_calls(&self) -> usize {
         self.recorded.len()
     }
 
     fn record(&mut self, name: &str, arguments: &Map<String, Value>, result: &CallResult) {
-        // A replay says by itself of an unknown name that it is unknown.
-        let Some((document, arguments)) = self.apis.called(name, arguments) else {
+        // A replay detects unknown names itself.
+        let Some((document, arguments)) = self.apis.resolve(name, arguments) else {
             return;
         };
         let (name, key) = (document.call_name(), call_key(document, &arguments));
         if result.is_unanswered || !self.recorded.insert((name.clone(), key)) {
             return;
         }
-        let line = format!("{}\n", RecordedCall::line(&name, &arguments, result));
+        let line = format!(
+            "{}\n",
+            RecordedCall::recording_line(&name, &arguments, result)
+        );
         if let Err(error) = self.file.write_all(line.as_bytes()) {
             self.fault = Some(format!(
-                "{}: cannot record a call: {error}; make room, and give the same command again",
+                "{}: cannot record a call: {error}; free disk space, and run the same command again",
                 self.path.display()
             ));
         }
@@ -103,7 +108,15 @@ impl RecordingExecutor {
 }
 
 impl Executor for RecordingExecutor {
+    fn refusal(&self, name: &str) -> Option<String> {
+        self.inner.refusal(name)
+    }
+
     fn call(&mut self, name: &str, arguments: &Map<String, Value>) -> CallResult {
+        // A refused call has no result to record.
+        if let Some(reason) = self.refusal(name) {
+            return CallResult::failure(reason);
+        }
         let result = self.inner.call(name, arguments);
         self.record(name, arguments, &result);
         result
@@ -114,55 +127,55 @@ impl Executor for RecordingExecutor {
     }
 }
 
-/// The file, to be written behind its last whole line.
-fn opened(path: &Path) -> io::Result<File> {
-    let is_there = regular_file::is_there(path)?;
-    if let (false, Some(folder)) = (is_there, path.parent()) {
+/// Opens the file for appending after its last complete line.
+fn open_for_append(path: &Path) -> io::Result<File> {
+    if let (false, Some(folder)) = (regular_file::is_own_there(path)?, path.parent()) {
         std::fs::create_dir_all(folder)?;
     }
-    let end = if is_there { end_of(path)? } else { End::Whole };
-    let mut file = OpenOptions::new().append(true).create(true).open(path)?;
-    match end {
-        End::Whole => {}
-        End::WithoutNewline => file.write_all(b"\n")?,
-        End::CutOff { at } => file.set_len(at)?,
+    let mut options = OpenOptions::new();
+    let mut file = regular_file::open_own(path, options.read(true).append(true).create(true))?;
+    match find_end(&mut BufReader::new(&file), LINE_BYTES)? {
+        FileEnd::Whole => {}
+        FileEnd::WithoutNewline => file.write_all(b"\n")?,
+        FileEnd::CutOff { at } => file.set_len(at)?,
     }
     Ok(file)
 }
 
-/// How a recording ends.
-enum End {
+/// The end of a recording.
+enum FileEnd {
     Whole,
-    /// With a whole line, as some editors write files.
+    /// A complete line without line break, as some editors write files.
     WithoutNewline,
-    /// With a part of a line, which begins at this byte.
+    /// A partial line that starts at this byte.
     CutOff {
         at: u64,
     },
 }
 
-fn end_of(path: &Path) -> io::Result<End> {
-    let mut reader = BufReader::new(regular_file::open(path)?);
+/// Finds the end of a recording whose lines have at most `max_line_bytes`.
+fn find_end(reader: &mut impl BufRead, max_line_bytes: usize) -> io::Result<FileEnd> {
     if reader.fill_buf()?.starts_with(&GZIP) {
         return Err(io::Error::other("it is compressed"));
     }
-    let mut at = 0;
+    let mut n_complete = 0;
     let mut line = Vec::new();
     loop {
-        line.clear();
-        let n_bytes = reader.read_until(b'\n', &mut line)?;
-        if n_bytes == 0 {
-            return Ok(End::Whole);
+        match read_line(reader, &mut line, max_line_bytes)? {
+            BoundedRead::End => return Ok(FileEnd::Whole),
+            BoundedRead::TooLong => return Err(io::Error::other(TooLong::line(max_line_bytes))),
+            BoundedRead::Whole => {}
         }
         if line.last() != Some(&b'\n') {
-            let is_whole = serde_json::from_slice::<Value>(&line).is_ok();
+            // Only checked, because the reader of the lines limits the values that are built.
+            let is_whole = serde_json::from_slice::<IgnoredAny>(&line).is_ok();
             return Ok(if is_whole {
-                End::WithoutNewline
+                FileEnd::WithoutNewline
             } else {
-                End::CutOff { at }
+                FileEnd::CutOff { at: n_complete }
             });
         }
-        at += n_bytes as u64;
+        n_complete += line.len() as u64;
     }
 }
 
@@ -172,20 +185,20 @@ mod tests {
     use std::rc::Rc;
 
     use serde_json::json;
-    use tooltune_rows::tools::{ApiBankSet, ApiDocument};
+    use tooltune_apis::{ApiBankSet, ApiDocument};
 
     use super::*;
     use crate::executors::ReplayExecutor;
 
-    /// Says how often it was asked.
-    struct Counting(Rc<RefCell<usize>>);
+    /// Counts its calls.
+    struct CountingExecutor(Rc<RefCell<usize>>);
 
-    impl Executor for Counting {
+    impl Executor for CountingExecutor {
         fn call(&mut self, name: &str, arguments: &Map<String, Value>) -> CallResult {
             *self.0.borrow_mut() += 1;
             let n = *self.0.borrow();
             match name {
-                "Busy" => CallResult::unanswered("503"),
+                "Busy" => CallResult::without_answer("503"),
                 "Fail" => CallResult::failure("no such town"),
                 _ => CallResult::success(json!({"n": n, "given": arguments})),
             }
@@ -202,8 +215,8 @@ mod tests {
         ApiCatalogue::new(names.map(api).to_vec()).expect("four names")
     }
 
-    fn recording(path: &Path) -> Result<RecordingExecutor, ToolsError> {
-        let inner = Counting(Rc::default());
+    fn open_recording(path: &Path) -> Result<RecordingExecutor, ToolsError> {
+        let inner = CountingExecutor(Rc::default());
         RecordingExecutor::open(path, catalogue(), Box::new(inner))
     }
 
@@ -218,8 +231,10 @@ mod tests {
             .count()
     }
 
+    /// Invariant: A recording replays the original answers after any interruption and contains no
+    /// secret.
     #[test]
-    fn a_replay_of_a_recording_answers_as_the_first_executor_did() {
+    fn a_replayed_recording_returns_the_original_results() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("kept/replay.jsonl");
         let calls = [
@@ -228,55 +243,67 @@ mod tests {
             ("Fail", json!({})),
             ("GET /film/597?x=1", json!({})),
         ];
-        let mut first = recording(&path).expect("opens");
-        let answers: Vec<CallResult> = calls
+        let mut recorder = open_recording(&path).expect("opens");
+        let results: Vec<CallResult> = calls
             .iter()
-            .map(|(name, arguments)| call(&mut first, name, arguments.clone()))
+            .map(|(name, arguments)| call(&mut recorder, name, arguments.clone()))
             .collect();
-        // The same in other words, what nothing answers, and what no document has.
-        call(&mut first, "Town", json!({"id": 7}));
-        call(&mut first, "GET /film/{id}", json!({"id": 597, "x": "1"}));
-        call(&mut first, "Busy", json!({}));
-        call(&mut first, "Village", json!({}));
-        assert_eq!(first.fault(), None);
-        assert_eq!((first.n_calls(), n_lines(&path)), (4, 4));
+        // An equivalent call, an unanswered one, and an unknown name.
+        call(&mut recorder, "Town", json!({"id": 7}));
+        call(
+            &mut recorder,
+            "GET /film/{id}",
+            json!({"id": 597, "x": "1"}),
+        );
+        call(&mut recorder, "Busy", json!({}));
+        call(&mut recorder, "Village", json!({}));
+        assert_eq!(recorder.fault(), None);
+        assert_eq!((recorder.n_calls(), n_lines(&path)), (4, 4));
         let mut replay = ReplayExecutor::read(&path, ApiBankSet::All, catalogue()).expect("reads");
-        for ((name, arguments), answer) in calls.iter().zip(&answers) {
-            let again = call(&mut replay, name, arguments.clone());
-            assert_eq!(&again, answer, "{name}");
+        for ((name, arguments), answer) in calls.iter().zip(&results) {
+            let repeated = call(&mut replay, name, arguments.clone());
+            assert_eq!(&repeated, answer, "{name}");
         }
         let film = call(&mut replay, "get /film/597", json!({"x": 1}));
-        assert_eq!(film, answers[3]);
+        assert_eq!(film, results[3]);
         assert!(call(&mut replay, "Busy", json!({})).is_failure());
     }
 
+    /// Invariant: A recording replays the original answers after any interruption and contains no
+    /// secret.
     #[test]
-    fn a_recording_goes_on_behind_its_last_whole_line() {
+    fn a_recording_continues_after_its_last_complete_line() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("replay.jsonl");
-        let mut first = recording(&path).expect("opens");
+        let mut recorder = open_recording(&path).expect("opens");
         for id in 0..3 {
-            call(&mut first, "Town", json!({"id": id}));
+            call(&mut recorder, "Town", json!({"id": id}));
         }
-        drop(first);
-        let whole = std::fs::read(&path).expect("written");
-        let ends: Vec<usize> = (0..whole.len()).filter(|&at| whole[at] == b'\n').collect();
-        for length in 0..=whole.len() {
-            std::fs::write(&path, &whole[..length]).expect("written");
-            let mut next = recording(&path).expect("opens");
-            // A line that lacks nothing but its end is whole.
-            let n_whole = ends.iter().filter(|end| **end <= length).count();
-            assert_eq!(next.n_calls(), n_whole, "{length}");
+        drop(recorder);
+        let complete_bytes = std::fs::read(&path).expect("written");
+        let line_ends: Vec<usize> = (0..complete_bytes.len())
+            .filter(|&at| complete_bytes[at] == b'\n')
+            .collect();
+        for length in 0..=complete_bytes.len() {
+            std::fs::write(&path, &complete_bytes[..length]).expect("written");
+            let mut continued = open_recording(&path).expect("opens");
+            // A line that lacks only its line break is complete.
+            let n_whole = line_ends.iter().filter(|end| **end <= length).count();
+            assert_eq!(continued.n_calls(), n_whole, "{length}");
             for id in 0..3 {
-                call(&mut next, "Town", json!({"id": id}));
+                call(&mut continued, "Town", json!({"id": id}));
             }
             assert_eq!(n_lines(&path), 3, "{length}");
-            assert_eq!(recording(&path).expect("opens").n_calls(), 3, "{length}");
+            assert_eq!(
+                open_recording(&path).expect("opens").n_calls(),
+                3,
+                "{length}"
+            );
         }
     }
 
     #[test]
-    fn a_file_that_is_no_recording_is_refused_and_stays_as_it_is() {
+    fn a_file_that_is_not_a_recording_is_refused_and_unchanged() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("replay.jsonl");
         for (bytes, expected) in [
@@ -291,29 +318,72 @@ mod tests {
             (&[0x1f, 0x8b, 1, 2], "cannot record calls: it is compressed"),
         ] {
             std::fs::write(&path, bytes).expect("written");
-            let message = recording(&path).expect_err(expected).to_string();
+            let message = open_recording(&path).expect_err(expected).to_string();
             assert!(message.contains(expected), "{message}");
             assert_eq!(std::fs::read(&path).expect("there"), bytes);
         }
-        let message = recording(folder.path()).expect_err("a folder").to_string();
-        assert!(message.contains("it is a directory"), "{message}");
+        let message = open_recording(folder.path())
+            .expect_err("a folder")
+            .to_string();
+        assert!(message.contains("found a directory"), "{message}");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_recording_is_never_written_through_a_link_or_to_a_pipe() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let [path, pipe, victim] = ["link", "pipe", "victim"].map(|name| folder.path().join(name));
+        std::fs::write(&victim, "").expect("written");
+        std::os::unix::fs::symlink(&victim, &path).expect("a link");
+        let created = std::process::Command::new("mkfifo").arg(&pipe).status();
+        assert!(created.expect("mkfifo").success());
+        for (path, expected) in [
+            (
+                &path,
+                "link: cannot record calls: expected a regular file, found a symbolic link",
+            ),
+            (
+                &pipe,
+                "pipe: cannot record calls: expected a regular file, found a named pipe",
+            ),
+        ] {
+            let message = open_recording(path).expect_err(expected).to_string();
+            assert!(message.contains(expected), "{message}");
+        }
+        assert_eq!(std::fs::read(&victim).expect("there"), b"");
+    }
+
+    #[test]
+    fn the_lines_of_a_recording_are_read_up_to_their_limit() {
+        let mut text = b"{\"a\": 1}\n{\"b\": 2}\n".as_slice();
+        assert!(matches!(find_end(&mut text, 9), Ok(FileEnd::Whole)));
+        let mut endless = BufReader::new(io::repeat(b'0'));
+        let message = match find_end(&mut endless, 9) {
+            Err(error) => error.to_string(),
+            Ok(_) => panic!("the line never ends"),
+        };
+        assert!(message.contains("more than 9 bytes"), "{message}");
+        assert!(
+            message.contains("LINE_BYTES in docs/limits.md"),
+            "{message}"
+        );
     }
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn a_full_disk_is_a_fault_of_the_executor() {
+    fn a_full_disk_is_reported_as_an_executor_fault() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("replay.jsonl");
-        let mut executor = recording(&path).expect("opens");
+        let mut executor = open_recording(&path).expect("opens");
         executor.file = OpenOptions::new()
             .append(true)
             .open("/dev/full")
             .expect("Linux has it");
         assert!(!call(&mut executor, "Town", json!({})).is_failure());
-        let fault = executor.fault().expect("a fault");
+        let message = executor.fault().expect("a fault");
         assert!(
-            fault.contains("cannot record a call: No space left"),
-            "{fault}"
+            message.contains("cannot record a call: No space left"),
+            "{message}"
         );
     }
 }

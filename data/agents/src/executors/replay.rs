@@ -1,22 +1,22 @@
-//! Calls answered from a recording, such as API-Bank's 430 calls.
+//! Answers calls from a recording, such as API-Bank's 430 calls.
 //!
-//! A model's arguments are first cast to the declared types as API-Bank casts them, then looked
-//! up by what they mean. The decision to question: the error of a call that was not recorded
-//! names APIs and parameters, never recorded values, for these are the benchmark's answers.
+//! Arguments are first cast to the declared types as in API-Bank, and then looked up by their
+//! canonical form. The error of an unrecorded call contains names of APIs and parameters, but never
+//! recorded values, because these are the benchmark's answers.
 
 use std::collections::HashMap;
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
-use tooltune_rows::tools::{
+use tooltune_apis::{
     ApiBankSet, ApiCatalogue, ApiDocument, ApiParameter, Fields, JsonLines, ToolsError,
 };
 
-use super::arguments::canonical;
+use super::arguments::canonical_with_nulls;
 use super::known::KnownApis;
 use super::{CallResult, Executor};
 
-/// Answers calls that were recorded.
+/// Answers recorded calls.
 #[derive(Debug, Clone)]
 pub struct ReplayExecutor {
     apis: KnownApis,
@@ -25,10 +25,10 @@ pub struct ReplayExecutor {
 }
 
 impl ReplayExecutor {
-    /// Reads a recording: JSON Lines of `{"set", "api_name", "input", "output", "exception"}`,
-    /// of which the rows of `set` count.
+    /// Reads a recording: JSON Lines of `{"set", "api_name", "input", "output", "exception"}`. Only
+    /// rows of `set` are used.
     ///
-    /// Of two recorded calls with the same meaning the first counts, as the first call of a run.
+    /// Of two equivalent recorded calls the first one is used, as in the original run.
     ///
     /// # Errors
     ///
@@ -40,42 +40,42 @@ impl ReplayExecutor {
             recorded: HashMap::new(),
         };
         for line in JsonLines::open(path)? {
-            let (place, row) = line?;
+            let (location, row) = line?;
             executor
                 .record(&row, set)
-                .map_err(|error| error.at(place))?;
+                .map_err(|error| error.at(location))?;
         }
         if executor.recorded.is_empty() {
-            let what = "recorded calls of the set";
-            return Err(ToolsError::Empty { what }.at(path.display().to_string()));
+            let kind = "recorded calls of the set";
+            return Err(ToolsError::Empty { what: kind }.at(path.display().to_string()));
         }
         Ok(executor)
     }
 
     fn record(&mut self, row: &Value, set: ApiBankSet) -> Result<(), ToolsError> {
         let row = RecordedCall::read(row)?;
-        if !set.holds(&row.set) {
+        if !set.includes(&row.set) {
             return Ok(());
         }
-        let (name, key) = row.place(&self.apis)?;
+        let (name, key) = row.resolve_parameters(&self.apis)?;
         let calls = self.recorded.entry(name).or_default();
         calls.entry(key).or_insert(row.result);
         Ok(())
     }
 
-    /// How many different calls are recorded.
+    /// Number of distinct recorded calls.
     pub fn n_calls(&self) -> usize {
         self.recorded.values().map(HashMap::len).sum()
     }
 
     fn answer(&self, name: &str, arguments: &Map<String, Value>) -> Result<CallResult, String> {
-        let unknown = || self.apis.unknown(name);
-        let (document, arguments) = self.apis.called(name, arguments).ok_or_else(unknown)?;
+        let unknown = || self.apis.unknown_message(name);
+        let (document, arguments) = self.apis.resolve(name, arguments).ok_or_else(unknown)?;
         let recorded = self.recorded.get(&document.call_name());
-        let found = recorded.and_then(|calls| calls.get(&call_key(document, &arguments)));
-        found
+        let result = recorded.and_then(|calls| calls.get(&call_key(document, &arguments)));
+        result
             .cloned()
-            .ok_or_else(|| unrecorded(document, &arguments))
+            .ok_or_else(|| unrecorded_message(document, &arguments))
     }
 }
 
@@ -86,20 +86,23 @@ impl Executor for ReplayExecutor {
     }
 }
 
-/// What is the same for calls of one API that mean the same: arguments as the types that the
-/// document declares.
+/// Key of a call, equal for equivalent calls of an API; arguments are cast to the declared types.
 pub(super) fn call_key(document: &ApiDocument, arguments: &Map<String, Value>) -> String {
     let cast = arguments.iter().map(|(name, value)| {
         let parameter = document.parameter(name);
         let cast = parameter.and_then(|parameter| cast(parameter, value));
         (name.clone(), cast.unwrap_or_else(|| value.clone()))
     });
-    canonical(&cast.collect())
+    let takes_null = |name: &str| {
+        let parameter = document.parameter(name);
+        parameter.is_some_and(ApiParameter::accepts_null)
+    };
+    canonical_with_nulls(&cast.collect(), &takes_null)
 }
 
-/// A text as the declared type, as Python reads it; nothing where it cannot be read so.
+/// Casts a string to the declared type as Python does; `None` if it cannot be parsed.
 ///
-/// Lists stay texts, as in API-Bank.
+/// Lists stay strings, as in API-Bank.
 fn cast(parameter: &ApiParameter, value: &Value) -> Option<Value> {
     let Value::String(text) = value else {
         return Some(value.clone());
@@ -120,10 +123,10 @@ fn cast(parameter: &ApiParameter, value: &Value) -> Option<Value> {
     }
 }
 
-/// What is wrong with a call that was not recorded, as far as the document tells.
-pub fn unrecorded(document: &ApiDocument, arguments: &Map<String, Value>) -> String {
+/// The error of an unrecorded call, as far as the document explains it.
+pub fn unrecorded_message(document: &ApiDocument, arguments: &Map<String, Value>) -> String {
     let call = document.call_name();
-    let takes = parameters_taken(document);
+    let takes = describe_parameters(document);
     for (name, value) in arguments {
         let Some(parameter) = document.parameter(name) else {
             return format!("{call} has no parameter {name:?}; {takes}");
@@ -138,33 +141,34 @@ pub fn unrecorded(document: &ApiDocument, arguments: &Map<String, Value>) -> Str
     }
 }
 
-/// The first required parameter that has no argument.
+/// The first required parameter without an argument; null counts as one if the parameter allows it.
 pub fn missing_argument<'a>(
     document: &'a ApiDocument,
     arguments: &Map<String, Value>,
 ) -> Option<&'a str> {
-    let is_given = |name: &str| arguments.get(name).is_some_and(|value| !value.is_null());
-    let names = document
-        .required_parameters
-        .iter()
-        .map(|parameter| parameter.name.as_str());
-    names.into_iter().find(|name| !is_given(name))
+    let is_given = |parameter: &&ApiParameter| {
+        let value = arguments.get(&parameter.name);
+        value.is_some_and(|value| !value.is_null() || parameter.accepts_null())
+    };
+    let mut parameters = document.required_parameters.iter();
+    let missing = parameters.find(|parameter| !is_given(parameter));
+    missing.map(|parameter| parameter.name.as_str())
 }
 
 /// `it takes user_name (str), time (str)`.
-pub fn parameters_taken(document: &ApiDocument) -> String {
-    let one = |parameter: &ApiParameter| match parameter.kind.as_str() {
+pub fn describe_parameters(document: &ApiDocument) -> String {
+    let describe = |parameter: &ApiParameter| match parameter.kind.as_str() {
         "" => parameter.name.clone(),
         kind => format!("{} ({kind})", parameter.name),
     };
-    let all: Vec<String> = document.parameters().map(one).collect();
-    if all.is_empty() {
+    let descriptions: Vec<String> = document.parameters().map(describe).collect();
+    if descriptions.is_empty() {
         return "it takes no arguments".to_owned();
     }
-    format!("it takes {}", all.join(", "))
+    format!("it takes {}", descriptions.join(", "))
 }
 
-/// One row of a recording.
+/// A row of a recording.
 pub(super) struct RecordedCall {
     set: String,
     name: String,
@@ -174,20 +178,27 @@ pub(super) struct RecordedCall {
 
 impl RecordedCall {
     /// The call name of the row's API, and the key of its arguments.
-    pub(super) fn place(&self, apis: &KnownApis) -> Result<(String, String), ToolsError> {
-        // Documents of all levels name the set where a name stands in both.
+    pub(super) fn resolve_parameters(
+        &self,
+        apis: &KnownApis,
+    ) -> Result<(String, String), ToolsError> {
+        // Names that occur in both sets are prefixed with the set in documents of all levels.
         let of_set = format!("{}/{}", self.set, self.name);
         let names = [&self.name, &of_set];
-        let mut found = names
+        let mut documents = names
             .into_iter()
-            .filter_map(|name| apis.called(name, &self.arguments));
+            .filter_map(|name| apis.resolve(name, &self.arguments));
         let unknown = || apis.catalogue().unknown_api("api_name", &self.name);
-        let (document, arguments) = found.next().ok_or_else(unknown)?;
+        let (document, arguments) = documents.next().ok_or_else(unknown)?;
         Ok((document.call_name(), call_key(document, &arguments)))
     }
 
-    /// A row as [`RecordedCall::read`] reads it.
-    pub(super) fn line(name: &str, input: &Map<String, Value>, result: &CallResult) -> Value {
+    /// A row in the format of [`RecordedCall::read`].
+    pub(super) fn recording_line(
+        name: &str,
+        input: &Map<String, Value>,
+        result: &CallResult,
+    ) -> Value {
         json!({
             "api_name": name,
             "input": input,
@@ -206,7 +217,7 @@ impl RecordedCall {
             set: fields.optional_text("set")?.unwrap_or("").to_owned(),
             name: fields.text("api_name")?.trim().to_owned(),
             arguments: input.ok_or_else(|| fields.missing("input"))?.clone(),
-            result: CallResult::of(
+            result: CallResult::new(
                 output.clone(),
                 fields.optional_text("exception")?.map(str::to_owned),
             ),
@@ -255,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recorded_call_is_known_by_what_its_arguments_mean() {
+    fn a_recorded_call_is_found_by_the_meaning_of_its_arguments() {
         assert_eq!(
             read(RECORDING, ApiBankSet::Level3)
                 .expect("reads")
@@ -272,11 +283,11 @@ mod tests {
             );
         }
         let failed = call(" Fail ", json!({"on": "True"}));
-        assert_eq!(failed.shown(), json!({"error": "it is raining"}));
+        assert_eq!(failed.shown_value(), json!({"error": "it is raining"}));
     }
 
     #[test]
-    fn a_number_is_answered_where_a_text_of_it_was_recorded() {
+    fn a_number_matches_a_recorded_string_of_it() {
         let parameters = json!([{"name": "room", "type": "STRING"}]);
         let document = json!({"api_name": "Room", "required_parameters": parameters});
         let document = ApiDocument::try_from(document).expect("a document");
@@ -289,13 +300,31 @@ mod tests {
             ReplayExecutor::read(&path, ApiBankSet::Level3, catalogue).expect("reads");
         for room in [json!("12"), json!(12)] {
             let arguments = Map::from_iter([("room".to_owned(), room)]);
-            let answered = executor.call("Room", &arguments);
-            assert_eq!(answered, CallResult::success(json!(1)), "{arguments:?}");
+            let result = executor.call("Room", &arguments);
+            assert_eq!(result, CallResult::success(json!(1)), "{arguments:?}");
         }
     }
 
     #[test]
-    fn a_name_of_both_sets_is_answered_by_the_recording_of_its_set() {
+    fn null_is_a_distinct_argument_only_if_the_parameter_accepts_it() {
+        let document = json!({"api_name": "Note", "required_parameters": [
+            {"name": "text", "type": "string", "in": "body", "schema": {"type": ["string", "null"]}}],
+            "optional_parameters": [{"name": "page", "type": "integer", "in": "query",
+                "schema": {"type": ["integer", "null"]}}]});
+        let document = ApiDocument::try_from(document).expect("a document");
+        let key = |arguments: Value| call_key(&document, arguments.as_object().expect("an object"));
+        let null = json!({"text": null});
+        assert_ne!(key(null.clone()), key(json!({})));
+        assert_eq!(key(null.clone()), key(json!({"text": null, "page": null})));
+        let missing = |arguments: &Value| {
+            missing_argument(&document, arguments.as_object().expect("an object"))
+        };
+        assert_eq!(missing(&null), None);
+        assert_eq!(missing(&json!({"page": 1})), Some("text"));
+    }
+
+    #[test]
+    fn a_name_in_both_sets_is_replayed_from_its_own_set() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("replay.jsonl");
         let row = |set: &str, output: i64| json!({"set": set, "api_name": "Add", "input": {}, "output": output, "exception": null});
@@ -304,13 +333,13 @@ mod tests {
         let catalogue = ApiCatalogue::new(documents.to_vec()).expect("two names");
         let mut executor = ReplayExecutor::read(&path, ApiBankSet::All, catalogue).expect("reads");
         for (name, output) in [("lv1_lv2/Add", 1), ("lv3/Add", 3)] {
-            let answered = executor.call(name, &Map::new());
-            assert_eq!(answered, CallResult::success(json!(output)), "{name}");
+            let result = executor.call(name, &Map::new());
+            assert_eq!(result, CallResult::success(json!(output)), "{name}");
         }
     }
 
     #[test]
-    fn the_error_of_an_unknown_call_names_parameters_but_no_recorded_value() {
+    fn an_unrecorded_call_fails_with_parameter_names_but_no_recorded_values() {
         let sound = json!({"latitude": 1, "days": 2, "names": []});
         let cases = [
             (
@@ -343,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recording_that_does_not_fit_is_refused() {
+    fn an_invalid_recording_is_refused() {
         let message = read(RECORDING, ApiBankSet::All)
             .expect_err("Other")
             .to_string();
@@ -353,11 +382,11 @@ mod tests {
         );
         let message = read("\n", ApiBankSet::All).expect_err("empty").to_string();
         assert!(
-            message.contains("holds no recorded calls of the set"),
+            message.contains("has no recorded calls of the set"),
             "{message}"
         );
-        let broken = "{\"api_name\": \"Fail\", \"input\": [], \"output\": 1}";
-        let message = read(broken, ApiBankSet::All)
+        let failed_call = "{\"api_name\": \"Fail\", \"input\": [], \"output\": 1}";
+        let message = read(failed_call, ApiBankSet::All)
             .expect_err("a list")
             .to_string();
         assert!(

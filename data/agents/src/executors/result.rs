@@ -1,21 +1,21 @@
-//! What a call gave, and how a prompt shows it.
+//! The result of a call, and how a prompt shows it.
 
 use serde_json::{Value, json};
 
-/// The answer to one call.
+/// The result of a call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CallResult {
-    /// What the API returned; null where it returned nothing.
+    /// The returned value; null if there is none.
     pub output: Value,
-    /// What went wrong, if anything did.
+    /// The error, if the call failed.
     pub exception: Option<String>,
-    /// Whether this is no word of the API: nothing answered, or only to say that it is busy or out
-    /// of order, so that the same call may go well another time.
+    /// Whether the API did not handle the call: there was no answer, or only one that it is busy or
+    /// out of order. The same call may succeed later.
     pub is_unanswered: bool,
 }
 
 impl CallResult {
-    /// The result of a call that went well.
+    /// The result of a successful call.
     pub fn success(output: Value) -> Self {
         Self {
             output,
@@ -24,7 +24,7 @@ impl CallResult {
         }
     }
 
-    /// The result of a call that failed without an output.
+    /// The result of a failed call without an output.
     pub fn failure(message: impl Into<String>) -> Self {
         Self {
             output: Value::Null,
@@ -33,8 +33,8 @@ impl CallResult {
         }
     }
 
-    /// What came of a call: its output, and what went wrong with it, if anything did.
-    pub fn of(output: Value, exception: Option<String>) -> Self {
+    /// A result with an output and an optional error.
+    pub fn new(output: Value, exception: Option<String>) -> Self {
         Self {
             output,
             exception,
@@ -42,8 +42,8 @@ impl CallResult {
         }
     }
 
-    /// The result of a call that nothing answered.
-    pub fn unanswered(message: impl Into<String>) -> Self {
+    /// The result of an unanswered call.
+    pub fn without_answer(message: impl Into<String>) -> Self {
         Self {
             is_unanswered: true,
             ..Self::failure(message)
@@ -55,8 +55,8 @@ impl CallResult {
         self.exception.is_some()
     }
 
-    /// What a prompt shows: the output, or `{"error": message}` of a failed call.
-    pub fn shown(&self) -> Value {
+    /// The value shown in a prompt: the output, or `{"error": message}` for a failed call.
+    pub fn shown_value(&self) -> Value {
         match &self.exception {
             None => self.output.clone(),
             Some(message) => json!({ "error": message }),
@@ -69,16 +69,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failed_call_is_shown_as_its_error_and_a_good_one_as_its_output() {
-        let good = CallResult::success(json!({"id": 7}));
-        assert_eq!(good.shown(), json!({"id": 7}));
-        assert!(!good.is_failure());
-        let bad = CallResult::of(
+    fn a_failed_call_shows_its_error_and_a_successful_one_its_output() {
+        let success = CallResult::success(json!({"id": 7}));
+        assert_eq!(success.shown_value(), json!({"id": 7}));
+        assert!(!success.is_failure());
+        let failure = CallResult::new(
             json!({"partial": 1}),
             Some("no city \"Atlantis\"".to_owned()),
         );
-        assert_eq!(bad.shown(), json!({"error": "no city \"Atlantis\""}));
-        assert!(bad.is_failure());
+        assert_eq!(
+            failure.shown_value(),
+            json!({"error": "no city \"Atlantis\""})
+        );
+        assert!(failure.is_failure());
         assert_eq!(CallResult::failure("x").output, Value::Null);
     }
 }

@@ -1,4 +1,4 @@
-//! Whether a schema is worth flattening.
+//! Decides whether flattening a schema is worthwhile.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -6,36 +6,36 @@ use serde_json::Value;
 use super::error::FlatError;
 use super::flatten::{FlatSchema, FlattenOptions};
 
-/// Leaves below which one nested level is left as it is.
+/// With fewer leaves than this, a single nested level is not flattened.
 const FEW_LEAVES: usize = 5;
 
-/// Who writes the arguments.
+/// The author of the arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Audience {
     /// A model.
     #[default]
     Model,
-    /// People, who expect the schema of the API itself.
+    /// People, who expect the API's own schema.
     User,
 }
 
-/// What to do with a schema, and why.
+/// Whether to flatten a schema, with the reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Advice {
-    /// Whether to flatten it.
+    /// Whether to flatten the schema.
     pub flatten: bool,
     /// The reason.
     pub reason: Reason,
 }
 
-/// Why a schema should be flattened, or should not.
+/// Why a schema should or should not be flattened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
-    /// It contains itself, so it has no flat form.
+    /// It is recursive, so it has no flat form.
     Recursive,
-    /// People see it.
+    /// It is shown to people.
     UserFacing,
     /// It has no nested level.
     AlreadyFlat,
@@ -45,13 +45,13 @@ pub enum Reason {
     Nested,
 }
 
-/// Says whether to flatten a schema.
+/// Decides whether to flatten a schema.
 ///
-/// A level is an object or a list below the whole, so a list of objects is two.
+/// A level is an object or a list below the root, so a list of objects has two.
 ///
 /// # Errors
 ///
-/// - those of [`FlatSchema::new`], a recursive schema aside
+/// As for [`FlatSchema::new`], except for recursive schemas.
 ///
 /// # Source
 ///

@@ -1,27 +1,29 @@
-//! Brings arguments from the nested form to the flat one and back.
+//! Converts arguments between the nested and the flat form.
 //!
-//! Both directions walk the same tree, the flat names in the order of the leaves. What neither
-//! form can hold is said, not guessed: an unknown key is an error in both, while `null` for a part
-//! that cannot be null counts as absent, since models write it for "not given".
+//! Both directions walk the same tree, with flat names in leaf order. Content that one form cannot
+//! represent is an error: an unknown key in either form. A `null` for a part that cannot be null
+//! counts as missing, because models write it for "not given".
 
 use serde_json::{Map, Value};
-use tooltune_rows::json::PathStep;
-use tooltune_rows::tools::{did_you_mean, kind_of};
+use tooltune_apis::did_you_mean;
+use tooltune_json::PathStep;
+use tooltune_json::kind_of;
 
-use super::error::{FlatError, shown_path};
+use super::error::{FlatError, path_text};
 use super::flatten::FlatSchema;
 use super::shape::{Field, Shape};
 
 impl FlatSchema {
-    /// Nested arguments to flat ones, in document order.
+    /// Flattens nested arguments, in document order.
     ///
-    /// An empty object or list has no flat form and is left out; [`FlatSchema::survives`] tells.
+    /// Empty objects and lists have no flat form and are omitted; [`FlatSchema::round_trips`] detects
+    /// that.
     ///
     /// # Errors
     ///
-    /// - a key that the schema does not declare
-    /// - an object, a list or a scalar where the schema has another of them
-    /// - a list with more items than slots
+    /// - a key is not declared in the schema
+    /// - an object, list or scalar does not match the schema
+    /// - a list has more items than slots
     pub fn flatten_arguments(
         &self,
         arguments: &Map<String, Value>,
@@ -36,14 +38,14 @@ impl FlatSchema {
         Ok(walk.flat)
     }
 
-    /// Flat arguments to nested ones, in document order.
+    /// Nests flat arguments, in document order.
     ///
-    /// An object or item without any leaf is absent; slots left out in between are closed up, so
-    /// a list that only its second slot describes has one item.
+    /// An object or item without any leaf is absent. Unused slots are closed up, so a list with
+    /// values only in its second slot has one item.
     ///
     /// # Errors
     ///
-    /// - a name that the mapping does not have, that of a slot beyond the last included
+    /// A name is not in the mapping, for example a slot number that is too high.
     pub fn unflatten_arguments(
         &self,
         arguments: &Map<String, Value>,
@@ -52,10 +54,10 @@ impl FlatSchema {
             .keys()
             .find(|name| !self.by_name.contains_key(*name));
         if let Some(name) = unknown {
-            let known = self.leaves.iter().map(|leaf| leaf.name.as_str());
+            let leaf_names = self.leaves.iter().map(|leaf| leaf.name.as_str());
             return Err(FlatError::UnknownKey {
                 name: name.clone(),
-                hint: did_you_mean(name, known),
+                hint: did_you_mean(name, leaf_names),
             });
         }
         let mut walk = Unflattening {
@@ -66,31 +68,32 @@ impl FlatSchema {
         Ok(walk.fields(&self.fields))
     }
 
-    /// Whether nested arguments come back unchanged from their flat form, key order aside.
+    /// Whether nested arguments survive flattening and unflattening unchanged, ignoring key order.
     ///
-    /// Empty objects, empty lists of objects, and nulls that count as absent do not.
+    /// Empty objects, empty lists of objects, and nulls that count as missing do not survive.
     ///
     /// # Errors
     ///
-    /// - those of [`FlatSchema::flatten_arguments`]
-    pub fn survives(&self, arguments: &Map<String, Value>) -> Result<bool, FlatError> {
+    /// As for [`FlatSchema::flatten_arguments`].
+    pub fn round_trips(&self, arguments: &Map<String, Value>) -> Result<bool, FlatError> {
         let flat = self.flatten_arguments(arguments)?;
         Ok(self.unflatten_arguments(&flat)? == *arguments)
     }
 
-    /// The length of the longest list of objects in nested arguments: the slots that they need.
+    /// Length of the longest list of objects in nested arguments, which is the number of slots they
+    /// need.
     ///
-    /// It does not depend on the slots of this flat schema, as long as it has some.
+    /// Independent of this schema's own number of slots, if it is not zero.
     pub fn longest_list(&self, arguments: &Map<String, Value>) -> usize {
         longest_list(&self.fields, arguments)
     }
 }
 
-/// Arguments that must be an object.
+/// Arguments as an object.
 ///
 /// # Errors
 ///
-/// - they are none
+/// The arguments are not an object.
 pub(super) fn as_arguments(value: &Value) -> Result<&Map<String, Value>, FlatError> {
     value.as_object().ok_or_else(|| FlatError::NotAnObject {
         found: kind_of(value),
@@ -99,60 +102,63 @@ pub(super) fn as_arguments(value: &Value) -> Result<&Map<String, Value>, FlatErr
 
 struct Flattening<'s> {
     flat_schema: &'s FlatSchema,
-    /// Position of the next leaf of the walk, which meets them in their order.
+    /// Index of the next leaf; the walk visits them in order.
     next_leaf: usize,
     path: Vec<PathStep>,
     flat: Map<String, Value>,
 }
 
 impl Flattening<'_> {
-    /// Walks the fields of an object; without one all their leaves are passed over.
+    /// Walks the fields of an object; if it is absent, skips all their leaves.
     fn fields(
         &mut self,
         fields: &[Field],
-        given: Option<&Map<String, Value>>,
+        arguments: Option<&Map<String, Value>>,
     ) -> Result<(), FlatError> {
-        let keys = given.into_iter().flat_map(Map::keys);
+        let keys = arguments.into_iter().flat_map(Map::keys);
         for key in keys {
             if fields.iter().all(|field| field.name != *key) {
                 self.path.push(PathStep::Key(key.clone()));
-                let known = fields.iter().map(|field| field.name.as_str());
+                let field_names = fields.iter().map(|field| field.name.as_str());
                 return Err(FlatError::UnknownPath {
-                    path: shown_path(&self.path),
+                    path: path_text(&self.path),
                     reason: format!(
-                        "the schema does not declare it{}; remove it or declare it",
-                        did_you_mean(key, known)
+                        "not declared in the schema{}; remove or declare it",
+                        did_you_mean(key, field_names)
                     ),
                 });
             }
         }
         for field in fields {
             self.path.push(PathStep::Key(field.name.clone()));
-            self.part(&field.shape, given.and_then(|given| given.get(&field.name)))?;
+            self.flatten_part(
+                &field.shape,
+                arguments.and_then(|arguments| arguments.get(&field.name)),
+            )?;
             self.path.pop();
         }
         Ok(())
     }
 
-    fn part(&mut self, shape: &Shape, given: Option<&Value>) -> Result<(), FlatError> {
+    fn flatten_part(&mut self, shape: &Shape, value: Option<&Value>) -> Result<(), FlatError> {
         match shape {
             Shape::Leaf(_) => {
-                self.leaf(given);
+                self.flatten_leaf(value);
                 Ok(())
             }
-            Shape::Object(fields) => match given {
+            Shape::Object(fields) => match value {
                 None | Some(Value::Null) => self.fields(fields, None),
-                Some(Value::Object(given)) => self.fields(fields, Some(given)),
+                Some(Value::Object(value)) => self.fields(fields, Some(value)),
                 Some(other) => Err(self.wrong_shape(other, "an object")),
             },
-            Shape::List { item, n_slots, .. } => self.list(item, *n_slots, given),
+            Shape::List { item, n_slots, .. } => self.flatten_list(item, *n_slots, value),
         }
     }
 
-    fn leaf(&mut self, given: Option<&Value>) {
+    fn flatten_leaf(&mut self, scalar: Option<&Value>) {
         let leaf = self.flat_schema.leaves.get(self.next_leaf);
         self.next_leaf += 1;
-        let (Some(leaf), Some(value)) = (leaf, given) else {
+        let (Some(leaf), Some(value)) = (leaf, scalar) else {
             return;
         };
         if leaf.allows_null || !value.is_null() {
@@ -160,20 +166,20 @@ impl Flattening<'_> {
         }
     }
 
-    fn list(
+    fn flatten_list(
         &mut self,
         item: &[Field],
         n_slots: usize,
-        given: Option<&Value>,
+        value: Option<&Value>,
     ) -> Result<(), FlatError> {
-        let items: &[Value] = match given {
+        let items: &[Value] = match value {
             None | Some(Value::Null) => &[],
             Some(Value::Array(items)) => items,
             Some(other) => return Err(self.wrong_shape(other, "a list of objects")),
         };
         if items.len() > n_slots {
             return Err(FlatError::TooManyItems {
-                path: shown_path(&self.path),
+                path: path_text(&self.path),
                 n_items: items.len(),
                 n_slots,
             });
@@ -182,7 +188,7 @@ impl Flattening<'_> {
             self.path.push(PathStep::Index(slot));
             match items.get(slot) {
                 None => self.fields(item, None)?,
-                Some(Value::Object(given)) => self.fields(item, Some(given))?,
+                Some(Value::Object(value)) => self.fields(item, Some(value))?,
                 Some(other) => return Err(self.wrong_shape(other, "an object")),
             }
             self.path.pop();
@@ -190,10 +196,10 @@ impl Flattening<'_> {
         Ok(())
     }
 
-    fn wrong_shape(&self, found: &Value, expected: &str) -> FlatError {
+    fn wrong_shape(&self, actual: &Value, expected: &str) -> FlatError {
         FlatError::UnknownPath {
-            path: shown_path(&self.path),
-            reason: format!("it is {}, where the schema has {expected}", kind_of(found)),
+            path: path_text(&self.path),
+            reason: format!("found {}, expected {expected}", kind_of(actual)),
         }
     }
 }
@@ -209,7 +215,7 @@ impl Unflattening<'_> {
         let mut nested = Map::new();
         for field in fields {
             let value = match &field.shape {
-                Shape::Leaf(_) => self.leaf(),
+                Shape::Leaf(_) => self.flatten_leaf(),
                 Shape::Object(fields) => {
                     let object = self.fields(fields);
                     (!object.is_empty()).then_some(Value::Object(object))
@@ -230,7 +236,7 @@ impl Unflattening<'_> {
         nested
     }
 
-    fn leaf(&mut self) -> Option<Value> {
+    fn flatten_leaf(&mut self) -> Option<Value> {
         let leaf = self.flat_schema.leaves.get(self.next_leaf)?;
         self.next_leaf += 1;
         let value = self.flat.get(&leaf.name)?;
@@ -238,15 +244,17 @@ impl Unflattening<'_> {
     }
 }
 
-fn longest_list(fields: &[Field], given: &Map<String, Value>) -> usize {
+fn longest_list(fields: &[Field], arguments: &Map<String, Value>) -> usize {
     let lengths = fields
         .iter()
-        .map(|field| match (&field.shape, given.get(&field.name)) {
-            (Shape::Object(fields), Some(Value::Object(given))) => longest_list(fields, given),
+        .map(|field| match (&field.shape, arguments.get(&field.name)) {
+            (Shape::Object(fields), Some(Value::Object(arguments))) => {
+                longest_list(fields, arguments)
+            }
             (Shape::List { item, .. }, Some(Value::Array(items))) => {
                 let objects = items.iter().filter_map(Value::as_object);
-                let within = objects.map(|given| longest_list(item, given));
-                within.max().unwrap_or(0).max(items.len())
+                let nested_lengths = objects.map(|arguments| longest_list(item, arguments));
+                nested_lengths.max().unwrap_or(0).max(items.len())
             }
             _ => 0,
         });

@@ -1,20 +1,20 @@
-//! Gives API documents flat parameters, and brings the calls of them back.
+//! Converts API documents to flat parameters, and their calls back.
 //!
-//! What a model is shown and writes is flat: the documents that a retriever ranks and a prompt
-//! shows, the calls of the history, the constraint. What an executor gets and a metric reads is
-//! nested.
-//! The decision to question: a document has one flat form for a whole data set, so that its index
-//! and its prompts agree. A list with more items than `slots` has no flat form then, which is an
-//! error of its trajectory and not a wider document.
+//! The model only sees and writes the flat form: documents for retrieval and prompts, earlier
+//! calls, and constraints. Executors and metrics only see the nested form.
+//!
+//! A document has one flat form for a whole data set, so that its index and its prompts agree. A
+//! list with more items than `slots` therefore has no flat form, which is an error of its
+//! trajectory and does not widen the document.
 
 use std::collections::HashMap;
 
 use serde_json::{Map, Value, json};
-use tooltune_rows::json::PathStep;
-use tooltune_rows::text::DataError;
-use tooltune_rows::tools::{
+use tooltune_apis::{
     ApiCatalogue, ApiDocument, ApiParameter, Derived, ParameterSchema, Trajectory, TrajectoryCall,
 };
+use tooltune_json::PathStep;
+use tooltune_rows::text::DataError;
 
 use super::error::FlatError;
 use super::flatten::FlatSchema;
@@ -25,14 +25,14 @@ use super::rows::{RowFlattening, flat_form};
 #[derive(Debug, Clone)]
 pub struct FlatDocuments {
     catalogue: ApiCatalogue,
-    /// Of the documents that are flat, by call name.
+    /// The flat schemas of flattened documents, by call name.
     flat_schemas: HashMap<String, FlatSchema>,
     report: FlattenReport,
 }
 
 impl FlatDocuments {
-    /// Flattens the documents that have nested schemas where that is wanted; the others, and those
-    /// without a flat form, stay as they are and are counted.
+    /// Flattens documents with nested schemas as configured. The other documents, and those without
+    /// a flat form, are unchanged and counted.
     pub fn new(catalogue: &ApiCatalogue, flattening: &RowFlattening) -> Self {
         let mut report = FlattenReport::default();
         let mut flat_schemas = HashMap::new();
@@ -40,17 +40,21 @@ impl FlatDocuments {
         for document in catalogue {
             let name = document.call_name();
             let outcome = flat_form(&arguments_schema(document), &[], flattening);
-            report.record(&name, None, outcome.as_ref().map(|form| form.is_widened));
+            report.record(
+                &name,
+                None,
+                outcome.as_ref().map(|flat_form| flat_form.is_widened),
+            );
             match outcome {
-                Ok(form) => {
-                    documents.push(flat_document(document, &form.flat_schema));
-                    flat_schemas.insert(name, form.flat_schema);
+                Ok(flat_form) => {
+                    documents.push(flat_document(document, &flat_form.flat_schema));
+                    flat_schemas.insert(name, flat_form.flat_schema);
                 }
                 Err(_) => documents.push(document.clone()),
             }
         }
-        // The names are those of a catalogue, so that none comes twice.
-        let (catalogue, _) = ApiCatalogue::without_repeats(documents);
+        // The names come from a catalogue, so there are no duplicates.
+        let (catalogue, _) = ApiCatalogue::without_duplicates(documents);
         Self {
             catalogue,
             flat_schemas,
@@ -68,11 +72,11 @@ impl FlatDocuments {
         &self.report
     }
 
-    /// The arguments of a call as its API takes them.
+    /// Nests the arguments of a call for its API.
     ///
     /// # Errors
     ///
-    /// - a name that the flat form of the document does not have
+    /// A name is not in the flat form of the document.
     pub fn nested_arguments(
         &self,
         name: &str,
@@ -84,11 +88,11 @@ impl FlatDocuments {
         }
     }
 
-    /// A trajectory whose calls are flat.
+    /// Flattens the calls of a trajectory.
     ///
     /// # Errors
     ///
-    /// - a call has no flat form, or would not come back from it as it was
+    /// A call has no flat form, or would not survive it unchanged.
     pub fn trajectory(&self, nested: Trajectory) -> Result<Trajectory, DataError> {
         let Trajectory { id, calls, .. } = &nested;
         let flat = |(call_idx, call): (usize, &TrajectoryCall)| {
@@ -109,13 +113,16 @@ impl FlatDocuments {
         let Some(flat_schema) = self.flat_schemas.get(&call.name) else {
             return Ok(call.clone());
         };
-        let said = |error: FlatError| error.to_string();
+        let to_message = |error: FlatError| error.to_string();
         let arguments = flat_schema
             .flatten_arguments(&call.arguments)
-            .map_err(said)?;
-        if !flat_schema.survives(&call.arguments).map_err(said)? {
+            .map_err(to_message)?;
+        if !flat_schema
+            .round_trips(&call.arguments)
+            .map_err(to_message)?
+        {
             return Err(
-                "an empty object or list, or a null where the schema allows none, is lost"
+                "an empty object or list, or a null that the schema does not allow, would be lost"
                     .to_owned(),
             );
         }
@@ -125,9 +132,9 @@ impl FlatDocuments {
         };
         let leaves = flat_schema.mapping();
         let leaves = leaves.filter(|(name, _)| arguments.contains_key(*name));
-        let derived = leaves.filter_map(|(name, path)| Some((name.to_owned(), origin(path)?)));
+        let flat_derived = leaves.filter_map(|(name, path)| Some((name.to_owned(), origin(path)?)));
         Ok(TrajectoryCall {
-            derived: derived.collect::<std::collections::BTreeMap<String, Derived>>(),
+            derived: flat_derived.collect::<std::collections::BTreeMap<String, Derived>>(),
             arguments,
             ..call.clone()
         })
@@ -140,37 +147,38 @@ fn arguments_schema(document: &ApiDocument) -> Value {
     for parameter in document.parameters() {
         properties
             .entry(parameter.name.clone())
-            .or_insert_with(|| parameter.described_schema());
+            .or_insert_with(|| parameter.schema_with_description());
     }
     let required = document.required_parameters.iter();
     let required: Vec<&str> = required.map(|parameter| parameter.name.as_str()).collect();
     json!({"type": "object", "properties": properties, "required": required})
 }
 
-/// The document with a parameter for each leaf.
+/// The document with one parameter per leaf.
 fn flat_document(document: &ApiDocument, flat_schema: &FlatSchema) -> ApiDocument {
     let required = flat_schema
         .schema()
         .get("required")
         .and_then(Value::as_array);
-    let is_required =
-        |name: &str| required.is_some_and(|names| names.iter().any(|one| one == name));
+    let is_required = |name: &str| {
+        required.is_some_and(|names| names.iter().any(|required_name| required_name == name))
+    };
     let mut flat = ApiDocument {
         required_parameters: Vec::new(),
         optional_parameters: Vec::new(),
         ..document.clone()
     };
     for (name, path) in flat_schema.mapping() {
-        let Some(PathStep::Key(whole)) = path.first() else {
+        let Some(PathStep::Key(parameter_name)) = path.first() else {
             continue;
         };
-        let Some(parameter) = document.parameter(whole) else {
+        let Some(parameter) = document.parameter(parameter_name) else {
             continue;
         };
         let leaf = flat_schema
             .schema()
             .pointer("/properties")
-            .and_then(|all| all.get(name));
+            .and_then(|parameters_by_name| parameters_by_name.get(name));
         let parameter = match (path.len(), leaf) {
             (1, _) | (_, None) => ApiParameter {
                 name: name.to_owned(),
@@ -188,7 +196,7 @@ fn flat_document(document: &ApiDocument, flat_schema: &FlatSchema) -> ApiDocumen
     flat
 }
 
-fn leaf_parameter(name: &str, whole: &ApiParameter, leaf: &Value) -> ApiParameter {
+fn leaf_parameter(name: &str, parameter: &ApiParameter, leaf: &Value) -> ApiParameter {
     let text = |key: &str| leaf.get(key).and_then(Value::as_str).unwrap_or_default();
     let kind = match leaf.get("type") {
         Some(Value::String(kind)) => kind.clone(),
@@ -203,12 +211,12 @@ fn leaf_parameter(name: &str, whole: &ApiParameter, leaf: &Value) -> ApiParamete
     };
     let mut description = text("description").to_owned();
     if let Some(values) = leaf.get("enum").and_then(Value::as_array) {
-        let shown = |value: &Value| {
+        let value_text = |value: &Value| {
             value
                 .as_str()
                 .map_or_else(|| value.to_string(), str::to_owned)
         };
-        let values: Vec<String> = values.iter().map(shown).collect();
+        let values: Vec<String> = values.iter().map(value_text).collect();
         let gap = if description.is_empty() { "" } else { " " };
         description.push_str(&format!("{gap}One of: {}.", values.join(", ")));
     }
@@ -226,7 +234,7 @@ fn leaf_parameter(name: &str, whole: &ApiParameter, leaf: &Value) -> ApiParamete
             .get("default")
             .cloned()
             .unwrap_or_else(|| Value::from("")),
-        location: whole.location.clone(),
+        location: parameter.location.clone(),
         schema: (!says_type_alone).then(|| ParameterSchema::new(schema)),
         ..ApiParameter::new(name)
     }

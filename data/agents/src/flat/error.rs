@@ -1,121 +1,123 @@
-//! Why a schema has no flat form, or arguments no counterpart in the other form.
+//! Errors of flattening schemas and converting arguments.
 
 use std::fmt::Write;
 
-use tooltune_rows::json::PathStep;
+use tooltune_json::PathStep;
 
-/// What is wrong with a schema or with arguments. [`FlatError::kind`] is its stable name.
+/// An error in a schema or in arguments; [`FlatError::kind`] is its stable name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FlatError {
-    /// Two parts have one flat name, and renaming was not wanted.
+    /// Two parts have the same flat name, and renaming is disabled.
     #[error(
-        "{first} and {second} are both called {name:?}; rename one, take another separator, or let \
-         collisions be numbered"
+        "{first} and {second} both have the flat name {name:?}; rename one, use another separator, or \
+         number collisions"
     )]
     Collision {
         /// The flat name.
         name: String,
-        /// The part that comes first, as a path.
+        /// Path of the first part.
         first: String,
-        /// The other one.
+        /// Path of the second part.
         second: String,
     },
-    /// A schema contains itself.
-    #[error("{pointer}: $ref {reference:?} leads back to itself; a recursive schema stays nested")]
+    /// A schema is recursive.
+    #[error("{pointer}: $ref {reference:?} is recursive; recursive schemas cannot be flattened")]
     Recursive {
-        /// JSON pointer of the object that holds the reference.
+        /// JSON pointer of the object with the reference.
         pointer: String,
         /// The reference as written.
         reference: String,
     },
-    /// A reference leads nowhere.
-    #[error("{pointer}: $ref {reference:?} leads nowhere; define it in the same schema")]
+    /// A reference has no target.
+    #[error("{pointer}: $ref {reference:?} has no target; define it in the same schema")]
     MissingRef {
-        /// JSON pointer of the object that holds the reference.
+        /// JSON pointer of the object with the reference.
         pointer: String,
         /// The reference as written.
         reference: String,
     },
-    /// A reference leads out of the schema.
+    /// A reference points outside the schema.
     #[error(
-        "{pointer}: $ref {reference:?} leads out of the schema; nothing is fetched, so copy its \
+        "{pointer}: $ref {reference:?} points outside the schema and is not fetched; copy its \
          target into $defs"
     )]
     RemoteRef {
-        /// JSON pointer of the object that holds the reference.
+        /// JSON pointer of the object with the reference.
         pointer: String,
         /// The reference as written.
         reference: String,
     },
-    /// A part of the schema is none.
+    /// A part is not a valid schema.
     #[error("{pointer}: {reason}")]
     BadSchema {
-        /// JSON pointer of the part; empty for the whole.
+        /// JSON pointer of the part; empty for the root.
         pointer: String,
         /// What is wrong with it and how to fix it.
         reason: &'static str,
     },
-    /// Two parts of the schema cannot both hold.
-    #[error("{pointer}: {reason}; nothing could satisfy both, so remove one")]
+    /// Two parts of the schema contradict each other.
+    #[error("{pointer}: {reason}; no value can satisfy both, so remove one")]
     Contradiction {
-        /// JSON pointer of the part; empty for the whole.
+        /// JSON pointer of the part; empty for the root.
         pointer: String,
-        /// What stands against what.
+        /// The contradiction.
         reason: String,
     },
-    /// The schema nests too deeply.
-    #[error("{pointer}: the schema nests deeper than {max} levels, references followed")]
+    /// The schema is nested too deeply.
+    #[error(
+        "{pointer}: the schema has more than {max} levels after resolving references; reduce its depth"
+    )]
     TooDeep {
         /// JSON pointer of the part.
         pointer: String,
-        /// The deepest nesting that is read.
+        /// Maximum depth.
         max: usize,
     },
-    /// The flat form would be huge.
-    #[error("the schema has more than {max} {what}; give fewer slots, or leave it nested")]
+    /// The flat form is too large.
+    #[error("the schema has more than {max} {what}; use fewer slots, or do not flatten it")]
     TooLarge {
-        /// What there are too many of.
+        /// The unit of the limit.
         what: &'static str,
-        /// The most that are made.
+        /// The limit.
         max: usize,
     },
-    /// A flat argument that the mapping does not have.
+    /// A flat argument is not in the mapping.
     #[error("no argument is called {name:?}{hint}; the flat schema lists all")]
     UnknownKey {
-        /// The name as given.
+        /// The name of the argument.
         name: String,
         /// `, did you mean "..."?`, or empty.
         hint: String,
     },
-    /// A part of nested arguments that the schema does not have.
+    /// A part of nested arguments is not in the schema.
     #[error("{path}: {reason}")]
     UnknownPath {
-        /// Where it is, such as `customer.nick`.
+        /// Path of the part, such as `customer.nick`.
         path: String,
-        /// What the schema has there.
+        /// What the schema expects there.
         reason: String,
     },
-    /// A list is longer than its slots.
+    /// A list has more items than slots.
     #[error("{path} has {n_items} items but only {n_slots} slots; flatten with more slots")]
     TooManyItems {
-        /// Where the list is.
+        /// Path of the list.
         path: String,
-        /// Its length.
+        /// Length of the list.
         n_items: usize,
-        /// The slots of the flat schema.
+        /// Number of slots of the flat schema.
         n_slots: usize,
     },
-    /// Arguments that are no object.
-    #[error("the arguments are {found}, but must be an object")]
+    /// Arguments are not an object.
+    #[error("the arguments are {found}; they must be an object")]
     NotAnObject {
-        /// What they are.
+        /// The actual type.
         found: &'static str,
     },
 }
 
 impl FlatError {
-    /// Stable name of what is wrong.
+    /// Stable name of the error.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Collision { .. } => "collision",
@@ -127,27 +129,27 @@ impl FlatError {
             Self::TooDeep { .. } => "too_deep",
             Self::TooLarge { .. } => "too_large",
             Self::UnknownKey { .. } => "unknown_key",
-            // An item without a slot is a path that the mapping does not have.
+            // An item without a slot is a path missing from the mapping.
             Self::UnknownPath { .. } | Self::TooManyItems { .. } => "unknown_path",
             Self::NotAnObject { .. } => "not_an_object",
         }
     }
 }
 
-/// A path as messages show it, such as `items[0].sku`.
-pub(super) fn shown_path(path: &[PathStep]) -> String {
-    let mut shown = String::new();
+/// Formats a path for messages, such as `items[0].sku`.
+pub(super) fn path_text(path: &[PathStep]) -> String {
+    let mut path_text = String::new();
     for step in path {
         // Writing to a String does not fail.
         let _ = match step {
-            PathStep::Index(index) => write!(shown, "[{index}]"),
-            PathStep::Key(key) if shown.is_empty() => write!(shown, "{key}"),
-            PathStep::Key(key) => write!(shown, ".{key}"),
+            PathStep::Index(index) => write!(path_text, "[{index}]"),
+            PathStep::Key(key) if path_text.is_empty() => write!(path_text, "{key}"),
+            PathStep::Key(key) => write!(path_text, ".{key}"),
         };
     }
-    if shown.is_empty() {
+    if path_text.is_empty() {
         "the arguments".to_owned()
     } else {
-        shown
+        path_text
     }
 }

@@ -1,15 +1,15 @@
-//! Measures the bytes that a copy of a part of a schema, or of the way to one, takes.
+//! Measures the size of a copied schema part, or of the path to one.
 //!
-//! A flat schema repeats every name above a leaf in that leaf's name, and a reference copies what it
-//! leads to, so that both are counted before they are made.
+//! A flat schema repeats every name above a leaf in the leaf's name, and a reference copies its
+//! target, so both sizes are checked in advance.
 
+use crate::budgets::FLAT_BYTES;
 use serde_json::Value;
-use tooltune_rows::budgets::FLAT_BYTES;
-use tooltune_rows::json::PathStep;
+use tooltune_json::PathStep;
 
 use super::error::FlatError;
 
-/// Bytes of a number, and of what stands around a value.
+/// Bytes of a number, and of the punctuation around a value.
 const SCALAR_BYTES: usize = 8;
 
 /// Bytes of a value.
@@ -35,10 +35,10 @@ pub(super) fn path_bytes(path: &[PathStep]) -> usize {
     path.iter().map(step).sum()
 }
 
-/// The error of more than [`FLAT_BYTES`].
+/// The error for exceeding [`FLAT_BYTES`].
 pub(super) fn too_many_bytes() -> FlatError {
     FlatError::TooLarge {
-        what: "bytes (FLAT_BYTES in docs/limits.md) in the names of its parts and what it copies",
+        what: "bytes (FLAT_BYTES in docs/limits.md) in the names of its parts and its copies",
         max: FLAT_BYTES,
     }
 }

@@ -4,23 +4,23 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use tooltune_rows::json::PathStep;
+use tooltune_json::PathStep;
 
 use super::error::FlatError;
-use super::inline::inlined;
+use super::inline::inline_references;
 use super::names::{OnCollision, flat_names};
 use super::shape::{Field, allows_null, placed_leaves, root_fields};
 
-/// How a schema is flattened.
+/// Options for flattening a schema.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct FlattenOptions {
-    /// What joins the steps of a path to a name.
+    /// Separator between the steps of a path in a name.
     pub separator: String,
-    /// Numbered copies of the items of a list of objects, at most its `maxItems`; 0 leaves such
-    /// lists as they are.
+    /// Number of copies of the items of a list of objects, at most its `maxItems`; 0 leaves such
+    /// lists nested.
     pub slots: usize,
-    /// What becomes of names that collide.
+    /// Treatment of colliding names.
     pub on_collision: OnCollision,
 }
 
@@ -42,11 +42,11 @@ pub struct FlatSchema {
     pub(super) nested: Value,
     pub(super) fields: Vec<Field>,
     pub(super) leaves: Vec<FlatLeaf>,
-    /// Position of a leaf by its flat name.
+    /// Index of a leaf by its flat name.
     pub(super) by_name: HashMap<String, usize>,
 }
 
-/// One property of the flat schema.
+/// A property of the flat schema.
 #[derive(Debug, Clone)]
 pub(super) struct FlatLeaf {
     pub(super) name: String,
@@ -57,21 +57,22 @@ pub(super) struct FlatLeaf {
 impl FlatSchema {
     /// Flattens a schema that describes an object.
     ///
-    /// - An object is taken apart if its type is exactly `"object"`, it declares properties, has
-    ///   no `patternProperties`, and its `additionalProperties` is absent or false.
+    /// - An object is flattened if its type is exactly `"object"`, it declares properties, has no
+    ///   `patternProperties`, and its `additionalProperties` is absent or false.
     /// - A list of such objects becomes numbered copies, see [`FlattenOptions::slots`].
-    /// - All else is a leaf and stays as it is, but for local references, which are replaced by
-    ///   their targets. Descriptions of objects that are taken apart are dropped; none is invented.
-    /// - A leaf is required if every step to it is; slot `i` of a list if `minItems` is above `i`.
+    /// - Everything else is a leaf and is unchanged, except that local references are replaced by
+    ///   their targets. Descriptions of flattened objects are dropped; none are generated.
+    /// - A leaf is required if every step to it is required; slot `i` of a list is if `minItems` is
+    ///   above `i`.
     ///
     /// # Errors
     ///
-    /// - a reference leads back to itself, nowhere, or out of the schema
+    /// - a reference is recursive, has no target, or points outside the schema
     /// - the schema does not describe an object
     /// - a part of it is malformed, contradicts another, or is too deep or too large
-    /// - names collide and [`OnCollision::Error`] is chosen
+    /// - names collide and [`OnCollision::Error`] is set
     pub fn new(schema: &Value, options: &FlattenOptions) -> Result<Self, FlatError> {
-        let nested = inlined(schema)?;
+        let nested = inline_references(schema)?;
         let fields = root_fields(&nested, options.slots)?;
         let placed = placed_leaves(&fields, &options.separator)?;
         let names = flat_names(&placed, &options.separator, options.on_collision)?;
@@ -104,7 +105,8 @@ impl FlatSchema {
         })
     }
 
-    /// The flat schema: `type`, `properties` in document order, and `required` if anything is.
+    /// The flat schema: `type`, `properties` in document order, and `required` if anything is
+    /// required.
     pub fn schema(&self) -> &Value {
         &self.schema
     }

@@ -1,20 +1,21 @@
-//! Replaces the local references of a schema by what they refer to.
+//! Replaces the local references of a schema by their targets.
 //!
-//! A flat schema has no `$defs`, so every part must stand on its own. What is not a schema
-//! (`default`, `enum`, `examples`) is copied as it is: a default may well hold a key `$ref`.
-//! The expansion is bounded in depth and size, since twenty references can describe a million parts.
+//! A flat schema has no `$defs`, so every part must be self-contained. Keywords without schemas
+//! (`default`, `enum`, `examples`) are copied unchanged: a default value may contain a key `$ref`.
+//! The expansion is limited in depth and size, because twenty references can describe a million
+//! parts.
 
+use crate::budgets::{FLAT_BYTES, FLAT_PARTS};
 use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value};
-use tooltune_rows::budgets::{FLAT_BYTES, FLAT_PARTS};
 
 use super::error::FlatError;
 use super::extent::{n_bytes, too_many_bytes};
 
-/// The deepest nesting that is read, references followed: that of a JSON text.
-const MAX_LEVELS: usize = tooltune_rows::json::MAX_LEVELS;
+/// Maximum depth after resolving references, equal to the limit of JSON texts.
+const MAX_LEVELS: usize = tooltune_json::MAX_LEVELS;
 
-/// Keywords that hold one schema, or in older drafts a list of them.
+/// Keywords with one schema, or in older drafts a list of schemas.
 const ONE: [&str; 12] = [
     "items",
     "additionalItems",
@@ -29,16 +30,16 @@ const ONE: [&str; 12] = [
     "then",
     "else",
 ];
-/// Keywords that hold a list of schemas.
+/// Keywords with a list of schemas.
 const MANY: [&str; 4] = ["allOf", "anyOf", "oneOf", "prefixItems"];
-/// Keywords that hold schemas by name.
+/// Keywords with schemas by name.
 const NAMED: [&str; 4] = [
     "properties",
     "patternProperties",
     "dependentSchemas",
     "dependencies",
 ];
-/// Keywords that say nothing about what is valid, so that those beside a reference win.
+/// Keywords that do not affect validity, so that the ones next to a reference take precedence.
 const ANNOTATIONS: [&str; 8] = [
     "title",
     "description",
@@ -50,17 +51,17 @@ const ANNOTATIONS: [&str; 8] = [
     "$comment",
 ];
 
-/// Replaces every local reference by what it leads to.
+/// Replaces every local reference by its target.
 ///
-/// Keywords beside a `$ref` are kept; a description there wins over that of the target.
+/// Keywords next to a `$ref` are kept; a description there takes precedence over the target's.
 ///
 /// # Errors
 ///
-/// - a reference leads back to itself, nowhere, or out of the schema
-/// - keywords beside a reference contradict its target
+/// - a reference is recursive, has no target, or points outside the schema
+/// - keywords next to a reference contradict its target
 /// - a part is neither an object nor a boolean
 /// - the expanded schema is too deep or too large
-pub(super) fn inlined(root: &Value) -> Result<Value, FlatError> {
+pub(super) fn inline_references(root: &Value) -> Result<Value, FlatError> {
     let mut inliner = Inliner {
         root,
         open: vec![root],
@@ -68,33 +69,33 @@ pub(super) fn inlined(root: &Value) -> Result<Value, FlatError> {
         n_parts: 0,
         n_bytes: 0,
     };
-    inliner.schema(root, 0)
+    inliner.inline_schema(root, 0)
 }
 
 struct Inliner<'s> {
     root: &'s Value,
-    /// Targets of the references that are being followed.
+    /// Targets of the references being resolved.
     open: Vec<&'s Value>,
-    /// Where the walk stands in the expanded schema.
+    /// Current position in the expanded schema.
     pointer: Vec<String>,
     n_parts: usize,
-    /// Bytes of what was copied, and of the ways to the parts.
+    /// Bytes of the copies and of the paths to the parts.
     n_bytes: usize,
 }
 
 impl<'s> Inliner<'s> {
-    fn here(&self) -> String {
+    fn current_pointer(&self) -> String {
         let steps = self.pointer.iter();
         steps
             .map(|step| format!("/{}", step.replace('~', "~0").replace('/', "~1")))
             .collect()
     }
 
-    fn schema(&mut self, schema: &'s Value, level: usize) -> Result<Value, FlatError> {
+    fn inline_schema(&mut self, schema: &'s Value, level: usize) -> Result<Value, FlatError> {
         self.n_parts += 1;
         if level > MAX_LEVELS {
             return Err(FlatError::TooDeep {
-                pointer: self.here(),
+                pointer: self.current_pointer(),
                 max: MAX_LEVELS,
             });
         }
@@ -104,13 +105,13 @@ impl<'s> Inliner<'s> {
                 max: FLAT_PARTS,
             });
         }
-        self.spend(self.pointer.iter().map(|step| step.len() + 1).sum())?;
+        self.spend_bytes(self.pointer.iter().map(|step| step.len() + 1).sum())?;
         let keywords = match schema {
             Value::Bool(_) => return Ok(schema.clone()),
             Value::Object(keywords) => keywords,
             _ => {
                 return Err(FlatError::BadSchema {
-                    pointer: self.here(),
+                    pointer: self.current_pointer(),
                     reason: "a schema must be an object or a boolean",
                 });
             }
@@ -122,30 +123,32 @@ impl<'s> Inliner<'s> {
                 continue;
             }
             self.pointer.push(keyword.clone());
-            expanded.insert(keyword.clone(), self.keyword(keyword, value, level)?);
+            expanded.insert(keyword.clone(), self.inline_keyword(keyword, value, level)?);
             self.pointer.pop();
         }
         match keywords.get("$ref") {
             None => Ok(Value::Object(expanded)),
-            Some(reference) => self.with_target(reference, expanded, level),
+            Some(reference) => self.merge_target(reference, expanded, level),
         }
     }
 
-    fn keyword(
+    fn inline_keyword(
         &mut self,
         keyword: &str,
         value: &'s Value,
         level: usize,
     ) -> Result<Value, FlatError> {
         match value {
-            Value::Object(named) if NAMED.contains(&keyword) => {
+            Value::Object(properties) if NAMED.contains(&keyword) => {
                 let mut expanded = Map::new();
-                for (name, schema) in named {
+                for (name, schema) in properties {
                     self.pointer.push(name.clone());
                     // A dependency may also be a list of names.
                     let schema = match schema {
-                        Value::Array(_) if keyword == "dependencies" => self.copied(schema)?,
-                        schema => self.schema(schema, level + 1)?,
+                        Value::Array(_) if keyword == "dependencies" => {
+                            self.copy_literal(schema)?
+                        }
+                        schema => self.inline_schema(schema, level + 1)?,
                     };
                     expanded.insert(name.clone(), schema);
                     self.pointer.pop();
@@ -156,30 +159,30 @@ impl<'s> Inliner<'s> {
                 let mut expanded = Vec::with_capacity(schemas.len());
                 for (schema_idx, schema) in schemas.iter().enumerate() {
                     self.pointer.push(schema_idx.to_string());
-                    expanded.push(self.schema(schema, level + 1)?);
+                    expanded.push(self.inline_schema(schema, level + 1)?);
                     self.pointer.pop();
                 }
                 Ok(Value::Array(expanded))
             }
-            schema if ONE.contains(&keyword) => self.schema(schema, level + 1),
+            schema if ONE.contains(&keyword) => self.inline_schema(schema, level + 1),
             _ if NAMED.contains(&keyword) => Err(FlatError::BadSchema {
-                pointer: self.here(),
+                pointer: self.current_pointer(),
                 reason: "schemas by name must be an object",
             }),
             _ if MANY.contains(&keyword) => Err(FlatError::BadSchema {
-                pointer: self.here(),
+                pointer: self.current_pointer(),
                 reason: "the branches must be an array of schemas",
             }),
-            literal => self.copied(literal),
+            literal => self.copy_literal(literal),
         }
     }
 
-    fn copied(&mut self, literal: &Value) -> Result<Value, FlatError> {
-        self.spend(n_bytes(literal))?;
+    fn copy_literal(&mut self, literal: &Value) -> Result<Value, FlatError> {
+        self.spend_bytes(n_bytes(literal))?;
         Ok(literal.clone())
     }
 
-    fn spend(&mut self, n_bytes: usize) -> Result<(), FlatError> {
+    fn spend_bytes(&mut self, n_bytes: usize) -> Result<(), FlatError> {
         self.n_bytes += n_bytes;
         if self.n_bytes > FLAT_BYTES {
             Err(too_many_bytes())
@@ -188,38 +191,40 @@ impl<'s> Inliner<'s> {
         }
     }
 
-    fn with_target(
+    fn merge_target(
         &mut self,
         reference: &'s Value,
-        beside: Map<String, Value>,
+        siblings: Map<String, Value>,
         level: usize,
     ) -> Result<Value, FlatError> {
         let Value::String(reference) = reference else {
             return Err(FlatError::BadSchema {
-                pointer: self.here(),
-                reason: "$ref must be a text such as \"#/$defs/address\"",
+                pointer: self.current_pointer(),
+                reason: "$ref must be a string such as \"#/$defs/address\"",
             });
         };
-        let target = self.target(reference)?;
+        let target = self.find_target(reference)?;
         self.open.push(target);
-        let expanded = self.schema(target, level + 1)?;
+        let expanded = self.inline_schema(target, level + 1)?;
         self.open.pop();
         let Value::Object(mut expanded) = expanded else {
-            // A boolean has no keywords; `true` adds nothing to those beside the reference.
-            let is_alone = beside.is_empty() || expanded == Value::Bool(false);
+            // A boolean has no keywords; `true` adds nothing to those next to the reference.
+            let is_alone = siblings.is_empty() || expanded == Value::Bool(false);
             return Ok(if is_alone {
                 expanded
             } else {
-                Value::Object(beside)
+                Value::Object(siblings)
             });
         };
-        for (keyword, value) in beside {
+        for (keyword, value) in siblings {
             let is_free = ANNOTATIONS.contains(&keyword.as_str());
             match expanded.get(&keyword) {
-                Some(known) if !is_free && *known != value => {
+                Some(existing) if !is_free && *existing != value => {
                     return Err(FlatError::Contradiction {
-                        pointer: self.here(),
-                        reason: format!("`{keyword}` differs from that of $ref {reference:?}"),
+                        pointer: self.current_pointer(),
+                        reason: format!(
+                            "`{keyword}` differs from the target of $ref {reference:?}"
+                        ),
                     });
                 }
                 _ => expanded.insert(keyword, value),
@@ -228,8 +233,8 @@ impl<'s> Inliner<'s> {
         Ok(Value::Object(expanded))
     }
 
-    fn target(&self, reference: &str) -> Result<&'s Value, FlatError> {
-        let (pointer, reference) = (self.here(), reference.to_owned());
+    fn find_target(&self, reference: &str) -> Result<&'s Value, FlatError> {
+        let (pointer, reference) = (self.current_pointer(), reference.to_owned());
         let Some(fragment) = reference.strip_prefix('#') else {
             return Err(FlatError::RemoteRef { pointer, reference });
         };
@@ -237,7 +242,11 @@ impl<'s> Inliner<'s> {
         let Some(target) = self.root.pointer(&fragment) else {
             return Err(FlatError::MissingRef { pointer, reference });
         };
-        if self.open.iter().any(|open| std::ptr::eq(*open, target)) {
+        if self
+            .open
+            .iter()
+            .any(|open_schema| std::ptr::eq(*open_schema, target))
+        {
             return Err(FlatError::Recursive { pointer, reference });
         }
         Ok(target)

@@ -1,22 +1,23 @@
-//! The flattener of the post, as it stands there, to compare with.
+//! The flattener of the post, unchanged, for comparison.
 
+use crate::budgets::FLAT_BYTES;
 use serde_json::{Map, Value, json};
-use tooltune_rows::budgets::FLAT_BYTES;
 
 use super::error::FlatError;
 use super::extent::too_many_bytes;
 
-/// Nested levels that are followed: those of a JSON text.
-const MAX_LEVELS: usize = tooltune_rows::json::MAX_LEVELS;
+/// Maximum nesting depth, equal to the limit of JSON texts.
+const MAX_LEVELS: usize = tooltune_json::MAX_LEVELS;
 
-/// Flattens objects alone, with names joined by `_`.
+/// Flattens only objects, with names joined by `_`.
 ///
-/// It drops `required`, overwrites names that collide, loses objects with empty `properties`, and
-/// leaves lists and references as they are. [`FlatSchema`](super::FlatSchema) does none of this.
+/// It drops `required`, overwrites colliding names, loses objects with empty `properties`, and
+/// leaves lists and references unchanged. [`FlatSchema`](super::FlatSchema) has none of these
+/// defects.
 ///
 /// # Errors
 ///
-/// - a property is not described by an object, where the post's code would fail, too
+/// - a property is not described by an object (the post's code would also fail)
 /// - the schema is too deep, or its names take more than [`FLAT_BYTES`]
 pub fn flatten_minimal(schema: &Value) -> Result<Value, FlatError> {
     let mut flat = Flat::default();

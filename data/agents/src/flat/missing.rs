@@ -1,11 +1,11 @@
-//! The required parts that nested arguments lack.
+//! Finds the required parts that nested arguments lack.
 //!
-//! The nested form is checked against the nested schema, since a flat `required` cannot say
-//! "a city, if there is an address".
+//! The check uses the nested form, because a flat `required` cannot express "a city if there is an
+//! address".
 
+use crate::budgets::FLAT_BYTES;
 use serde_json::{Map, Value};
-use tooltune_rows::budgets::FLAT_BYTES;
-use tooltune_rows::json::PathStep;
+use tooltune_json::PathStep;
 
 use super::error::FlatError;
 use super::extent::{path_bytes, too_many_bytes};
@@ -13,43 +13,43 @@ use super::flatten::FlatSchema;
 use super::shape::{allows_null, required_names};
 
 impl FlatSchema {
-    /// Paths of required parts that are absent, those of an object before those within its parts.
+    /// Paths of missing required parts, with an object before its parts.
     ///
-    /// What an absent optional object would require is not missing. A `null` where null is not
-    /// allowed counts as absent. Branches of unions are not entered.
+    /// Parts required in an absent optional object are not missing. A disallowed `null` counts as
+    /// missing. Branches of unions are not checked.
     ///
     /// # Errors
     ///
-    /// - a `required` of the schema is no array of names
+    /// - a `required` keyword is not an array of names
     /// - the paths take more than [`FLAT_BYTES`]
     pub fn missing_required(
         &self,
         arguments: &Map<String, Value>,
     ) -> Result<Vec<Vec<PathStep>>, FlatError> {
-        let mut search = Search::default();
-        search.object(&self.nested, arguments, "")?;
+        let mut search = RequiredSearch::default();
+        search.check_object(&self.nested, arguments, "")?;
         Ok(search.missing)
     }
 }
 
 #[derive(Default)]
-struct Search {
+struct RequiredSearch {
     path: Vec<PathStep>,
     missing: Vec<Vec<PathStep>>,
     n_bytes: usize,
 }
 
-impl Search {
-    fn object(
+impl RequiredSearch {
+    fn check_object(
         &mut self,
         schema: &Value,
-        given: &Map<String, Value>,
+        arguments: &Map<String, Value>,
         pointer: &str,
     ) -> Result<(), FlatError> {
         let properties = schema.get("properties").and_then(Value::as_object);
         let property = |name: &str| properties.and_then(|properties| properties.get(name));
         for name in required_names(schema, pointer)? {
-            let is_given = given
+            let is_given = arguments
                 .get(name)
                 .is_some_and(|value| !value.is_null() || property(name).is_none_or(allows_null));
             if !is_given {
@@ -63,22 +63,27 @@ impl Search {
             }
         }
         for (name, schema) in properties.into_iter().flatten() {
-            if let Some(value) = given.get(name) {
+            if let Some(value) = arguments.get(name) {
                 self.path.push(PathStep::Key(name.clone()));
-                self.part(schema, value, &format!("{pointer}/properties/{name}"))?;
+                self.check_part(schema, value, &format!("{pointer}/properties/{name}"))?;
                 self.path.pop();
             }
         }
         Ok(())
     }
 
-    fn part(&mut self, schema: &Value, value: &Value, pointer: &str) -> Result<(), FlatError> {
+    fn check_part(
+        &mut self,
+        schema: &Value,
+        value: &Value,
+        pointer: &str,
+    ) -> Result<(), FlatError> {
         match (value, schema.get("items")) {
-            (Value::Object(fields), _) => self.object(schema, fields, pointer),
+            (Value::Object(fields), _) => self.check_object(schema, fields, pointer),
             (Value::Array(items), Some(item_schema @ Value::Object(_))) => {
                 for (item_idx, item) in items.iter().enumerate() {
                     self.path.push(PathStep::Index(item_idx));
-                    self.part(item_schema, item, &format!("{pointer}/items"))?;
+                    self.check_part(item_schema, item, &format!("{pointer}/items"))?;
                     self.path.pop();
                 }
                 Ok(())

@@ -1,19 +1,18 @@
-//! Flattens nested JSON Schemas, and brings arguments from one form to the other.
+//! Flattens nested JSON Schemas, and converts arguments between the two forms.
 //!
-//! A model that writes `customer_address_city` keeps no brackets in mind; the nested value is put
-//! together afterwards, so an executor or a metric never sees the flat form.
-//! The decision to question: the way back goes through the mapping alone. A flat name is never
-//! split, because `a_b` may be one key or two.
+//! A model that writes `customer_address_city` does not need to track brackets. The nested value is
+//! restored afterwards, so executors and metrics never see the flat form. Unflattening only uses
+//! the mapping and never splits a flat name, because `a_b` may be one key or two.
 //!
-//! [`FlatSchema`] holds the schema, its mapping and both directions, [`advise`] says where the
-//! transform is worth it, and [`flatten_slot_row`] and [`flatten_tool_row`] apply it to rows, with
-//! what the evaluation needs to undo it; [`flatten_rows`] does so while rows are read, and
-//! [`FlatDocuments`] for the documents that agents are shown.
+//! [`FlatSchema`] contains the schema, its mapping and both directions, and [`advise`] decides when
+//! flattening is worthwhile. [`flatten_slot_row`] and [`flatten_tool_row`] apply it to rows and
+//! return what the evaluation needs to undo it. [`flatten_rows`] does so while rows are read, and
+//! [`FlatDocuments`] for the documents shown to agents.
 //!
 //! # Source
 //!
 //! "Why LLMs Suck at Calling APIs (And How Flat Schemas Fix It)", DEV Community. Its own code,
-//! [`flatten_minimal`], drops `required`, overwrites names that collide and leaves arrays nested.
+//! [`flatten_minimal`], drops `required`, overwrites colliding names and leaves arrays nested.
 
 mod advice;
 mod arguments;
@@ -40,6 +39,6 @@ pub use flatten::{FlatSchema, FlattenOptions};
 pub use minimal::flatten_minimal;
 pub use names::OnCollision;
 pub use reading::flatten_rows;
-pub use report::{FlattenReport, Kept, KeptSchema, UnflattenReport};
+pub use report::{FlattenReport, NestedReason, NestedSchema, UnflattenReport};
 pub use rows::{FlatSlotRow, FlattenWhen, NestedCompletion, RowFlattening, flatten_slot_row};
 pub use tool_rows::{FlatToolRow, flatten_tool_row};

@@ -1,33 +1,33 @@
-//! Makes flat names of paths, each name once.
+//! Generates unique flat names from paths.
 //!
-//! A name is the path joined by the separator. Of parts whose names collide the first in document
-//! order keeps it; the others are numbered from 2, past every name that some part has by nature:
-//! `a_b`, `a.b` and `a.b_2` become `a_b`, `a_b_3` and `a_b_2`.
+//! A name is the path joined by the separator. Of parts with colliding names, the first in document
+//! order keeps the name. The others are numbered from 2, skipping names that other parts have
+//! without a number: `a_b`, `a.b` and `a.b_2` become `a_b`, `a_b_3` and `a_b_2`.
 
 use std::collections::{HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
-use tooltune_rows::json::PathStep;
+use tooltune_json::PathStep;
 
-use super::error::{FlatError, shown_path};
+use super::error::{FlatError, path_text};
 use super::shape::PlacedLeaf;
 
-/// What becomes of parts whose names collide.
+/// Treatment of colliding names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnCollision {
-    /// All but the first are numbered.
+    /// All except the first are numbered.
     #[default]
     Number,
-    /// The schema is refused.
+    /// The schema is rejected.
     Error,
 }
 
-/// Names the leaves, in their order.
+/// Names the leaves, in order.
 ///
 /// # Errors
 ///
-/// - two names collide and `on_collision` says that they must not
+/// Two names collide and `on_collision` forbids that.
 pub(super) fn flat_names(
     leaves: &[PlacedLeaf<'_>],
     separator: &str,
@@ -35,39 +35,39 @@ pub(super) fn flat_names(
 ) -> Result<Vec<String>, FlatError> {
     let natural: Vec<String> = leaves
         .iter()
-        .map(|leaf| joined(&leaf.path, separator))
+        .map(|leaf| join_path(&leaf.path, separator))
         .collect();
     let all_natural: HashSet<&str> = natural.iter().map(String::as_str).collect();
     let mut owners: HashMap<String, &PlacedLeaf<'_>> = HashMap::with_capacity(leaves.len());
-    // The next number to try, so that a thousand equal names are not a million attempts.
-    let mut next: HashMap<&str, usize> = HashMap::new();
+    // The next number to try; without it, a thousand equal names would need a million attempts.
+    let mut next_suffix: HashMap<&str, usize> = HashMap::new();
     let mut names = Vec::with_capacity(leaves.len());
     for (leaf, name) in leaves.iter().zip(&natural) {
-        let mut free = name.clone();
-        if let Some(first) = owners.get(name) {
+        let mut free_name = name.clone();
+        if let Some(first_owner) = owners.get(name) {
             if on_collision == OnCollision::Error {
                 return Err(FlatError::Collision {
                     name: name.clone(),
-                    first: shown_path(&first.path),
-                    second: shown_path(&leaf.path),
+                    first: path_text(&first_owner.path),
+                    second: path_text(&leaf.path),
                 });
             }
-            let number = next.entry(name.as_str()).or_insert(2);
+            let number = next_suffix.entry(name.as_str()).or_insert(2);
             loop {
-                free = format!("{name}_{number}");
+                free_name = format!("{name}_{number}");
                 *number += 1;
-                if !all_natural.contains(free.as_str()) && !owners.contains_key(&free) {
+                if !all_natural.contains(free_name.as_str()) && !owners.contains_key(&free_name) {
                     break;
                 }
             }
         }
-        owners.insert(free.clone(), leaf);
-        names.push(free);
+        owners.insert(free_name.clone(), leaf);
+        names.push(free_name);
     }
     Ok(names)
 }
 
-fn joined(path: &[PathStep], separator: &str) -> String {
+fn join_path(path: &[PathStep], separator: &str) -> String {
     let steps: Vec<String> = path
         .iter()
         .map(|step| match step {

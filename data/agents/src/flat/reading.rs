@@ -1,7 +1,7 @@
-//! Gives rows flat schemas while they are read.
+//! Flattens rows while they are read.
 //!
-//! What is rendered and learned becomes flat; the fields that the metrics read stay nested, so a
-//! score needs no more than [`flatten_slot_row`] again to bring a completion back.
+//! Rendered and trained content becomes flat. The fields used by metrics stay nested, so scoring
+//! only needs [`flatten_slot_row`] again to unflatten a completion.
 
 use tooltune_rows::text::{DataError, Row};
 
@@ -9,10 +9,10 @@ use super::report::FlattenReport;
 use super::rows::{RowFlattening, flatten_slot_row};
 use super::tool_rows::flatten_tool_row;
 
-/// Flattens rows one by one; what became of them is in `report` as far as they were read.
+/// Flattens rows one by one; `report` counts the rows read so far.
 ///
-/// A SLOT row shows a flat schema and learns a flat answer, a row with tools shows flat parameters
-/// and learns flat calls. Other rows, and those that stay nested, are as they were.
+/// A SLOT row gets a flat schema and a flat answer, a row with tools flat parameters and flat
+/// calls. Other rows, and rows that stay nested, are unchanged.
 pub fn flatten_rows<'r>(
     rows: impl Iterator<Item = Result<Row, DataError>> + 'r,
     flattening: &'r RowFlattening,
@@ -29,9 +29,13 @@ fn flatten_row(
     let conversation = match &row.slot {
         Some(slot) => {
             let flat = flatten_slot_row(slot, flattening, report);
-            let asked = || flat.row.conversation(&flattening.slot_prompt);
-            let asked = flat.flat_schema.is_some().then(asked).transpose();
-            let conversation = asked.map_err(|error| error.at(&row.id))?;
+            let nested_conversation = || flat.row.conversation(&flattening.slot_prompt);
+            let nested_conversation = flat
+                .flat_schema
+                .is_some()
+                .then(nested_conversation)
+                .transpose();
+            let conversation = nested_conversation.map_err(|error| error.at(&row.id))?;
             let is_asking = row.has_no_answer();
             conversation.map(|flat| {
                 if is_asking {

@@ -1,4 +1,4 @@
-//! Counts what flattening did to the rows of a data set, and what came back of predictions.
+//! Counts flattened rows of a data set, and unflattened predictions.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -8,24 +8,24 @@ use serde::{Deserialize, Serialize};
 use super::advice::Reason;
 use super::error::FlatError;
 
-/// Rows of one reason that are named in a line about it.
+/// Number of rows listed per reason.
 const N_NAMED: usize = 3;
 
 /// Why a schema and its targets stay nested.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Kept {
-    /// [`advise`](super::advise) is against it, or there is nothing to take apart.
+pub enum NestedReason {
+    /// [`advise`](super::advise) recommends it, or there is nothing to flatten.
     Advised(Reason),
     /// The schema or a target has no flat form.
     Refused(FlatError),
-    /// A target would come back changed: it holds an empty object, an empty list of objects, or a
-    /// null where the schema allows none.
+    /// A target would not survive: it contains an empty object, an empty list of objects, or a null
+    /// that the schema does not allow.
     Lossy,
-    /// Several tools of a conversation have the name, so a call does not say whose it is.
+    /// Several tools of a conversation have this name, so a call is ambiguous.
     SharedName,
 }
 
-impl Kept {
+impl NestedReason {
     /// Stable name of the reason.
     pub fn name(&self) -> &'static str {
         match self {
@@ -33,7 +33,7 @@ impl Kept {
             Self::Advised(Reason::UserFacing) => "user_facing",
             Self::Advised(Reason::AlreadyFlat) => "already_flat",
             Self::Advised(Reason::Simple) => "simple",
-            // Never a reason to keep a schema nested, but still what was advised.
+            // Never a reason to keep a schema nested, but a possible advice.
             Self::Advised(Reason::Nested) => "nested",
             Self::Refused(error) => error.kind(),
             Self::Lossy => "lossy",
@@ -42,55 +42,60 @@ impl Kept {
     }
 }
 
-/// A schema that stays nested, and why.
+/// A schema that stays nested, with the reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KeptSchema {
-    /// The row.
+pub struct NestedSchema {
+    /// Id of the row.
     pub id: String,
-    /// The tool, where the row has tools.
+    /// Name of the tool, for rows with tools.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool: Option<String>,
-    /// [`Kept::name`].
+    /// [`NestedReason::name`].
     pub reason: Cow<'static, str>,
-    /// Where the fault is and how to fix it, if it is one.
+    /// The location and fix of the error, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
-/// How many schemas of rows were flattened, and why the others were not.
+/// Number of flattened schemas, and why the others were not flattened.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlattenReport {
-    /// Schemas with their targets: one for a SLOT row, one for each tool of a tool row.
+    /// Number of schemas with their targets: one per SLOT row, one per tool of a tool row.
     pub n_schemas: usize,
-    /// Those that were flattened.
+    /// Number of flattened schemas.
     pub n_flattened: usize,
-    /// The flattened ones whose lists got more slots than the options say, because a target has
-    /// more items: their schema tells how long the longest list is.
+    /// Number of flattened schemas with more slots than configured, because a target has more
+    /// items. Their number of slots reveals the length of the longest list.
     pub n_widened: usize,
-    /// Those that stayed nested, by [`Kept::name`].
+    /// Number of schemas that stay nested, by [`NestedReason::name`].
     pub kept: BTreeMap<Cow<'static, str>, usize>,
-    /// Each of those, in the order of the rows.
+    /// The schemas that stay nested, in row order.
     #[serde(skip)]
-    pub kept_schemas: Vec<KeptSchema>,
+    pub kept_schemas: Vec<NestedSchema>,
 }
 
 impl FlattenReport {
-    /// Counts a schema of the row `id`; `outcome` says of a flattened one whether it was widened.
-    pub(super) fn record(&mut self, id: &str, tool: Option<&str>, outcome: Result<bool, &Kept>) {
+    /// Counts a schema of the row `id`; `Ok(true)` means that it was widened.
+    pub(super) fn record(
+        &mut self,
+        id: &str,
+        tool: Option<&str>,
+        outcome: Result<bool, &NestedReason>,
+    ) {
         self.n_schemas += 1;
         match outcome {
             Ok(is_widened) => {
                 self.n_flattened += 1;
                 self.n_widened += usize::from(is_widened);
             }
-            Err(kept) => {
-                *self.kept.entry(kept.name().into()).or_default() += 1;
-                self.kept_schemas.push(KeptSchema {
+            Err(reason) => {
+                *self.kept.entry(reason.name().into()).or_default() += 1;
+                self.kept_schemas.push(NestedSchema {
                     id: id.to_owned(),
                     tool: tool.map(str::to_owned),
-                    reason: kept.name().into(),
-                    message: match kept {
-                        Kept::Refused(error) => Some(error.to_string()),
+                    reason: reason.name().into(),
+                    message: match reason {
+                        NestedReason::Refused(error) => Some(error.to_string()),
                         _ => None,
                     },
                 });
@@ -98,7 +103,7 @@ impl FlattenReport {
         }
     }
 
-    /// Adds the report of further rows.
+    /// Adds the report of later rows.
     pub fn add(&mut self, later: Self) {
         self.n_schemas += later.n_schemas;
         self.n_flattened += later.n_flattened;
@@ -109,59 +114,59 @@ impl FlattenReport {
         self.kept_schemas.extend(later.kept_schemas);
     }
 
-    /// The report in sentences: how many schemas are flat, then a line for each reason against
-    /// it, with the first rows that it holds for.
+    /// The report as sentences: the number of flat schemas, and one line per reason against
+    /// flattening with the first affected rows.
     pub fn lines(&self) -> Vec<String> {
         let mut lines = vec![format!(
-            "{} of {} schemas are flat now",
+            "{} of {} schemas were flattened",
             self.n_flattened, self.n_schemas
         )];
         if self.n_widened > 0 {
             lines.push(format!(
-                "{} of them have more slots, as many as the longest list in their row needs",
+                "{} of them have additional slots for the longest list in their row",
                 self.n_widened
             ));
         }
         for (reason, n) in &self.kept {
             let schemas = self.kept_schemas.iter();
-            let of_reason = schemas.filter(|kept| kept.reason == *reason);
-            let named: Vec<String> = of_reason.take(N_NAMED).map(KeptSchema::named).collect();
-            let such_as = if *n > named.len() { ", such as" } else { ":" };
+            let of_reason = schemas.filter(|schemas_of_reason| schemas_of_reason.reason == *reason);
+            let labels: Vec<String> = of_reason.take(N_NAMED).map(NestedSchema::label).collect();
+            let such_as = if *n > labels.len() { ", such as" } else { ":" };
             lines.push(format!(
-                "{n} stayed as they were, {reason}{such_as} {}",
-                named.join("; ")
+                "{n} stay nested, {reason}{such_as} {}",
+                labels.join("; ")
             ));
         }
         lines
     }
 }
 
-impl KeptSchema {
-    fn named(&self) -> String {
-        let mut named = self.id.clone();
+impl NestedSchema {
+    fn label(&self) -> String {
+        let mut label = self.id.clone();
         if let Some(tool) = &self.tool {
-            named.push_str(&format!(", tool {tool}"));
+            label.push_str(&format!(", tool {tool}"));
         }
         if let Some(message) = &self.message {
-            named.push_str(&format!(" ({message})"));
+            label.push_str(&format!(" ({message})"));
         }
-        named
+        label
     }
 }
 
-/// How many predictions were brought back to the nested form.
+/// Number of unflattened predictions.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct UnflattenReport {
-    /// All predictions, those of rows that stayed nested included.
+    /// Number of predictions, including rows that stay nested.
     pub n_predictions: usize,
-    /// Those that are no JSON object, or have a key that the flat schema does not have.
+    /// Number of predictions that are not JSON objects, or have a key missing from the flat schema.
     pub n_malformed: usize,
-    /// The malformed ones, by `not_json` or [`FlatError::kind`].
+    /// Malformed predictions by `not_json` or [`FlatError::kind`].
     pub malformed: BTreeMap<String, usize>,
 }
 
 impl UnflattenReport {
-    /// Share of malformed predictions, 0 to 1; none without predictions.
+    /// Fraction of malformed predictions, 0 to 1; `None` without predictions.
     pub fn malformed_rate(&self) -> Option<f64> {
         (self.n_predictions > 0).then(|| self.n_malformed as f64 / self.n_predictions as f64)
     }

@@ -1,31 +1,31 @@
-//! Reads an inlined schema as the tree of its objects, lists and leaves.
+//! Parses an inlined schema into a tree of objects, lists and leaves.
 //!
-//! The tree is what both directions walk, so there is one place that decides what is taken apart:
-//! an object whose keys are all declared, a list of such objects, and nothing else. Unions, type
-//! lists, free-form objects and lists of scalars are leaves, kept word for word.
+//! Both directions walk this tree, so a single function decides what is flattened: an object whose
+//! keys are all declared, and a list of such objects. Unions, type lists, free-form objects and
+//! lists of scalars are leaves and are kept verbatim.
 
+use crate::budgets::{FLAT_BYTES, FLAT_LEAVES};
 use serde_json::{Map, Value};
-use tooltune_rows::budgets::{FLAT_BYTES, FLAT_LEAVES};
-use tooltune_rows::json::PathStep;
+use tooltune_json::PathStep;
 
 use super::error::FlatError;
 use super::extent::{n_bytes, path_bytes, too_many_bytes};
 
-/// What becomes of one part of a schema.
+/// The shape of a part of a schema.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Shape {
-    /// An object that is taken apart.
+    /// An object that is flattened.
     Object(Vec<Field>),
-    /// A list of objects that is taken apart into numbered copies.
+    /// A list of objects that is flattened into numbered copies.
     List {
         /// The fields of an item.
         item: Vec<Field>,
         /// Number of copies, at least 1.
         n_slots: usize,
-        /// Number of items that a valid list has at least.
+        /// Minimum number of items of a valid list.
         min_items: usize,
     },
-    /// A part that stays as it is.
+    /// A part that is unchanged.
     Leaf(Value),
 }
 
@@ -37,16 +37,16 @@ pub(super) struct Field {
     pub(super) shape: Shape,
 }
 
-/// The fields of the whole, which must describe an object.
+/// The fields of the root, which must describe an object.
 ///
-/// Undeclared keys, which the whole may allow, have no flat form.
+/// Undeclared keys, which the root may allow, have no flat form.
 ///
 /// # Errors
 ///
-/// - the schema describes no object
-/// - `required`, `minItems` or `maxItems` is malformed, or the two contradict each other
+/// - the schema does not describe an object
+/// - `required`, `minItems` or `maxItems` is malformed, or they contradict each other
 pub(super) fn root_fields(schema: &Value, slots: usize) -> Result<Vec<Field>, FlatError> {
-    let bad = |reason| FlatError::BadSchema {
+    let bad_schema = |reason| FlatError::BadSchema {
         pointer: String::new(),
         reason,
     };
@@ -55,20 +55,22 @@ pub(super) fn root_fields(schema: &Value, slots: usize) -> Result<Vec<Field>, Fl
         Some(kind) => kind == "object",
     };
     if !is_object {
-        return Err(bad("only a schema of type \"object\" has a flat form"));
+        return Err(bad_schema(
+            "only a schema of type \"object\" has a flat form",
+        ));
     }
     match schema.get("properties") {
         None => Ok(Vec::new()),
-        Some(Value::Object(properties)) => Shaper { slots }.fields(schema, properties, ""),
-        Some(_) => Err(bad("properties must be an object")),
+        Some(Value::Object(properties)) => ShapeBuilder { slots }.fields(schema, properties, ""),
+        Some(_) => Err(bad_schema("properties must be an object")),
     }
 }
 
-struct Shaper {
+struct ShapeBuilder {
     slots: usize,
 }
 
-impl Shaper {
+impl ShapeBuilder {
     fn fields(
         &self,
         schema: &Value,
@@ -96,8 +98,8 @@ impl Shaper {
         let Some(item) = schema.get("items").filter(|_| is_list) else {
             return Ok(Shape::Leaf(schema.clone()));
         };
-        let min_items = count(schema, "minItems", pointer)?.unwrap_or(0);
-        let max_items = count(schema, "maxItems", pointer)?.unwrap_or(usize::MAX);
+        let min_items = read_count(schema, "minItems", pointer)?.unwrap_or(0);
+        let max_items = read_count(schema, "maxItems", pointer)?.unwrap_or(usize::MAX);
         if min_items > max_items {
             return Err(FlatError::Contradiction {
                 pointer: pointer.to_owned(),
@@ -116,7 +118,7 @@ impl Shaper {
     }
 }
 
-/// The properties of an object that can be taken apart.
+/// The properties of an object that can be flattened.
 fn declared_properties(schema: &Value) -> Option<&Map<String, Value>> {
     let is_object = schema.get("type")? == "object";
     let is_closed = matches!(
@@ -128,11 +130,11 @@ fn declared_properties(schema: &Value) -> Option<&Map<String, Value>> {
     (is_object && is_closed && !has_patterns && !properties.is_empty()).then_some(properties)
 }
 
-/// The names that an object must have.
+/// The required keys of an object.
 ///
 /// # Errors
 ///
-/// - `required` is no array of texts
+/// `required` is not an array of strings.
 pub(super) fn required_names<'s>(
     schema: &'s Value,
     pointer: &str,
@@ -149,27 +151,27 @@ pub(super) fn required_names<'s>(
     })
 }
 
-fn count(schema: &Value, keyword: &str, pointer: &str) -> Result<Option<usize>, FlatError> {
+fn read_count(schema: &Value, keyword: &str, pointer: &str) -> Result<Option<usize>, FlatError> {
     let Some(value) = schema.get(keyword) else {
         return Ok(None);
     };
-    // JSON Schema counts 2.0 as a whole number, too.
-    let whole = value.as_u64().or_else(|| {
+    // JSON Schema treats 2.0 as an integer.
+    let as_integer = value.as_u64().or_else(|| {
         let float = value.as_f64()?;
         (float >= 0.0 && float.fract() == 0.0).then_some(float as u64)
     });
-    match whole {
+    match as_integer {
         Some(count) => Ok(Some(usize::try_from(count).unwrap_or(usize::MAX))),
         None => Err(FlatError::BadSchema {
             pointer: format!("{pointer}/{keyword}"),
-            reason: "the number of items must be a whole number from 0",
+            reason: "the number of items must be a non-negative integer",
         }),
     }
 }
 
-/// Whether `null` can be valid under a leaf's schema.
+/// Whether `null` may be valid under a leaf's schema.
 ///
-/// `nullable` is OpenAPI's way to say so.
+/// `nullable` is the OpenAPI keyword for it.
 pub(super) fn allows_null(schema: &Value) -> bool {
     let Value::Object(keywords) = schema else {
         return schema != &Value::Bool(false);
@@ -181,16 +183,17 @@ pub(super) fn allows_null(schema: &Value) -> bool {
         _ => true,
     };
     let branches = |keyword: &str| keywords.get(keyword).and_then(Value::as_array);
-    let in_any = |keyword| branches(keyword).is_none_or(|all| all.iter().any(allows_null));
+    let in_any =
+        |keyword| branches(keyword).is_none_or(|subschemas| subschemas.iter().any(allows_null));
     typed
         && keywords.get("const").is_none_or(Value::is_null)
         && branches("enum").is_none_or(|values| values.contains(&Value::Null))
         && in_any("anyOf")
         && in_any("oneOf")
-        && branches("allOf").is_none_or(|all| all.iter().all(allows_null))
+        && branches("allOf").is_none_or(|subschemas| subschemas.iter().all(allows_null))
 }
 
-/// A leaf with its place in the nested arguments.
+/// A leaf with its path in the nested arguments.
 #[derive(Debug)]
 pub(super) struct PlacedLeaf<'s> {
     pub(super) path: Vec<PathStep>,
@@ -199,11 +202,11 @@ pub(super) struct PlacedLeaf<'s> {
     pub(super) is_required: bool,
 }
 
-/// The leaves in document order, the slots of a list one after the other.
+/// The leaves in document order, with the slots of a list one after another.
 ///
 /// # Errors
 ///
-/// - there are more than [`FLAT_LEAVES`], or they and their names take more than [`FLAT_BYTES`]
+/// There are more than [`FLAT_LEAVES`], or they and their names take more than [`FLAT_BYTES`].
 pub(super) fn placed_leaves<'s>(
     fields: &'s [Field],
     separator: &str,

@@ -1,33 +1,34 @@
-//! Gives conversations flat tools and calls, and brings flat calls back.
+//! Flattens the tools and calls of conversations, and unflattens calls.
 //!
-//! A tool and all calls of it in the conversation are flattened together or not at all, so that
-//! history and target agree with the schema that the model is shown.
+//! A tool and all its calls in the conversation are flattened together or not at all, so that
+//! history and target agree with the schema shown to the model.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
-use tooltune_rows::json::PathStep;
-use tooltune_rows::text::{Conversation, ToolCall};
+use tooltune_json::PathStep;
+use tooltune_template::{Conversation, ToolCall};
 
 use super::error::FlatError;
 use super::flatten::FlatSchema;
-use super::report::{FlattenReport, Kept, UnflattenReport};
+use super::report::{FlattenReport, NestedReason, UnflattenReport};
 use super::rows::{RowFlattening, flat_form};
 
-/// A conversation as the model is to see it.
+/// A conversation as shown to the model.
 #[derive(Debug, Clone)]
 pub struct FlatToolRow {
-    /// The conversation, with tools and calls flat where they were flattened.
+    /// The conversation, with flattened tools and calls.
     pub conversation: Conversation,
-    /// The way back for each tool that was flattened, by its name.
+    /// The mapping of each flattened tool, by name.
     pub flat_schemas: BTreeMap<String, FlatSchema>,
 }
 
-/// Flattens the tools of a conversation, the row `id`, and their calls in every message.
+/// Flattens the tools of a conversation, the row `id`, and their calls in all messages.
 ///
-/// Each tool is judged on its own; its lists get the slots of the longest one in any of its calls,
-/// at least those of the options. A tool stays nested, too, if one of its calls would be refused
-/// or changed, or if another has its name. Calls that messages hold as text are not touched.
+/// Each tool is handled on its own. Its lists get the number of slots of the longest list in any of
+/// its calls, at least the configured number. A tool also stays nested if one of its calls would be
+/// rejected or changed, or if another tool has the same name. Calls written as text in messages are
+/// unchanged.
 pub fn flatten_tool_row(
     id: &str,
     conversation: &Conversation,
@@ -50,15 +51,15 @@ pub fn flatten_tool_row(
             .map(|call| &call.arguments)
             .collect();
         let outcome = if shared.contains(name.as_str()) {
-            Err(Kept::SharedName)
+            Err(NestedReason::SharedName)
         } else {
             flat_form(parameters, &targets, flattening)
         };
-        let counted = outcome.as_ref().map(|form| form.is_widened);
-        report.record(id, Some(&name), counted);
-        if let Ok(form) = outcome {
-            *parameters = form.flat_schema.schema().clone();
-            flat.flat_schemas.insert(name, form.flat_schema);
+        let is_widened = outcome.as_ref().map(|flat_form| flat_form.is_widened);
+        report.record(id, Some(&name), is_widened);
+        if let Ok(flat_form) = outcome {
+            *parameters = flat_form.flat_schema.schema().clone();
+            flat.flat_schemas.insert(name, flat_form.flat_schema);
         }
     }
     for message in &mut flat.conversation.messages {
@@ -72,15 +73,15 @@ pub fn flatten_tool_row(
     flat
 }
 
-/// The names that more than one tool has.
+/// The names of more than one tool.
 fn shared_names(conversation: &Conversation) -> BTreeSet<&str> {
-    let mut seen = BTreeSet::new();
+    let mut seen_names = BTreeSet::new();
     let tools = conversation.tools.iter().flatten();
     let names = tools.filter_map(|tool| tool.get("function").unwrap_or(tool).get("name")?.as_str());
-    names.filter(|name| !seen.insert(*name)).collect()
+    names.filter(|name| !seen_names.insert(*name)).collect()
 }
 
-/// The name and the parameters of `{"function": {...}}` or of the inner object alone.
+/// Name and parameters of `{"function": {...}}` or of the bare function object.
 fn declared_tool(tool: &mut Value) -> Option<(String, &mut Value)> {
     let fields = tool.as_object_mut()?;
     let fields = if fields.contains_key("function") {
@@ -98,7 +99,7 @@ fn flat_call(flat_schema: &FlatSchema, call: &ToolCall) -> Option<ToolCall> {
         Some(PathStep::Key(argument)) => call.derived.contains(argument),
         _ => false,
     };
-    let derived: BTreeSet<String> = flat_schema
+    let flat_derived: BTreeSet<String> = flat_schema
         .mapping()
         .filter(|(name, path)| is_derived(path) && arguments.contains_key(*name))
         .map(|(name, _)| name.to_owned())
@@ -107,18 +108,18 @@ fn flat_call(flat_schema: &FlatSchema, call: &ToolCall) -> Option<ToolCall> {
         id: call.id.clone(),
         name: call.name.clone(),
         arguments,
-        derived,
+        derived: flat_derived,
     })
 }
 
 impl FlatToolRow {
-    /// The arguments of a predicted call in their nested form, counted in `report`.
+    /// The nested arguments of a predicted call, counted in `report`.
     ///
-    /// Those of a tool that stayed nested are returned as they are.
+    /// Arguments of a tool that stays nested are returned unchanged.
     ///
     /// # Errors
     ///
-    /// - a name that the tool's flat schema does not have; the call is malformed
+    /// A name is not in the tool's flat schema; the call is malformed.
     pub fn nested_arguments(
         &self,
         name: &str,

@@ -1,4 +1,5 @@
-//! Gathers the distinct texts of a step's pairs, and which of them are no negatives of which pair.
+//! Collects the distinct texts of a step's pairs, and masks the ones that are not negatives of a
+//! pair.
 
 use std::collections::BTreeMap;
 
@@ -7,42 +8,42 @@ use super::set::PairSet;
 /// A pair of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchRow {
-    /// Position in [`PairBatch::queries`].
+    /// Index into [`PairBatch::queries`].
     pub query: usize,
-    /// Position in [`PairBatch::documents`].
+    /// Index into [`PairBatch::documents`].
     pub document: usize,
 }
 
-/// The texts of a step, each once, and its pairs among them.
+/// The distinct texts of a step, and its pairs.
 ///
-/// A document that came several times would weigh as several negatives, and one that is right for
-/// a query would be learned as wrong: both are the normal case where many queries share few tools.
+/// A repeated document would count as several negatives, and a positive document of a query would
+/// be trained as a negative. Both are common if many queries share few tools.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PairBatch {
-    /// Numbers of distinct queries in the set.
+    /// Indices of the distinct queries in the set.
     pub queries: Vec<usize>,
-    /// Numbers of distinct documents in the set: right ones, then hard negatives.
+    /// Indices of the distinct documents in the set: positives, then hard negatives.
     pub documents: Vec<usize>,
     /// The pairs.
     pub rows: Vec<BatchRow>,
-    /// `[rows, documents]`: documents that are right for the row's query, save the row's own.
+    /// `[rows, documents]`: documents that are positive for the row's query, except the row's own.
     pub excluded_documents: Vec<bool>,
-    /// `[rows, queries]`: queries that the row's document is right for, save the row's own.
+    /// `[rows, queries]`: queries for which the row's document is positive, except the row's own.
     pub excluded_queries: Vec<bool>,
 }
 
-/// Distinct numbers in the order in which they came.
+/// Distinct numbers in order of first appearance.
 #[derive(Default)]
-struct Distinct {
+struct NumberIndex {
     numbers: Vec<usize>,
     positions: BTreeMap<usize, usize>,
 }
 
-impl Distinct {
-    fn position(&mut self, number: usize) -> usize {
-        let next = self.numbers.len();
-        let position = *self.positions.entry(number).or_insert(next);
-        if position == next {
+impl NumberIndex {
+    fn index_of(&mut self, number: usize) -> usize {
+        let next_index = self.numbers.len();
+        let position = *self.positions.entry(number).or_insert(next_index);
+        if position == next_index {
             self.numbers.push(number);
         }
         position
@@ -50,32 +51,33 @@ impl Distinct {
 }
 
 impl PairBatch {
-    /// The batch of the pairs `rows` of `set`; `mined` has further hard negatives of each pair of
-    /// the set, or nothing.
+    /// The batch of the pairs `rows` of `pair_set`; `mined` has additional hard negatives for each pair
+    /// of the set, or is empty.
     ///
     /// # Panics
     ///
-    /// If there is no such pair.
+    /// If a pair does not exist.
     pub fn new(set: &PairSet, rows: &[usize], mined: &[Vec<usize>]) -> Self {
-        let (mut queries, mut documents) = (Distinct::default(), Distinct::default());
+        let (mut queries, mut documents) = (NumberIndex::default(), NumberIndex::default());
         let batch_rows: Vec<BatchRow> = rows
             .iter()
             .map(|&row| &set.pairs()[row])
             .map(|pair| BatchRow {
-                query: queries.position(pair.query),
-                document: documents.position(pair.document),
+                query: queries.index_of(pair.query),
+                document: documents.index_of(pair.document),
             })
             .collect();
         for &row in rows {
-            let given = &set.pairs()[row].negatives;
-            let found = mined.get(row).into_iter().flatten();
-            for &negative in given.iter().chain(found) {
-                documents.position(negative);
+            let labelled_negatives = &set.pairs()[row].negatives;
+            let mined_negatives = mined.get(row).into_iter().flatten();
+            for &negative in labelled_negatives.iter().chain(mined_negatives) {
+                documents.index_of(negative);
             }
         }
         let (queries, documents) = (queries.numbers, documents.numbers);
         let is_right = |query: usize, document: usize| {
-            set.relevant(queries[query]).contains(&documents[document])
+            set.relevant_documents(queries[query])
+                .contains(&documents[document])
         };
         let mut excluded_documents = Vec::with_capacity(rows.len() * documents.len());
         let mut excluded_queries = Vec::with_capacity(rows.len() * queries.len());
@@ -99,7 +101,7 @@ impl PairBatch {
 mod tests {
     use super::*;
 
-    fn set() -> PairSet {
+    fn pair_set() -> PairSet {
         let mut set = PairSet::default();
         let pairs = [("q1", "a"), ("q1", "b"), ("q2", "a"), ("q3", "c")];
         for (query, document) in pairs {
@@ -111,9 +113,10 @@ mod tests {
         set
     }
 
+    /// Invariant: Positive documents and duplicate texts are never negatives.
     #[test]
-    fn texts_come_once_and_right_documents_are_no_negatives() {
-        let set = set();
+    fn texts_are_deduplicated_and_right_documents_are_not_negatives() {
+        let set = pair_set();
         let batch = PairBatch::new(&set, &[0, 2, 1, 3], &[]);
         assert_eq!(batch.queries, [0, 1, 2]);
         assert_eq!(batch.documents, [0, 1, 2]);
@@ -123,12 +126,13 @@ mod tests {
             .map(|row| (row.query, row.document))
             .collect();
         assert_eq!(rows, [(0, 0), (1, 0), (0, 1), (2, 2)]);
-        // q1 with a: b is right, too. q2 with a: nothing else is. q1 with b: a is.
+        // For q1 with a, b is also positive. For q2 with a there is nothing else, and for q1 with b
+        // there is a.
         let excluded: Vec<&[bool]> = batch.excluded_documents.chunks(3).collect();
         assert_eq!(excluded[0], [false, true, false]);
         assert_eq!(excluded[1], [false; 3]);
         assert_eq!(excluded[2], [true, false, false]);
-        // a is right for q1 and q2.
+        // a is positive for q1 and q2.
         let excluded: Vec<&[bool]> = batch.excluded_queries.chunks(3).collect();
         assert_eq!(excluded[0], [false, true, false]);
         assert_eq!(excluded[1], [true, false, false]);
@@ -136,18 +140,18 @@ mod tests {
     }
 
     #[test]
-    fn a_right_document_outside_the_batch_rows_is_excluded_where_it_comes_as_a_negative() {
-        let set = set();
+    fn a_right_document_of_another_pair_is_masked_as_a_negative() {
+        let set = pair_set();
         let batch = PairBatch::new(&set, &[0, 4], &[]);
-        // Documents a and d, then the negatives b and e; b is right for q1.
+        // Documents a and d, then the negatives b and e; b is positive for q1.
         assert_eq!(batch.documents, [0, 3, 1, 4]);
         assert_eq!(batch.excluded_documents[..4], [false, false, true, false]);
         assert_eq!(batch.excluded_documents[4..], [false; 4]);
     }
 
     #[test]
-    fn mined_negatives_join_the_given_ones() {
-        let set = set();
+    fn mined_negatives_are_added_to_labelled_ones() {
+        let set = pair_set();
         let mined = vec![vec![2], vec![], vec![], vec![], vec![4, 0]];
         let batch = PairBatch::new(&set, &[4, 0], &mined);
         assert_eq!(batch.documents, [3, 0, 1, 4, 2]);

@@ -1,9 +1,9 @@
-//! Queries with their right documents in, batches for contrastive learning out.
+//! Turns queries with positive documents into batches for contrastive training.
 //!
-//! Each distinct text is kept once and known by its number, so that a batch embeds it once and two
-//! pairs can be compared by number. What is right for a query is known over the whole set: another
-//! right document of a query is never among the wrong ones of its pairs. Texts that an encoder
-//! reads alike are one text ([`PairSet::merged`]).
+//! Each distinct text is stored once and identified by its index, so that a batch embeds it once
+//! and pairs are compared by index. The positives of a query are known over the whole set, so
+//! another positive document of a query is never among the negatives of its pairs. Texts that an
+//! encoder cannot distinguish are merged ([`PairSet::merge`]).
 
 mod batch;
 mod order;
@@ -12,5 +12,5 @@ mod set;
 
 pub use batch::{BatchRow, PairBatch};
 pub use order::{PairOrder, PairOrderOptions};
-pub use read::{PAIR_FIELDS, read_documents, read_pairs, read_pairs_of};
-pub use set::{Pair, PairSet, PlacedText};
+pub use read::{PAIR_FIELDS, read_documents, read_pairs, read_pairs_among, read_pairs_of};
+pub use set::{LocatedText, Pair, PairSet};

@@ -1,135 +1,270 @@
-//! JSON Lines of pairs and of documents.
+//! Reads JSON Lines of pairs and documents.
 //!
-//! Fields have the names of sentence-transformers (`anchor`, `positive`, `negative`) or those of
-//! retrieval (`query`, `document`, `negatives`).
+//! Fields have the names of sentence-transformers (`anchor`, `positive`, `negative`, and
+//! `negative_1`, `negative_2`, … as written by its hard-negative miner) or of retrieval (`query`,
+//! `document`, `negatives`).
+
+use std::collections::HashMap;
 
 use std::path::Path;
 
 use serde_json::Value;
-use tooltune_rows::ReadError;
-use tooltune_rows::faults::{Faults, all_rows};
-use tooltune_rows::lines::{Records, open_rows};
-use tooltune_rows::tools::{ApiCatalogue, Fields, JsonLines, ToolsError};
+use tooltune_apis::{ApiCatalogue, Fields, JsonLines, TextLines, ToolsError};
+use tooltune_json::ReadError;
+use tooltune_json::faults::{Faults, collect_rows};
+use tooltune_json::lines::{Records, open_rows};
 
-use super::set::{PairSet, PlacedText};
+use super::set::{LocatedText, PairSet};
 
-/// The fields of a pair, each with its two names: the query, and its right document.
+/// The fields of a pair, the query and its positive document, each with two names.
 pub const PAIR_FIELDS: [[&str; 2]; 2] = [["query", "anchor"], ["positive", "document"]];
 
-/// What a row of pairs holds.
-const ROW: &str = "a row is {\"query\": text, \"positive\": text} with an optional list \
-                   \"negatives\" (anchor, document and negative are read, too)";
+/// The format of a row of pairs.
+const ROW: &str = "a row is {\"query\": text, \"positive\": text}, optionally with \"negatives\" (a text \
+                   or a list) or \"negative_1\", \"negative_2\" and so on; anchor, document and \
+                   negative are also accepted";
 
-/// What a row of documents holds.
-const DOCUMENT: &str = "a row is {\"document\": text}, or an API document";
+/// The format of a row of documents.
+const DOCUMENT: &str = "a row is {\"document\": text} or a JSON text, all rows of a file alike, or an API \
+                        document";
 
-/// Reads the pairs of all files, one after the other.
+/// Scores of sentence-transformers' miner, which are ignored.
+const SCORES: [&str; 2] = ["score", "scores"];
+
+/// Reads the pairs of all files, one after another.
 ///
 /// # Errors
 ///
-/// - a file cannot be read, or holds no pair
-/// - lines are no pairs, or have a key twice; the error tells of all lines at fault, with file, line
+/// - a file cannot be read, or contains no pair
+/// - lines are not pairs, or have a duplicate key; the error lists all such lines, with file, line
 ///   and field
 pub fn read_pairs<P: AsRef<Path>>(paths: &[P]) -> Result<PairSet, ToolsError> {
     let files = paths.iter().map(|path| open_rows(path.as_ref()));
     read_pairs_of(files.collect::<Result<_, _>>()?)
 }
 
-/// Reads the pairs of files that are open, one after the other.
+/// Reads the pairs of open files, one after another.
 ///
 /// # Errors
 ///
-/// As [`read_pairs`].
+/// As for [`read_pairs`].
 pub fn read_pairs_of(files: Vec<Box<dyn Records>>) -> Result<PairSet, ToolsError> {
-    let files = files.into_iter().map(JsonLines::of_records);
+    read_pairs_among(files, &[])
+}
+
+/// As [`read_pairs_of`], with the positives taken from an index: a pair whose `document_id` is in
+/// the index has the text of that document, whatever the pair contains.
+///
+/// # Errors
+///
+/// As for [`read_pairs`], or a `document_id` is not in the index.
+pub fn read_pairs_among(
+    files: Vec<Box<dyn Records>>,
+    index: &[LocatedText],
+) -> Result<PairSet, ToolsError> {
+    let files = files.into_iter().map(JsonLines::from_records);
     let mut set = PairSet::default();
+    let mut named_documents = NamedDocuments::new(index);
     let mut faults = Faults::default();
     for lines in files {
         let n_before = set.pairs().len();
         let name = lines.path().display().to_string();
         let mut is_sound = true;
         for line in lines {
-            let pair = line.and_then(|(place, row)| {
-                push(&mut set, &place, &row).map_err(|error| error.at(place))
+            let pair = line.and_then(|(location, row)| {
+                push(&mut set, &mut named_documents, &location, &row)
+                    .map_err(|error| error.at(location))
             });
             is_sound &= faults.take(pair).is_some();
         }
         if is_sound && set.pairs().len() == n_before {
-            let what = "new pairs";
-            faults.take::<()>(Err(ToolsError::Empty { what }.at(name)));
+            let kind = "new pairs";
+            faults.take::<()>(Err(ToolsError::Empty { what: kind }.at(name)));
         }
     }
-    faults.none()?;
+    faults.into_result()?;
     Ok(set)
 }
 
-fn push(set: &mut PairSet, place: &str, row: &Value) -> Result<(), ToolsError> {
+/// Texts of documents by id.
+struct NamedDocuments<'i> {
+    /// Texts of an index, if there is one with ids.
+    index: HashMap<&'i str, &'i str>,
+    /// Texts of the pairs so far.
+    seen: HashMap<String, String>,
+}
+
+impl<'i> NamedDocuments<'i> {
+    fn new(index: &'i [LocatedText]) -> Self {
+        let ids = index.iter();
+        let ids =
+            ids.filter_map(|document| Some((document.id.as_deref()?, document.text.as_str())));
+        Self {
+            index: ids.collect(),
+            seen: HashMap::new(),
+        }
+    }
+
+    /// The text of the document with this id; `own` is the text in the pair.
+    fn document_text(
+        &mut self,
+        id: &str,
+        row_text: Option<&str>,
+    ) -> Result<Option<String>, ToolsError> {
+        if !self.index.is_empty() {
+            let text = self.index.get(id);
+            let text = text.ok_or_else(|| ToolsError::UnknownDocument { id: id.to_owned() })?;
+            return Ok(Some((*text).to_owned()));
+        }
+        let Some(row_text) = row_text else {
+            return Ok(None);
+        };
+        match self.seen.get(id) {
+            Some(text) if text != row_text => Err(ToolsError::TwoTexts { id: id.to_owned() }),
+            Some(_) => Ok(Some(row_text.to_owned())),
+            None => {
+                self.seen.insert(id.to_owned(), row_text.to_owned());
+                Ok(Some(row_text.to_owned()))
+            }
+        }
+    }
+}
+
+fn push(
+    set: &mut PairSet,
+    named_documents: &mut NamedDocuments<'_>,
+    location: &str,
+    row: &Value,
+) -> Result<(), ToolsError> {
     let fields = Fields::new(row, "", ROW)?;
-    fields.only(&[
+    let mined = mined_negatives(row);
+    let mut known_fields = vec![
         "id",
         "query",
         "anchor",
         "positive",
         "document",
+        "document_id",
         "negatives",
         "negative",
-    ])?;
+    ];
+    known_fields.extend(SCORES);
+    known_fields.extend(mined.iter().copied());
+    fields.only(&known_fields)?;
     let either = |names: [&str; 2]| match fields.optional_text(names[0])? {
-        Some(text) => Ok(text),
-        None => fields
-            .optional_text(names[1])?
-            .ok_or_else(|| fields.missing(names[0])),
+        Some(text) => Ok(Some(text)),
+        None => fields.optional_text(names[1]),
     };
-    let negatives = match fields.get("negative") {
-        Some(Value::String(text)) => vec![text.clone()],
-        Some(_) => fields.texts("negative")?,
-        None => fields.texts("negatives")?,
-    };
+    let mut negatives = Vec::new();
+    for name in ["negatives", "negative"] {
+        match fields.get(name) {
+            Some(Value::String(text)) => negatives.push(text.clone()),
+            _ => negatives.extend(fields.texts(name)?),
+        }
+    }
+    for name in mined {
+        negatives.extend(fields.optional_text(name)?.map(str::to_owned));
+    }
     let [query, document] = PAIR_FIELDS;
-    let (query, document) = (either(query)?, either(document)?);
-    let id = fields.optional_text("id")?.unwrap_or(place);
-    set.push_at(place, id.to_owned(), query, document, &negatives)
+    let query = either(query)?.ok_or_else(|| fields.missing(query[0]))?;
+    let row_text = either(document)?;
+    let text = match fields.get("document_id").and_then(name_of) {
+        Some(id) => named_documents.document_text(&id, row_text)?,
+        None => row_text.map(str::to_owned),
+    };
+    let document = text.ok_or_else(|| fields.missing(document[0]))?;
+    let id = fields.optional_text("id")?.unwrap_or(location);
+    set.push_from(location, id.to_owned(), query, &document, &negatives)
 }
 
-/// Reads the documents of an index: JSON Lines of texts, or API documents in any layout that
-/// [`ApiCatalogue::read`] knows.
+/// The fields `negative_1`, `negative_2`, … of a row, in numeric order.
+fn mined_negatives(row: &Value) -> Vec<&str> {
+    let keys = row.as_object().into_iter().flat_map(|row| row.keys());
+    let mut mined: Vec<(usize, &str)> = keys
+        .filter_map(|key| Some((key.strip_prefix("negative_")?.parse().ok()?, key.as_str())))
+        .collect();
+    mined.sort_unstable();
+    mined.into_iter().map(|(_, key)| key).collect()
+}
+
+/// Reads the documents of an index: JSON Lines of texts, API documents in any layout of
+/// [`ApiCatalogue::read`], or a `.txt` file with one text per line. A text is a JSON string, or the
+/// field `document` or `document_text` of an object with an optional id (`id` or `_id`). The id of an API
+/// document is its call name.
 ///
 /// # Errors
 ///
-/// - the file cannot be read, or holds no document
-/// - lines are no documents, or have a key twice; the error tells of all lines at fault, with file,
+/// - the file cannot be read, or contains no document
+/// - lines are not documents, or have a duplicate key; the error lists all such lines, with file,
 ///   line and field
-/// - it holds API documents, of which one is none
-pub fn read_documents(path: &Path) -> Result<Vec<PlacedText>, ToolsError> {
-    let first = JsonLines::open(path)?.next();
-    let is_text = matches!(&first, Some(Ok((_, row))) if text_of(row).is_some());
+/// - two documents have the same `id` and different texts
+/// - an API document is invalid
+pub fn read_documents(path: &Path) -> Result<Vec<LocatedText>, ToolsError> {
+    if path.extension().is_some_and(|ending| ending == "txt") {
+        let texts = TextLines::open(path)?.map(|line| {
+            let (location, text) = line?;
+            let text = text.trim().to_owned();
+            Ok(LocatedText {
+                place: location,
+                text,
+                id: None,
+            })
+        });
+        return collect_rows(texts);
+    }
+    let first_row = JsonLines::open(path)?.next();
+    let is_text = matches!(&first_row, Some(Ok((_, row))) if text_of(row).is_some());
     if !is_text {
         let catalogue = ApiCatalogue::read(path)?;
         return Ok(catalogue
             .iter()
-            .map(|document| PlacedText {
+            .map(|document| LocatedText {
                 place: document.call_name(),
                 text: document.retriever_text(),
+                id: Some(document.call_name()),
             })
             .collect());
     }
-    let lines = JsonLines::of_rows(path)?;
-    all_rows(lines.map(|line| {
-        let (place, row) = line?;
+    let lines = JsonLines::open_rows(path)?;
+    let mut texts: HashMap<String, String> = HashMap::new();
+    collect_rows(lines.map(|line| {
+        let (location, row) = line?;
         let text = text_of(&row).filter(|text| !text.trim().is_empty());
-        match text {
-            Some(text) => Ok(PlacedText {
-                text: text.to_owned(),
-                place,
-            }),
-            None => Err(ToolsError::from(ReadError::missing("document", DOCUMENT)).at(place)),
+        let Some(text) = text else {
+            return Err(ToolsError::from(ReadError::missing("document", DOCUMENT)).at(location));
+        };
+        let id = id_of(&row);
+        if let Some(id) = &id
+            && texts
+                .insert(id.clone(), text.to_owned())
+                .is_some_and(|earlier_text| earlier_text != text)
+        {
+            return Err(ToolsError::TwoTexts { id: id.clone() }.at(location));
         }
+        Ok(LocatedText {
+            text: text.to_owned(),
+            place: location,
+            id,
+        })
     }))
 }
 
 fn text_of(row: &Value) -> Option<&str> {
-    let field = row.get("document").or_else(|| row.get("text"))?;
-    field.as_str()
+    let field = row.get("document").or_else(|| row.get("text"));
+    field.unwrap_or(row).as_str()
+}
+
+/// The id of a document, as text.
+fn id_of(row: &Value) -> Option<String> {
+    name_of(row.get("id").or_else(|| row.get("_id"))?)
+}
+
+fn name_of(id: &Value) -> Option<String> {
+    match id {
+        Value::String(id) => Some(id.clone()),
+        Value::Number(id) => Some(id.to_string()),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -138,21 +273,21 @@ mod tests {
 
     use super::*;
 
-    fn file(text: &str) -> (tempfile::TempDir, std::path::PathBuf) {
+    fn pairs_file(text: &str) -> (tempfile::TempDir, std::path::PathBuf) {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("rows.jsonl");
         fs::write(&path, text).expect("written");
         (folder, path)
     }
 
-    fn pairs(text: &str) -> Result<PairSet, ToolsError> {
-        let (_folder, path) = file(text);
+    fn read_text(text: &str) -> Result<PairSet, ToolsError> {
+        let (_folder, path) = pairs_file(text);
         read_pairs(&[path])
     }
 
     #[test]
-    fn both_spellings_are_read_and_texts_are_kept_once() {
-        let set = pairs(concat!(
+    fn both_field_spellings_are_read_and_texts_are_deduplicated() {
+        let set = read_text(concat!(
             "{\"query\": \"q\", \"positive\": \"a\", \"negatives\": [\"c\"]}\n",
             "{\"anchor\": \"q\", \"document\": \"b\", \"negative\": \"c\", \"id\": \"second\"}\n",
             "{\"query\": \"q\", \"positive\": \"a\"}\n",
@@ -163,12 +298,74 @@ mod tests {
         assert_eq!(set.pairs().len(), 2, "a repeated pair counts once");
         assert_eq!(set.pairs()[1].id, "second");
         assert_eq!(set.pairs()[1].negatives, [1]);
-        assert_eq!(set.relevant(0).iter().copied().collect::<Vec<_>>(), [0, 2]);
+        assert_eq!(
+            set.relevant_documents(0)
+                .iter()
+                .copied()
+                .collect::<Vec<_>>(),
+            [0, 2]
+        );
     }
 
     #[test]
-    fn a_fault_names_its_line_and_field() {
+    fn negatives_are_read_from_lists_and_from_single_strings() {
+        let set = read_text(concat!(
+            "{\"anchor\": \"q\", \"positive\": \"a\", \"negative_10\": \"d\", \"negative_2\": \"c\",",
+            " \"negative_1\": \"b\", \"negative_3\": null, \"score\": [0.9, 0.4]}\n",
+            "{\"query\": \"p\", \"positive\": \"a\", \"negatives\": \"e\", \"score\": 0.5}\n",
+        ))
+        .expect("pairs");
+        assert_eq!(set.documents(), ["a", "b", "c", "d", "e"]);
+        assert_eq!(set.pairs()[0].negatives, [1, 2, 3]);
+        assert_eq!(set.pairs()[1].negatives, [4]);
+    }
+
+    #[test]
+    fn a_document_is_found_by_its_id_as_number_or_string() {
+        let rows =
+            "{\"id\": \"t\", \"text\": \"Tide times\"}\n{\"_id\": 7, \"document\": \"Maps\"}\n";
+        let (_folder, path) = pairs_file(rows);
+        let index = read_documents(&path).expect("documents");
+        let read_among_index = |text: &str| {
+            let (_folder, path) = pairs_file(text);
+            let records = open_rows(&path).expect("opens");
+            read_pairs_among(vec![records], &index)
+        };
+        let set = read_among_index(concat!(
+            "{\"query\": \"q\", \"positive\": \"tide  TIMES\", \"document_id\": \"t\"}\n",
+            "{\"query\": \"p\", \"document_id\": \"7\"}\n",
+        ))
+        .expect("pairs");
+        assert_eq!(set.documents(), ["Tide times", "Maps"]);
+        let error =
+            read_among_index("{\"query\": \"q\", \"document_id\": \"u\"}").expect_err("unknown");
+        assert!(
+            error.to_string().contains(":1: document_id \"u\""),
+            "{error}"
+        );
+        let duplicated = concat!(
+            "{\"query\": \"q\", \"positive\": \"a\", \"document_id\": \"d\"}\n",
+            "{\"query\": \"p\", \"positive\": \"b\", \"document_id\": \"d\"}\n",
+        );
+        let error = read_text(duplicated).expect_err("two texts").to_string();
+        assert!(error.contains(":2: id \"d\" is used for two"), "{error}");
+    }
+
+    #[test]
+    fn an_error_names_its_line_and_field() {
         let faults = [
+            (
+                "{\"query\": \"q\", \"positive\": \"a\", \"negative_1\": 3}",
+                "negative_1 is a number",
+            ),
+            (
+                "{\"query\": \"q\", \"positive\": \"a\", \"label\": 0}",
+                "label",
+            ),
+            (
+                "{\"query\": \"q\", \"document_id\": \"d\"}",
+                "\"positive\" is missing",
+            ),
             ("{\"query\": \"q\"}", ":1: field \"positive\" is missing"),
             (
                 "{\"query\": \" \", \"positive\": \"a\"}",
@@ -178,68 +375,95 @@ mod tests {
             ("{\"query\": \"q\", \"postive\": \"a\"}", "positive"),
             (
                 "{\"query\": \"q\", \"positive\": \"a\", \"negatives\": [\"a\"]}",
-                "a negative is the right document itself",
+                "a negative is identical to the positive document",
             ),
             ("[1]", "the file is one JSON array"),
-            ("", "holds no new pairs"),
+            ("", "has no new pairs"),
         ];
         for (text, expected) in faults {
-            let error = pairs(text).expect_err(text).to_string();
+            let error = read_text(text).expect_err(text).to_string();
             assert!(error.contains(expected), "{error}");
         }
     }
 
     #[test]
-    fn the_faults_of_all_files_are_told_at_once() {
-        let good = "{\"query\": \"q\", \"positive\": \"a\"}\n";
-        let bad = "{\"query\": \"q\"}\n";
-        let twice = "{\"query\": \"q\", \"positive\": \"a\", \"query\": \"p\"}\n";
-        let (_first, first) = file(&[bad, good, twice, "{\n"].concat());
-        let (_second, second) = file(bad);
-        let (_blank, blank) = file("\n");
-        let told = read_pairs(&[&first, &second, &blank])
+    fn the_errors_of_all_files_are_reported_together() {
+        let valid = "{\"query\": \"q\", \"positive\": \"a\"}\n";
+        let invalid = "{\"query\": \"q\"}\n";
+        let repeated_key = "{\"query\": \"q\", \"positive\": \"a\", \"query\": \"p\"}\n";
+        let (_first, first_file) = pairs_file(&[invalid, valid, repeated_key, "{\n"].concat());
+        let (_second, second) = pairs_file(invalid);
+        let (_blank, blank) = pairs_file("\n");
+        let message = read_pairs(&[&first_file, &second, &blank])
             .expect_err("five faults")
             .to_string();
-        let lines: Vec<&str> = told.lines().collect();
+        let lines: Vec<&str> = message.lines().collect();
         for (line, expected) in lines.iter().zip([
             ":1: field \"positive\" is missing; a row is ",
-            ":3: column 39: the key \"query\" stands twice in one object; keep one of the two",
+            ":3: column 39: the key \"query\" occurs twice in one object; delete one of the two",
             ":4: not valid JSON: ",
-            ":1: the same",
-            "rows.jsonl: the file holds no new pairs; ",
+            ":1: same error",
+            "rows.jsonl: the file has no new pairs; ",
         ]) {
             assert!(line.contains(expected), "{line}");
         }
-        assert_eq!(lines.len(), 5, "{told}");
+        assert_eq!(lines.len(), 5, "{message}");
 
-        let told = pairs(&bad.repeat(11)).expect_err("many").to_string();
-        let tenth = told.lines().nth(9).unwrap_or_default();
-        assert!(tenth.ends_with(":10: the same"), "{told}");
-        assert_eq!(told.lines().last(), Some("and 1 more row at fault"));
+        let message = read_text(&invalid.repeat(11))
+            .expect_err("many")
+            .to_string();
+        let tenth = message.lines().nth(9).unwrap_or_default();
+        assert!(tenth.ends_with(":10: same error"), "{message}");
+        assert_eq!(message.lines().last(), Some("and 1 more row with errors"));
     }
 
     #[test]
     fn documents_are_texts_or_api_documents() {
-        let (_folder, path) = file("{\"document\": \"a\"}\n{\"text\": \"b\"}\n");
+        let (_folder, path) = pairs_file("{\"document\": \"a\"}\n{\"text\": \"b\"}\n");
         let documents = read_documents(&path).expect("documents");
-        let texts: Vec<&str> = documents.iter().map(|found| found.text.as_str()).collect();
+        let texts: Vec<&str> = documents
+            .iter()
+            .map(|document| document.text.as_str())
+            .collect();
         assert_eq!(texts, ["a", "b"]);
+        let (_folder, plain) = pairs_file("\"one\"\n\"two, { and }\"\n");
+        let plain = read_documents(&plain).expect("texts");
+        let texts: Vec<&str> = plain
+            .iter()
+            .map(|document| document.text.as_str())
+            .collect();
+        assert_eq!(texts, ["one", "two, { and }"]);
+        let (folder, plain) = pairs_file("Tide, times\n\n {not JSON\n");
+        let lines = folder.path().join("rows.txt");
+        fs::rename(plain, &lines).expect("moved");
+        let lines = read_documents(&lines).expect("texts");
+        let texts: Vec<&str> = lines
+            .iter()
+            .map(|document| document.text.as_str())
+            .collect();
+        assert_eq!(texts, ["Tide, times", "{not JSON"]);
+        let (_folder, duplicated) =
+            pairs_file("{\"id\": 1, \"text\": \"a\"}\n{\"id\": 1, \"text\": \"b\"}\n");
+        let error = read_documents(&duplicated)
+            .expect_err("two texts")
+            .to_string();
+        assert!(error.contains(":2: id \"1\" is used for two"), "{error}");
         assert!(
             documents[1].place.ends_with("rows.jsonl:2"),
             "{documents:?}"
         );
         let rows = "{\"document\": \"a\"}\n{\"name\": \"b\"}\n{\"text\": \"c\", \"text\": \"d\"}\n";
-        let (_folder, path) = file(rows);
+        let (_folder, path) = pairs_file(rows);
         let error = read_documents(&path)
             .expect_err("a row without text, and one with two")
             .to_string();
-        for fault in [
+        for invalid in [
             ":2: field \"document\" is missing",
-            ":3: column 20: the key \"text\" stands twice",
+            ":3: column 20: the key \"text\" occurs twice",
         ] {
-            assert!(error.contains(fault), "{error}");
+            assert!(error.contains(invalid), "{error}");
         }
-        let (_folder, path) = file(
+        let (_folder, path) = pairs_file(
             "{\"tool_name\": \"Harbour\", \"api_name\": \"Tide\", \"api_description\": \"d\"}\n",
         );
         let texts = read_documents(&path).expect("an API document");

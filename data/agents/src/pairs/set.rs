@@ -1,49 +1,51 @@
-//! Pairs with their distinct texts, and which documents are right for each query.
+//! Pairs with their distinct texts, and the positive documents of each query.
 
 use std::collections::{BTreeSet, HashMap};
 
-use tooltune_rows::tools::{ApiCatalogue, ToolsError, Trajectory};
+use tooltune_apis::{ApiCatalogue, ToolsError, Trajectory};
 
 use crate::Method;
 
-/// A text and where it stands, for reports.
+/// A text and its location, for reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PlacedText {
-    /// File and line, or the name of what it describes.
+pub struct LocatedText {
+    /// File and line, or the name of the described API.
     pub place: String,
     /// The text.
     pub text: String,
+    /// The id by which pairs refer to it, if there is one.
+    pub id: Option<String>,
 }
 
-/// Distinct texts, in the order in which they first came.
+/// Distinct texts, in order of first appearance.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Texts {
+struct NumberedTexts {
     texts: Vec<String>,
     numbers: HashMap<String, usize>,
-    /// Where each first stood.
+    /// Location of the first appearance of each text.
     places: Vec<String>,
 }
 
-impl Texts {
-    fn number(&mut self, text: &str, place: &str) -> usize {
+impl NumberedTexts {
+    fn number_of(&mut self, text: &str, location: &str) -> usize {
         if let Some(&number) = self.numbers.get(text) {
             return number;
         }
         let number = self.texts.len();
         self.texts.push(text.to_owned());
-        self.places.push(place.to_owned());
+        self.places.push(location.to_owned());
         self.numbers.insert(text.to_owned(), number);
         number
     }
 
-    /// The texts that are the first of those that are one, and the new number of each text.
-    fn merged(&self, same: &[usize]) -> (Self, Vec<usize>) {
+    /// The first text of each group of equivalent texts, and the new index of each text.
+    fn merge(&self, first_numbers: &[usize]) -> (Self, Vec<usize>) {
         let mut merged = Self::default();
-        let mut numbers: Vec<usize> = Vec::with_capacity(same.len());
-        for (number, &first) in same.iter().enumerate() {
-            let new = match numbers.get(first) {
+        let mut numbers: Vec<usize> = Vec::with_capacity(first_numbers.len());
+        for (number, &representative) in first_numbers.iter().enumerate() {
+            let new = match numbers.get(representative) {
                 Some(&new) => new,
-                None => merged.number(&self.texts[number], &self.places[number]),
+                None => merged.number_of(&self.texts[number], &self.places[number]),
             };
             numbers.push(new);
         }
@@ -51,40 +53,40 @@ impl Texts {
     }
 }
 
-/// A query with a right document, and wrong ones that were given with it.
+/// A query with a positive document, and the negatives of its row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pair {
-    /// Name of the row, for reports.
+    /// Id of the row, for reports.
     pub id: String,
-    /// Number of the query.
+    /// Index of the query.
     pub query: usize,
-    /// Number of the document.
+    /// Index of the document.
     pub document: usize,
-    /// Numbers of hard negatives.
+    /// Indices of the hard negatives.
     pub negatives: Vec<usize>,
 }
 
 /// All pairs of a data set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PairSet {
-    queries: Texts,
-    documents: Texts,
+    queries: NumberedTexts,
+    documents: NumberedTexts,
     pairs: Vec<Pair>,
-    /// Right documents of each query.
+    /// Positive documents of each query.
     relevant: Vec<BTreeSet<usize>>,
 }
 
 impl PairSet {
-    /// Adds a document that no pair needs, such as another one of an index; returns its number.
-    pub fn add_document(&mut self, text: &str, place: &str) -> usize {
-        self.documents.number(text, place)
+    /// Adds a document without a pair, for example from an index; returns its index.
+    pub fn add_document(&mut self, text: &str, location: &str) -> usize {
+        self.documents.number_of(text, location)
     }
 
-    /// Adds a pair that is known by its id alone, as [`PairSet::push_at`] does.
+    /// Adds a pair that is only identified by its id, as [`PairSet::push_from`] does.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As for [`PairSet::push_from`].
     pub fn push(
         &mut self,
         id: String,
@@ -92,19 +94,19 @@ impl PairSet {
         document: &str,
         negatives: &[String],
     ) -> Result<(), ToolsError> {
-        let place = id.clone();
-        self.push_at(&place, id, query, document, negatives)
+        let location = id.clone();
+        self.push_from(&location, id, query, document, negatives)
     }
 
-    /// Adds a pair that stands at `place`; one that is there already counts once.
+    /// Adds a pair found at `place`; a repeated pair counts once.
     ///
     /// # Errors
     ///
     /// - a text is blank
-    /// - a negative is the right document itself
-    pub fn push_at(
+    /// - a negative is the positive document itself
+    pub fn push_from(
         &mut self,
-        place: &str,
+        location: &str,
         id: String,
         query: &str,
         document: &str,
@@ -120,20 +122,20 @@ impl PairSet {
         if let Some((field, _)) = blank {
             return Err(ToolsError::EmptyField {
                 field: field.to_owned(),
-                needed: "a text without words has no meaning to learn; write one, or leave it out",
+                needed: "a text without words cannot be embedded meaningfully; fill it in, or remove it",
             });
         }
         if negatives.iter().any(|negative| negative == document) {
             return Err(ToolsError::NegativeIsPositive);
         }
-        let query = self.queries.number(query, place);
+        let query = self.queries.number_of(query, location);
         self.relevant
             .resize_with(self.queries.texts.len(), BTreeSet::new);
-        let document = self.documents.number(document, place);
+        let document = self.documents.number_of(document, location);
         let is_new = self.relevant[query].insert(document);
         let negatives: Vec<usize> = negatives
             .iter()
-            .map(|negative| self.documents.number(negative, place))
+            .map(|negative| self.documents.number_of(negative, location))
             .collect();
         if is_new || !negatives.is_empty() {
             self.pairs.push(Pair {
@@ -146,17 +148,17 @@ impl PairSet {
         Ok(())
     }
 
-    /// The pairs of trajectories: as `method` retrieves, the query or each sub-query with the
+    /// The pairs of trajectories: the query or each sub-query, depending on `method`, with the
     /// documents of the APIs that answer it.
     ///
     /// # Errors
     ///
-    /// - a trajectory calls nothing, or an API that has no document
+    /// A trajectory has no calls, or calls an API without a document.
     ///
     /// # Source
     ///
     /// GOAT, section 3.2.
-    pub fn of_trajectories<'a>(
+    pub fn from_trajectories<'a>(
         trajectories: impl IntoIterator<Item = &'a Trajectory>,
         catalogue: &ApiCatalogue,
         method: Method,
@@ -177,23 +179,23 @@ impl PairSet {
         Ok(set)
     }
 
-    /// The set in which texts that are one to an encoder are one text.
+    /// Merges texts that an encoder cannot distinguish.
     ///
-    /// `queries` and `documents` have for each text the number of the first one that is the same,
-    /// which is its own where none before it is. A pair that is there already counts once, and a
-    /// negative that is its own right document is none.
+    /// `queries` and `documents` contain, for each text, the index of the first equivalent text, or
+    /// its own index if there is none. Repeated pairs count once, and a negative that equals its
+    /// positive document is dropped.
     ///
     /// # Panics
     ///
-    /// If there are not as many numbers as texts.
-    pub fn merged(&self, queries: &[usize], documents: &[usize]) -> Self {
-        let (query_texts, queries) = self.queries.merged(queries);
-        let (document_texts, documents) = self.documents.merged(documents);
+    /// If the number of indices differs from the number of texts.
+    pub fn merge(&self, queries: &[usize], documents: &[usize]) -> Self {
+        let (query_texts, queries) = self.queries.merge(queries);
+        let (document_texts, documents) = self.documents.merge(documents);
         let mut relevant = vec![BTreeSet::new(); query_texts.texts.len()];
         for (query, right) in self.relevant.iter().enumerate() {
             relevant[queries[query]].extend(right.iter().map(|&document| documents[document]));
         }
-        let mut seen = BTreeSet::new();
+        let mut seen_pairs = BTreeSet::new();
         let mut pairs = Vec::new();
         for pair in &self.pairs {
             let (query, document) = (queries[pair.query], documents[pair.document]);
@@ -204,7 +206,7 @@ impl PairSet {
                     negatives.push(negative);
                 }
             }
-            if seen.insert((query, document)) || !negatives.is_empty() {
+            if seen_pairs.insert((query, document)) || !negatives.is_empty() {
                 pairs.push(Pair {
                     id: pair.id.clone(),
                     query,
@@ -221,37 +223,37 @@ impl PairSet {
         }
     }
 
-    /// Where each distinct query first stood.
+    /// Location of the first appearance of each query.
     pub fn query_places(&self) -> &[String] {
         &self.queries.places
     }
 
-    /// Where each distinct document first stood.
+    /// Location of the first appearance of each document.
     pub fn document_places(&self) -> &[String] {
         &self.documents.places
     }
 
-    /// The pairs, in the order of their rows.
+    /// The pairs, in row order.
     pub fn pairs(&self) -> &[Pair] {
         &self.pairs
     }
 
-    /// Distinct queries, by number.
+    /// Distinct queries, by index.
     pub fn queries(&self) -> &[String] {
         &self.queries.texts
     }
 
-    /// Distinct documents, negatives and further ones included, by number.
+    /// Distinct documents, including negatives and additional ones, by index.
     pub fn documents(&self) -> &[String] {
         &self.documents.texts
     }
 
-    /// Numbers of the documents that are right for a query.
+    /// Indices of the positive documents of a query.
     ///
     /// # Panics
     ///
-    /// If there is no such query.
-    pub fn relevant(&self, query: usize) -> &BTreeSet<usize> {
+    /// If the query does not exist.
+    pub fn relevant_documents(&self, query: usize) -> &BTreeSet<usize> {
         &self.relevant[query]
     }
 }
@@ -261,7 +263,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_that_an_encoder_reads_alike_are_one_text() {
+    fn equivalent_texts_are_merged() {
         let mut set = PairSet::default();
         let rows: [(&str, &str, &[&str]); 5] = [
             ("q", "long a", &["c"]),
@@ -272,13 +274,13 @@ mod tests {
         ];
         for (i, (query, document, negatives)) in rows.into_iter().enumerate() {
             let negatives: Vec<String> = negatives.iter().map(|text| text.to_string()).collect();
-            let place = format!("rows.jsonl:{}", i + 1);
-            set.push_at(&place, i.to_string(), query, document, &negatives)
+            let location = format!("rows.jsonl:{}", i + 1);
+            set.push_from(&location, i.to_string(), query, document, &negatives)
                 .expect("a pair");
         }
         assert_eq!(set.queries(), ["q", "Q", "p", "r"]);
         assert_eq!(set.documents(), ["long a", "c", "long b", "d"]);
-        let merged = set.merged(&[0, 0, 2, 3], &[0, 1, 0, 3]);
+        let merged = set.merge(&[0, 0, 2, 3], &[0, 1, 0, 3]);
         assert_eq!(merged.queries(), ["q", "p", "r"]);
         assert_eq!(merged.documents(), ["long a", "c", "d"]);
         assert_eq!(merged.document_places()[2], "rows.jsonl:5");
@@ -290,18 +292,25 @@ mod tests {
         assert_eq!(pairs, [(0, 0), (1, 0), (2, 2)]);
         assert_eq!(merged.pairs()[0].negatives, [1]);
         assert_eq!(merged.pairs()[2].negatives, [0], "one document, once");
-        assert_eq!(merged.relevant(0).iter().copied().collect::<Vec<_>>(), [0]);
-        let same = set.merged(&[0, 1, 2, 3], &[0, 1, 2, 3]);
-        assert_eq!(same, set, "where nothing is alike, nothing changes");
+        assert_eq!(
+            merged
+                .relevant_documents(0)
+                .iter()
+                .copied()
+                .collect::<Vec<_>>(),
+            [0]
+        );
+        let unchanged = set.merge(&[0, 1, 2, 3], &[0, 1, 2, 3]);
+        assert_eq!(unchanged, set, "where nothing is alike, nothing changes");
     }
 
     #[test]
-    fn a_negative_that_is_its_own_right_document_is_none() {
+    fn a_negative_equal_to_the_right_document_is_dropped() {
         let mut set = PairSet::default();
         let negatives = ["a rest".to_owned(), "b".to_owned()];
         set.push(String::new(), "q", "a other", &negatives)
             .expect("a pair");
-        let merged = set.merged(&[0], &[0, 0, 2]);
+        let merged = set.merge(&[0], &[0, 0, 2]);
         assert_eq!(merged.documents(), ["a other", "b"]);
         assert_eq!(merged.pairs()[0].negatives, [1]);
     }

@@ -1,6 +1,6 @@
-//! Which examples a trajectory gives, word for word.
+//! The exact examples of a trajectory.
 
-use tooltune_rows::text::ValueOrigin;
+use tooltune_template::ValueOrigin;
 
 use super::*;
 
@@ -12,29 +12,30 @@ const RESULT_2: &str = "{\"converted\": 12.91}";
 const ASKED: &str = "\n\nQuery: What is a share of BOLX in DSD?";
 
 /// Id, prompt after its instruction, and completion of every example.
-fn told(method: Method) -> Vec<(String, String, String)> {
+fn example_texts(method: Method) -> Vec<(String, String, String)> {
     expand(&trajectory(), &options(method))
         .iter()
         .map(|example| {
-            let shown = without_documents(prompt(&example.conversation));
-            let (instruction, rest) = shown.split_at(shown.find("\n\n").unwrap());
+            let prompt_text = without_documents(prompt(&example.conversation));
+            let (instruction, question_part) =
+                prompt_text.split_at(prompt_text.find("\n\n").unwrap());
             assert!(instruction.ends_with('.'), "{instruction}");
             (
                 example.id.clone(),
-                rest.to_owned(),
+                question_part.to_owned(),
                 completion(example).to_owned(),
             )
         })
         .collect()
 }
 
-fn check(method: Method, expected: &[(&str, String, String)]) {
-    let told = told(method);
+fn check_examples(method: Method, expected: &[(&str, String, String)]) {
+    let actual = example_texts(method);
     let expected: Vec<(String, String, String)> = expected
         .iter()
         .map(|(id, prompt, completion)| (format!("t1/{id}"), prompt.clone(), completion.clone()))
         .collect();
-    assert_eq!(told, expected);
+    assert_eq!(actual, expected);
 }
 
 fn done_1() -> String {
@@ -54,17 +55,21 @@ fn last() -> (&'static str, String, String) {
 }
 
 #[test]
-fn global_gives_a_plan_a_call_each_and_the_answer() {
+fn global_yields_a_plan_one_example_per_call_and_the_answer() {
     let names = "[\"Stocks/Quote\", \"Stocks/Convert\"]".to_owned();
-    let asked = format!("\n\nAPIs: 1{ASKED}\nPlan: {names}");
-    check(
+    let prompt_end = format!("\n\nAPIs: 1{ASKED}\nPlan: {names}");
+    check_examples(
         Method::Global,
         &[
             ("plan-1", format!("\n\nAPIs: 5{ASKED}\nPlan:"), names),
-            ("call-1", format!("{asked}\nCall 1:"), CALL_1.to_owned()),
+            (
+                "call-1",
+                format!("{prompt_end}\nCall 1:"),
+                CALL_1.to_owned(),
+            ),
             (
                 "call-2",
-                format!("{asked}{}\nCall 2:", done_1()),
+                format!("{prompt_end}{}\nCall 2:", done_1()),
                 CALL_2.to_owned(),
             ),
             last(),
@@ -73,24 +78,24 @@ fn global_gives_a_plan_a_call_each_and_the_answer() {
 }
 
 #[test]
-fn react_gives_steps_that_end_with_finish() {
-    let asked = format!("\n\nAPIs: 5{ASKED}");
-    check(
+fn react_yields_steps_that_end_with_finish() {
+    let prompt_end = format!("\n\nAPIs: 5{ASKED}");
+    check_examples(
         Method::React,
         &[
             (
                 "step-1",
-                format!("{asked}\nStep 1:"),
+                format!("{prompt_end}\nStep 1:"),
                 format!("Thought: Get the quote of BOLX.\nAction: {CALL_1}"),
             ),
             (
                 "step-2",
-                format!("{asked}{}\nStep 2:", done_1()),
+                format!("{prompt_end}{}\nStep 2:", done_1()),
                 format!("Thought: Convert the price to DSD.\nAction: {CALL_2}"),
             ),
             (
                 "step-3",
-                format!("{asked}{}\nStep 3:", done_2()),
+                format!("{prompt_end}{}\nStep 3:", done_2()),
                 "Finish: It is 12.91 DSD.".to_owned(),
             ),
         ],
@@ -101,22 +106,26 @@ const SUB_1: &str = "\nSub-query 1: Get the quote of BOLX.";
 const SUB_2: &str = "\nSub-query 2: Convert the price to DSD.";
 
 fn calls_of_sub_queries() -> [(&'static str, String, String); 2] {
-    let asked = format!("\n\nAPIs: 5{ASKED}{SUB_1}");
+    let prompt_end = format!("\n\nAPIs: 5{ASKED}{SUB_1}");
     [
-        ("call-1", format!("{asked}\nCall 1:"), CALL_1.to_owned()),
+        (
+            "call-1",
+            format!("{prompt_end}\nCall 1:"),
+            CALL_1.to_owned(),
+        ),
         (
             "call-2",
-            format!("{asked}{}{SUB_2}\nCall 2:", done_1()),
+            format!("{prompt_end}{}{SUB_2}\nCall 2:", done_1()),
             CALL_2.to_owned(),
         ),
     ]
 }
 
 #[test]
-fn global_with_decomposition_gives_sub_queries_a_call_each_and_the_answer() {
+fn global_with_decomposition_yields_sub_queries_one_example_per_call_and_the_answer() {
     let [first, second] = calls_of_sub_queries();
     let sub_queries = "[\"Get the quote of BOLX.\", \"Convert the price to DSD.\"]".to_owned();
-    check(
+    check_examples(
         Method::GlobalId,
         &[
             ("decompose-1", format!("{ASKED}\nSub-queries:"), sub_queries),
@@ -128,10 +137,10 @@ fn global_with_decomposition_gives_sub_queries_a_call_each_and_the_answer() {
 }
 
 #[test]
-fn react_with_decomposition_gives_a_sub_query_at_a_time_until_done() {
+fn react_with_decomposition_yields_one_sub_query_at_a_time_until_done() {
     let [first, second] = calls_of_sub_queries();
     let sub_query = |sub_query: &str| sub_query[sub_query.find(": ").unwrap() + 2..].to_owned();
-    check(
+    check_examples(
         Method::ReactId,
         &[
             (
@@ -160,11 +169,12 @@ fn react_with_decomposition_gives_a_sub_query_at_a_time_until_done() {
 }
 
 #[test]
-fn every_prompt_that_needs_them_shows_the_gold_documents_among_five() {
+fn prompts_with_documents_show_the_gold_documents_among_five() {
     for method in METHODS {
         for example in expand(&trajectory(), &options(method)) {
-            let names = shown(prompt(&example.conversation));
-            let wanted: Vec<&str> = match (method, example.kind, example.id.ends_with('1')) {
+            let names = shown_apis(prompt(&example.conversation));
+            let expected_names: Vec<&str> = match (method, example.kind, example.id.ends_with('1'))
+            {
                 (_, ExampleKind::Plan | ExampleKind::Step, _) => {
                     vec!["Stocks/Quote", "Stocks/Convert"]
                 }
@@ -172,8 +182,12 @@ fn every_prompt_that_needs_them_shows_the_gold_documents_among_five() {
                 (_, ExampleKind::Call, false) => vec!["Stocks/Convert"],
                 _ => Vec::new(),
             };
-            for name in &wanted {
-                assert!(names.iter().any(|shown| shown == name), "{}", example.id);
+            for name in &expected_names {
+                assert!(
+                    names.iter().any(|shown_name| shown_name == name),
+                    "{}",
+                    example.id
+                );
             }
             let n_shown = match (method, example.kind) {
                 (_, ExampleKind::Decompose | ExampleKind::Final) => 0,
@@ -192,7 +206,7 @@ fn every_prompt_that_needs_them_shows_the_gold_documents_among_five() {
 }
 
 #[test]
-fn examples_depend_on_seed_and_trajectory_alone() {
+fn examples_depend_only_on_seed_and_trajectory() {
     let catalogue = catalogue();
     let options = options(Method::React);
     let with_seed = |seed: u64, trajectory: &Trajectory| {
@@ -209,7 +223,7 @@ fn examples_depend_on_seed_and_trajectory_alone() {
             id: id.to_owned(),
             ..trajectory()
         };
-        shown(prompt(&with_seed(seed, &trajectory)[0].conversation))
+        shown_apis(prompt(&with_seed(seed, &trajectory)[0].conversation))
     };
     let of_seeds: std::collections::BTreeSet<_> = (0..20).map(|s| documents(s, "a")).collect();
     let of_ids: std::collections::BTreeSet<_> =
@@ -218,7 +232,7 @@ fn examples_depend_on_seed_and_trajectory_alone() {
 }
 
 #[test]
-fn distractors_are_those_that_the_retriever_ranks_highest() {
+fn distractors_are_the_highest_ranked_documents() {
     let catalogue = catalogue();
     let options = options(Method::GlobalId);
     let expansion = Expansion {
@@ -226,9 +240,9 @@ fn distractors_are_those_that_the_retriever_ranks_highest() {
         options: &options,
         seed: 3,
     };
-    let mut asked = Vec::new();
+    let mut prompt_ends = Vec::new();
     let mut rank = |text: &str, k: usize| {
-        asked.push((text.to_owned(), k));
+        prompt_ends.push((text.to_owned(), k));
         vec![6, 5, 4, 3, 2]
     };
     let examples = expansion
@@ -239,7 +253,7 @@ fn distractors_are_those_that_the_retriever_ranks_highest() {
         .filter(|example| example.kind == ExampleKind::Call)
         .collect();
     for (example, gold) in calls.iter().zip(["Stocks/Quote", "Stocks/Convert"]) {
-        let mut names = shown(prompt(&example.conversation));
+        let mut names = shown_apis(prompt(&example.conversation));
         names.sort();
         assert_eq!(
             names,
@@ -252,35 +266,35 @@ fn distractors_are_those_that_the_retriever_ranks_highest() {
             ]
         );
     }
-    let texts: Vec<String> = asked.iter().map(|(text, _)| text.clone()).collect();
+    let texts: Vec<String> = prompt_ends.iter().map(|(text, _)| text.clone()).collect();
     assert_eq!(texts, expansion.retrieval_texts(&trajectory()));
     assert_eq!(
         texts,
         ["Get the quote of BOLX.", "Convert the price to DSD."]
     );
-    assert!(asked.iter().all(|&(_, k)| k == 5));
+    assert!(prompt_ends.iter().all(|&(_, k)| k == 5));
 }
 
 #[test]
-fn results_are_cut_and_the_query_is_not() {
+fn results_are_truncated_and_the_query_is_not() {
     let mut long = trajectory();
     long.query = "word ".repeat(2_000);
     long.calls[0].output["text"] = json!("é".repeat(5_000));
     let mut options = options(Method::Global);
     options.output_limit = 100;
     let examples = expand(&long, &options);
-    let shown = prompt(&examples.last().unwrap().conversation);
-    assert!(shown.contains(&long.query));
-    let result = shown
+    let prompt_text = prompt(&examples.last().unwrap().conversation);
+    assert!(prompt_text.contains(&long.query));
+    let result = prompt_text
         .lines()
         .find(|line| line.starts_with("Result 1: "))
         .unwrap();
     assert!(result.chars().count() <= 140, "{result}");
-    assert!(shown.contains(&format!("Result 2: {RESULT_2}")));
+    assert!(prompt_text.contains(&format!("Result 2: {RESULT_2}")));
 }
 
 #[test]
-fn weights_belong_to_kinds_and_zero_leaves_a_kind_out() {
+fn weights_are_per_kind_and_zero_omits_a_kind() {
     let mut options = options(Method::Global);
     options.weights.plan = 0.0;
     options.weights.answer = 2.5;
@@ -299,7 +313,7 @@ fn weights_belong_to_kinds_and_zero_leaves_a_kind_out() {
 }
 
 #[test]
-fn argument_values_keep_their_places_and_origins_in_every_completion() {
+fn argument_values_keep_their_spans_and_origins_in_every_completion() {
     use ValueOrigin::{Derived, Fixed};
     for method in METHODS {
         let mut n_calls = 0;
@@ -331,8 +345,8 @@ fn argument_values_keep_their_places_and_origins_in_every_completion() {
 }
 
 #[test]
-fn trajectories_that_cannot_be_learned_are_errors_with_their_name() {
-    let fault = |method: Method, change: fn(&mut Trajectory)| {
+fn unusable_trajectories_are_errors_with_their_id() {
+    let error_text = |method: Method, change: fn(&mut Trajectory)| {
         let mut trajectory = trajectory();
         change(&mut trajectory);
         let catalogue = catalogue();
@@ -347,20 +361,22 @@ fn trajectories_that_cannot_be_learned_are_errors_with_their_name() {
             .unwrap_err()
             .to_string()
     };
-    let begins = |fault: String, expected: &str| assert!(fault.starts_with(expected), "{fault}");
-    begins(
-        fault(Method::Global, |t| t.calls.clear()),
+    let assert_starts = |error_text: String, expected: &str| {
+        assert!(error_text.starts_with(expected), "{error_text}")
+    };
+    assert_starts(
+        error_text(Method::Global, |t| t.calls.clear()),
         "t1: calls is empty",
     );
     let cyclic = |t: &mut Trajectory| t.calls[1].derived.get_mut("from").unwrap().call = 1;
-    begins(
-        fault(Method::Global, cyclic),
-        "t1: calls[1].derived.from takes its value from calls[1], which is the call itself",
+    assert_starts(
+        error_text(Method::Global, cyclic),
+        "t1: calls[1].derived.from takes its value from calls[1], the same call",
     );
-    let unknown = fault(Method::Global, |t| {
+    let unknown = error_text(Method::Global, |t| {
         t.calls[1].name = "Stocks/Qoute".to_owned()
     });
-    begins(
+    assert_starts(
         unknown,
         "t1: calls[1].name: no API is called \"Stocks/Qoute\", did you mean \"Stocks/Quote\"?",
     );
@@ -370,8 +386,8 @@ fn trajectories_that_cannot_be_learned_are_errors_with_their_name() {
             t.calls[1].sub_query = "DONE".to_owned();
         },
     ] {
-        begins(
-            fault(Method::ReactId, sub_query),
+        assert_starts(
+            error_text(Method::ReactId, sub_query),
             "t1: calls[1].sub_query is empty",
         );
     }

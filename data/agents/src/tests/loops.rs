@@ -1,17 +1,17 @@
-//! Loops on texts as models really write them.
+//! Loops with realistic model outputs.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// What a scripted loop asked and how it ended.
+/// The requests and the outcome of a scripted loop.
 struct Run {
     prompts: Vec<String>,
     outcome: Outcome,
 }
 
-/// Answers generations with `texts` in turn, the last one again and again, and calls with an echo
-/// of their arguments.
+/// Returns `texts` in order as generations, repeating the last one, and the arguments of calls as
+/// their results.
 fn run(method: Method, texts: &[&str], limits: AgentLimits) -> Run {
     let catalogue = catalogue();
     let mut agent = Agent::new(method, "Q?", &catalogue, limits);
@@ -50,7 +50,7 @@ const QUOTE: &str = "{\"name\": \"Stocks/Quote\", \"arguments\": {\"symbol\": \"
 const FAIL: &str = "{\"name\": \"Maps/Route\", \"arguments\": {\"fail\": 1}}";
 
 #[test]
-fn a_failed_call_shows_its_error_and_the_loop_goes_on() {
+fn a_failed_call_shows_its_error_and_the_loop_continues() {
     let plan = "[\"Maps/Route\", \"Stocks/Quote\"]";
     let run = with_defaults(Method::Global, &[plan, FAIL, QUOTE, "It is A."]);
     assert!(run.prompts[2].contains("\nResult 1: {\"error\": \"no such thing\"}\nCall 2:"));
@@ -65,13 +65,13 @@ fn a_failed_call_shows_its_error_and_the_loop_goes_on() {
 }
 
 #[test]
-fn planned_names_that_nothing_is_called_stay_in_the_path_as_failed_calls() {
+fn unknown_planned_names_are_failed_calls_in_the_path() {
     let plan = "[\"Stocks/Qoute\", \"Stocks/Quote\", \"None/Such\"]";
     let run = with_defaults(Method::Global, &[plan, QUOTE, "A."]);
-    let shown = "\nCall 1: {\"name\": \"Stocks/Qoute\", \"arguments\": {}}\nResult 1: \
+    let expected = "\nCall 1: {\"name\": \"Stocks/Qoute\", \"arguments\": {}}\nResult 1: \
                  {\"error\": \"unknown API \\\"Stocks/Qoute\\\", did you mean \
                  \\\"Stocks/Quote\\\"?\"}\nCall 2:";
-    assert!(run.prompts[1].ends_with(shown), "{}", run.prompts[1]);
+    assert!(run.prompts[1].ends_with(expected), "{}", run.prompts[1]);
     assert_eq!(run.prompts.len(), 3);
     assert_eq!(
         run.outcome.path,
@@ -86,7 +86,7 @@ fn planned_names_that_nothing_is_called_stay_in_the_path_as_failed_calls() {
 }
 
 #[test]
-fn an_empty_plan_goes_straight_to_the_answer() {
+fn an_empty_plan_leads_directly_to_the_answer() {
     let run = with_defaults(Method::Global, &["[]", "I know."]);
     assert_eq!(run.prompts.len(), 2);
     assert!(run.prompts[1].ends_with("\n\nQuery: Q?\nAnswer:"));
@@ -98,7 +98,7 @@ fn an_empty_plan_goes_straight_to_the_answer() {
 }
 
 #[test]
-fn a_plan_that_is_no_json_is_a_failure_and_the_loop_still_answers() {
+fn an_unparsable_plan_is_a_failure_and_the_loop_still_answers() {
     for method in [Method::Global, Method::GlobalId] {
         let run = with_defaults(method, &["First the quote, then the route.", "I guess."]);
         let [failure] = &run.outcome.failures[..] else {
@@ -117,7 +117,7 @@ fn a_plan_that_is_no_json_is_a_failure_and_the_loop_still_answers() {
 }
 
 #[test]
-fn a_plan_without_end_is_cut_at_the_limit_of_calls() {
+fn a_long_plan_is_truncated_at_the_limit_of_calls() {
     let endless = format!("[{}\"Stocks/Quote\"]", "\"Stocks/Quote\", ".repeat(40));
     let run = with_defaults(Method::Global, &[&endless, QUOTE]);
     assert_eq!((run.outcome.calls.len(), run.outcome.plan.len()), (10, 10));
@@ -135,7 +135,7 @@ fn a_plan_without_end_is_cut_at_the_limit_of_calls() {
 }
 
 #[test]
-fn a_call_that_cannot_be_read_is_a_failed_call_under_its_planned_name() {
+fn an_unparsable_call_is_a_failed_call_with_its_planned_name() {
     let plan = "[\"Stocks/Quote\", \"Maps/Route\"]";
     let texts = [
         plan,
@@ -146,12 +146,15 @@ fn a_call_that_cannot_be_read_is_a_failed_call_under_its_planned_name() {
     let run = with_defaults(Method::Global, &texts);
     assert_eq!(run.outcome.path, ["Stocks/Quote", "Sky/Forecast"]);
     assert_eq!(run.outcome.failures.len(), 2);
-    let first = &run.outcome.calls[0];
+    let first_call = &run.outcome.calls[0];
     assert_eq!(
-        (first.arguments.as_ref(), first.raw.as_deref()),
+        (first_call.arguments.as_ref(), first_call.raw.as_deref()),
         (None, Some("I would\ncall it."))
     );
-    assert_eq!(first.exception.as_deref(), Some("this is no JSON object"));
+    assert_eq!(
+        first_call.exception.as_deref(),
+        Some("this is no JSON object")
+    );
     assert!(run.prompts[2].ends_with(
         "\nCall 1: I would call it.\nResult 1: {\"error\": \"this is no JSON object\"}\nCall 2:"
     ));
@@ -159,17 +162,17 @@ fn a_call_that_cannot_be_read_is_a_failed_call_under_its_planned_name() {
 }
 
 #[test]
-fn a_call_in_a_fence_with_a_name_of_wide_blanks_is_made_under_its_known_name() {
-    let written =
+fn a_fenced_call_with_extra_blanks_in_its_name_uses_the_catalogue_name() {
+    let text =
         "Sure:\n```json\n{\"name\": \" Maps/Find  City\", \"arguments\": {\"name\": 1}}\n```";
-    let run = with_defaults(Method::Global, &["[\"Maps/Find City\"]", written, "Ok."]);
+    let run = with_defaults(Method::Global, &["[\"Maps/Find City\"]", text, "Ok."]);
     assert_eq!(run.outcome.path, ["Maps/Find City"]);
     assert_eq!(run.outcome.calls[0].exception, None);
     assert_eq!(run.outcome.calls[0].output, json!({"name": 1}));
 }
 
 #[test]
-fn a_call_of_an_unknown_api_is_never_handed_out() {
+fn a_call_of_an_unknown_api_is_never_executed() {
     let unknown = "Action: {\"name\": \"Nope\", \"arguments\": {\"a\": 1}}";
     let run = with_defaults(Method::React, &[unknown, "Finish: No."]);
     assert_eq!(run.outcome.path, ["Nope"]);
@@ -185,7 +188,7 @@ fn a_call_of_an_unknown_api_is_never_handed_out() {
 }
 
 #[test]
-fn react_without_end_stops_after_ten_steps_without_an_answer() {
+fn react_without_finish_stops_after_ten_steps_without_an_answer() {
     let run = with_defaults(
         Method::React,
         &[&format!("Thought: again\nAction: {QUOTE}")],
@@ -197,7 +200,7 @@ fn react_without_end_stops_after_ten_steps_without_an_answer() {
 }
 
 #[test]
-fn react_that_writes_nothing_of_use_fails_ten_times_and_stops() {
+fn unparsable_react_steps_stop_after_ten_failures() {
     let run = with_defaults(Method::React, &["Thought: hm"]);
     assert_eq!(run.outcome.calls.len(), 10);
     assert_eq!(
@@ -209,7 +212,7 @@ fn react_that_writes_nothing_of_use_fails_ten_times_and_stops() {
 }
 
 #[test]
-fn react_takes_the_first_action_and_not_the_results_made_up_after_it() {
+fn react_uses_the_first_action_and_ignores_invented_results() {
     let text = format!("Thought: x\nAction: {QUOTE}\nResult: 7\nFinish: It is 7.");
     let run = with_defaults(
         Method::React,
@@ -221,7 +224,7 @@ fn react_takes_the_first_action_and_not_the_results_made_up_after_it() {
 }
 
 #[test]
-fn sub_queries_at_a_time_end_with_done_silence_or_the_limit() {
+fn sequential_sub_queries_end_with_done_an_empty_reply_or_the_limit() {
     let run = with_defaults(Method::ReactId, &["Find A.", QUOTE, "DONE", "A."]);
     assert_eq!(run.outcome.sub_queries, ["Find A."]);
     assert_eq!(
@@ -244,7 +247,7 @@ fn sub_queries_at_a_time_end_with_done_silence_or_the_limit() {
 }
 
 #[test]
-fn sub_queries_at_once_retrieve_with_each_and_show_only_those_reached() {
+fn planned_sub_queries_are_each_retrieved_and_shown_when_reached() {
     let run = with_defaults(
         Method::GlobalId,
         &["[\"One.\", \"\", \"Two.\"]", QUOTE, FAIL, "End."],
@@ -264,7 +267,7 @@ fn sub_queries_at_once_retrieve_with_each_and_show_only_those_reached() {
 }
 
 #[test]
-fn a_loop_can_be_stopped_anywhere_and_keeps_what_it_did() {
+fn a_stopped_loop_keeps_its_calls() {
     let catalogue = catalogue();
     let mut agent = Agent::new(Method::React, "Q?", &catalogue, AgentLimits::default());
     agent.feed_documents(&[0]);
@@ -279,7 +282,7 @@ fn a_loop_can_be_stopped_anywhere_and_keeps_what_it_did() {
 }
 
 #[test]
-fn asking_twice_gives_the_same_request_with_the_limits_of_its_kind() {
+fn repeated_next_returns_the_same_request_with_the_limits_of_its_kind() {
     let catalogue = catalogue();
     let limits = AgentLimits {
         n_documents: 3,
@@ -303,7 +306,7 @@ fn asking_twice_gives_the_same_request_with_the_limits_of_its_kind() {
     };
     assert_eq!((max_new_tokens, kind), (7, ExampleKind::Plan));
     assert_eq!(
-        shown(prompt(&conversation)),
+        shown_apis(prompt(&conversation)),
         ["Maps/Find City", "Stocks/Quote", "Films/Search"]
     );
 }
@@ -324,9 +327,9 @@ fn an_outcome_is_written_and_read_as_json() {
     assert_eq!(value["calls"][1]["raw"], "no");
 }
 
-/// Anything, and things that are nearly right.
-fn written() -> impl Strategy<Value = String> {
-    let pieces = [
+/// Arbitrary text, and nearly valid text.
+fn arbitrary_reply() -> impl Strategy<Value = String> {
+    let parts = [
         QUOTE,
         FAIL,
         "[]",
@@ -340,17 +343,17 @@ fn written() -> impl Strategy<Value = String> {
         "\"",
         "]}",
     ];
-    let piece = prop_oneof![
-        proptest::sample::select(pieces.to_vec()).prop_map(str::to_owned),
+    let part = prop_oneof![
+        proptest::sample::select(parts.to_vec()).prop_map(str::to_owned),
         any::<String>(),
     ];
-    prop::collection::vec(piece, 0..4).prop_map(|pieces| pieces.concat())
+    prop::collection::vec(part, 0..4).prop_map(|parts| parts.concat())
 }
 
 proptest! {
     #[test]
-    fn every_loop_ends_within_its_limits_whatever_is_written(
-        texts in prop::collection::vec(written(), 1..6),
+    fn every_loop_ends_within_its_limits_for_any_reply(
+        texts in prop::collection::vec(arbitrary_reply(), 1..6),
     ) {
         let limits = AgentLimits { max_calls: 3, max_steps: 4, ..AgentLimits::default() };
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
@@ -368,7 +371,7 @@ proptest! {
 }
 
 #[test]
-fn texts_of_json_alone_have_schemas_of_what_is_shown() {
+fn only_pure_json_replies_have_a_schema_of_the_shown_apis() {
     let catalogue = catalogue();
     let limits = AgentLimits::default();
     let allows = |agent: &Agent<'_>, text: Value| {
@@ -387,7 +390,7 @@ fn texts_of_json_alone_have_schemas_of_what_is_shown() {
     let too_many = vec!["Films/Search"; limits.max_calls + 1];
     assert!(!allows(&global, json!(too_many)));
     global.feed_text("[\"Stocks/Quote\"]");
-    // The planned call and no other, with all of its arguments.
+    // Only the planned call, with all of its arguments.
     assert!(allows(&global, quote.clone()));
     assert!(!allows(&global, search.clone()));
     assert!(!allows(

@@ -1,10 +1,11 @@
-//! Prompts, examples and loops over a catalogue of seven APIs.
+//! Tests of prompts, examples and loops over a catalogue of seven APIs.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
-use tooltune_rows::text::{Conversation, DataError, Message};
-use tooltune_rows::tools::{ApiCatalogue, ApiDocument, Derived, Trajectory, TrajectoryCall};
+use tooltune_apis::{ApiCatalogue, ApiDocument, Derived, Trajectory, TrajectoryCall};
+use tooltune_rows::text::DataError;
+use tooltune_template::{Conversation, Message};
 
 use super::*;
 use crate::executors::CallResult;
@@ -34,7 +35,7 @@ fn document(tool: &str, api: &str, parameter: &str) -> ApiDocument {
     .unwrap()
 }
 
-/// Converts to a currency from one or several, which need not be named.
+/// Converts to a currency from one or several, which are optional.
 fn convert() -> ApiDocument {
     let mut convert = document("Stocks", "Convert", "amount");
     for (name, kind) in [("from", "ARRAY"), ("to", "STRING")] {
@@ -63,9 +64,9 @@ fn object(value: Value) -> Map<String, Value> {
     value.as_object().unwrap().clone()
 }
 
-/// Two calls, of which the second takes its amount and one of its currencies from the first.
+/// Two calls; the second takes its amount and one of its currencies from the first.
 fn trajectory() -> Trajectory {
-    let derived = |path: &str| Derived {
+    let origin = |path: &str| Derived {
         call: 0,
         path: path.to_owned(),
         pick: "first".to_owned(),
@@ -87,8 +88,8 @@ fn trajectory() -> Trajectory {
                 arguments: object(json!({"amount": 385.62, "from": ["BVK", "é"], "to": "DSD"})),
                 output: json!({"converted": 12.91}),
                 derived: BTreeMap::from([
-                    ("amount".to_owned(), derived("price")),
-                    ("from".to_owned(), derived("currency")),
+                    ("amount".to_owned(), origin("price")),
+                    ("from".to_owned(), origin("currency")),
                 ]),
             },
         ],
@@ -124,13 +125,13 @@ fn completion(example: &GoatExample) -> &str {
     text(example.conversation.messages.last().unwrap())
 }
 
-/// The names of the documents that a prompt shows.
-fn shown(prompt: &str) -> Vec<String> {
+/// Names of the documents in a prompt.
+fn shown_apis(prompt: &str) -> Vec<String> {
     prompt
         .lines()
         .filter(|line| line.starts_with("{\"name\":"))
         .map(|line| {
-            tooltune_rows::json::parse(line).unwrap()["name"]
+            tooltune_json::parse(line).unwrap()["name"]
                 .as_str()
                 .unwrap()
                 .to_owned()
@@ -140,12 +141,12 @@ fn shown(prompt: &str) -> Vec<String> {
 
 /// The prompt with its documents replaced by their number.
 fn without_documents(prompt: &str) -> String {
-    let n_documents = shown(prompt).len();
-    let others: Vec<&str> = prompt
+    let n_documents = shown_apis(prompt).len();
+    let other_lines: Vec<&str> = prompt
         .lines()
         .filter(|line| !line.starts_with("{\"name\":"))
         .collect();
-    others
+    other_lines
         .join("\n")
         .replace("APIs:", &format!("APIs: {n_documents}"))
 }

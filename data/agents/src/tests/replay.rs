@@ -1,9 +1,9 @@
-//! Training prompts against those of the loop that is run later.
+//! Compares training prompts with the prompts of the loop at inference.
 
 use super::*;
 use crate::truncation::ShapeOptions;
 
-/// Runs a loop on gold texts and outputs, showing documents in the order of the training prompts.
+/// Runs a loop on gold texts and outputs, with documents in the order of the training prompts.
 fn prompts_of_the_loop(
     options: &GoatOptions,
     examples: &[GoatExample],
@@ -21,8 +21,8 @@ fn prompts_of_the_loop(
     loop {
         match agent.next() {
             AgentRequest::Retrieve { .. } => {
-                let next = prompt(&examples[prompts.len()].conversation);
-                let positions: Vec<usize> = shown(next)
+                let next_prompt = prompt(&examples[prompts.len()].conversation);
+                let positions: Vec<usize> = shown_apis(next_prompt)
                     .iter()
                     .map(|name| catalogue.position(name).unwrap())
                     .collect();
@@ -57,14 +57,14 @@ fn check_prompts(options: &GoatOptions) -> Vec<GoatExample> {
 }
 
 #[test]
-fn the_loop_shows_exactly_what_was_trained_on() {
+fn prompts_of_the_loop_equal_the_training_prompts() {
     for method in METHODS {
         check_prompts(&options(method));
     }
 }
 
 #[test]
-fn results_are_shortened_alike_in_training_and_in_the_loop() {
+fn results_are_shortened_identically_in_training_and_in_the_loop() {
     for method in METHODS {
         let mut options = options(method);
         options.truncate = Some(ShapeOptions {
@@ -73,10 +73,10 @@ fn results_are_shortened_alike_in_training_and_in_the_loop() {
         });
         let examples = check_prompts(&options);
         let last = prompt(&examples[examples.len() - 1].conversation);
-        let nothing = "{\"_meta\": \"the filter currency finds nothing in this output.\"}";
-        for line in ["Result 1: \"BVK\"", &format!("Result 2: {nothing}")] {
+        let nothing_found = "{\"_meta\": \"the filter currency finds nothing in this output.\"}";
+        for line in ["Result 1: \"BVK\"", &format!("Result 2: {nothing_found}")] {
             assert!(
-                last.lines().any(|shown| shown == line),
+                last.lines().any(|shown_line| shown_line == line),
                 "{method:?}: {last}"
             );
         }
@@ -84,7 +84,7 @@ fn results_are_shortened_alike_in_training_and_in_the_loop() {
 }
 
 #[test]
-fn gold_texts_lead_to_the_gold_calls_and_answer() {
+fn gold_completions_reproduce_the_gold_calls_and_answer() {
     for method in METHODS {
         let examples = expand(&trajectory(), &options(method));
         let (_, outcome) = prompts_of_the_loop(&options(method), &examples);

@@ -1,11 +1,11 @@
-//! The texts that training teaches against the schemas that a constraint enforces.
+//! Checks training targets against the schemas enforced by constraints.
 
-use tooltune_rows::json;
+use tooltune_json as json;
 use tooltune_synth::goat::{GoatSplit, GoatSynthOptions, documents, generate};
 
 use super::*;
 
-/// Whether the keys of a call stand in the order of the schema, which a grammar keeps to.
+/// Whether the keys of a call are in schema order, which a grammar enforces.
 fn keeps_order(document: &ApiDocument, arguments: &Map<String, Value>) -> bool {
     let declared: Vec<&str> = document
         .parameters()
@@ -18,12 +18,12 @@ fn keeps_order(document: &ApiDocument, arguments: &Map<String, Value>) -> bool {
 #[test]
 fn synthetic_trajectories_satisfy_the_schemas_in_their_order() {
     let catalogue = ApiCatalogue::new(documents()).unwrap();
-    let made = generate(&GoatSynthOptions {
+    let trajectories = generate(&GoatSynthOptions {
         rows: 40,
         ..GoatSynthOptions::new(GoatSplit::Train, 3)
     });
     let mut n_checked = 0;
-    for trajectory in made.unwrap() {
+    for trajectory in trajectories.unwrap() {
         for call in &trajectory.calls {
             let document = catalogue.get(&call.name).unwrap();
             assert!(keeps_order(document, &call.arguments), "{call:?}");
@@ -36,14 +36,14 @@ fn synthetic_trajectories_satisfy_the_schemas_in_their_order() {
                 seed: 1,
             };
             let examples = expansion.expand(&trajectory, &mut Ranking::Random).unwrap();
-            n_checked += replayed(&catalogue, &trajectory, method, &examples);
+            n_checked += replay_calls(&catalogue, &trajectory, method, &examples);
         }
     }
     assert!(n_checked > 300, "{n_checked}");
 }
 
-/// The number of texts that had a schema.
-fn replayed(
+/// The number of texts with a schema.
+fn replay_calls(
     catalogue: &ApiCatalogue,
     trajectory: &Trajectory,
     method: Method,

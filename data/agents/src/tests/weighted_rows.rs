@@ -1,11 +1,12 @@
-//! Trajectories through the template and the tokenizer to weighted tokens.
+//! Renders and tokenizes trajectories to weighted tokens.
 
 use std::path::Path;
 
 use tooltune_rows::text::{
-    ArgumentMask, ChatTemplate, MaskConfig, OnOverflow, PrepareOptions, Row, SpecialTokens,
-    Specials, Tokenizer, inspect_row, prepare,
+    ArgumentMask, MaskConfig, OnOverflow, PrepareOptions, Row, Specials, Tokenizer, inspect_row,
+    prepare,
 };
+use tooltune_template::{ChatTemplate, SpecialTokens};
 
 use super::*;
 
@@ -47,7 +48,7 @@ fn rows(method: Method, weights: KindWeights) -> Vec<Row> {
 }
 
 #[test]
-fn values_of_a_trajectory_are_not_learned_and_everything_else_of_an_answer_is() {
+fn argument_values_are_masked_and_the_rest_of_a_completion_is_supervised() {
     let (template, tokenizer, options) = tools(ArgumentMask::All);
     let rows = rows(Method::React, KindWeights::default());
     let prepared = prepare(rows.into_iter().map(Ok), &template, &tokenizer, &options).unwrap();
@@ -79,7 +80,7 @@ fn values_of_a_trajectory_are_not_learned_and_everything_else_of_an_answer_is() 
 }
 
 #[test]
-fn inspection_shows_the_values_that_are_masked() {
+fn inspection_shows_masked_argument_values() {
     let rows = rows(Method::Global, KindWeights::default());
     for (mask, masked) in [
         (ArgumentMask::None, vec![]),
@@ -104,7 +105,7 @@ fn inspection_shows_the_values_that_are_masked() {
 }
 
 #[test]
-fn the_weight_of_a_kind_reaches_its_tokens() {
+fn the_weight_of_a_kind_applies_to_its_tokens() {
     let (template, tokenizer, options) = tools(ArgumentMask::All);
     let weights = KindWeights {
         call: 0.25,
@@ -113,7 +114,7 @@ fn the_weight_of_a_kind_reaches_its_tokens() {
     let rows = rows(Method::Global, weights);
     let prepared = prepare(rows.into_iter().map(Ok), &template, &tokenizer, &options).unwrap();
     for example in &prepared.examples {
-        let wanted = if example.id.contains("call") {
+        let kind_weight = if example.id.contains("call") {
             0.25
         } else {
             1.0
@@ -122,7 +123,7 @@ fn the_weight_of_a_kind_reaches_its_tokens() {
             example
                 .loss_weights
                 .iter()
-                .all(|&weight| weight == 0.0 || weight == wanted),
+                .all(|&weight| weight == 0.0 || weight == kind_weight),
             "{}",
             example.id
         );
@@ -130,7 +131,7 @@ fn the_weight_of_a_kind_reaches_its_tokens() {
 }
 
 #[test]
-fn a_trajectory_that_fails_is_one_error_and_the_next_one_follows() {
+fn a_failing_trajectory_is_one_error_and_the_next_one_follows() {
     let catalogue = catalogue();
     let options = options(Method::Global);
     let expansion = Expansion {
@@ -138,10 +139,10 @@ fn a_trajectory_that_fails_is_one_error_and_the_next_one_follows() {
         options: &options,
         seed: 5,
     };
-    let mut broken = trajectory();
-    broken.calls.clear();
+    let mut broken_trajectory = trajectory();
+    broken_trajectory.calls.clear();
     let unread = DataError::NoStopIds;
-    let trajectories = [Ok(broken), Err(unread), Ok(trajectory())];
+    let trajectories = [Ok(broken_trajectory), Err(unread), Ok(trajectory())];
     let mut n_asked = 0;
     let mut rank = |_: &str, k: usize| {
         n_asked += 1;

@@ -1,24 +1,24 @@
-//! Why a value cannot be filtered.
+//! Errors of filtering a value.
 
-/// What is wrong with a JMESPath expression, or with applying it.
+/// An error in a JMESPath expression, or in applying it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FilterError {
     /// The expression does not parse, or fails on this value.
     #[error("JMESPath expression {expression:?}: {reason}")]
     Refused {
-        /// The expression, its end left out if it is long.
+        /// The expression, truncated if it is long.
         expression: String,
         /// What is wrong, and where.
         reason: String,
     },
-    /// The expression is beyond what is evaluated.
-    #[error("the JMESPath expression has {n} {what}, but at most {max} are evaluated; shorten it")]
+    /// The expression exceeds a limit.
+    #[error("the JMESPath expression has {n} {what}, but at most {max} are allowed; shorten it")]
     TooLarge {
-        /// What there is too much of.
+        /// The unit of the limit.
         what: &'static str,
-        /// How much there is.
+        /// The actual number.
         n: usize,
-        /// The most that is evaluated.
+        /// The limit.
         max: usize,
     },
 }

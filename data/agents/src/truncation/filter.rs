@@ -1,9 +1,9 @@
-//! The part of a value that a JMESPath expression names.
+//! Extracts the part of a value selected by a JMESPath expression.
 //!
-//! The crate `jmespath` parses and evaluates, and passes the language's own compliance tests. Three
-//! things are done around it: what would overflow its stack or its 32-bit indices is refused, a
-//! result that shares parts of itself is bounded before it is copied out, and keys, which the
-//! crate sorts, are put back into their order.
+//! The crate `jmespath` parses and evaluates expressions, and passes the language's compliance
+//! tests. This module adds three things: it rejects expressions that would overflow the crate's
+//! stack or its 32-bit indices, limits the size of a result with shared parts before copying it,
+//! and restores the order of keys, which the crate sorts.
 
 use jmespath::ast::Ast;
 use jmespath::{DEFAULT_RUNTIME, Expression, JmespathError, Variable};
@@ -12,68 +12,69 @@ use serde_json::Value;
 use super::error::FilterError;
 use super::key_order::KeyOrders;
 
-/// Operators and brackets of an expression; the parser calls itself for each.
+/// Maximum number of operators and brackets; the parser recurses for each.
 const MAX_OPERATORS: usize = 150;
 
-/// Largest index or slice step, up or down.
+/// Maximum absolute index or slice step.
 const MAX_INDEX: u32 = 100_000_000;
 
-/// Values in a result.
+/// Maximum number of values in a result.
 const MAX_VALUES: usize = 1_000_000;
 
-/// Characters of an expression that an error shows.
+/// Maximum number of characters of an expression in an error.
 const MAX_SHOWN: usize = 200;
 
 /// Applies a JMESPath expression to a value.
 ///
-/// The keys of an object in the result stand as in the expression if it makes such an object, else
-/// as in the first object of `value` with the same keys; failing both they are sorted. So are the
-/// parts that `*`, `keys` and `values` give, whose order JMESPath leaves open.
+/// The keys of an object in the result have the order of the expression if it constructs such an
+/// object, otherwise of the first object in `value` with the same keys, otherwise they are sorted.
+/// The results of `*`, `keys` and `values`, whose order JMESPath does not define, are ordered
+/// likewise.
 ///
 /// # Errors
 ///
-/// - the expression does not parse, or a function in it is unknown or refuses its argument
+/// - the expression does not parse, or a function in it is unknown or rejects its argument
 /// - it has too many operators, or an index or step that is too large
 /// - the result has more than a million values
 pub fn filter(expression: &str, value: &Value) -> Result<Value, FilterError> {
-    let (compiled, mut orders) = compiled(expression)?;
+    let (compiled, mut orders) = compile(expression)?;
     let result = compiled
         .search(value)
         .map_err(|error| refusal(expression, &error))?;
     check_size("values in its result", n_values(&result), MAX_VALUES)?;
     let result = serde_json::to_value(&*result).map_err(|error| FilterError::Refused {
-        expression: shown(expression),
+        expression: shorten_expression(expression),
         reason: error.to_string(),
     })?;
     orders.add_all(value);
-    Ok(orders.restored(result))
+    Ok(orders.restore_order(result))
 }
 
-/// Checks an expression before there is a value to apply it to.
+/// Checks an expression without a value.
 ///
 /// # Errors
 ///
-/// - the expression does not parse, names an unknown function, or has a slice with the step 0
+/// - the expression does not parse, has an unknown function, or a slice with step 0
 /// - it has too many operators, or an index or step that is too large
 pub fn check_filter(expression: &str) -> Result<(), FilterError> {
-    let (compiled, _) = compiled(expression)?;
-    visit(compiled.as_ast(), &mut |node| {
+    let (compiled, _) = compile(expression)?;
+    check_node(compiled.as_ast(), &mut |node| {
         let reason = match node {
             Ast::Function { name, .. } if DEFAULT_RUNTIME.get_function(name).is_none() => {
-                format!("no function is called {name:?}")
+                format!("unknown function {name:?}")
             }
-            Ast::Slice { step: 0, .. } => "a slice has the step 0".to_owned(),
+            Ast::Slice { step: 0, .. } => "a slice has step 0".to_owned(),
             _ => return Ok(()),
         };
         Err(FilterError::Refused {
-            expression: shown(expression),
+            expression: shorten_expression(expression),
             reason,
         })
     })
 }
 
-/// The parsed expression, with the orders of the keys of objects that it makes.
-fn compiled(expression: &str) -> Result<(Expression<'static>, KeyOrders), FilterError> {
+/// The parsed expression, with the key orders of the objects that it constructs.
+fn compile(expression: &str) -> Result<(Expression<'static>, KeyOrders), FilterError> {
     let is_operator = |c: &char| "([{!&|.<>=*?".contains(*c);
     check_size(
         "operators",
@@ -82,7 +83,7 @@ fn compiled(expression: &str) -> Result<(Expression<'static>, KeyOrders), Filter
     )?;
     let compiled = jmespath::compile(expression).map_err(|error| refusal(expression, &error))?;
     let mut orders = KeyOrders::default();
-    visit(compiled.as_ast(), &mut |node| {
+    check_node(compiled.as_ast(), &mut |node| {
         if let Ast::MultiHash { elements, .. } = node {
             orders.add(elements.iter().map(|pair| pair.key.as_str()));
         }
@@ -103,30 +104,34 @@ fn compiled(expression: &str) -> Result<(Expression<'static>, KeyOrders), Filter
     Ok((compiled, orders))
 }
 
-fn check_size(what: &'static str, n: usize, max: usize) -> Result<(), FilterError> {
+fn check_size(field: &'static str, n: usize, max: usize) -> Result<(), FilterError> {
     if n <= max {
         Ok(())
     } else {
-        Err(FilterError::TooLarge { what, n, max })
+        Err(FilterError::TooLarge {
+            what: field,
+            n,
+            max,
+        })
     }
 }
 
 fn refusal(expression: &str, error: &JmespathError) -> FilterError {
     FilterError::Refused {
-        expression: shown(expression),
+        expression: shorten_expression(expression),
         reason: format!("column {}: {}", error.column + 1, error.reason),
     }
 }
 
-pub(super) fn shown(expression: &str) -> String {
+pub(super) fn shorten_expression(expression: &str) -> String {
     match expression.char_indices().nth(MAX_SHOWN) {
         None => expression.to_owned(),
         Some((end, _)) => format!("{}...", expression.split_at(end).0),
     }
 }
 
-/// Calls `see` for every node, until one is refused.
-fn visit(
+/// Calls `see` for every node, until one is rejected.
+fn check_node(
     node: &Ast,
     see: &mut impl FnMut(&Ast) -> Result<(), FilterError>,
 ) -> Result<(), FilterError> {
@@ -137,26 +142,26 @@ fn visit(
         | Ast::And { lhs, rhs, .. }
         | Ast::Or { lhs, rhs, .. }
         | Ast::Subexpr { lhs, rhs, .. } => {
-            visit(lhs, see)?;
-            visit(rhs, see)
+            check_node(lhs, see)?;
+            check_node(rhs, see)
         }
         Ast::Condition {
             predicate, then, ..
         } => {
-            visit(predicate, see)?;
-            visit(then, see)
+            check_node(predicate, see)?;
+            check_node(then, see)
         }
         Ast::Expref { ast: node, .. }
         | Ast::Flatten { node, .. }
         | Ast::Not { node, .. }
-        | Ast::ObjectValues { node, .. } => visit(node, see),
+        | Ast::ObjectValues { node, .. } => check_node(node, see),
         Ast::Function { args: nodes, .. }
         | Ast::MultiList {
             elements: nodes, ..
-        } => nodes.iter().try_for_each(|node| visit(node, see)),
-        Ast::MultiHash { elements, .. } => {
-            elements.iter().try_for_each(|pair| visit(&pair.value, see))
-        }
+        } => nodes.iter().try_for_each(|node| check_node(node, see)),
+        Ast::MultiHash { elements, .. } => elements
+            .iter()
+            .try_for_each(|pair| check_node(&pair.value, see)),
         Ast::Identity { .. }
         | Ast::Field { .. }
         | Ast::Index { .. }
@@ -165,19 +170,19 @@ fn visit(
     }
 }
 
-/// Values of a result, counted until there are too many: `[@, @] | [@, @] | ...` doubles them
-/// without taking memory, as both items are the same.
+/// Number of values of a result, up to a limit: `[@, @] | [@, @] | ...` doubles the number without
+/// using memory, because both items are shared.
 fn n_values(result: &Variable) -> usize {
     let mut n = 0;
-    let mut open: Vec<&Variable> = vec![result];
-    while let Some(value) = open.pop() {
+    let mut remaining: Vec<&Variable> = vec![result];
+    while let Some(value) = remaining.pop() {
         n += 1;
         if n > MAX_VALUES {
             break;
         }
         match value {
-            Variable::Array(items) => open.extend(items.iter().map(|item| &**item)),
-            Variable::Object(fields) => open.extend(fields.values().map(|field| &**field)),
+            Variable::Array(items) => remaining.extend(items.iter().map(|item| &**item)),
+            Variable::Object(fields) => remaining.extend(fields.values().map(|field| &**field)),
             _ => {}
         }
     }

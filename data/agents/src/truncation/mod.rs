@@ -1,16 +1,17 @@
-//! Shortens long outputs of tools so that they keep their shape.
+//! Shortens long tool outputs while keeping their shape.
 //!
-//! Three steps in this order: a JMESPath expression keeps the fields that matter ([`filter`]),
-//! long lists are sliced and deep objects summarised ([`prune`]), and what is still too long is cut
-//! ([`truncate_text`]). Only the last step breaks JSON, and says how much it left out.
+//! There are three steps: a JMESPath expression selects the relevant fields ([`filter`]), long
+//! lists are sliced and deep objects summarised ([`prune`]), and the remaining text is cut
+//! ([`truncate_text`]). Only the last step breaks the JSON, and it notes how much is omitted.
 //!
-//! Prompts of tool-output QA take all three; those of agents take the first two ([`shorten`]) and
-//! are then cut by [`cut_output`](tooltune_rows::tools::cut_output), which always leaves JSON.
+//! Prompts of tool-output QA use all three steps. Prompts of agents use the first two ([`shorten`])
+//! and are then cut by [`cut_output`](tooltune_apis::cut_output), which keeps the JSON
+//! valid.
 //!
 //! # Source
 //!
 //! "Response Side: Smart Truncation" of the post named in [`crate::flat`], with the defaults and
-//! the wording of the section on lists.
+//! the wording of its section on lists.
 
 mod error;
 mod filter;

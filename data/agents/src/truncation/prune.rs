@@ -1,25 +1,26 @@
-//! Long lists sliced, deep objects summarised.
+//! Slices long lists and summarises deep objects.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use tooltune_rows::json::{self, Style};
+use tooltune_json as json;
+use tooltune_json::Style;
 
-/// Items of a list that stay unless told otherwise.
+/// Default number of list items kept.
 pub const MAX_ITEMS: usize = 10;
 
-/// Levels that stay unless told otherwise.
+/// Default number of levels kept.
 pub const MAX_DEPTH: usize = 4;
 
 /// How much of a value is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PruneOptions {
-    /// Items of a list that are kept; a marker takes the place of the rest.
+    /// Number of list items kept; a marker replaces the rest.
     pub max_items: usize,
-    /// Depth from which objects show their parts as summaries. The whole is at depth 0, and a
-    /// list counts as a level.
+    /// Depth from which objects show summaries of their parts. The root has depth 0, and a list
+    /// counts as a level.
     pub max_depth: usize,
-    /// What becomes of scalars at that depth.
+    /// Treatment of scalars at that depth.
     pub scalars: Scalars,
 }
 
@@ -33,38 +34,38 @@ impl Default for PruneOptions {
     }
 }
 
-/// What becomes of scalars in an object whose parts are summarised.
+/// Treatment of scalars in a summarised object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scalars {
-    /// They stay.
+    /// They are unchanged.
     #[default]
     Keep,
-    /// They become texts, as in mcp-openapi: `30` is written `"30"`.
+    /// They become strings, as in mcp-openapi: `30` is written `"30"`.
     Stringify,
 }
 
-/// Shortens a value while it keeps its shape.
+/// Shortens a value while keeping its shape.
 ///
-/// - A list keeps its first items, and an object `{"_meta": "showing n of N items. ..."}` follows.
+/// - A list keeps its first items, followed by an object `{"_meta": "showing n of N items. ..."}`.
 /// - An object at the depth limit keeps its keys; a list in it becomes `"[array(n)]"`, an object
 ///   `"[object(n keys)]"`.
 /// - A list at the limit is sliced like any other, and its items are one level deeper.
 ///
-/// A value of JSON depth, at most [`json::MAX_LEVELS`], is safe; the walk is as deep as the value.
+/// The recursion is as deep as the value, which is safe up to the JSON depth [`json::MAX_LEVELS`].
 pub fn prune(value: &Value, options: &PruneOptions) -> Value {
-    pruned(value, 0, options)
+    prune_value(value, 0, options)
 }
 
-fn pruned(value: &Value, depth: usize, options: &PruneOptions) -> Value {
+fn prune_value(value: &Value, depth: usize, options: &PruneOptions) -> Value {
     match value {
-        Value::Array(items) => sliced(items, depth, options),
+        Value::Array(items) => prune_items(items, depth, options),
         Value::Object(fields) => {
             let part = |(key, field): (&String, &Value)| {
                 let field = if depth >= options.max_depth {
                     summary(field, options.scalars)
                 } else {
-                    pruned(field, depth + 1, options)
+                    prune_value(field, depth + 1, options)
                 };
                 (key.clone(), field)
             };
@@ -74,9 +75,11 @@ fn pruned(value: &Value, depth: usize, options: &PruneOptions) -> Value {
     }
 }
 
-fn sliced(items: &[Value], depth: usize, options: &PruneOptions) -> Value {
-    let kept = items.iter().take(options.max_items);
-    let mut slice: Vec<Value> = kept.map(|item| pruned(item, depth + 1, options)).collect();
+fn prune_items(items: &[Value], depth: usize, options: &PruneOptions) -> Value {
+    let kept_items = items.iter().take(options.max_items);
+    let mut slice: Vec<Value> = kept_items
+        .map(|item| prune_value(item, depth + 1, options))
+        .collect();
     if slice.len() < items.len() {
         slice.push(json!({"_meta": format!(
             "showing {} of {} items. Use offset/limit to paginate.",

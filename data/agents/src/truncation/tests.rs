@@ -1,4 +1,4 @@
-//! Shapes that stay, and expressions that are meant to hurt.
+//! Tests of shapes, and of malicious expressions.
 
 use serde_json::json;
 
@@ -20,15 +20,15 @@ fn defaults_keep_ten_items_four_levels_and_fifty_thousand_characters() {
         pruned["l"][10],
         json!({"_meta": "showing 10 of 12 items. Use offset/limit to paginate."})
     );
-    let deep = json!({"a": {"b": {"c": {"d": {"e": {"f": 1}, "g": [1], "h": 2}}}}});
+    let nested = json!({"a": {"b": {"c": {"d": {"e": {"f": 1}, "g": [1], "h": 2}}}}});
     assert_eq!(
-        prune(&deep, &options.shape.prune)["a"]["b"]["c"]["d"],
+        prune(&nested, &options.shape.prune)["a"]["b"]["c"]["d"],
         json!({"e": "[object(1 keys)]", "g": "[array(1)]", "h": 2})
     );
 }
 
 #[test]
-fn a_list_at_the_limit_is_sliced_and_not_summarised() {
+fn a_list_at_the_depth_limit_is_sliced_and_not_summarised() {
     let options = PruneOptions {
         max_items: 1,
         max_depth: 0,
@@ -39,15 +39,15 @@ fn a_list_at_the_limit_is_sliced_and_not_summarised() {
         prune(&json!([[{"a": [1, 2]}, 3], 4]), &options),
         json!([[{"a": "[array(2)]"}, meta], meta])
     );
-    let none = PruneOptions {
+    let no_limits = PruneOptions {
         max_items: 0,
         ..options
     };
-    assert_eq!(prune(&json!([]), &none), json!([]));
+    assert_eq!(prune(&json!([]), &no_limits), json!([]));
 }
 
 #[test]
-fn a_cut_counts_code_points_and_says_how_many_are_gone() {
+fn truncation_counts_code_points_and_reports_the_omitted_number() {
     assert_eq!(truncate_text(&json!("é😀e\u{301}"), 6), "\"é😀e\u{301}\"");
     assert_eq!(
         truncate_text(&json!("é😀e\u{301}"), 3),
@@ -60,7 +60,7 @@ fn a_cut_counts_code_points_and_says_how_many_are_gone() {
 }
 
 #[test]
-fn an_output_is_filtered_then_pruned_then_cut() {
+fn an_output_is_filtered_then_pruned_then_truncated() {
     let options = TruncationOptions {
         shape: shape("rows[].{z: z, a: a}", 1),
         max_chars: 29,
@@ -73,7 +73,7 @@ fn an_output_is_filtered_then_pruned_then_cut() {
 }
 
 #[test]
-fn an_output_that_is_a_text_has_no_quotes() {
+fn a_string_output_has_no_quotes() {
     let options = TruncationOptions {
         max_chars: 3,
         ..TruncationOptions::default()
@@ -97,17 +97,17 @@ fn shape(filter: &str, max_items: usize) -> ShapeOptions {
 }
 
 #[test]
-fn a_filter_that_finds_nothing_or_fails_says_so() {
+fn a_filter_without_a_match_or_with_an_error_is_reported() {
     let value = json!({"rows": [1, 2]});
-    let nothing = json!({"_meta": "the filter cells[].id finds nothing in this output."});
-    assert_eq!(shorten(&value, &shape("cells[].id", 9)), Ok(nothing));
+    let nothing_found = json!({"_meta": "the filter cells[].id finds nothing in this output."});
+    assert_eq!(shorten(&value, &shape("cells[].id", 9)), Ok(nothing_found));
     // A list without an item, a falsehood and the tool's own null are results.
-    for (value, filter, found) in [
+    for (value, filter, expected) in [
         (value.clone(), "rows[?@ > `5`]", json!([])),
         (value.clone(), "rows == `1`", json!(false)),
         (json!(null), "cells", json!(null)),
     ] {
-        assert_eq!(shorten(&value, &shape(filter, 9)), Ok(found), "{filter}");
+        assert_eq!(shorten(&value, &shape(filter, 9)), Ok(expected), "{filter}");
     }
     let fails = shape("length(cells)", 9);
     assert!(shorten(&value, &fails).is_err());
@@ -120,24 +120,21 @@ fn a_filter_that_finds_nothing_or_fails_says_so() {
 }
 
 #[test]
-fn an_expression_is_checked_before_there_is_a_value() {
-    for good in ["@", "a[?b > `1`].c | [0]", "length(a)", "{n: keys(@)}"] {
-        assert_eq!(check_filter(good), Ok(()), "{good}");
+fn an_expression_is_checked_without_a_value() {
+    for valid in ["@", "a[?b > `1`].c | [0]", "length(a)", "{n: keys(@)}"] {
+        assert_eq!(check_filter(valid), Ok(()), "{valid}");
     }
-    for bad in ["", "a[", "[::0]", "[-2147483647]", "a && nope(@)"] {
-        assert!(check_filter(bad).is_err(), "{bad}");
+    for invalid in ["", "a[", "[::0]", "[-2147483647]", "a && nope(@)"] {
+        assert!(check_filter(invalid).is_err(), "{invalid}");
     }
     let message = check_filter("a && nope(@)")
         .expect_err("unknown")
         .to_string();
-    assert!(
-        message.ends_with("no function is called \"nope\""),
-        "{message}"
-    );
+    assert!(message.ends_with("unknown function \"nope\""), "{message}");
 }
 
 #[test]
-fn keys_keep_the_order_of_the_objects_that_they_come_from() {
+fn filtered_keys_keep_the_order_of_their_objects() {
     let value = json!({"z": {"q": 1, "b": {"y": 1, "x": [{"k2": 1, "k1": 2}]}}, "a": 0});
     let text = |expression: &str| filter(expression, &value).expect(expression).to_string();
     assert_eq!(text("@"), value.to_string());
@@ -166,7 +163,7 @@ fn numbers_pass_unchanged() {
 }
 
 #[test]
-fn what_is_no_expression_is_an_error_with_its_column() {
+fn an_invalid_expression_is_an_error_with_its_column() {
     let message = |expression: &str| {
         filter(expression, &json!([1]))
             .expect_err(expression)
@@ -195,16 +192,16 @@ fn what_is_no_expression_is_an_error_with_its_column() {
 }
 
 #[test]
-fn expressions_that_would_hurt_are_refused() {
+fn expressions_over_the_limits_are_refused() {
     let value = json!([1, 2, 3]);
-    for deep in ["(", "[", "{a:", "!", "&", "a.", "a|", "[0]", "[?a", "a||"] {
+    for opening in ["(", "[", "{a:", "!", "&", "a.", "a|", "[0]", "[?a", "a||"] {
         for n in [140, 20_000] {
-            let expression = format!("{}@{}", deep.repeat(n), ")".repeat(n));
+            let expression = format!("{}@{}", opening.repeat(n), ")".repeat(n));
             // Whether it parses or not, it comes back.
             let _ = filter(&expression, &value);
         }
         assert!(matches!(
-            filter(&deep.repeat(20_000), &value),
+            filter(&opening.repeat(20_000), &value),
             Err(FilterError::TooLarge { .. })
         ));
     }

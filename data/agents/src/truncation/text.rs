@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tooltune_rows::json::{self, Style};
+use tooltune_json as json;
+use tooltune_json::Style;
 
 use super::error::FilterError;
 use super::shape::{ShapeOptions, shorten};
@@ -58,9 +59,9 @@ pub fn cut_text(text: String, max_chars: usize) -> String {
     match text.char_indices().nth(max_chars) {
         None => text,
         Some((end, _)) => {
-            let (kept, omitted) = text.split_at(end);
+            let (prefix, omitted) = text.split_at(end);
             let n_omitted = omitted.chars().count();
-            format!("{kept}\n\n... [truncated, {n_omitted} characters omitted]")
+            format!("{prefix}\n\n... [truncated, {n_omitted} characters omitted]")
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A request and its redirects, within one deadline and the allowed hosts.
+//! Sends a request and follows its redirects, within one deadline and the allowed hosts.
 
 use std::time::Instant;
 
@@ -8,46 +8,48 @@ use super::HttpExecutor;
 use super::request::CallRequest;
 use crate::http::{HttpFault, HttpReply, Origin, redirect_target};
 
-/// Why there is no reply to a call.
-pub(super) enum NoReply {
-    /// The call or what was answered is at fault.
+/// Why a call has no reply.
+pub(super) enum CallFailure {
+    /// The call or the server's redirects are invalid.
     Refused(String),
-    /// Nobody knows what would have been answered.
+    /// It is unknown what the reply would have been.
     Unanswered(String),
 }
 
-impl From<String> for NoReply {
+impl From<String> for CallFailure {
     fn from(reason: String) -> Self {
         Self::Refused(reason)
     }
 }
 
 impl HttpExecutor {
-    /// Sends a request and follows its redirects; the reply that is none, or why there is none.
+    /// Sends a request and follows its redirects. Returns the first reply that is not a redirect,
+    /// or the reason there is none.
     ///
-    /// Configured headers go to the base URL's own origin alone.
-    pub(super) fn exchange(&self, mut request: CallRequest) -> Result<HttpReply, NoReply> {
+    /// Configured headers are sent only to the origin of the base URL.
+    pub(super) fn exchange(&self, mut request: CallRequest) -> Result<HttpReply, CallFailure> {
         let deadline = Instant::now() + self.timeout;
         let url = self.base.join(&request.target);
         let mut url: Uri = url.parse().map_err(|_| "its URL is too long".to_owned())?;
         let mut n_followed = 0;
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
+            let remaining_time = deadline.saturating_duration_since(Instant::now());
             let too_late = || HttpFault::Timeout {
                 within: self.timeout,
             };
-            if left.is_zero() {
-                return Err(NoReply::Unanswered(too_late().to_string()));
+            if remaining_time.is_zero() {
+                return Err(CallFailure::Unanswered(too_late().to_string()));
             }
-            let built = self.built(&request, &url)?;
+            let built = self.build_request(&request, &url)?;
             let reply = self
                 .client
-                .send_unless(built, left, &self.stop)
+                .send_unless(built, remaining_time, &self.stop)
                 .map_err(|fault| {
-                    NoReply::Unanswered(match fault {
-                        // What is left after a redirect is no time that anyone configured.
+                    CallFailure::Unanswered(match fault {
+                        // The time left after a redirect is not a configured value, so report the
+                        // whole timeout.
                         HttpFault::Timeout { .. } => too_late().to_string(),
-                        fault => self.blots.blot(fault.to_string()),
+                        fault => self.redactor.redact(fault.to_string()),
                     })
                 })?;
             let location = reply.header(&header::LOCATION);
@@ -61,26 +63,30 @@ impl HttpExecutor {
             }
             n_followed += 1;
             url = self.allowed_target(&url, location)?;
-            request = redirected(request, reply.status.as_u16());
+            request = redirect_request(request, reply.status.as_u16());
         }
     }
 
     fn allowed_target(&self, current: &Uri, location: &str) -> Result<Uri, String> {
-        const NO_URL: &str = "the server redirects to what is no URL of http or https";
+        const NO_URL: &str = "the server redirects to something that is not an http or https URL";
         let target = redirect_target(current, location).ok_or(NO_URL)?;
-        let origin = Origin::of(&target).ok_or(NO_URL)?;
-        if !self.allowed.holds(&origin) {
+        let origin = Origin::from_url(&target).ok_or(NO_URL)?;
+        if !self.allowed.allows(&origin) {
             return Err(format!(
                 "the server redirects to {origin}, which is not in allowed_hosts"
             ));
         }
-        if Origin::of(current).is_some_and(|current| current.is_weakened_by(&origin)) {
+        if Origin::from_url(current).is_some_and(|current| current.is_weakened_by(&origin)) {
             return Err(format!("the server redirects to {origin} without TLS"));
         }
         Ok(target)
     }
 
-    fn built(&self, request: &CallRequest, url: &Uri) -> Result<Request<Option<Vec<u8>>>, String> {
+    fn build_request(
+        &self,
+        request: &CallRequest,
+        url: &Uri,
+    ) -> Result<Request<Option<Vec<u8>>>, String> {
         let mut builder = Request::builder()
             .method(request.method.clone())
             .uri(url.clone())
@@ -88,7 +94,7 @@ impl HttpExecutor {
         for (name, value) in &request.headers {
             builder = builder.header(name, value);
         }
-        let is_home = Origin::of(url).as_ref() == Some(self.base.origin());
+        let is_home = Origin::from_url(url).as_ref() == Some(self.base.origin());
         for (name, value) in self.secrets.headers().iter().filter(|_| is_home) {
             builder = builder.header(name, value);
         }
@@ -98,7 +104,7 @@ impl HttpExecutor {
                 builder = builder.header(header::CONTENT_TYPE, media_type);
                 Some(bytes.clone())
             }
-            // These are sent with a length of 0 where there is nothing to send.
+            // These methods are sent with a length of 0 if they have no body.
             None => takes_body.then(Vec::new),
         };
         let built = builder.body(body);
@@ -106,12 +112,12 @@ impl HttpExecutor {
     }
 }
 
-/// The request after a redirect of this status.
+/// The request after a redirect with this status.
 ///
 /// # Source
 ///
 /// RFC 9110, section 15.4.
-fn redirected(request: CallRequest, status: u16) -> CallRequest {
+fn redirect_request(request: CallRequest, status: u16) -> CallRequest {
     let becomes_get = match status {
         303 => request.method != Method::HEAD,
         301 | 302 => request.method == Method::POST,

@@ -1,67 +1,77 @@
-//! Calls answered by a real server, as the operations of its OpenAPI specification say.
+//! Executes calls on a real server, as described by its OpenAPI specification.
 //!
-//! Whatever the server does, a refused connection, a page of HTML, silence, is a failed call that
-//! says so in plain words. The decision to question: no call is repeated, since nobody knows
-//! whether a request that broke off has already had its effect.
+//! Any fault of the server, such as a refused connection, an HTML page or a timeout, is a failed
+//! call with a plain message. No call is repeated, because a request that was interrupted may
+//! already have had its effect.
 
 mod exchange;
+mod methods;
 mod options;
 mod request;
 mod style;
 mod values;
 
 #[cfg(test)]
+mod safety_tests;
+#[cfg(test)]
 mod tests;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
 use tooltune_agents::executors::{CallResult, Executor};
-use tooltune_agents::executors::{missing_argument, parameters_taken};
-use tooltune_rows::json;
-use tooltune_rows::tools::{ApiCatalogue, ApiDocument, ApiOperation, EndpointTemplates};
+use tooltune_agents::executors::{describe_parameters, missing_argument};
+use tooltune_apis::{ApiCatalogue, ApiDocument, ApiOperation, EndpointTemplates};
+use tooltune_json as json;
+use tooltune_json::json_schema::FormatRule;
 use ureq::http::{Method, StatusCode, header};
 
+use crate::border;
 use crate::http::{
-    AllowedHosts, BaseUrl, Blots, ClientOptions, Connections, Environment, HttpClient,
-    HttpConfigError, HttpReply, SecretHeaders, checked_bytes, checked_secs, excerpt,
-    process_environment,
+    AllowedHosts, BaseUrl, ClientOptions, Connections, Environment, HttpClient, HttpConfigError,
+    HttpReply, Redactor, SecretHeaders, checked_bytes, checked_secs, excerpt, process_environment,
 };
 
-use exchange::NoReply;
+use exchange::CallFailure;
+use methods::AllowedMethods;
+pub use methods::SAFE_METHODS;
 pub use options::HttpOptions;
-use values::fitted;
+use values::fit_argument;
 
-/// Statuses of a server that is busy, or of one before it that reaches none: they say nothing of the
-/// call.
+/// Statuses of a busy server, or of a proxy that cannot reach it. They are unrelated to the call.
 pub(crate) const BUSY: [u16; 5] = [408, 429, 502, 503, 504];
 
 /// Sends each call to a server.
 #[derive(Debug)]
 pub struct HttpExecutor {
-    /// The documents of `operations`, in their order.
+    /// The documents of `operations`, in the same order.
     catalogue: ApiCatalogue,
     operations: Vec<ApiOperation>,
+    /// Indices of operations by `METHOD /path` and `operationId`, whichever the document does not
+    /// use.
+    by_other_name: HashMap<String, usize>,
     templates: EndpointTemplates,
+    methods: AllowedMethods,
     client: HttpClient,
     base: BaseUrl,
     allowed: AllowedHosts,
     secrets: SecretHeaders,
-    blots: Blots,
+    redactor: Redactor,
     timeout: Duration,
     max_redirects: usize,
-    /// Whether the work was stopped.
+    /// Set when the work is stopped.
     stop: Arc<AtomicBool>,
 }
 
 impl HttpExecutor {
-    /// Makes an executor whose headers come from the environment of this process.
+    /// Creates an executor whose headers come from this process's environment.
     ///
     /// # Errors
     ///
-    /// - those of [`HttpExecutor::with_environment`]
+    /// As for [`HttpExecutor::with_environment`].
     pub fn new(
         operations: Vec<ApiOperation>,
         options: &HttpOptions,
@@ -69,14 +79,14 @@ impl HttpExecutor {
         Self::with_environment(operations, options, &process_environment)
     }
 
-    /// Makes an executor; nothing is sent yet.
+    /// Creates an executor without sending a request.
     ///
     /// # Errors
     ///
-    /// - the base URL is none, or its host is not allowed
-    /// - the variable of a header is not set, or its value cannot be sent
-    /// - a time, a limit or an allowed host is none
-    /// - there is no operation, or one comes twice
+    /// - The base URL is invalid, or its host is not allowed.
+    /// - The environment variable of a header is not set, or its value cannot be sent.
+    /// - A time, a limit or an allowed host is invalid.
+    /// - There is no operation, or an operation occurs twice.
     pub fn with_environment(
         operations: Vec<ApiOperation>,
         options: &HttpOptions,
@@ -86,19 +96,21 @@ impl HttpExecutor {
         let allowed = AllowedHosts::parse(&options.allowed_hosts, &base)?;
         let secrets = SecretHeaders::read(&options.headers, environment)?;
         let catalogue = catalogue(&operations)?;
-        let names: Vec<String> = catalogue.iter().map(ApiDocument::call_name).collect();
+        let endpoints: Vec<String> = operations.iter().map(endpoint).collect();
         let connect_timeout = checked_secs("connect_timeout_secs", options.connect_timeout_secs)?;
         Ok(Self {
-            templates: EndpointTemplates::new(names.iter().map(String::as_str)),
+            templates: EndpointTemplates::new(endpoints.iter().map(String::as_str)),
+            by_other_name: by_other_name(&operations, endpoints),
+            methods: AllowedMethods::parse(&options.allow_methods)?,
             client: HttpClient::new(&ClientOptions {
                 connect_timeout,
                 max_body_bytes: checked_bytes("max_body_bytes", options.max_body_bytes)?,
                 connections: Connections::Closed,
                 is_loopback: base.origin().is_loopback(),
-            }),
+            })?,
             timeout: checked_secs("timeout_secs", options.timeout_secs)?,
             max_redirects: options.max_redirects,
-            blots: secrets.blots(),
+            redactor: secrets.redactor(),
             catalogue,
             operations,
             base,
@@ -108,10 +120,10 @@ impl HttpExecutor {
         })
     }
 
-    /// The same, which gives up a call at once when `stop` is set; its result is then a failed
-    /// call, and nobody knows whether the server has done what it was asked.
+    /// The same executor, which abandons a call as soon as `stop` is set. The result is a failed
+    /// call; it is unknown whether the server executed it.
     #[must_use]
-    pub fn stopped_by(self, stop: Arc<AtomicBool>) -> Self {
+    pub fn with_stop_flag(self, stop: Arc<AtomicBool>) -> Self {
         Self { stop, ..self }
     }
 
@@ -120,158 +132,225 @@ impl HttpExecutor {
         &self.catalogue
     }
 
-    fn answer(&self, given: &str, arguments: &Map<String, Value>) -> Result<CallResult, String> {
+    /// Whether an operation has this name: the name of its document, its `operationId`, or `METHOD
+    /// /path`.
+    pub fn has_operation(&self, name: &str) -> bool {
+        self.find(name).is_some()
+    }
+
+    /// The server, as `host:port`.
+    pub fn host(&self) -> String {
+        self.base.origin().to_string()
+    }
+
+    /// `METHOD /path` of the operation of this name.
+    pub fn endpoint(&self, name: &str) -> Option<String> {
+        self.find(name).map(endpoint)
+    }
+
+    fn find(&self, name: &str) -> Option<&ApiOperation> {
+        let position = self.catalogue.position(name);
+        let position = position.or_else(|| self.by_other_name.get(name).copied());
+        self.operations.get(position?)
+    }
+
+    fn answer_call(
+        &self,
+        api_name: &str,
+        arguments: &Map<String, Value>,
+    ) -> Result<CallResult, String> {
         let mut arguments = arguments.clone();
-        arguments.retain(|_, value| !value.is_null());
-        let operation = self.operation(given, &mut arguments)?;
+        let operation = self.operation(api_name, &mut arguments)?;
+        if let Some(reason) = self.methods.refusal(operation) {
+            return Err(reason);
+        }
         let is_sent_anyway = |name: &str| self.secrets.has(name);
-        let arguments = fitted_arguments(&operation.document, &arguments, &is_sent_anyway)?;
+        let arguments = fit_arguments(&operation.document, &arguments, &is_sent_anyway)?;
         let name = operation.document.call_name();
-        let request = request::request(operation, &arguments);
+        let request = request::build_call_request(operation, &arguments);
         let request = request.map_err(|reason| format!("{name}: {reason}"))?;
         let method = request.method.clone();
         match self.exchange(request) {
             Ok(reply) => Ok(self.result(&name, &method, reply)),
-            Err(NoReply::Refused(reason)) => Err(format!("{name}: {reason}")),
-            Err(NoReply::Unanswered(reason)) => {
-                Ok(CallResult::unanswered(format!("{name}: {reason}")))
+            Err(CallFailure::Refused(reason)) => Err(format!("{name}: {reason}")),
+            Err(CallFailure::Unanswered(reason)) => {
+                Ok(CallResult::without_answer(format!("{name}: {reason}")))
             }
         }
     }
 
-    /// The operation that a name means; arguments that stand in the name itself are added.
+    /// The operation with this name. Arguments contained in the name itself are added.
     fn operation(
         &self,
-        given: &str,
+        api_name: &str,
         arguments: &mut Map<String, Value>,
     ) -> Result<&ApiOperation, String> {
-        if let Some(position) = self.catalogue.position(given) {
-            return Ok(&self.operations[position]);
+        if let Some(operation) = self.find(api_name) {
+            return Ok(operation);
         }
-        let unknown = || format!("unknown API {given:?}{}", self.catalogue.hint(given));
-        let call = self.templates.resolve(given).ok_or_else(unknown)?;
-        let position = self.catalogue.position(&call.name);
+        let unknown = || format!("unknown API {api_name:?}{}", self.catalogue.hint(api_name));
+        let call = self.templates.resolve(api_name).ok_or_else(unknown)?;
         for (name, value) in call.arguments {
             arguments.entry(name).or_insert(Value::String(value));
         }
-        Ok(&self.operations[position.ok_or_else(unknown)?])
+        self.find(&call.name).ok_or_else(unknown)
     }
 
-    /// What a reply means for the call.
+    /// Converts a reply to the result of the call.
     fn result(&self, name: &str, method: &Method, reply: HttpReply) -> CallResult {
         let status = reply.status;
         let kind = reply.header(&header::CONTENT_TYPE).unwrap_or("").to_owned();
         let is_text = std::str::from_utf8(&reply.body).is_ok();
-        let body = self
-            .blots
-            .blot(String::from_utf8_lossy(&reply.body).into_owned());
-        let said = match excerpt(&body) {
-            said if said.is_empty() => "with an empty body".to_owned(),
-            said => format!("with: {said}"),
+        let body = String::from_utf8_lossy(&reply.body).into_owned();
+        let parsed = match is_text && !reply.is_cut {
+            true => json::parse(&body).ok(),
+            false => None,
         };
-        let output = if is_text && !reply.is_cut {
-            json::parse(&body).ok()
-        } else {
-            None
+        // Remove secrets from the decoded reply: in its raw text they may be escaped.
+        let output = parsed
+            .clone()
+            .map(|value| self.redactor.redact_value(value));
+        let body = match &output {
+            Some(output) if Some(output) != parsed.as_ref() => output.to_string(),
+            _ => self.redactor.redact(body),
         };
-        let answered = format!("{name} was answered {}", status_text(status));
+        let body_excerpt = match excerpt(&body) {
+            body_excerpt if body_excerpt.is_empty() => "with an empty body".to_owned(),
+            body_excerpt => format!("with: {body_excerpt}"),
+        };
+        let status_message = format!("{name} was answered {}", status_text(status));
         let has_no_body = [StatusCode::NO_CONTENT, StatusCode::RESET_CONTENT].contains(&status)
             || method == Method::HEAD;
         let exception = match &output {
             _ if !is_text && status.is_success() && !reply.is_cut => {
-                format!("{answered}, but not in UTF-8, {said}")
+                format!("{status_message}, but not in UTF-8, {body_excerpt}")
             }
-            _ if !status.is_success() => format!("{answered} {said}"),
+            _ if !status.is_success() => format!("{status_message} {body_excerpt}"),
             Some(_) => return CallResult::success(output.unwrap_or_default()),
             None if body.is_empty() && has_no_body => return CallResult::success(Value::Null),
             None if reply.is_cut => {
                 let limit = reply.body.len();
-                format!("{answered} with more than {limit} bytes, which is the limit")
+                format!("{status_message} with more than {limit} bytes, which is the limit")
             }
-            None if body.trim().is_empty() => format!("{answered} with an empty body"),
+            None if body.trim().is_empty() => format!("{status_message} with an empty body"),
             None => {
                 let kind = match kind.as_str() {
                     "" => String::new(),
-                    kind => format!(" ({})", excerpt(&self.blots.blot(kind.to_owned()))),
+                    kind => format!(" ({})", excerpt(&self.redactor.redact(kind.to_owned()))),
                 };
-                format!("{answered}, but not in JSON{kind}, {said}")
+                format!("{status_message}, but not in JSON{kind}, {body_excerpt}")
             }
         };
         CallResult {
             is_unanswered: BUSY.contains(&status.as_u16()),
-            ..CallResult::of(output.unwrap_or_default(), Some(exception))
+            ..CallResult::new(output.unwrap_or_default(), Some(exception))
         }
     }
 }
 
-/// The arguments of a call as values of the declared types, without nulls and without those of which
-/// `is_sent_anyway` says that nobody need give them.
+/// `METHOD /path`.
+fn endpoint(operation: &ApiOperation) -> String {
+    format!("{} {}", operation.document.method, operation.path)
+}
+
+/// The operation names that the documents do not use; the first of two duplicates wins.
+fn by_other_name(operations: &[ApiOperation], endpoints: Vec<String>) -> HashMap<String, usize> {
+    let mut positions = HashMap::new();
+    for (position, (operation, endpoint)) in operations.iter().zip(endpoints).enumerate() {
+        let id = &operation.document.operation_id;
+        for name in [endpoint, id.clone()] {
+            if !name.is_empty() {
+                positions.entry(name).or_insert(position);
+            }
+        }
+    }
+    positions
+}
+
+/// Converts a call's arguments to the declared types. Drops nulls unless the parameter accepts
+/// null, and arguments for which `is_sent_anyway` returns true, because the client sends them
+/// itself.
 ///
 /// # Errors
 ///
-/// - an argument is not declared, cannot be of its type, or breaks its schema
-/// - a required one is missing
-pub(crate) fn fitted_arguments(
+/// - An argument is not declared, cannot be converted to its type, or violates its schema.
+/// - A required argument is missing.
+pub(crate) fn fit_arguments(
     document: &ApiDocument,
     arguments: &Map<String, Value>,
     is_sent_anyway: &dyn Fn(&str) -> bool,
 ) -> Result<Map<String, Value>, String> {
     let name = document.call_name();
     let mut checked = Map::new();
-    let given = arguments.iter().filter(|(_, value)| !value.is_null());
-    for (argument, value) in given {
+    for (argument, value) in arguments {
         let Some(parameter) = document.parameter(argument) else {
-            let takes = parameters_taken(document);
+            if value.is_null() {
+                continue;
+            }
+            let takes = describe_parameters(document);
             return Err(format!("{name} has no parameter {argument:?}; {takes}"));
         };
-        let value = fitted(parameter, value).ok_or_else(|| {
+        if value.is_null() {
+            if parameter.accepts_null() {
+                checked.insert(argument.clone(), Value::Null);
+            }
+            continue;
+        }
+        let value = fit_argument(parameter, value).ok_or_else(|| {
             let kind = &parameter.kind;
             format!(
                 "{name}: argument {argument:?} must be {kind}, got {}",
-                shown(value)
+                shorten_value(value)
             )
         })?;
         checked.insert(argument.clone(), value);
     }
+    // The server decides which values of a format it accepts.
     document
-        .check_values(&checked, "arguments")
+        .check_values(&checked, "arguments", FormatRule::Annotated)
         .map_err(|error| error.to_string())?;
-    let mut given = checked.clone();
+    let mut arguments_with_nulls = checked.clone();
     for parameter in document
         .parameters()
-        .filter(|one| is_sent_anyway(&one.name))
+        .filter(|declared| is_sent_anyway(&declared.name))
     {
         checked.remove(&parameter.name);
-        given.insert(parameter.name.clone(), Value::Bool(true));
+        arguments_with_nulls.insert(parameter.name.clone(), Value::Bool(true));
     }
-    match missing_argument(document, &given) {
+    match missing_argument(document, &arguments_with_nulls) {
         Some(parameter) => Err(format!(
             "{name} needs {parameter:?}; {}",
-            parameters_taken(document)
+            describe_parameters(document)
         )),
         None => Ok(checked),
     }
 }
 
 impl Executor for HttpExecutor {
+    fn refusal(&self, name: &str) -> Option<String> {
+        let operation = self.operation(name.trim(), &mut Map::new()).ok()?;
+        self.methods.refusal(operation)
+    }
+
     fn call(&mut self, name: &str, arguments: &Map<String, Value>) -> CallResult {
-        self.answer(name.trim(), arguments)
-            .unwrap_or_else(CallResult::failure)
+        let result = self.answer_call(name.trim(), arguments);
+        border::without_secrets(&self.redactor, result.unwrap_or_else(CallResult::failure))
     }
 }
 
 fn catalogue(operations: &[ApiOperation]) -> Result<ApiCatalogue, HttpConfigError> {
-    let bad = |reason| HttpConfigError::BadOption {
+    let bad_documents = |reason| HttpConfigError::BadOption {
         field: "the specification",
         reason,
     };
     if operations.is_empty() {
-        return Err(bad("has no operation to call".to_owned()));
+        return Err(bad_documents("has no operation to call".to_owned()));
     }
     let documents = operations
         .iter()
         .map(|operation| operation.document.clone());
-    ApiCatalogue::new(documents.collect()).map_err(|error| bad(format!("is refused: {error}")))
+    ApiCatalogue::new(documents.collect())
+        .map_err(|error| bad_documents(format!("is refused: {error}")))
 }
 
 /// `404 Not Found`.
@@ -282,7 +361,7 @@ pub(crate) fn status_text(status: StatusCode) -> String {
     }
 }
 
-/// A value as a message quotes it.
-fn shown(value: &Value) -> String {
+/// Formats a value for a message.
+fn shorten_value(value: &Value) -> String {
     excerpt(&value.to_string())
 }

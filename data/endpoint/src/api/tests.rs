@@ -1,10 +1,10 @@
-//! The executor against a small library's server, whose specification the importer reads.
+//! The executor against a small library server with an imported specification.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tooltune_rows::tools::{RequestBodies, import_openapi_operations};
+use tooltune_apis::{RequestBodies, import_openapi_operations};
 
 use super::*;
 use crate::http::test_server::{Answer, CLOSED_PORT, Received, TestServer};
@@ -63,17 +63,17 @@ fn environment(name: &str) -> Option<String> {
     (name == "LIBRARY_KEY").then(|| KEY.to_owned())
 }
 
-/// The library: one book, and all that a server can do wrong.
+/// The library: one book, and all kinds of server faults.
 fn library(request: &Received, _: usize) -> Answer {
     if request.headers.get("x-api-key").map(String::as_str) != Some(KEY) {
         return Answer::json(401, &json!({"error": "no key"}));
     }
     let target = request.target.strip_prefix("/v1").expect("below the base");
     if let Some(kind) = target.strip_prefix("/odd/") {
-        return odd(kind);
+        return faulty_answer(kind);
     }
-    if let Some(place) = target.strip_prefix("/moved/") {
-        return match place {
+    if let Some(target_place) = target.strip_prefix("/moved/") {
+        return match target_place {
             "slow" => {
                 std::thread::sleep(Duration::from_millis(150));
                 Answer::redirect(302, "/v1/moved/slow")
@@ -82,7 +82,7 @@ fn library(request: &Received, _: usize) -> Answer {
             "303" => Answer::redirect(303, "../echo?from=moved"),
             "307" => Answer::redirect(307, "/v1/echo"),
             "file" => Answer::redirect(302, "file:///etc/hosts"),
-            // The test writes the address of another server here.
+            // The test sets this to the address of another server.
             port => Answer::redirect(302, &format!("http://127.0.0.1:{port}/v1/echo")),
         };
     }
@@ -106,7 +106,7 @@ fn echo(request: &Received) -> Value {
     })
 }
 
-fn odd(kind: &str) -> Answer {
+fn faulty_answer(kind: &str) -> Answer {
     let plain = |status, body: &[u8]| Answer::Reply(status, Vec::new(), body.to_vec());
     match kind {
         "html" => Answer::html(200, "<html>\n<h1>Sign in</h1></html>"),
@@ -137,6 +137,7 @@ fn options(base_url: String) -> HttpOptions {
         timeout_secs: 40.0,
         connect_timeout_secs: 40.0,
         max_body_bytes: 10_000,
+        allow_methods: vec!["POST".to_owned(), "delete".to_owned()],
         ..HttpOptions::new(base_url)
     }
 }
@@ -146,13 +147,13 @@ fn executor(options: &HttpOptions) -> Result<HttpExecutor, HttpConfigError> {
     HttpExecutor::with_environment(operations.expect("a spec"), options, &environment)
 }
 
-/// The result of one call of the library.
+/// The result of one call to the library.
 fn call(name: &str, arguments: Value) -> CallResult {
     let server = TestServer::start(library);
     call_at(&options(format!("{}/v1/", server.url())), name, arguments)
 }
 
-/// As [`call`], with so little time that a server which never ends is given up soon.
+/// As [`call`] with a short timeout, for servers that never finish.
 fn short_call(name: &str, arguments: Value) -> CallResult {
     let server = TestServer::start(library);
     let options = HttpOptions {
@@ -179,7 +180,7 @@ fn assert_fails(result: CallResult, expected: &str) {
 }
 
 #[test]
-fn a_value_of_the_path_is_encoded_whole() {
+fn path_values_are_fully_encoded() {
     let title = json!({"title": "AC/DC & Ü?"});
     assert_eq!(
         call("GET /books/{title}", title).output,
@@ -192,7 +193,7 @@ fn a_value_of_the_path_is_encoded_whole() {
     assert_eq!(in_name.output, json!({"pages": 7}));
     for step in ["..", ".", ""] {
         let result = call("GET /books/{title}", json!({"title": step}));
-        assert_fails(result, "which cannot stand in a path");
+        assert_fails(result, "it cannot be part of a path");
     }
 }
 
@@ -209,23 +210,23 @@ fn query_and_header_are_filled_and_the_key_comes_from_the_environment() {
             "body": "", "type": null, "language": "de", "has_key": true,
         })
     );
-    let broken = json!({"q": "a", "Accept-Language": "de\r\nX-Evil: 1"});
+    let invalid = json!({"q": "a", "Accept-Language": "de\r\nX-Evil: 1"});
     assert_fails(
-        call("GET /books", broken),
+        call("GET /books", invalid),
         "\"Accept-Language\" has a line break",
     );
 }
 
 #[test]
-fn a_body_is_json_of_the_declared_types_or_a_form() {
+fn a_body_is_a_form_or_json_with_the_declared_types() {
     let arguments = json!({
         "shelf": 3.0, "notify": "True", "title": 1984, "pages": "328", "authors": "['Eric Blair']",
     });
-    let made = call("POST /shelves/{shelf}/books", arguments).output;
-    assert_eq!(made["target"], "/v1/shelves/3/books?notify=true");
-    assert_eq!(made["type"], "application/json");
+    let created = call("POST /shelves/{shelf}/books", arguments).output;
+    assert_eq!(created["target"], "/v1/shelves/3/books?notify=true");
+    assert_eq!(created["type"], "application/json");
     assert_eq!(
-        made["body"],
+        created["body"],
         r#"{"title":"1984","pages":328,"authors":["Eric Blair"]}"#
     );
     let note = call("POST /notes", json!({"text": "a&b ü"})).output;
@@ -242,7 +243,7 @@ fn a_body_is_json_of_the_declared_types_or_a_form() {
 }
 
 #[test]
-fn arguments_that_do_not_fit_never_leave() {
+fn invalid_arguments_are_never_sent() {
     let server = TestServer::start(library);
     let options = options(format!("{}/v1", server.url()));
     for (name, arguments, expected) in [
@@ -288,7 +289,7 @@ fn arguments_that_do_not_fit_never_leave() {
 }
 
 #[test]
-fn whatever_a_server_does_is_a_result() {
+fn every_server_fault_gives_a_result() {
     for (kind, expected) in [
         (
             "html",
@@ -323,21 +324,21 @@ fn whatever_a_server_does_is_a_result() {
     }
     for kind in ["drip", "hang"] {
         let result = short_call("GET /odd/{kind}", json!({"kind": kind}));
-        assert_fails(result, "GET /odd/{kind}: no whole answer within 250ms");
+        assert_fails(result, "GET /odd/{kind}: no complete answer within 250ms");
     }
     let null = call("GET /odd/{kind}", json!({"kind": "null"}));
     assert_eq!(null, CallResult::success(Value::Null));
     let closed = options(format!("http://127.0.0.1:{CLOSED_PORT}"));
-    let refused = call_at(&closed, "POST /notes", json!({}));
-    assert_fails(refused, "POST /notes: no connection");
+    let unreachable = call_at(&closed, "POST /notes", json!({}));
+    assert_fails(unreachable, "POST /notes: no connection");
 }
 
 #[test]
-fn a_failed_call_keeps_the_answer_but_no_key() {
+fn a_failed_call_contains_the_reply_without_the_key() {
     let result = call("GET /books/{title}", json!({"title": "none"}));
-    let said = json!({"error": "no book; your key is ***"});
-    assert_eq!(result.output, said);
-    let expected = format!("GET /books/{{title}} was answered 404 Not Found with: {said}");
+    let error_body = json!({"error": "no book; your key is ***"});
+    assert_eq!(result.output, error_body);
+    let expected = format!("GET /books/{{title}} was answered 404 Not Found with: {error_body}");
     assert_eq!(result.exception, Some(expected));
 }
 
@@ -348,89 +349,94 @@ fn redirects_are_followed_as_their_status_says() {
         (&got["method"], &got["target"]),
         (&json!("GET"), &json!("/v1/echo?from=moved"))
     );
-    let kept = call("POST /moved/{place}", json!({"place": "307"})).output;
+    let redirected = call("POST /moved/{place}", json!({"place": "307"})).output;
     assert_eq!(
-        (&kept["method"], &kept["target"]),
+        (&redirected["method"], &redirected["target"]),
         (&json!("POST"), &json!("/v1/echo"))
     );
-    for (place, expected) in [
+    for (target_place, expected) in [
         ("round", "the server redirects more than 3 times"),
         (
             "file",
-            "the server redirects to what is no URL of http or https",
+            "the server redirects to something that is not an http or https URL",
         ),
     ] {
         assert_fails(
-            call("GET /moved/{place}", json!({"place": place})),
+            call("GET /moved/{place}", json!({"place": target_place})),
             expected,
         );
     }
     let slow = short_call("GET /moved/{place}", json!({"place": "slow"}));
-    assert_fails(slow, "no whole answer within 250ms");
+    assert_fails(slow, "no complete answer within 250ms");
 }
 
 #[test]
-fn another_host_is_asked_only_if_it_is_allowed_and_never_shown_the_key() {
+fn other_hosts_are_used_only_if_allowed_and_never_get_the_key() {
     let other = TestServer::start(|request, _| Answer::json(200, &echo(request)));
     let port = other.url().rsplit_once(':').expect("a port").1.to_owned();
-    let place = json!({"place": port});
+    let redirect_arguments = json!({"place": port});
     let server = TestServer::start(library);
     let mut options = options(format!("{}/v1", server.url()));
-    let refused = call_at(&options, "GET /moved/{place}", place.clone());
+    let refusal = call_at(&options, "GET /moved/{place}", redirect_arguments.clone());
     let expected =
         format!("the server redirects to 127.0.0.1:{port}, which is not in allowed_hosts");
-    assert_fails(refused, &expected);
+    assert_fails(refusal, &expected);
     assert!(other.received().is_empty());
 
     options.allowed_hosts = vec!["127.0.0.1".to_owned()];
-    let reached = call_at(&options, "GET /moved/{place}", place);
-    assert_eq!(reached.output["has_key"], false);
+    let redirected = call_at(&options, "GET /moved/{place}", redirect_arguments);
+    assert_eq!(redirected.output["has_key"], false);
     assert_eq!(other.received().len(), 1);
 }
 
 #[test]
 fn options_that_do_not_fit_are_refused() {
-    let good = || options("http://127.0.0.1:9".to_owned());
-    let fault = |change: fn(&mut HttpOptions)| {
-        let mut options = good();
+    let valid = || options("http://127.0.0.1:9".to_owned());
+    let error_text = |change: fn(&mut HttpOptions)| {
+        let mut options = valid();
         change(&mut options);
         executor(&options).expect_err("a fault").to_string()
     };
     for (message, expected) in [
         (
-            fault(|o| o.base_url = "library".to_owned()),
-            "base_url \"library\" is no absolute URL",
+            error_text(|o| o.base_url = "library".to_owned()),
+            "base_url \"library\" is not an absolute URL",
         ),
         (
-            fault(|o| o.allowed_hosts = vec!["x.org".to_owned()]),
+            error_text(|o| o.allowed_hosts = vec!["x.org".to_owned()]),
             "127.0.0.1:9, which is not in",
         ),
         (
-            fault(|o| {
+            error_text(|o| {
                 o.headers.insert("X-Other".to_owned(), "NO_SUCH".to_owned());
             }),
             "headers.X-Other needs the environment variable NO_SUCH, which is not set",
         ),
         (
-            fault(|o| o.timeout_secs = f64::NAN),
-            "timeout_secs is NaN; give seconds above 0",
+            error_text(|o| o.timeout_secs = f64::NAN),
+            "timeout_secs is NaN; give a number of seconds above 0",
         ),
         (
-            fault(|o| o.connect_timeout_secs = 0.0),
+            error_text(|o| o.connect_timeout_secs = 0.0),
             "connect_timeout_secs is 0",
         ),
-        (fault(|o| o.max_body_bytes = 0), "max_body_bytes is 0"),
+        (error_text(|o| o.max_body_bytes = 0), "max_body_bytes is 0"),
+        (
+            error_text(|o| o.allow_methods = vec!["FETCH".to_owned()]),
+            "allow_methods contains \"FETCH\", which is not a method; use only GET, HEAD,",
+        ),
     ] {
         assert!(message.contains(expected), "{message}");
     }
-    let none = HttpExecutor::new(Vec::new(), &HttpOptions::new("http://127.0.0.1:9"));
-    let message = none.expect_err("no operation").to_string();
+    let without_operations = HttpExecutor::new(Vec::new(), &HttpOptions::new("http://127.0.0.1:9"));
+    let message = without_operations.expect_err("no operation").to_string();
     assert!(
         message.contains("the specification has no operation"),
         "{message}"
     );
-    let read: HttpOptions = serde_json::from_value(json!({"base_url": "x"})).expect("reads");
-    assert_eq!(read, HttpOptions::new("x"));
+    let options_back: HttpOptions =
+        serde_json::from_value(json!({"base_url": "x"})).expect("reads");
+    assert_eq!(options_back, HttpOptions::new("x"));
     let misspelt = json!({"base_url": "x", "timeout": 1});
     assert!(serde_json::from_value::<HttpOptions>(misspelt).is_err());
 }

@@ -1,36 +1,74 @@
-//! A model's arguments as values of the declared types, and those as texts of a request.
+//! Converts a model's arguments to the declared types, and those to strings of a request.
 //!
-//! The decision to question: what means the same is taken, as in the metrics, so that `"53"` is
-//! the integer 53 and 53 is the text `53`; a list where a text is declared is a fault.
+//! Equivalent values are accepted, as in the metrics: `"53"` is the integer 53, and 53 is the
+//! string `53`. A list for a declared string is an error.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Number, Value};
 use tooltune_agents::executors::container_literal;
-use tooltune_rows::tools::ApiParameter;
+use tooltune_apis::ApiParameter;
 
-/// Everything but the unreserved characters of RFC 3986.
+/// Everything except the unreserved characters of RFC 3986.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
     .remove(b'_')
     .remove(b'~');
 
-/// The text as it stands in a path or a query string.
-pub(super) fn encoded(text: &str) -> String {
+/// Percent-encodes a string for a path or a query string.
+pub(super) fn encode_component(text: &str) -> String {
     utf8_percent_encode(text, RESERVED).to_string()
 }
 
-/// The value as the parameter's type; nothing where it does not fit.
-pub(super) fn fitted(parameter: &ApiParameter, value: &Value) -> Option<Value> {
+/// Characters to encode in a query value: those that end the value or mean a space.
+const NOT_IN_QUERIES: &AsciiSet = &RESERVED
+    .remove(b':')
+    .remove(b'/')
+    .remove(b'?')
+    .remove(b'[')
+    .remove(b']')
+    .remove(b'@')
+    .remove(b'!')
+    .remove(b'$')
+    .remove(b'\'')
+    .remove(b'(')
+    .remove(b')')
+    .remove(b'*')
+    .remove(b',')
+    .remove(b';')
+    .remove(b'=');
+
+/// Encodes a string for a query string under `allowReserved`: reserved and percent-encoded
+/// characters stay unchanged.
+///
+/// # Source
+///
+/// OpenAPI 3.1.1, section 4.8.12.2.2; RFC 6570, section 3.2.3.
+pub(super) fn encode_except_reserved(text: &str) -> String {
+    let mut encoded = String::new();
+    let mut remaining = text;
+    while let Some(percent) = remaining.find('%') {
+        encoded.extend(utf8_percent_encode(&remaining[..percent], NOT_IN_QUERIES));
+        let digits = remaining.as_bytes().get(percent + 1..percent + 3);
+        let is_encoded = digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit));
+        encoded.push_str(if is_encoded { "%" } else { "%25" });
+        remaining = &remaining[percent + 1..];
+    }
+    encoded.extend(utf8_percent_encode(remaining, NOT_IN_QUERIES));
+    encoded
+}
+
+/// Converts the value to the parameter's type; `None` if that is impossible.
+pub(super) fn fit_argument(parameter: &ApiParameter, value: &Value) -> Option<Value> {
     let kinds: Vec<&str> = parameter.kind.split('|').map(str::trim).collect();
-    if kinds.iter().any(|kind| is_of(kind, value)) {
+    if kinds.iter().any(|kind| has_type(kind, value)) {
         return Some(value.clone());
     }
     kinds.iter().find_map(|kind| cast(kind, value))
 }
 
-/// Whether the value is of the type as it stands; a type that JSON schema does not have is any.
-fn is_of(kind: &str, value: &Value) -> bool {
+/// Whether the value already has the type. A type unknown to JSON Schema accepts any value.
+fn has_type(kind: &str, value: &Value) -> bool {
     match kind {
         "string" => value.is_string(),
         "integer" => value.is_i64() || value.is_u64(),
@@ -45,8 +83,8 @@ fn is_of(kind: &str, value: &Value) -> bool {
 fn cast(kind: &str, value: &Value) -> Option<Value> {
     match (kind, value) {
         ("string", Value::Number(_) | Value::Bool(_)) => Some(Value::from(value.to_string())),
-        ("integer", Value::Number(number)) => whole(number),
-        ("integer", Value::String(text)) => whole(&number(text)?),
+        ("integer", Value::Number(number)) => as_integer(number),
+        ("integer", Value::String(text)) => as_integer(&number(text)?),
         ("number", Value::String(text)) => number(text).map(Value::Number),
         ("boolean", Value::String(text)) => match text.trim().to_lowercase().as_str() {
             "true" => Some(Value::Bool(true)),
@@ -54,19 +92,19 @@ fn cast(kind: &str, value: &Value) -> Option<Value> {
             _ => None,
         },
         ("array" | "object", Value::String(text)) => {
-            container_literal(text).filter(|value| is_of(kind, value))
+            container_literal(text).filter(|value| has_type(kind, value))
         }
         _ => None,
     }
 }
 
-/// A JSON number with nothing but blanks around it.
+/// A JSON number, optionally surrounded by whitespace.
 fn number(text: &str) -> Option<Number> {
     serde_json::from_str(text.trim()).ok()
 }
 
-/// 1887.0 as 1887; nothing where there is a fraction, or more digits than a float holds.
-fn whole(number: &Number) -> Option<Value> {
+/// Converts 1887.0 to 1887; `None` if there is a fraction, or more digits than a float has.
+fn as_integer(number: &Number) -> Option<Value> {
     if number.is_i64() || number.is_u64() {
         return Some(Value::Number(number.clone()));
     }
@@ -75,8 +113,8 @@ fn whole(number: &Number) -> Option<Value> {
     (float.fract() == 0.0 && float.abs() <= EXACT).then(|| Value::from(float as i64))
 }
 
-/// A value as a text: itself where it is one, else its JSON.
-pub(super) fn text(value: &Value) -> String {
+/// A value as a string: the string itself, or the value's JSON.
+pub(super) fn value_text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         other => other.to_string(),
@@ -89,16 +127,16 @@ mod tests {
 
     use super::*;
 
-    fn fit(kind: &str, value: Value) -> Option<Value> {
+    fn cast_checked(kind: &str, value: Value) -> Option<Value> {
         let parameter = ApiParameter {
             kind: kind.to_owned(),
             ..ApiParameter::new("x")
         };
-        fitted(&parameter, &value)
+        fit_argument(&parameter, &value)
     }
 
     #[test]
-    fn what_means_the_same_fits() {
+    fn equivalent_values_are_converted() {
         for (kind, value, expected) in [
             ("integer", json!(" 53 "), json!(53)),
             ("integer", json!(53.0), json!(53)),
@@ -115,12 +153,16 @@ mod tests {
             ("", json!([1]), json!([1])),
             ("file", json!(1), json!(1)),
         ] {
-            assert_eq!(fit(kind, value.clone()), Some(expected), "{kind} {value}");
+            assert_eq!(
+                cast_checked(kind, value.clone()),
+                Some(expected),
+                "{kind} {value}"
+            );
         }
     }
 
     #[test]
-    fn what_does_not_fit_is_nothing() {
+    fn values_that_do_not_fit_the_type_are_refused() {
         for (kind, value) in [
             ("integer", json!("5.5")),
             ("integer", json!("007")),
@@ -134,13 +176,16 @@ mod tests {
             ("object", json!([1])),
             ("integer|boolean", json!("yes")),
         ] {
-            assert_eq!(fit(kind, value.clone()), None, "{kind} {value}");
+            assert_eq!(cast_checked(kind, value.clone()), None, "{kind} {value}");
         }
     }
 
     #[test]
     fn only_unreserved_characters_stay() {
-        assert_eq!(encoded("aZ0-._~"), "aZ0-._~");
-        assert_eq!(encoded("a b/ü?&=+%#"), "a%20b%2F%C3%BC%3F%26%3D%2B%25%23");
+        assert_eq!(encode_component("aZ0-._~"), "aZ0-._~");
+        assert_eq!(
+            encode_component("a b/ü?&=+%#"),
+            "a%20b%2F%C3%BC%3F%26%3D%2B%25%23"
+        );
     }
 }

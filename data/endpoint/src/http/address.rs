@@ -1,4 +1,4 @@
-//! Base URLs, the hosts that may be asked, and where a redirect leads.
+//! Base URLs, allowed hosts, and redirect targets.
 
 use std::fmt;
 
@@ -7,18 +7,18 @@ use ureq::http::uri::Authority;
 
 use super::error::HttpConfigError;
 
-/// Scheme, host and port: what must be the same for a secret to be sent again.
+/// Scheme, host and port. A secret is sent again only if all three are the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
     is_tls: bool,
-    /// In lower case, without a dot at the end.
+    /// Lower case, without a trailing dot.
     host: String,
     port: u16,
 }
 
 impl Origin {
-    /// The origin of an absolute URL; nothing if it is no such URL, or names a user.
-    pub fn of(url: &Uri) -> Option<Self> {
+    /// The origin of an absolute URL; `None` if the URL is not absolute or contains a user.
+    pub fn from_url(url: &Uri) -> Option<Self> {
         let is_tls = match url.scheme_str()? {
             "https" => true,
             "http" => false,
@@ -33,14 +33,14 @@ impl Origin {
         })
     }
 
-    /// Whether the host is this machine, to which no proxy leads.
+    /// Whether the host is this machine, for which no proxy is used.
     pub fn is_loopback(&self) -> bool {
         let host = self.host.trim_start_matches('[').trim_end_matches(']');
         let address = host.parse::<std::net::IpAddr>();
         host == "localhost" || address.is_ok_and(|address| address.is_loopback())
     }
 
-    /// Whether going from here to `other` would give up TLS.
+    /// Whether redirecting to `other` would drop TLS.
     pub fn is_weakened_by(&self, other: &Self) -> bool {
         self.is_tls && !other.is_tls
     }
@@ -52,39 +52,40 @@ impl fmt::Display for Origin {
     }
 }
 
-/// The host in lower case and the port if one is given; nothing if there is no host, the port is
-/// none, or a user is named.
+/// The host in lower case, and the port if given; `None` if there is no host, the port is invalid,
+/// or the URL contains a user.
 fn host_and_port(authority: &Authority) -> Option<(String, Option<u16>)> {
     let host = authority.host().to_lowercase();
     let host = host.strip_suffix('.').unwrap_or(&host).to_owned();
-    let bare = &authority.as_str()[authority.host().len().min(authority.as_str().len())..];
-    let is_plain = !authority.as_str().contains('@') && (bare.is_empty() || bare.starts_with(':'));
-    let is_port_good = bare.is_empty() || authority.port_u16().is_some();
+    let port_text = &authority.as_str()[authority.host().len().min(authority.as_str().len())..];
+    let is_plain =
+        !authority.as_str().contains('@') && (port_text.is_empty() || port_text.starts_with(':'));
+    let is_port_good = port_text.is_empty() || authority.port_u16().is_some();
     (is_plain && is_port_good && !host.is_empty()).then(|| (host, authority.port_u16()))
 }
 
-/// An address as a message may show it: what stands before an `@` may be a password, and what
-/// stands behind `?` or `#` a key.
+/// An address that is safe to show: the part before an `@` may be a password, and the part after
+/// `?` or `#` a key.
 pub fn without_secrets(text: &str) -> String {
-    let (address, rest) = match text.find(['?', '#']) {
+    let (address, query) = match text.find(['?', '#']) {
         Some(end) => text.split_at(end),
         None => (text, ""),
     };
-    // A password may hold such a character: then nobody can say where it begins and ends.
-    if rest.contains('@') {
+    // A password may contain this character; its beginning and end are unknown then.
+    if query.contains('@') {
         return "***".to_owned();
     }
-    let shown = match address.rfind('@') {
+    let redacted_address = match address.rfind('@') {
         None => address.to_owned(),
         Some(end) => format!("***{}", &address[end..]),
     };
-    match rest.chars().next() {
-        Some(mark) => format!("{shown}{mark}***"),
-        None => shown,
+    match query.chars().next() {
+        Some(mark) => format!("{redacted_address}{mark}***"),
+        None => redacted_address,
     }
 }
 
-/// Where the paths of an API begin.
+/// The base URL of an API.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BaseUrl {
     text: String,
@@ -92,39 +93,39 @@ pub(crate) struct BaseUrl {
 }
 
 impl BaseUrl {
-    /// Reads a base URL, whose option messages name; a slash at its end does not matter.
+    /// Parses a base URL; messages name `option`. A trailing slash is ignored.
     ///
     /// # Errors
     ///
-    /// - it is no absolute URL of http or https
-    /// - it has a user name, a query string or a fragment
+    /// It is not an absolute http or https URL, or has a user name, a query string or a fragment.
     pub(crate) fn parse(option: &'static str, text: &str) -> Result<Self, HttpConfigError> {
         let text = text.trim().trim_end_matches('/');
-        let given = without_secrets(text);
-        let bad = |reason| HttpConfigError::BadBaseUrl {
+        let redacted = without_secrets(text);
+        let bad_url = |reason| HttpConfigError::BadBaseUrl {
             option,
-            given: given.clone(),
+            given: redacted.clone(),
             reason,
         };
         if text.contains('@') {
-            return Err(bad(
-                "names a user; give keys by environment variables instead",
+            return Err(bad_url(
+                "contains a user; pass keys in environment variables instead",
             ));
         }
         if text.contains(['?', '#']) {
-            return Err(bad(
-                "has a query string or a fragment, which an address cannot have here",
+            return Err(bad_url(
+                "has a query string or a fragment, which is not allowed",
             ));
         }
-        let url: Uri = text.parse().map_err(|_| bad("is no URL"))?;
-        let origin = Origin::of(&url).ok_or_else(|| bad("is no absolute URL of http or https"))?;
+        let url: Uri = text.parse().map_err(|_| bad_url("is not a URL"))?;
+        let origin = Origin::from_url(&url)
+            .ok_or_else(|| bad_url("is not an absolute URL with http or https"))?;
         Ok(Self {
             text: text.to_owned(),
             origin,
         })
     }
 
-    /// The URL of a path below the base, which begins with a slash.
+    /// The URL of a path below the base; the path begins with a slash.
     pub(crate) fn join(&self, path: &str) -> String {
         format!("{}{path}", self.text)
     }
@@ -135,19 +136,18 @@ impl BaseUrl {
     }
 }
 
-/// Hosts that may be asked; an entry without a port allows every port.
+/// The allowed hosts; an entry without a port allows every port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AllowedHosts {
     entries: Vec<(String, Option<u16>)>,
 }
 
 impl AllowedHosts {
-    /// Reads the list; an empty one allows the base URL's host and port alone.
+    /// Parses the list; an empty one allows only the base URL's host and port.
     ///
     /// # Errors
     ///
-    /// - an entry is no host
-    /// - the base URL's host is not in a list that is not empty
+    /// An entry is not a host, or a list that is not empty lacks the base URL's host.
     pub(crate) fn parse(hosts: &[String], base: &BaseUrl) -> Result<Self, HttpConfigError> {
         let origin = base.origin();
         if hosts.is_empty() {
@@ -165,7 +165,7 @@ impl AllowedHosts {
         let allowed = Self {
             entries: hosts.iter().map(entry).collect::<Result<_, _>>()?,
         };
-        if !allowed.holds(origin) {
+        if !allowed.allows(origin) {
             return Err(HttpConfigError::HostNotAllowed {
                 host: origin.to_string(),
                 allowed: hosts
@@ -178,8 +178,8 @@ impl AllowedHosts {
         Ok(allowed)
     }
 
-    /// Whether this host may be asked.
-    pub(crate) fn holds(&self, origin: &Origin) -> bool {
+    /// Whether this host is allowed.
+    pub(crate) fn allows(&self, origin: &Origin) -> bool {
         let fits = |(host, port): &(String, Option<u16>)| {
             *host == origin.host && port.is_none_or(|port| port == origin.port)
         };
@@ -187,7 +187,7 @@ impl AllowedHosts {
     }
 }
 
-/// The URL that `location` of a reply from `current` means; nothing if it is none.
+/// The URL that the `Location` of a reply from `current` refers to; `None` if it is invalid.
 ///
 /// # Source
 ///
@@ -208,38 +208,38 @@ pub fn redirect_target(current: &Uri, location: &str) -> Option<Uri> {
     };
     let path = match path {
         "" => current.path().to_owned(),
-        _ if path.starts_with('/') => without_dots(path),
+        _ if path.starts_with('/') => resolve_dot_segments(path),
         _ => {
             let folder = current
                 .path()
                 .rfind('/')
                 .map_or("", |end| &current.path()[..=end]);
-            without_dots(&format!("{folder}{path}"))
+            resolve_dot_segments(&format!("{folder}{path}"))
         }
     };
     format!("{scheme}://{authority}{path}{query}").parse().ok()
 }
 
-fn without_dots(path: &str) -> String {
-    let mut kept: Vec<&str> = Vec::new();
+fn resolve_dot_segments(path: &str) -> String {
+    let mut kept_segments: Vec<&str> = Vec::new();
     let mut segments = path.split('/').skip(1).peekable();
     while let Some(segment) = segments.next() {
         let is_last = segments.peek().is_none();
         match segment {
             "." => {}
             ".." => {
-                kept.pop();
+                kept_segments.pop();
             }
             _ => {
-                kept.push(segment);
+                kept_segments.push(segment);
                 continue;
             }
         }
         if is_last {
-            kept.push("");
+            kept_segments.push("");
         }
     }
-    format!("/{}", kept.join("/"))
+    format!("/{}", kept_segments.join("/"))
 }
 
 #[cfg(test)]
@@ -247,30 +247,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_base_url_has_scheme_host_and_path_and_nothing_else() {
+    fn a_base_url_has_only_scheme_host_and_path() {
         let parse = |text| BaseUrl::parse("base_url", text);
         let base = parse(" https://API.example.org./v1/ ").expect("a URL");
         assert_eq!(base.join("/x"), "https://API.example.org./v1/x");
         assert_eq!(base.origin().to_string(), "api.example.org:443");
         for (text, expected) in [
-            ("", "is no"),
-            ("api.example.org", "no absolute URL"),
-            ("/v1", "no absolute URL"),
-            ("ftp://host/", "no absolute URL of http or https"),
-            ("https://", "is no"),
-            ("https://host:99999/", "is no"),
-            ("https://a b/", "is no URL"),
+            ("", "is not"),
+            ("api.example.org", "not an absolute URL"),
+            ("/v1", "not an absolute URL"),
+            ("ftp://host/", "not an absolute URL with http or https"),
+            ("https://", "is not"),
+            ("https://host:99999/", "is not"),
+            ("https://a b/", "is not a URL"),
             ("https://host/v1?key=1", "has a query string"),
             ("https://host/v1#x", "fragment"),
-            ("https://me:hunter2@host/v1", "names a user"),
-            ("https://me:hun?ter2hunter2@host/v1", "names a user"),
+            ("https://me:hunter2@host/v1", "contains a user"),
+            ("https://me:hun?ter2hunter2@host/v1", "contains a user"),
             (
                 "https://host/v1?api-key=hunter2",
                 "base_url \"https://host/v1?***\" has a query string",
             ),
             ("https://host/v1#hunter2", "https://host/v1#***"),
-            ("https://host/v1?a=b@hunter2", "names a user"),
-            ("me:hunter2@host", "\"***@host\" names a user"),
+            ("https://host/v1?a=b@hunter2", "contains a user"),
+            ("me:hunter2@host", "\"***@host\" contains a user"),
         ] {
             let message = parse(text).expect_err(expected).to_string();
             assert!(message.contains(expected), "{text}: {message}");
@@ -281,36 +281,37 @@ mod tests {
     #[test]
     fn only_hosts_of_the_list_may_be_asked() {
         let base = BaseUrl::parse("base_url", "https://api.example.org/v1").expect("a URL");
-        let origin = |text: &str| Origin::of(&text.parse().expect("a URL")).expect("absolute");
-        let own = AllowedHosts::parse(&[], &base).expect("the base's own");
-        assert!(own.holds(&origin("https://API.example.org:443/x")));
-        assert!(!own.holds(&origin("https://api.example.org:8443/x")));
-        assert!(!own.holds(&origin("https://api.example.org.evil.net/")));
+        let origin =
+            |text: &str| Origin::from_url(&text.parse().expect("a URL")).expect("absolute");
+        let base_only = AllowedHosts::parse(&[], &base).expect("the base's own");
+        assert!(base_only.allows(&origin("https://API.example.org:443/x")));
+        assert!(!base_only.allows(&origin("https://api.example.org:8443/x")));
+        assert!(!base_only.allows(&origin("https://api.example.org.evil.net/")));
         let list = ["API.example.org", "cdn.example.org:8080", "[::1]"].map(str::to_owned);
         let list = AllowedHosts::parse(&list, &base).expect("three hosts");
-        assert!(list.holds(&origin("https://api.example.org:8443/")));
-        assert!(list.holds(&origin("http://cdn.example.org:8080/")));
-        assert!(list.holds(&origin("http://[::1]:90/")) && origin("http://[::1]/").is_loopback());
-        assert!(!list.holds(&origin("http://cdn.example.org/")));
-        assert!(!list.holds(&origin("https://evil.net/api.example.org")));
+        assert!(list.allows(&origin("https://api.example.org:8443/")));
+        assert!(list.allows(&origin("http://cdn.example.org:8080/")));
+        assert!(list.allows(&origin("http://[::1]:90/")) && origin("http://[::1]/").is_loopback());
+        assert!(!list.allows(&origin("http://cdn.example.org/")));
+        assert!(!list.allows(&origin("https://evil.net/api.example.org")));
         for (entry, expected) in [
             (
                 "other.org",
-                "leads to api.example.org:443, which is not in allowed_hosts (other.org)",
+                "has the host api.example.org:443, which is not in allowed_hosts (other.org)",
             ),
-            ("https://api.example.org", "is no host"),
-            ("*.example.org", "is no host"),
-            ("user@api.example.org", "is no host"),
-            ("", "is no host"),
+            ("https://api.example.org", "is not a host"),
+            ("*.example.org", "is not a host"),
+            ("user@api.example.org", "is not a host"),
+            ("", "is not a host"),
         ] {
-            let refused = AllowedHosts::parse(&[entry.to_owned()], &base);
-            let message = refused.expect_err(expected).to_string();
+            let refusal = AllowedHosts::parse(&[entry.to_owned()], &base);
+            let message = refusal.expect_err(expected).to_string();
             assert!(message.contains(expected), "{message}");
         }
     }
 
     #[test]
-    fn a_redirect_is_read_as_the_standard_says() {
+    fn redirects_follow_rfc_3986() {
         let current: Uri = "https://host:8443/a/b/c?q=1".parse().expect("a URL");
         for (location, expected) in [
             ("/x?y=2#z", "https://host:8443/x?y=2"),
@@ -326,15 +327,19 @@ mod tests {
             assert_eq!(target.to_string(), expected, "{location}");
         }
         let foreign = redirect_target(&current, "file:///etc/passwd");
-        assert_eq!(foreign.as_ref().and_then(Origin::of), None, "{foreign:?}");
+        assert_eq!(
+            foreign.as_ref().and_then(Origin::from_url),
+            None,
+            "{foreign:?}"
+        );
         assert_eq!(
             redirect_target(&current, "javascript:alert(1)")
                 .as_ref()
-                .and_then(Origin::of),
+                .and_then(Origin::from_url),
             None
         );
         assert_eq!(redirect_target(&current, "http://a b/"), None);
         let user = redirect_target(&current, "http://host@evil.net/").expect("a URL");
-        assert_eq!(Origin::of(&user), None);
+        assert_eq!(Origin::from_url(&user), None);
     }
 }

@@ -1,4 +1,4 @@
-//! One request, one reply, within one deadline and one limit of size.
+//! Sends one request and reads its reply, with a deadline and a size limit.
 
 use std::io::Read;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,35 +8,38 @@ use std::time::Duration;
 use thiserror::Error;
 use ureq::http::{HeaderMap, HeaderName, Request, StatusCode};
 
-/// Bytes of a response's headers that are read.
+use super::PROXY_VARIABLES;
+use super::error::HttpConfigError;
+
+/// Maximum bytes of response headers.
 const MAX_HEADER_BYTES: usize = 64 << 10;
 
-/// How often a request that waits looks whether its work was stopped.
+/// How often a waiting request checks whether its work was stopped.
 const TICK: Duration = Duration::from_millis(50);
 
-/// What a client is made of.
+/// Options of a client.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ClientOptions {
-    /// Until a connection stands, TLS included.
+    /// Connection timeout, including TLS.
     pub(crate) connect_timeout: Duration,
-    /// Bytes of a body that are read.
+    /// Maximum bytes read of a body.
     pub(crate) max_body_bytes: usize,
-    /// What becomes of a connection after its reply.
+    /// What happens to a connection after its reply.
     pub(crate) connections: Connections,
-    /// Whether the server is on this machine, so that no proxy of the environment is used.
+    /// Whether the server is on this machine, so that the environment's proxy is not used.
     pub(crate) is_loopback: bool,
 }
 
-/// What becomes of a connection after its reply.
+/// What happens to a connection after its reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Connections {
-    /// It is closed: no later request can meet one that the server has given up.
+    /// Closed, so no later request can use a connection that the server has dropped.
     Closed,
-    /// It waits for the next request.
+    /// Kept for the next request.
     Kept,
 }
 
-/// Sends requests; may be shared between threads.
+/// Sends requests; can be shared between threads.
 #[derive(Debug, Clone)]
 pub(crate) struct HttpClient {
     agent: ureq::Agent,
@@ -44,58 +47,75 @@ pub(crate) struct HttpClient {
     connect_timeout: Duration,
 }
 
-/// What came back, whatever its status.
+/// A reply with any status.
 #[derive(Debug)]
 pub(crate) struct HttpReply {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
-    /// At most the limit; the rest was not read.
+    /// The body up to the limit; the rest is not read.
     pub(crate) body: Vec<u8>,
-    /// Whether there was more.
+    /// Whether the body exceeds the limit.
     pub(crate) is_cut: bool,
 }
 
 impl HttpReply {
-    /// The text of a header; nothing where it is absent or no ASCII.
+    /// The value of a header; `None` if it is absent or not ASCII.
     pub(crate) fn header(&self, name: &HeaderName) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
     }
 }
 
-/// Why nothing came back.
+/// Why there is no reply.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum HttpFault {
-    /// The server could not be reached in time.
+    /// Connection timeout.
     #[error("no connection within {within:?}")]
     ConnectTimeout {
-        /// How long it was waited for.
+        /// The timeout.
         within: Duration,
     },
-    /// The reply was not there in time, or not all of it.
-    #[error("no whole answer within {within:?}")]
+    /// Timeout before the reply was complete.
+    #[error("no complete answer within {within:?}")]
     Timeout {
-        /// How long it was waited for.
+        /// The timeout.
         within: Duration,
+    },
+    /// This machine has no network, or the server name cannot be resolved.
+    #[error("no network: {reason}")]
+    NoNetwork {
+        /// The system's error.
+        reason: String,
     },
     /// The server could not be reached.
     #[error("no connection: {reason}")]
     NoConnection {
-        /// What the system says.
+        /// The system's error.
         reason: String,
     },
-    /// The connection ended before the reply did, or what came is no HTTP.
+    /// The connection ended before the reply did, or the reply is not HTTP.
     #[error("the answer broke off: {reason}")]
     Broken {
         /// What was wrong with it.
         reason: String,
     },
-    /// The work was stopped before the reply was there.
+    /// The work was stopped before the reply was complete.
     #[error("the work was stopped")]
     Stopped,
 }
 
 impl HttpClient {
-    pub(crate) fn new(options: &ClientOptions) -> Self {
+    /// # Errors
+    ///
+    /// A proxy environment variable is not UTF-8.
+    pub(crate) fn new(options: &ClientOptions) -> Result<Self, HttpConfigError> {
+        let is_unreadable =
+            |name: &&&str| std::env::var_os(name).is_some_and(|value| value.into_string().is_err());
+        let proxy = PROXY_VARIABLES.iter().find(is_unreadable);
+        if let Some(name) = proxy.filter(|_| !options.is_loopback) {
+            return Err(HttpConfigError::VariableNotUtf8 {
+                variable: (*name).to_owned(),
+            });
+        }
         let n_kept = match options.connections {
             Connections::Closed => 0,
             Connections::Kept => 64,
@@ -112,36 +132,37 @@ impl HttpClient {
         if options.is_loopback {
             config = config.proxy(None);
         }
-        Self {
+        Ok(Self {
             agent: config.build().new_agent(),
             max_body_bytes: options.max_body_bytes,
             connect_timeout: options.connect_timeout,
-        }
+        })
     }
 
     /// Sends a request and reads the reply, all within `timeout`.
     ///
     /// # Errors
     ///
-    /// - no connection, a broken one, or no whole reply in time; a status is never an error
+    /// The connection fails or breaks, or the reply is not complete in time. A status is never an
+    /// error.
     pub(crate) fn send(
         &self,
         request: Request<Option<Vec<u8>>>,
         timeout: Duration,
     ) -> Result<HttpReply, HttpFault> {
-        let fault = |error| self.fault(error, timeout);
+        let to_fault = |error| self.fault(error, timeout);
         let (parts, body) = request.into_parts();
-        let sent = match body {
+        let result = match body {
             Some(body) => self.run(Request::from_parts(parts, body), timeout),
             None => self.run(Request::from_parts(parts, ()), timeout),
         };
-        let (parts, mut body) = sent.map_err(fault)?.into_parts();
-        // One byte beyond the limit tells whether there is more.
+        let (parts, mut body) = result.map_err(to_fault)?.into_parts();
+        // One byte beyond the limit shows whether there is more.
         let limit = self.max_body_bytes as u64;
         let reader = body.with_config().limit(u64::MAX).reader();
         let mut bytes = Vec::new();
-        let read = reader.take(limit.saturating_add(1)).read_to_end(&mut bytes);
-        read.map_err(|error| fault(ureq::Error::from(error)))?;
+        let read_result = reader.take(limit.saturating_add(1)).read_to_end(&mut bytes);
+        read_result.map_err(|error| to_fault(ureq::Error::from(error)))?;
         let is_cut = bytes.len() > self.max_body_bytes;
         bytes.truncate(self.max_body_bytes);
         Ok(HttpReply {
@@ -152,13 +173,12 @@ impl HttpClient {
         })
     }
 
-    /// As [`HttpClient::send`], but given up at once when `is_stopped`: the request is then left to
-    /// a thread of its own, which ends with its timeout or with the process.
+    /// As [`HttpClient::send`], but abandoned as soon as `is_stopped` is set. The request is left
+    /// to its own thread, which ends with its timeout or with the process.
     ///
     /// # Errors
     ///
-    /// - those of [`HttpClient::send`]
-    /// - the work was stopped, or the system gives no thread
+    /// As for [`HttpClient::send`], or the work was stopped, or no thread can be started.
     pub(crate) fn send_unless(
         &self,
         request: Request<Option<Vec<u8>>>,
@@ -168,14 +188,14 @@ impl HttpClient {
         let (sender, receiver) = channel();
         let client = self.clone();
         let work = move || {
-            // Nobody listens any more where the work was stopped.
+            // The receiver is gone if the work was stopped.
             let _ = sender.send(client.send(request, timeout));
         };
         let thread = std::thread::Builder::new().name("request".to_owned());
         thread
             .spawn(work)
             .map_err(|error| HttpFault::NoConnection {
-                reason: format!("the system gives no thread for it: {error}"),
+                reason: format!("cannot start a thread for it: {error}"),
             })?;
         loop {
             match receiver.recv_timeout(TICK) {
@@ -185,7 +205,7 @@ impl HttpClient {
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {
-                    let reason = "its thread ended without a word".to_owned();
+                    let reason = "its thread ended without a result".to_owned();
                     return Err(HttpFault::Broken { reason });
                 }
             }
@@ -203,31 +223,36 @@ impl HttpClient {
     }
 
     fn fault(&self, error: ureq::Error, timeout: Duration) -> HttpFault {
-        HttpFault::of(error, self.connect_timeout.min(timeout), timeout)
+        HttpFault::from_error(error, self.connect_timeout.min(timeout), timeout)
     }
 }
 
 impl HttpFault {
-    /// What an error of the client means, where a connection had `to_connect` and all of the request
-    /// `timeout`.
-    pub fn of(error: ureq::Error, to_connect: Duration, timeout: Duration) -> Self {
+    /// Converts an error of the client. `to_connect` is the connection timeout, `timeout` the
+    /// timeout of the whole request.
+    pub fn from_error(error: ureq::Error, to_connect: Duration, timeout: Duration) -> Self {
         use std::io::ErrorKind;
         match error {
             ureq::Error::Timeout(ureq::Timeout::Connect | ureq::Timeout::Resolve) => {
                 HttpFault::ConnectTimeout { within: to_connect }
             }
             ureq::Error::Timeout(_) => HttpFault::Timeout { within: timeout },
+            ureq::Error::HostNotFound => HttpFault::NoNetwork {
+                reason: "the server name has no address".to_owned(),
+            },
             ureq::Error::Io(error) if error.kind() == ErrorKind::TimedOut => {
                 HttpFault::Timeout { within: timeout }
             }
+            ureq::Error::Io(error) if is_without_network(&error) => HttpFault::NoNetwork {
+                reason: error.to_string(),
+            },
             ureq::Error::Io(error)
                 if !matches!(
                     error.kind(),
                     ErrorKind::ConnectionRefused
                         | ErrorKind::HostUnreachable
-                        | ErrorKind::NetworkUnreachable
                         | ErrorKind::AddrNotAvailable
-                        // A certificate that is not trusted.
+                        // An untrusted certificate.
                         | ErrorKind::InvalidData
                 ) =>
             {
@@ -246,4 +271,20 @@ impl HttpFault {
             },
         }
     }
+
+    /// Whether no server was reached and the system reported this at once.
+    pub fn is_unreachable(&self) -> bool {
+        matches!(self, Self::NoNetwork { .. } | Self::NoConnection { .. })
+    }
+}
+
+/// Whether the system has no route to the server, or no address for its name.
+fn is_without_network(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{NetworkDown, NetworkUnreachable};
+    // The standard library has no error kind for a failed lookup.
+    let is_lookup = || {
+        let text = error.to_string();
+        error.raw_os_error().is_none() && text.starts_with("failed to lookup address")
+    };
+    matches!(error.kind(), NetworkDown | NetworkUnreachable) || is_lookup()
 }

@@ -1,26 +1,28 @@
-//! Why an executor or an endpoint cannot be made of its options.
+//! Errors in the options of executors and endpoints.
 
 use thiserror::Error;
 
-/// A reason why options cannot be used; no message holds the value of an environment variable.
+/// Why options are invalid. No message contains the value of an environment variable.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum HttpConfigError {
-    /// A base URL is none, or holds what does not belong there.
+    /// A base URL is invalid.
     #[error(
         "{option} {given:?} {reason}; give scheme, host and path, such as https://api.example.org/v1"
     )]
     BadBaseUrl {
         /// The option.
         option: &'static str,
-        /// What was given, without user names, passwords and query strings.
+        /// The given value, without user names, passwords and query strings.
         given: String,
         /// What is wrong with it.
         reason: &'static str,
     },
 
     /// The base URL's host is not in the list.
-    #[error("base_url leads to {host}, which is not in allowed_hosts ({allowed}); add it there")]
+    #[error(
+        "base_url has the host {host}, which is not in allowed_hosts ({allowed}); add it there"
+    )]
     HostNotAllowed {
         /// Host and port of the base URL.
         host: String,
@@ -28,15 +30,19 @@ pub enum HttpConfigError {
         allowed: String,
     },
 
-    /// An entry of the list is no host.
-    #[error("allowed_hosts: {entry:?} is no host; give names such as api.example.org or host:8080")]
+    /// An entry of the list is not a host.
+    #[error(
+        "allowed_hosts: {entry:?} is not a host; use names such as api.example.org or host:8080"
+    )]
     BadHost {
         /// The entry.
         entry: String,
     },
 
-    /// A variable that a header or a key is read from is not set.
-    #[error("{needed_by} needs the environment variable {variable}, which is not set or empty")]
+    /// The environment variable of a header or a key is not set.
+    #[error(
+        "{needed_by} needs the environment variable {variable}, which is not set or empty; set it"
+    )]
     MissingVariable {
         /// The option, such as `headers.X-Api-Key`.
         needed_by: String,
@@ -44,12 +50,21 @@ pub enum HttpConfigError {
         variable: String,
     },
 
-    /// A header's name cannot be sent, or is the protocol's own.
+    /// The value of a variable is not UTF-8.
+    #[error(
+        "{variable}: the value of this environment variable is not UTF-8; set it again or unset it"
+    )]
+    VariableNotUtf8 {
+        /// The variable.
+        variable: String,
+    },
+
+    /// A header's name is invalid or reserved.
     #[error("headers: {name:?} {reason}")]
     BadHeaderName {
         /// The name.
         name: String,
-        /// Why not.
+        /// The reason.
         reason: &'static str,
     },
 
@@ -64,12 +79,12 @@ pub enum HttpConfigError {
         variable: String,
     },
 
-    /// Another option is out of its range.
+    /// Another option is out of range.
     #[error("{field} {reason}")]
     BadOption {
         /// The option.
         field: &'static str,
-        /// What is wrong and what to give.
+        /// What is wrong, and the valid range.
         reason: String,
     },
 }

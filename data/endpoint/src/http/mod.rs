@@ -1,14 +1,15 @@
-//! Requests out, whole and bounded replies back: what the executor and the chat client share, and the
-//! rules of addresses and secrets that every client keeps to.
+//! Bounded HTTP requests, shared by the executor and the chat client, and the rules for addresses
+//! and secrets that every client follows.
 //!
-//! A request has one deadline for everything, names to resolve and body to read included, and a
-//! reply is never read beyond its limit. The decision to question: redirects are never followed
-//! here, for only who knows the allowed hosts may follow one.
+//! A request has one deadline for everything, including name resolution and reading the body. A
+//! reply is never read beyond its limit. Redirects are not followed here, because only the caller
+//! knows the allowed hosts.
 
 mod address;
 mod client;
 mod error;
 mod excerpt;
+mod redactor;
 mod secrets;
 #[cfg(any(test, feature = "test-server"))]
 pub mod test_server;
@@ -21,43 +22,56 @@ pub use client::HttpFault;
 pub(crate) use client::{ClientOptions, Connections, HttpClient, HttpReply};
 pub use error::HttpConfigError;
 pub use excerpt::excerpt;
-pub use secrets::Blots;
+pub use redactor::Redactor;
+pub use secrets::is_secret_field;
 pub(crate) use secrets::{SecretHeaders, is_own_header};
 
 use std::time::Duration;
 
-/// The value of an environment variable, by its name; absent where it is not set.
+/// The variables in which the HTTP client looks for a proxy.
+pub const PROXY_VARIABLES: [&str; 8] = [
+    "ALL_PROXY",
+    "all_proxy",
+    "HTTPS_PROXY",
+    "https_proxy",
+    "HTTP_PROXY",
+    "http_proxy",
+    "NO_PROXY",
+    "no_proxy",
+];
+
+/// Looks up an environment variable by name; `None` if it is not set.
 pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// The variables of this process; one whose value is no UTF-8 counts as not set.
+/// This process's environment; a value that is not UTF-8 counts as not set.
 pub(crate) fn process_environment(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// A time of a configuration, in seconds.
+/// Checks a configured time in seconds.
 ///
 /// # Errors
 ///
-/// - it is not a number above 0, or beyond a day
+/// It is not above 0, or exceeds a day.
 pub(crate) fn checked_secs(field: &'static str, secs: f64) -> Result<Duration, HttpConfigError> {
     const DAY: f64 = 86_400.0;
     if !(secs > 0.0 && secs <= DAY) {
         return Err(HttpConfigError::BadOption {
             field,
-            reason: format!("is {secs}; give seconds above 0, at most {DAY}"),
+            reason: format!("is {secs}; give a number of seconds above 0 and at most {DAY}"),
         });
     }
     Ok(Duration::from_secs_f64(secs))
 }
 
-/// A number of bytes of a configuration.
+/// Checks a configured number of bytes.
 ///
 /// # Errors
 ///
-/// - it is 0
+/// It is 0.
 pub(crate) fn checked_bytes(field: &'static str, bytes: usize) -> Result<usize, HttpConfigError> {
     if bytes == 0 {
-        let reason = "is 0, so that nothing could be read; give at least 1".to_owned();
+        let reason = "is 0, so nothing could be read; give at least 1".to_owned();
         return Err(HttpConfigError::BadOption { field, reason });
     }
     Ok(bytes)

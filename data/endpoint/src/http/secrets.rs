@@ -1,8 +1,6 @@
-//! Values of environment variables as headers, and their removal from what a server repeats.
+//! Request headers from environment variables.
 //!
-//! No value is ever shown by `Debug`. The decision to question: a value, or a blank-separated
-//! word of one, is blotted out of a reply only from eight characters on; a shorter one is no
-//! secret worth the name, and blotting `3` out of every reply would spoil the replies.
+//! `Debug` never shows a value.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,52 +9,79 @@ use ureq::http::{HeaderName, HeaderValue};
 
 use super::Environment;
 use super::error::HttpConfigError;
+use super::redactor::Redactor;
 
 const BLOT: &str = "***";
-const SHORTEST_BLOTTED: usize = 8;
 
 /// Headers that the protocol or this program sets itself.
-const OWN_HEADERS: [&str; 6] = [
+///
+/// They include the other hop-by-hop headers (RFC 9110, 7.6.1): with `upgrade` a server may switch
+/// protocols, and with `expect` both sides may wait for each other. With `accept-encoding` the server
+/// could choose an encoding that this client does not decode.
+const OWN_HEADERS: [&str; 13] = [
+    "accept-encoding",
     "connection",
     "content-length",
     "content-type",
+    "expect",
     "host",
+    "http2-settings",
+    "keep-alive",
+    "proxy-connection",
     "te",
+    "trailer",
     "transfer-encoding",
+    "upgrade",
 ];
 
-/// Whether the protocol, or this program, sets this header itself.
-pub(crate) fn is_own_header(name: &str) -> bool {
-    OWN_HEADERS.iter().any(|own| own.eq_ignore_ascii_case(name))
+/// Names of fields that hold a secret, in lower case and without `-` and `_`.
+const SECRET_FIELDS: [&str; 4] = ["authorization", "key", "secret", "token"];
+
+/// The ends of further names.
+const SECRET_ENDINGS: [&str; 5] = ["apikey", "authtoken", "accesstoken", "password", "secret"];
+
+/// Whether the name of a field suggests that its value is a secret. Settings name environment variables
+/// instead, but an additional field of a request may have any value.
+pub fn is_secret_field(name: &str) -> bool {
+    let name = name.to_lowercase().replace(['-', '_'], "");
+    SECRET_FIELDS.contains(&name.as_str())
+        || SECRET_ENDINGS.iter().any(|ending| name.ends_with(ending))
 }
 
-/// Headers whose values came from the environment.
+/// Whether the protocol or this program sets this header itself.
+pub(crate) fn is_own_header(name: &str) -> bool {
+    OWN_HEADERS
+        .iter()
+        .any(|program_header| program_header.eq_ignore_ascii_case(name))
+}
+
+/// Headers with values from the environment.
 #[derive(Clone)]
 pub(crate) struct SecretHeaders {
     headers: Vec<(HeaderName, HeaderValue)>,
 }
 
 impl SecretHeaders {
-    /// Reads the value of each header from the variable that is named beside it.
+    /// Reads the value of each header from the given variable.
     ///
     /// # Errors
     ///
-    /// - a name cannot be a header's, or is one that is set without being asked for
-    /// - a variable is not set, is empty, or holds what no header can
+    /// A header name is invalid or set automatically, or a variable is not set, is empty, or
+    /// contains invalid characters.
     pub(crate) fn read(
         variables: &BTreeMap<String, String>,
         environment: Environment<'_>,
     ) -> Result<Self, HttpConfigError> {
         let mut headers = Vec::new();
         for (name, variable) in variables {
-            let bad = |reason| HttpConfigError::BadHeaderName {
+            let bad_name = |reason| HttpConfigError::BadHeaderName {
                 name: name.clone(),
                 reason,
             };
             let header = HeaderName::from_bytes(name.as_bytes())
-                .map_err(|_| bad("is no name of an HTTP header; use letters, digits and -"))?;
+                .map_err(|_| bad_name("is not an HTTP header name; use letters, digits and -"))?;
             if is_own_header(name) {
-                return Err(bad("is set by the protocol; leave it out"));
+                return Err(bad_name("is set automatically; leave it out"));
             }
             let needed_by = format!("headers.{name}");
             let value = secret(&needed_by, variable, environment)?;
@@ -69,7 +94,7 @@ impl SecretHeaders {
     ///
     /// # Errors
     ///
-    /// - the variable is not set, is empty, or holds what no header can
+    /// The variable is not set, is empty, or contains invalid characters.
     pub(crate) fn bearer(
         needed_by: &str,
         variable: &str,
@@ -82,29 +107,29 @@ impl SecretHeaders {
         })
     }
 
-    /// No header at all.
+    /// No headers.
     pub(crate) fn none() -> Self {
         Self {
             headers: Vec::new(),
         }
     }
 
-    /// Names and values.
+    /// Header names and values.
     pub(crate) fn headers(&self) -> &[(HeaderName, HeaderValue)] {
         &self.headers
     }
 
-    /// Whether a header of this name, in any case, is among them.
+    /// Whether there is a header with this name, ignoring case.
     pub(crate) fn has(&self, name: &str) -> bool {
         let mut names = self.headers.iter().map(|(name, _)| name.as_str());
-        names.any(|known| known.eq_ignore_ascii_case(name))
+        names.any(|header_name| header_name.eq_ignore_ascii_case(name))
     }
 
-    /// What to remove from replies.
-    pub(crate) fn blots(&self) -> Blots {
+    /// The secrets to remove from replies.
+    pub(crate) fn redactor(&self) -> Redactor {
         let values = self.headers.iter().map(|(_, value)| value.as_bytes());
         let values: Vec<_> = values.filter_map(|v| std::str::from_utf8(v).ok()).collect();
-        Blots::new(&values)
+        Redactor::new(&values)
     }
 }
 
@@ -121,8 +146,15 @@ fn secret(
     environment: Environment<'_>,
 ) -> Result<String, HttpConfigError> {
     let value = environment(variable).unwrap_or_default();
-    // A key that was read from a file ends with that file's line break.
+    // A key read from a file ends with a line break.
     let value = value.trim();
+    let is_unreadable =
+        || std::env::var_os(variable).is_some_and(|value| value.into_string().is_err());
+    if value.is_empty() && is_unreadable() {
+        return Err(HttpConfigError::VariableNotUtf8 {
+            variable: variable.to_owned(),
+        });
+    }
     if value.is_empty() {
         return Err(HttpConfigError::MissingVariable {
             needed_by: needed_by.to_owned(),
@@ -137,67 +169,15 @@ fn header_value(
     variable: &str,
     value: &str,
 ) -> Result<HeaderValue, HttpConfigError> {
-    let bad = || HttpConfigError::BadHeaderValue {
+    let bad_value = || HttpConfigError::BadHeaderValue {
         needed_by: needed_by.to_owned(),
         variable: variable.to_owned(),
     };
     let is_sendable = value.bytes().all(|byte| (0x20..0x7f).contains(&byte));
     let value = HeaderValue::from_str(value).ok().filter(|_| is_sendable);
-    let mut value = value.ok_or_else(bad)?;
+    let mut value = value.ok_or_else(bad_value)?;
     value.set_sensitive(true);
     Ok(value)
-}
-
-/// Texts that no reply, and so no message or result, may hold.
-#[derive(Clone, Default)]
-pub struct Blots {
-    /// Longest first, so that no part of a value stays.
-    patterns: Vec<String>,
-}
-
-impl Blots {
-    /// Those that hold one of these values, or a word of one, in any spelling.
-    pub fn new(values: &[&str]) -> Self {
-        let words = values.iter().flat_map(|value| value.split_whitespace());
-        let mut patterns: Vec<String> = values
-            .iter()
-            .copied()
-            .chain(words)
-            .map(str::to_owned)
-            .collect();
-        // As a JSON text repeats them.
-        let quoted = patterns
-            .iter()
-            .map(|text| serde_json::Value::from(text.as_str()).to_string());
-        let quoted: Vec<String> = quoted
-            .map(|text| text[1..text.len() - 1].to_owned())
-            .collect();
-        let escaped: Vec<String> = quoted.iter().map(|text| text.replace('/', "\\/")).collect();
-        patterns.extend(quoted);
-        patterns.extend(escaped);
-        patterns.retain(|text| text.len() >= SHORTEST_BLOTTED);
-        patterns.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
-        patterns.dedup();
-        Self { patterns }
-    }
-
-    /// The text with `***` wherever it holds one of them.
-    pub fn blot(&self, text: String) -> String {
-        let replace = |text: String, pattern: &String| {
-            if text.contains(pattern.as_str()) {
-                text.replace(pattern.as_str(), BLOT)
-            } else {
-                text
-            }
-        };
-        self.patterns.iter().fold(text, replace)
-    }
-}
-
-impl fmt::Debug for Blots {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Blots({})", self.patterns.len())
-    }
 }
 
 #[cfg(test)]
@@ -226,32 +206,36 @@ mod tests {
         let secrets = read("X-Api-Key", "KEY").expect("reads");
         assert_eq!(secrets.headers()[0].1, "Bearer top/secret\"key");
         assert!(secrets.has("x-api-KEY") && !secrets.has("X-Api"));
-        let shown = format!("{secrets:?} {:?}", secrets.blots());
+        let debug_text = format!("{secrets:?} {:?}", secrets.redactor());
         assert!(
-            !shown.contains("secret") && shown.contains("x-api-key"),
-            "{shown}"
+            !debug_text.contains("secret") && debug_text.contains("x-api-key"),
+            "{debug_text}"
         );
         let bearer = SecretHeaders::bearer("api_key_env", "SHORT", &environment).expect("reads");
         assert_eq!(bearer.headers()[0].1, "Bearer 3");
     }
 
     #[test]
-    fn what_a_server_repeats_is_blotted_out_in_every_spelling() {
-        let blots = read("X-Api-Key", "KEY").expect("reads").blots();
+    fn secrets_repeated_by_a_server_are_redacted_in_every_spelling() {
+        let redactor = read("X-Api-Key", "KEY").expect("reads").redactor();
         for repeated in [
             "no: Bearer top/secret\"key!",
             "no: top/secret\"key!",
             "no: top/secret\\\"key!",
             "no: top\\/secret\\\"key!",
         ] {
-            assert_eq!(blots.blot(repeated.to_owned()), "no: ***!", "{repeated}");
+            assert_eq!(
+                redactor.redact(repeated.to_owned()),
+                "no: ***!",
+                "{repeated}"
+            );
         }
-        let short = read("X-Version", "SHORT").expect("reads").blots();
-        assert_eq!(short.blot("3 of 3".to_owned()), "3 of 3");
+        let short = read("X-Version", "SHORT").expect("reads").redactor();
+        assert_eq!(short.redact("3 of 3".to_owned()), "3 of 3");
     }
 
     #[test]
-    fn what_cannot_be_a_header_is_refused_without_its_value() {
+    fn invalid_headers_are_refused_without_showing_their_values() {
         for (name, variable, expected) in [
             (
                 "X-Key",
@@ -269,8 +253,12 @@ mod tests {
                 "FOREIGN",
                 "remove line breaks and characters that are not ASCII",
             ),
-            ("X Key", "KEY", "headers: \"X Key\" is no name"),
-            ("Host", "KEY", "headers: \"Host\" is set by the protocol"),
+            (
+                "X Key",
+                "KEY",
+                "headers: \"X Key\" is not an HTTP header name",
+            ),
+            ("Host", "KEY", "headers: \"Host\" is set automatically"),
         ] {
             let message = read(name, variable).expect_err(expected).to_string();
             assert!(message.contains(expected), "{message}");

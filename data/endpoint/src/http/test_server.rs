@@ -1,8 +1,9 @@
-//! A server on 127.0.0.1 for tests: HTTP/1.1 by hand, so that it can also break the protocol.
+//! A minimal HTTP/1.1 server on 127.0.0.1 for tests, written by hand so that it can also violate
+//! the protocol.
 //!
-//! Each connection has a thread and one request. What hangs or drips continues until the client
-//! leaves, so that a fault of the client's own tells that it left by itself, however slow the
-//! machine is. Dropping the server ends its accepting.
+//! Each connection has a thread and one request. Hanging and dripping replies continue until the
+//! client disconnects, so a timeout error shows that the client gave up by itself, however slow the
+//! machine is. Dropping the server stops accepting connections.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -11,54 +12,54 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Longer than any client of a test waits: it has left before the server gives it up.
+/// Longer than any test client waits, so the client always gives up first.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// The most bytes of a request.
+/// Maximum bytes of a request.
 const MAX_REQUEST_BYTES: u64 = 64 << 20;
 
-/// A request as it arrived.
+/// A received request.
 #[derive(Debug, Clone)]
 pub struct Received {
-    /// Such as `POST`.
+    /// For example `POST`.
     pub method: String,
     /// Path and query, still encoded.
     pub target: String,
-    /// By name in lower case.
+    /// By lower-case name.
     pub headers: HashMap<String, String>,
-    /// As it was sent.
+    /// As sent.
     pub body: String,
-    /// The same, where it is no text.
+    /// The body, if it is not text.
     pub bytes: Vec<u8>,
 }
 
-/// What the server does with a request.
+/// The server's reaction to a request.
 #[derive(Debug, Clone)]
 pub enum Answer {
-    /// Status, further header lines and body; the length is added.
+    /// Status, additional headers and body; the length is added.
     Reply(u16, Vec<(String, String)>, Vec<u8>),
     /// These bytes, then the end of the connection.
     Raw(Vec<u8>),
-    /// These bytes, then one byte after each pause for as long as anyone listens.
+    /// These bytes, then one byte after each pause until the client disconnects.
     Drip(Vec<u8>, Duration),
-    /// Nothing until the client gives up.
+    /// No reply until the client gives up.
     Hang,
 }
 
 impl Answer {
-    /// An answer with a JSON body.
+    /// A reply with a JSON body.
     pub fn json(status: u16, body: &serde_json::Value) -> Self {
         let kind = ("Content-Type".to_owned(), "application/json".to_owned());
         Self::Reply(status, vec![kind], body.to_string().into_bytes())
     }
 
-    /// An answer with a page.
+    /// A reply with an HTML page.
     pub fn html(status: u16, body: &str) -> Self {
         let kind = ("Content-Type".to_owned(), "text/html".to_owned());
         Self::Reply(status, vec![kind], body.as_bytes().to_vec())
     }
 
-    /// An answer that leads to another address.
+    /// A redirect.
     pub fn redirect(status: u16, location: &str) -> Self {
         let to = ("Location".to_owned(), location.to_owned());
         Self::Reply(status, vec![to], Vec::new())
@@ -74,7 +75,7 @@ pub struct TestServer {
 }
 
 impl TestServer {
-    /// Starts a server; `answer` is given each request and its number, from 0.
+    /// Starts a server. `answer` receives each request and its index, from 0.
     pub fn start(answer: impl Fn(&Received, usize) -> Answer + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let server = Self {
@@ -92,7 +93,7 @@ impl TestServer {
                 let (received, answer) = (received.clone(), answer.clone());
                 let Ok(stream) = stream else { continue };
                 std::thread::spawn(move || {
-                    // A client that goes away is what some tests are about.
+                    // Some tests are about clients that disconnect.
                     let _ = serve(stream, &received, &*answer);
                 });
             }
@@ -105,7 +106,7 @@ impl TestServer {
         format!("http://{}", self.address)
     }
 
-    /// The requests so far, in the order of their arrival.
+    /// The requests so far, in order of arrival.
     pub fn received(&self) -> Vec<Received> {
         self.received.lock().expect("no panic").clone()
     }
@@ -114,13 +115,13 @@ impl TestServer {
 impl Drop for TestServer {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::SeqCst);
-        // Wakes the loop, which then ends.
+        // Wakes the accept loop, which then ends.
         let _ = TcpStream::connect_timeout(&self.address, LONGEST);
     }
 }
 
-/// A port on which nobody listens: that of a service of 1988. Ports that were free a moment ago are
-/// given to the servers of other tests.
+/// A port without a listener, assigned to a service of 1988. A port that was free a moment ago may
+/// be used by another test's server.
 pub const CLOSED_PORT: u16 = 1;
 
 fn serve(
@@ -132,9 +133,9 @@ fn serve(
     stream.set_write_timeout(Some(LONGEST))?;
     let request = read(&stream)?;
     let number = {
-        let mut all = received.lock().expect("no panic");
-        all.push(request.clone());
-        all.len() - 1
+        let mut received_requests = received.lock().expect("no panic");
+        received_requests.push(request.clone());
+        received_requests.len() - 1
     };
     match answer(&request, number) {
         Answer::Reply(status, headers, body) => {
@@ -167,8 +168,8 @@ fn read(stream: &TcpStream) -> std::io::Result<Received> {
     let mut reader = BufReader::new(stream.take(MAX_REQUEST_BYTES));
     let mut line = String::new();
     reader.read_line(&mut line)?;
-    let mut words = line.split_whitespace().map(str::to_owned);
-    let (method, target) = (words.next(), words.next());
+    let mut request_words = line.split_whitespace().map(str::to_owned);
+    let (method, target) = (request_words.next(), request_words.next());
     let mut headers = HashMap::new();
     loop {
         let mut line = String::new();

@@ -1,4 +1,4 @@
-//! The client against servers that answer, break off, hang and never end.
+//! The client against servers that reply, break off, hang and never end.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use ureq::http::Request;
 use super::test_server::{Answer, CLOSED_PORT, TestServer};
 use super::*;
 
-/// For what never ends.
+/// For replies that never end.
 const SHORT: Duration = Duration::from_millis(250);
-/// For what ends by itself, on the busiest machine.
+/// For replies that end by themselves, even on a busy machine.
 const LONG: Duration = Duration::from_secs(40);
 
 fn get_within(url: &str, timeout: Duration, max_body_bytes: usize) -> Result<HttpReply, HttpFault> {
@@ -18,7 +18,8 @@ fn get_within(url: &str, timeout: Duration, max_body_bytes: usize) -> Result<Htt
         max_body_bytes,
         connections: Connections::Closed,
         is_loopback: true,
-    });
+    })
+    .expect("a client");
     client.send(Request::get(url).body(None).expect("a request"), timeout)
 }
 
@@ -56,47 +57,52 @@ fn a_body_is_read_up_to_its_limit() {
 
 #[test]
 fn a_body_in_chunks_is_put_together() {
-    let whole =
+    let complete_body =
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nab\r\n\r\n2\r\ncd\r\n0\r\n\r\n";
-    let reply = get_from(Answer::Raw(whole.to_vec())).expect("a reply");
+    let reply = get_from(Answer::Raw(complete_body.to_vec())).expect("a reply");
     assert_eq!(
         (reply.body.as_slice(), reply.is_cut),
         (&b"ab\r\ncd"[..], false)
     );
-    let cut = get_from(Answer::Raw(whole[..whole.len() - 9].to_vec()));
-    let fault = cut.expect_err("no last chunk");
-    assert!(matches!(fault, HttpFault::Broken { .. }), "{fault}");
+    let cut = get_from(Answer::Raw(
+        complete_body[..complete_body.len() - 9].to_vec(),
+    ));
+    let error = cut.expect_err("no last chunk");
+    assert!(matches!(error, HttpFault::Broken { .. }), "{error}");
 }
 
 #[test]
-fn what_hangs_or_drips_ends_at_the_deadline() {
+fn hanging_and_dripping_replies_end_at_the_deadline() {
     let timeout = HttpFault::Timeout { within: SHORT };
-    let drip = |bytes: &[u8]| Answer::Drip(bytes.to_vec(), Duration::from_millis(20));
+    let slowly = |bytes: &[u8]| Answer::Drip(bytes.to_vec(), Duration::from_millis(20));
     for answer in [
         Answer::Hang,
-        drip(b"HTTP/1.1 200 OK\r\nContent-Length: 900000\r\n\r\n"),
-        drip(b"HTTP/1.1 200 OK\r\nX: "),
+        slowly(b"HTTP/1.1 200 OK\r\nContent-Length: 900000\r\n\r\n"),
+        slowly(b"HTTP/1.1 200 OK\r\nX: "),
     ] {
         let server = TestServer::start(move |_, _| answer.clone());
-        // Nothing else ends it: neither the length nor the limit is ever reached.
-        let fault = get_within(&server.url(), SHORT, 1_000_000).expect_err("no end");
-        assert_eq!(fault, timeout);
+        // Only the timeout ends it: neither the length nor the limit is ever reached.
+        let error = get_within(&server.url(), SHORT, 1_000_000).expect_err("no end");
+        assert_eq!(error, timeout);
     }
-    assert_eq!(timeout.to_string(), "no whole answer within 250ms");
+    assert_eq!(timeout.to_string(), "no complete answer within 250ms");
 }
 
 #[test]
 fn a_connection_that_is_refused_or_breaks_is_a_fault() {
     let url = format!("http://127.0.0.1:{CLOSED_PORT}/");
-    let fault = get(&url).expect_err("nobody listens");
-    assert!(matches!(fault, HttpFault::NoConnection { .. }), "{fault}");
+    let error = get(&url).expect_err("nobody listens");
+    assert!(matches!(error, HttpFault::NoConnection { .. }), "{error}");
+    // A reserved name that is never resolved.
+    let error = get("http://tooltune.invalid/").expect_err("nobody has the name");
+    assert!(error.to_string().starts_with("no network: "), "{error}");
     for bytes in [
         &b""[..],
         b"HTTP/1.1 200 OK\r\nContent-Le",
         b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n{\"cut\": ",
         b"this is no HTTP at all\r\n\r\n",
     ] {
-        let fault = get_from(Answer::Raw(bytes.to_vec())).expect_err("broken");
-        assert!(matches!(fault, HttpFault::Broken { .. }), "{fault}");
+        let error = get_from(Answer::Raw(bytes.to_vec())).expect_err("broken");
+        assert!(matches!(error, HttpFault::Broken { .. }), "{error}");
     }
 }

@@ -1,11 +1,11 @@
-//! What can go wrong with a server.
+//! Errors of MCP servers.
 
 use std::time::Duration;
 
 use thiserror::Error;
-use tooltune_rows::tools::ToolsError;
+use tooltune_apis::ToolsError;
 
-/// Why a server has no answer.
+/// Why a server has no reply.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum McpError {
@@ -13,47 +13,75 @@ pub enum McpError {
     #[error("the command of the MCP server is empty; give a program and its arguments")]
     NoCommand,
 
-    /// A variable that the server is to have is not set.
-    #[error("the MCP server needs the environment variable {variable}, which is not set or empty")]
+    /// A required environment variable is not set.
+    #[error(
+        "the MCP server needs the environment variable {variable}, which is not set or empty; set it"
+    )]
     MissingVariable {
         /// The variable.
         variable: String,
     },
 
+    /// The value of a variable is not UTF-8, so it could not be removed from replies.
+    #[error(
+        "{variable}: the value of this environment variable, which the MCP server needs, is not \
+         UTF-8; set it again"
+    )]
+    VariableNotUtf8 {
+        /// The variable.
+        variable: String,
+    },
+
     /// The program cannot be started.
-    #[error("cannot start the MCP server {program:?}: {reason}; is it installed and in the PATH?")]
+    #[error(
+        "cannot start the MCP server {program:?}: {reason}; check that it is installed and in the PATH"
+    )]
     NotStarted {
         /// The program.
         program: String,
-        /// What the system says.
+        /// The system's error.
         reason: String,
     },
 
     /// The program ended.
-    #[error("the MCP server ended ({status}){said}; start it by hand to see why")]
+    #[error("the MCP server ended ({status}){said}; start it manually to see why")]
     Ended {
-        /// How, such as `exit status: 1`.
+        /// How it ended, such as `exit status: 1`.
         status: String,
-        /// `; it said: ...`, or nothing.
+        /// `; it said: ...`, or empty.
         said: String,
     },
 
-    /// Nothing came within the time.
-    #[error("the MCP server did not answer {method} within {} s{said}; give it more time", within.as_secs_f64())]
+    /// No reply within the time limit.
+    #[error("the MCP server did not answer {method} within {} s{said}; increase its time limit", within.as_secs_f64())]
     Timeout {
         /// The request.
         method: &'static str,
-        /// The time that it had.
+        /// The time limit.
         within: Duration,
-        /// `; it said: ...`, or nothing.
+        /// `; it said: ...`, or empty.
         said: String,
     },
 
-    /// What came is not of the protocol.
+    /// A message violates the protocol.
     #[error("the MCP server {reason}")]
     BadMessage {
         /// What is wrong with it.
         reason: String,
+    },
+
+    /// The result of a call exceeds the limit.
+    #[error(
+        "the MCP server answered {method} with more than {limit} bytes, the limit for a result \
+         ({name} in docs/limits.md)"
+    )]
+    TooLarge {
+        /// The request.
+        method: &'static str,
+        /// The limit.
+        limit: usize,
+        /// The name of the limit.
+        name: &'static str,
     },
 
     /// The server refuses a request.
@@ -61,26 +89,50 @@ pub enum McpError {
     Refused {
         /// The request.
         method: &'static str,
-        /// The code of JSON-RPC.
+        /// The JSON-RPC error code.
         code: i64,
-        /// What the server says.
+        /// The server's message.
         message: String,
     },
 
-    /// The server and this client have no revision of the protocol in common.
-    #[error("the MCP server speaks revision {theirs:?} of the protocol; this client speaks {ours}")]
+    /// The server and this client share no revision of the protocol.
+    #[error("the MCP server uses revision {theirs:?} of the protocol; this client supports {ours}")]
     OtherRevision {
-        /// Its revision.
+        /// The server's revision.
         theirs: String,
-        /// Ours, with commas.
+        /// The supported revisions, comma-separated.
         ours: String,
     },
 
-    /// The tools are not as the protocol says.
+    /// The list of tools is invalid.
     #[error("the tools of the MCP server: {0}")]
     Tools(#[from] ToolsError),
+
+    /// An allowed tool does not exist.
+    #[error("the MCP server has no tool {name:?}, which allow_tools lists{hint}")]
+    UnknownTool {
+        /// The tool.
+        name: String,
+        /// `, did you mean "..."?`, or empty.
+        hint: String,
+    },
 
     /// The work was stopped.
     #[error("stopped")]
     Stopped,
+}
+
+impl McpError {
+    /// Whether a setting is wrong: the command cannot be started, or an allowed tool does not
+    /// exist. All other errors are failures of a running server.
+    pub fn is_settings_error(&self) -> bool {
+        matches!(
+            self,
+            Self::NoCommand
+                | Self::MissingVariable { .. }
+                | Self::VariableNotUtf8 { .. }
+                | Self::NotStarted { .. }
+                | Self::UnknownTool { .. }
+        )
+    }
 }

@@ -1,32 +1,37 @@
-//! JSON-RPC 2.0, as far as MCP uses it: one message a line.
+//! JSON-RPC 2.0 messages as used by MCP: one message per line.
 
 use serde_json::{Value, json};
 
-/// The code of a method that there is not.
+use crate::http::excerpt;
+
+/// The error code of an unknown method.
 const METHOD_NOT_FOUND: i64 = -32601;
 
-/// What a line of the server is.
+/// Maximum bytes of the ID in a request from the server, which is sent back.
+const ID_BYTES: usize = 256;
+
+/// A message from the server.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Message {
-    /// The answer to a request of ours.
+    /// The reply to one of our requests.
     Answer {
-        /// The request's number.
+        /// The request's ID.
         id: u64,
-        /// `result`, or code and text of `error`.
+        /// `result`, or code and message of `error`.
         result: Result<Value, (i64, String)>,
     },
-    /// A request of the server's.
+    /// A request from the server.
     Request {
-        /// Its id, to be given back.
+        /// Its ID, which the reply repeats.
         id: Value,
         /// The method.
         method: String,
     },
-    /// A notification, or an answer to what was never asked.
+    /// A notification, or a reply to an unknown request.
     Other,
 }
 
-/// Reads a message; nothing where the value is none.
+/// Parses a message; `None` if the value is not one.
 pub(super) fn read(value: &Value) -> Option<Message> {
     let fields = value.as_object()?;
     if fields.get("jsonrpc")? != "2.0" {
@@ -36,6 +41,7 @@ pub(super) fn read(value: &Value) -> Option<Message> {
     if let Some(method) = fields.get("method") {
         let method = method.as_str()?.to_owned();
         return Some(match id {
+            Some(id) if id.to_string().len() > ID_BYTES => return None,
             Some(id) => Message::Request {
                 id: id.clone(),
                 method,
@@ -71,11 +77,12 @@ pub(super) fn notification(method: &str, params: &Value) -> Value {
     json!({"jsonrpc": "2.0", "method": method, "params": params})
 }
 
-/// What this client answers to a request of the server's: that it is there, and offers nothing.
-pub(super) fn answer(id: &Value, method: &str) -> Value {
+/// The reply to a request from the server: this client responds to pings and offers nothing else.
+pub(super) fn answer_request(id: &Value, method: &str) -> Value {
     if method == "ping" {
         return json!({"jsonrpc": "2.0", "id": id, "result": {}});
     }
+    let method = excerpt(method);
     let error = json!({"code": METHOD_NOT_FOUND, "message": format!("no method {method:?} here")});
     json!({"jsonrpc": "2.0", "id": id, "error": error})
 }

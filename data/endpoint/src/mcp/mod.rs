@@ -1,23 +1,25 @@
-//! A client of MCP servers: their tools, and calls of them, over standard input and output.
+//! An MCP client: lists and calls the tools of servers over standard input and output.
 //!
-//! Every wait is bounded, every message has a limit, and the program of the server ends with its
-//! client: its input is closed, and what is left of its process group is killed. What the server
-//! prints on standard error is kept out of the way, and its end stands in the messages about it.
-//! The official SDK, rmcp, brings an asynchronous runtime, tokio, which nothing else here needs: the
-//! part of the protocol that lists and calls tools is JSON in lines, in the few files beside this.
-//! The decision to question: a server that ended is started again by the next call, and a call is
-//! never repeated, since nobody knows whether it has already had its effect.
+//! Every wait is bounded and every message has a size limit. The server program ends with its
+//! client: its input is closed, and the rest of its process group and of the processes it started
+//! is killed. Its standard error is captured, and messages about the server quote its end. The
+//! official SDK, rmcp, needs the asynchronous runtime tokio, which nothing else here uses. The
+//! required part of the protocol, listing and calling tools, is line-delimited JSON and needs only
+//! the few files of this module. A server that ended is started again by the next call. A call is
+//! never repeated, because it may already have had its effect.
 //!
 //! # Source
 //!
 //! <https://modelcontextprotocol.io/specification/2025-11-25>; revisions without the handshake
-//! (2026-07-28) are not spoken.
+//! (2026-07-28) are not supported.
 
 mod client;
+mod descendants;
 mod error;
 mod executor;
 mod message;
 mod process;
+mod secret_arguments;
 
 pub use client::{McpClient, McpOptions};
 pub use error::McpError;

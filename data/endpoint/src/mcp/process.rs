@@ -1,96 +1,114 @@
-//! The program of a server, its lines, and its end.
+//! The process of a server: its lines and its end.
 
 use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::error::McpError;
-use crate::http::excerpt;
+use crate::budgets::MCP_UNREAD_MESSAGES;
 
-/// How long a server may take to end by itself when its input has ended.
+use super::descendants::Descendants;
+use super::error::McpError;
+use crate::http::{Redactor, excerpt};
+
+/// Time for a server to end by itself after its input is closed.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// How often a server that is to end is looked after.
+/// How often an ending server is checked.
 const TICK: Duration = Duration::from_millis(20);
 
-/// Bytes of standard error that are kept, the last ones.
+/// Number of the last bytes of standard error that are kept.
 const SAID_BYTES: usize = 4096;
 
-/// Messages that wait to be looked at; a server that sends more is not read meanwhile.
-const WAITING: usize = 16;
+/// Messages that wait to be processed, each up to the size limit. A server that sends more is not
+/// read meanwhile.
+const WAITING: usize = 1;
 
-/// What comes from a server.
+/// A line from a server.
 #[derive(Debug)]
 pub(super) enum Line {
-    /// A line without its end.
+    /// A line without its line feed.
     Text(Vec<u8>),
-    /// A line of more bytes than the limit, which were not kept.
+    /// A line that exceeds the limit; its bytes are discarded.
     TooLong,
     /// There are no more lines.
     End,
 }
 
-/// A program that runs until this is dropped.
+/// A process that runs until this value is dropped.
 #[derive(Debug)]
 pub(super) struct ServerProcess {
     child: Child,
-    /// None once the input is to end.
-    input: Option<Sender<Vec<u8>>>,
+    /// `None` once the input is closed.
+    input: Option<SyncSender<Vec<u8>>>,
     lines: Receiver<Line>,
     said: Arc<Mutex<VecDeque<u8>>>,
-    /// Reads what it says on standard error to the end.
+    /// Reads standard error to its end.
     listening: JoinHandle<()>,
     has_ended: bool,
+    /// The processes it started, including those that left its process group.
+    descendants: Descendants,
 }
 
 impl ServerProcess {
-    /// Starts a program, whose lines have at most `max_line_bytes`.
+    /// Starts a process whose lines have at most `max_line_bytes`.
     ///
     /// # Errors
     ///
-    /// - the system does not start it
+    /// The system cannot start it.
     pub(super) fn start(mut command: Command, max_line_bytes: usize) -> io::Result<Self> {
         command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        // A group of its own, so that what it starts can be ended with it.
+        // A separate group, so that the processes it starts can be ended with it.
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        let descendants = Descendants::mark(&mut command);
         let mut child = command.spawn()?;
-        let without = || io::Error::other("a process without its pipes");
+        let without = || io::Error::other("the process has no pipes");
         let (stdin, stdout, stderr) =
             (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let (input, to_write) = channel();
-        let (read, lines) = sync_channel(WAITING);
-        let said = Arc::default();
+        let (input, to_write) = sync_channel(MCP_UNREAD_MESSAGES);
+        let (line_sender, lines) = sync_channel(WAITING);
+        let stderr_bytes = Arc::default();
         write_lines(stdin.ok_or_else(without)?, to_write);
-        read_lines(stdout.ok_or_else(without)?, max_line_bytes, read);
-        let listening = keep_last(stderr.ok_or_else(without)?, Arc::clone(&said));
+        read_lines(stdout.ok_or_else(without)?, max_line_bytes, line_sender);
+        let listening = keep_last_bytes(stderr.ok_or_else(without)?, Arc::clone(&stderr_bytes));
         Ok(Self {
             listening,
             child,
             input: Some(input),
             lines,
-            said,
+            said: stderr_bytes,
             has_ended: false,
+            descendants,
         })
     }
 
-    /// Sends a line; a server that has ended takes none, and says so when it is read.
-    pub(super) fn send(&self, mut line: Vec<u8>) {
+    /// Sends a line. Lines to an ended server are dropped; reading reports its end.
+    ///
+    /// # Errors
+    ///
+    /// The server has left [`MCP_UNREAD_MESSAGES`] unread.
+    pub(super) fn send(&self, mut line: Vec<u8>) -> Result<(), McpError> {
         line.push(b'\n');
-        if let Some(input) = &self.input {
-            // The writer is gone where the pipe is broken, which reading tells.
-            drop(input.send(line));
+        let result = self.input.as_ref().map(|input| input.try_send(line));
+        match result {
+            Some(Err(TrySendError::Full(_))) => Err(McpError::BadMessage {
+                reason: format!(
+                    "sends requests but does not read its standard input: {MCP_UNREAD_MESSAGES} \
+                     messages are waiting (MCP_UNREAD_MESSAGES in docs/limits.md)"
+                ),
+            }),
+            _ => Ok(()),
         }
     }
 
-    /// The next line, if one comes within `time`.
+    /// The next line, if one arrives within `time`.
     pub(super) fn line(&mut self, time: Duration) -> Option<Line> {
         if self.has_ended {
             return Some(Line::End);
@@ -110,12 +128,18 @@ impl ServerProcess {
         self.has_ended
     }
 
-    /// The end of what it printed on standard error, as a message goes on: `; it said: ...`.
-    pub(super) fn said(&self) -> String {
-        let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        let bytes: Vec<u8> = said.iter().copied().collect();
-        let text = String::from_utf8_lossy(&bytes).into_owned();
-        // Programs say last what they died of.
+    /// The end of its standard error without secrets, formatted as the end of a message: `; it
+    /// said: ...`.
+    pub(super) fn stderr_excerpt(&self, redactor: &Redactor) -> String {
+        let stderr_bytes = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bytes: Vec<u8> = stderr_bytes.iter().copied().collect();
+        if bytes.len() == SAID_BYTES {
+            // The first word may be the end of a truncated secret.
+            let n_first = bytes.iter().position(u8::is_ascii_whitespace);
+            bytes.drain(..n_first.unwrap_or(bytes.len()));
+        }
+        let text = redactor.redact(String::from_utf8_lossy(&bytes).into_owned());
+        // Programs print the cause of their failure last.
         let lines: Vec<&str> = text
             .lines()
             .filter(|line| !line.trim().is_empty())
@@ -123,13 +147,13 @@ impl ServerProcess {
         let last = lines.iter().rev().take(2).rev();
         let last: Vec<&str> = last.copied().collect();
         match excerpt(&last.join(" ")) {
-            said if said.is_empty() => String::new(),
-            said => format!("; it said: {said}"),
+            stderr_bytes if stderr_bytes.is_empty() => String::new(),
+            stderr_bytes => format!("; it said: {stderr_bytes}"),
         }
     }
 
-    /// The error that it has ended, with how.
-    pub(super) fn ended(&mut self) -> McpError {
+    /// The error that it has ended, with its status.
+    pub(super) fn end_error(&mut self, redactor: &Redactor) -> McpError {
         self.finish();
         let deadline = Instant::now() + GRACE;
         while !self.listening.is_finished() && Instant::now() < deadline {
@@ -141,19 +165,21 @@ impl ServerProcess {
         };
         McpError::Ended {
             status,
-            said: self.said(),
+            said: self.stderr_excerpt(redactor),
         }
     }
 
-    /// Closes the input, waits a little for the end, and ends what is left of the group.
+    /// Closes the input, waits briefly for the end, and kills the rest of the group.
     fn finish(&mut self) {
+        self.descendants.record(self.child.id());
         self.input = None;
         let deadline = Instant::now() + GRACE;
         while !self.is_gone() && Instant::now() < deadline {
             thread::sleep(TICK);
         }
         self.kill();
-        // What was killed is collected at once; whoever cannot be killed is not waited for.
+        self.descendants.end().report_once();
+        // A killed process is reaped at once; one that cannot be killed is not waited for.
         drop(self.child.try_wait());
         let collected = Instant::now() + GRACE;
         while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < collected {
@@ -161,7 +187,7 @@ impl ServerProcess {
         }
     }
 
-    /// Whether the program has ended; it is not collected, so that its number stays its group's.
+    /// Whether the process has ended. It is not reaped, so its ID still identifies its group.
     #[cfg(unix)]
     fn is_gone(&self) -> bool {
         use rustix::process::{WaitId, WaitIdOptions, waitid};
@@ -169,7 +195,7 @@ impl ServerProcess {
         let Some(pid) = self.pid() else {
             return true;
         };
-        // An error says that there is nothing to wait for.
+        // An error means that there is nothing to wait for.
         !matches!(waitid(WaitId::Pid(pid), options), Ok(None))
     }
 
@@ -183,7 +209,7 @@ impl ServerProcess {
     fn kill(&self) {
         use rustix::process::{Signal, kill_process_group};
         if let Some(pid) = self.pid() {
-            // A group without members is what is wanted.
+            // An empty group is fine.
             kill_process_group(pid, Signal::KILL).unwrap_or_default();
         }
     }
@@ -201,8 +227,9 @@ impl ServerProcess {
 
 impl Drop for ServerProcess {
     fn drop(&mut self) {
-        // One that was collected has no group any more.
+        // A reaped process no longer has a group.
         if matches!(self.child.try_wait(), Ok(Some(_))) && self.input.is_none() {
+            self.descendants.end().report_once();
             return;
         }
         self.finish();
@@ -223,15 +250,21 @@ fn read_lines(output: ChildStdout, max_line_bytes: usize, lines: SyncSender<Line
     thread::spawn(move || {
         let mut output = BufReader::new(output);
         while let Ok(Some(line)) = bounded_line(&mut output, max_line_bytes) {
+            let is_too_long = matches!(line, Line::TooLong);
             if lines.send(line).is_err() {
                 return;
+            }
+            // Report the line before reading the rest, because it may never end.
+            if is_too_long && output.skip_until(b'\n').is_err() {
+                break;
             }
         }
         drop(lines.send(Line::End));
     });
 }
 
-/// A line without its end, or that it was too long; nothing at the end.
+/// A line without its line feed; `None` at the end. After [`Line::TooLong`] the rest of the line is
+/// still unread.
 fn bounded_line(output: &mut impl BufRead, max_bytes: usize) -> io::Result<Option<Line>> {
     let mut line = Vec::new();
     let limit = u64::try_from(max_bytes)
@@ -248,22 +281,25 @@ fn bounded_line(output: &mut impl BufRead, max_bytes: usize) -> io::Result<Optio
     if line.len() <= max_bytes {
         return Ok(Some(Line::Text(line)));
     }
-    output.skip_until(b'\n')?;
     Ok(Some(Line::TooLong))
 }
 
-/// Reads to the end, so that the program never waits, and keeps the last bytes.
-fn keep_last(mut error: ChildStderr, said: Arc<Mutex<VecDeque<u8>>>) -> JoinHandle<()> {
+/// Reads to the end, so that the process never blocks, and keeps the last bytes.
+fn keep_last_bytes(
+    mut error: ChildStderr,
+    stderr_bytes: Arc<Mutex<VecDeque<u8>>>,
+) -> JoinHandle<()> {
     thread::spawn(move || {
         let mut buffer = [0; 4096];
         loop {
             match error.read(&mut buffer) {
                 Ok(0) => return,
                 Ok(n) => {
-                    let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
-                    said.extend(buffer.iter().take(n));
-                    let n_over = said.len().saturating_sub(SAID_BYTES);
-                    said.drain(..n_over);
+                    let mut stderr_bytes =
+                        stderr_bytes.lock().unwrap_or_else(PoisonError::into_inner);
+                    stderr_bytes.extend(buffer.iter().take(n));
+                    let n_over = stderr_bytes.len().saturating_sub(SAID_BYTES);
+                    stderr_bytes.drain(..n_over);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => return,

@@ -1,5 +1,6 @@
-//! The client with a server of the standard library of Python, as a process.
+//! The client with a server process that uses only Python's standard library.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,6 +21,7 @@ fn options(arguments: &[&str]) -> McpOptions {
     let command = [&["python3", server], arguments].concat();
     McpOptions {
         timeout: Duration::from_secs(10),
+        allow_tools: vec!["create_order".to_owned()],
         ..McpOptions::new(command.into_iter().map(str::to_owned).collect())
     }
 }
@@ -35,7 +37,7 @@ fn arguments(value: Value) -> Map<String, Value> {
 #[test]
 fn tools_of_all_pages_are_documents_and_calls_arrive_nested() {
     let mut shop = executor("good");
-    let names: Vec<String> = shop.catalogue().iter().map(|one| one.call_name()).collect();
+    let names: Vec<String> = shop.catalogue().iter().map(|document| document.call_name()).collect();
     assert_eq!(names, ["create_order", "order_state"]);
     let order = json!({"customer": {"name": "Ada", "address": {"city": "Rye"}},
         "items": [{"sku": "W1", "quantity": 2}]});
@@ -54,9 +56,9 @@ fn tools_of_all_pages_are_documents_and_calls_arrive_nested() {
 }
 
 #[test]
-fn calls_that_a_tool_does_not_take_are_not_sent() {
+fn invalid_calls_of_a_tool_are_not_sent() {
     let mut shop = executor("good");
-    for (name, given, expected) in [
+    for (name, invalid_arguments, expected) in [
         (
             "create_orders",
             json!({}),
@@ -83,30 +85,30 @@ fn calls_that_a_tool_does_not_take_are_not_sent() {
             "has no parameter \"x\"",
         ),
     ] {
-        let said = shop
-            .call(name, &arguments(given))
+        let message = shop
+            .call(name, &arguments(invalid_arguments))
             .exception
             .expect(expected);
-        assert!(said.contains(expected), "{said}");
+        assert!(message.contains(expected), "{message}");
     }
 }
 
 #[test]
-fn a_server_that_ends_says_why_and_is_started_again() {
+fn an_ended_server_is_reported_and_restarted() {
     let mut shop = executor("dies");
-    let ended = shop.call("order_state", &arguments(json!({"order_id": 1})));
-    let said = ended.exception.expect("it ended");
+    let ended_call = shop.call("order_state", &arguments(json!({"order_id": 1})));
+    let message = ended_call.exception.expect("it ended");
     assert!(
-        said.contains("the MCP server ended (exit status: 3)"),
-        "{said}"
+        message.contains("the MCP server ended (exit status: 3)"),
+        "{message}"
     );
-    assert!(said.contains("out of stock"), "{said}");
+    assert!(message.contains("out of stock"), "{message}");
     let state = shop.call("order_state", &arguments(json!({"order_id": 7})));
     assert_eq!(state, CallResult::success(json!({"state": "paid"})));
 }
 
 #[test]
-fn a_call_without_an_answer_costs_its_own_time_alone() {
+fn a_timed_out_call_does_not_delay_others() {
     let options = McpOptions {
         timeout: Duration::from_millis(300),
         ..options(&["slow"])
@@ -114,10 +116,10 @@ fn a_call_without_an_answer_costs_its_own_time_alone() {
     let mut shop = McpExecutor::start(&options, Arc::default()).expect("a server");
     let began = Instant::now();
     let silent = shop.call("order_state", &arguments(json!({"order_id": 7})));
-    let said = silent.exception.expect("no answer");
+    let message = silent.exception.expect("no answer");
     assert!(
-        said.contains("did not answer tools/call within 0.3 s; it said: shop: line 0"),
-        "{said}"
+        message.contains("did not answer tools/call within 0.3 s; it said: shop: line 0"),
+        "{message}"
     );
     assert!(
         began.elapsed() < Duration::from_secs(5),
@@ -127,16 +129,16 @@ fn a_call_without_an_answer_costs_its_own_time_alone() {
 }
 
 #[test]
-fn what_a_server_does_wrong_is_named() {
+fn server_faults_are_reported() {
     for (mode, expected) in [
         (
             "old",
-            "speaks revision \"1999-01-01\" of the protocol; this client speaks 2025-11-25,",
+            "uses revision \"1999-01-01\" of the protocol; this client supports 2025-11-25,",
         ),
         ("toolless", "offers no tools"),
         (
             "junk",
-            "what is no message of the protocol: Shop 1.0 is ready.",
+            "something that is not a protocol message: Shop 1.0 is ready.",
         ),
         ("endless", "lists tools without end"),
     ] {
@@ -147,13 +149,13 @@ fn what_a_server_does_wrong_is_named() {
         ("refuses", "refuses tools/call: not today (code -32602)"),
         (
             "long",
-            "a message of more than 16777216 bytes (MCP_MESSAGE_BYTES",
+            "answered tools/call with more than 1048576 bytes, the limit for a result (MCP_RESULT_BYTES",
         ),
     ] {
         let mut shop = executor(mode);
         let result = shop.call("order_state", &arguments(json!({"order_id": 7})));
-        let said = result.exception.expect(expected);
-        assert!(said.contains(expected), "{mode}: {said}");
+        let message = result.exception.expect(expected);
+        assert!(message.contains(expected), "{mode}: {message}");
     }
     let silent = McpOptions {
         start_timeout: Duration::from_millis(500),
@@ -170,8 +172,8 @@ fn what_a_server_does_wrong_is_named() {
         ),
         "{error}"
     );
-    let none = McpOptions::new(vec!["no-such-program-of-ours".to_owned()]);
-    let error = McpClient::start(&none, Arc::default()).expect_err("no program");
+    let no_such_program = McpOptions::new(vec!["no-such-program-of-ours".to_owned()]);
+    let error = McpClient::start(&no_such_program, Arc::default()).expect_err("no program");
     assert!(
         error.to_string().contains("cannot start the MCP server"),
         "{error}"
@@ -182,7 +184,7 @@ fn what_a_server_does_wrong_is_named() {
 }
 
 #[test]
-fn the_log_of_a_server_is_read_and_shows_no_secret() {
+fn a_servers_log_is_quoted_without_secrets() {
     let options = McpOptions {
         environment: vec!["SHOP_KEY".to_owned()],
         timeout: Duration::from_secs(5),
@@ -195,47 +197,168 @@ fn the_log_of_a_server_is_read_and_shows_no_secret() {
         "{error}"
     );
     let environment = |name: &str| match name {
-        "SHOP_KEY" => Some("sesame-open-wide".to_owned()),
-        "PATH" => std::env::var("PATH").ok(),
+        "SHOP_KEY" => Some(OsString::from("sesame-open-wide")),
+        "PATH" => std::env::var_os("PATH"),
         _ => None,
     };
     let client = McpClient::with_environment(&options, Arc::default(), &environment);
     let mut client = client.expect("a server that talks");
-    assert_eq!(client.tools().expect("tools").documents.len(), 2);
+    assert_eq!(client.tools().expect("tools").apis.documents.len(), 2);
     let slow = McpOptions {
         start_timeout: Duration::from_millis(500),
         command: [&options.command[..2], &["silent".to_owned()]].concat(),
         ..options
     };
     let error = McpClient::with_environment(&slow, Arc::default(), &environment);
-    let said = error.expect_err("silence").to_string();
+    let message = error.expect_err("silence").to_string();
     assert!(
-        said.contains("key ***") && !said.contains("sesame"),
-        "{said}"
+        message.contains("key ***") && !message.contains("sesame"),
+        "{message}"
     );
 }
 
-/// Whether a process is there and no zombie.
-fn lives(pid: &str) -> bool {
+#[test]
+fn only_tools_that_read_are_called_unless_others_are_named() {
+    let careful = McpOptions {
+        allow_tools: Vec::new(),
+        ..options(&["good"])
+    };
+    let mut shop = McpExecutor::start(&careful, Arc::default()).expect("a server");
+    assert_eq!(shop.refusal("order_state"), None);
+    let refusal = shop.refusal(" create_order").expect("it may change data");
+    for expected in ["readOnlyHint", "--allow-tool create_order", "allow_tools"] {
+        assert!(refusal.contains(expected), "{refusal}");
+    }
+    let order = json!({"customer": {"name": "Ada"}, "items": []});
+    let result = shop.call("create_order", &arguments(order));
+    assert_eq!(result, CallResult::failure(refusal));
+    let every = McpOptions {
+        allow_tools: vec!["*".to_owned()],
+        ..careful.clone()
+    };
+    let shop = McpExecutor::start(&every, Arc::default()).expect("a server");
+    assert_eq!(shop.refusal("create_order"), None);
+    let unknown = McpOptions {
+        allow_tools: vec!["create_orders".to_owned()],
+        ..careful
+    };
+    let error = McpExecutor::start(&unknown, Arc::default()).expect_err("no such tool");
+    assert!(
+        error.to_string().contains("did you mean \"create_order\"?"),
+        "{error}"
+    );
+}
+
+#[test]
+fn messages_of_a_server_are_limited_before_parsing() {
+    for (mode, expected) in [
+        ("numbers", "a message of more than 1000000 values (MCP_VALUES"),
+        ("pages", "lists tools on pages that together exceed 16777216 bytes"),
+        ("pings", "does not read its standard input: 64 messages are waiting"),
+        ("long-id", "something that is not a protocol message"),
+        ("deep", "sent a message that cannot be read (line 1"),
+        ("no-end", "sent a message of more than 16777216 bytes"),
+    ] {
+        let error = McpExecutor::start(&options(&[mode]), Arc::default()).expect_err(expected);
+        assert!(error.to_string().contains(expected), "{mode}: {error}");
+    }
+    let mut shop = executor("big");
+    let result = shop.call("order_state", &arguments(json!({"order_id": 7})));
+    let message = result.exception.expect("too long");
+    assert!(message.contains("more than 1048576 bytes"), "{message}");
+    assert!(!result.is_unanswered);
+    // The server still runs and replies to other calls.
+    let state = shop.call("order_state", &arguments(json!({"order_id": 8})));
+    assert!(state.exception.expect("none").contains("no such order"));
+}
+
+#[test]
+fn an_empty_cursor_is_followed_without_losing_tools() {
+    for mode in ["empty-cursor", "empty-cursor-refused", "empty-cursor-more"] {
+        let shop = executor(mode);
+        let names: Vec<String> = shop.catalogue().iter().map(|document| document.call_name()).collect();
+        assert_eq!(names, ["create_order", "order_state"], "{mode}");
+    }
+}
+
+#[test]
+fn secrets_of_a_server_are_removed_from_its_results() {
+    let options = McpOptions {
+        environment: vec!["SHOP_KEY".to_owned()],
+        ..options(&["tells"])
+    };
+    let environment = |name: &str| match name {
+        "SHOP_KEY" => Some(OsString::from("sesame-open-wide")),
+        "PATH" => std::env::var_os("PATH"),
+        _ => None,
+    };
+    let client = McpClient::with_environment(&options, Arc::default(), &environment);
+    let shop = McpExecutor::with_client(client.expect("a server"), &options, Arc::default());
+    let mut shop = shop.expect("tools");
+    let result = shop.call("order_state", &arguments(json!({"order_id": 7})));
+    assert_eq!(result.exception, None);
+    let all_texts = format!("{:?} {result:?}", shop.catalogue());
+    assert!(!all_texts.contains("sesame") && !all_texts.contains("open-wide"), "{all_texts}");
+    assert_eq!(result.output["key"], "***");
+    assert_eq!(result.output["parts"], json!(["***", "***"]));
+}
+
+#[test]
+fn secrets_in_the_command_are_removed_from_results() {
+    let options = options(&["echoes", "--api-key", "sesame-open-wide", "--host=shop.example"]);
+    let mut shop = McpExecutor::start(&options, Arc::default()).expect("a server");
+    let result = shop.call("order_state", &arguments(json!({"order_id": 7})));
+    let shown = ["echoes", "--api-key", "***", "--host=shop.example"];
+    assert_eq!(result, CallResult::success(json!({"arguments": shown})));
+}
+
+#[cfg(unix)]
+#[test]
+fn variables_that_are_not_utf8_are_passed_on_or_reported() {
+    use std::os::unix::ffi::{OsStrExt, OsStringExt};
+    let folder = tempfile::tempdir().expect("a folder");
+    let home = OsString::from_vec(b"/srv/Ren\xe9".to_vec());
+    let environment = |name: &str| match name {
+        "PATH" => std::env::var_os("PATH"),
+        "HOME" | "SHOP_KEY" => Some(home.clone()),
+        _ => None,
+    };
+    let written = folder.path().join("home");
+    let written_path = written.to_str().expect("UTF-8");
+    let mut options = options(&["homes", written_path]);
+    let client = McpClient::with_environment(&options, Arc::default(), &environment);
+    drop(client.expect("a server"));
+    assert_eq!(std::fs::read(&written).expect("written"), home.as_bytes());
+    options.environment = vec!["SHOP_KEY".to_owned()];
+    let error = McpClient::with_environment(&options, Arc::default(), &environment);
+    let message = error.expect_err("a key that is not UTF-8").to_string();
+    assert!(
+        message.starts_with("SHOP_KEY: the value of this environment variable"),
+        "{message}"
+    );
+}
+
+/// Whether a process exists and is not a zombie.
+fn is_alive(pid: &str) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/stat"));
     status.is_ok_and(|status| !status.contains(") Z "))
 }
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_server_and_what_it_started_end_with_the_client() {
+fn a_server_and_its_descendants_end_with_the_client() {
     let folder = tempfile::tempdir().expect("a folder");
-    for mode in ["good", "stays"] {
+    for mode in ["good", "stays", "leaves"] {
         let pids = folder.path().join(mode);
         let pids = pids.to_str().expect("UTF-8");
         let client = McpClient::start(&options(&[mode, pids]), Arc::default()).expect("a server");
         let text = std::fs::read_to_string(pids).expect("ids");
         let ids: Vec<&str> = text.split(' ').collect();
-        assert!(ids.iter().all(|pid| lives(pid)), "{text}");
+        assert!(ids.iter().all(|pid| is_alive(pid)), "{text}");
         drop(client);
-        // The child is collected by whoever inherits it.
+        // Its new parent reaps the child.
         let deadline = Instant::now() + Duration::from_secs(5);
-        while ids.iter().any(|pid| lives(pid)) {
+        while ids.iter().any(|pid| is_alive(pid)) {
             assert!(Instant::now() < deadline, "{mode}: {text} still live");
             std::thread::sleep(Duration::from_millis(20));
         }

@@ -1,24 +1,24 @@
-//! The published cache: `CATEGORY/TOOL_for_CATEGORY/API.json`, an object of answers by the arguments
-//! as Python prints them.
+//! The published cache: `CATEGORY/TOOL_for_CATEGORY/API.json`, an object that maps arguments, as
+//! Python prints them, to replies.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 use tooltune_agents::executors::{canonical_arguments, container_literal};
-use tooltune_rows::regular_file;
-use tooltune_rows::tools::read_json;
+use tooltune_apis::read_json;
+use tooltune_disk::regular_file;
 
 use super::names::ToolBenchNames;
 
-/// Answers by what arguments mean.
+/// Replies by normalised arguments.
 type Answers = HashMap<String, Value>;
 
-/// The cache, of which the files are read that are asked for.
+/// The cache, whose files are read on demand.
 #[derive(Debug)]
 pub(super) struct AnswerCache {
     folder: PathBuf,
-    /// By path; none where the cache has no such file.
+    /// By path; `None` if the cache has no such file.
     read: HashMap<PathBuf, Option<Answers>>,
 }
 
@@ -30,7 +30,7 @@ impl AnswerCache {
         }
     }
 
-    /// The answer to a call, if the cache has it; an error where a file of it is damaged.
+    /// The cached reply to a call, if any; an error if a cache file is damaged.
     pub(super) fn answer(
         &mut self,
         names: &ToolBenchNames,
@@ -41,7 +41,7 @@ impl AnswerCache {
             tool,
             api,
         } = names;
-        // The other two are made of letters; a category keeps its points.
+        // The other two names consist of letters; a category may contain dots.
         if category.trim_matches('.').is_empty() {
             return Ok(None);
         }
@@ -50,7 +50,7 @@ impl AnswerCache {
             .join(format!("{tool}_for_{category}"))
             .join(format!("{api}.json"));
         if !self.read.contains_key(&path) {
-            let answers = read(&path)?;
+            let answers = read_cache_file(&path)?;
             self.read.insert(path.clone(), answers);
         }
         let answers = self.read.get(&path).and_then(Option::as_ref);
@@ -58,27 +58,33 @@ impl AnswerCache {
     }
 }
 
-fn read(path: &Path) -> Result<Option<Answers>, String> {
-    let said =
-        |error: String| format!("the cache of StableToolBench is damaged: {error}; unpack it anew");
+fn read_cache_file(path: &Path) -> Result<Option<Answers>, String> {
+    let cache_error = |error: String| {
+        format!("the cache of StableToolBench is damaged: {error}; unpack it again")
+    };
     let is_there = regular_file::is_there(path)
-        .map_err(|error| said(format!("{}: {error}", path.display())))?;
+        .map_err(|error| cache_error(format!("{}: {error}", path.display())))?;
     if !is_there {
         return Ok(None);
     }
-    let Value::Object(answers) = read_json(path).map_err(|error| said(error.to_string()))? else {
-        return Err(said(format!("{}: it is no object", path.display())));
+    let Value::Object(json_answers) =
+        read_json(path).map_err(|error| cache_error(error.to_string()))?
+    else {
+        return Err(cache_error(format!(
+            "{}: it is not an object",
+            path.display()
+        )));
     };
-    // Of what is no object of arguments, no call asks for it.
-    let calls = answers.into_iter().filter_map(|(input, answer)| {
+    // Entries whose key is not an object of arguments match no call.
+    let calls = json_answers.into_iter().filter_map(|(input, answer)| {
         let Value::Object(input) = container_literal(&input)? else {
             return None;
         };
         Some((canonical_arguments(&input), answer))
     });
-    let mut read = Answers::new();
+    let mut file_answers = Answers::new();
     for (input, answer) in calls {
-        read.entry(input).or_insert(answer);
+        file_answers.entry(input).or_insert(answer);
     }
-    Ok(Some(read))
+    Ok(Some(file_answers))
 }

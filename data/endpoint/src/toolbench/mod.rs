@@ -1,9 +1,10 @@
-//! Calls answered as StableToolBench answers them: from the cache that it publishes, and by a server
-//! of its form, real or simulated.
+//! Executes calls as StableToolBench does: from its published cache, and by a real or simulated
+//! server with its interface.
 //!
-//! Such a server takes a `POST` of category, tool, API and the arguments as a JSON text, and answers
-//! `{"error", "response"}`. Its cache has the same answers by the arguments as Python prints them; a
-//! call is looked for there by what its arguments mean, so that other spellings find it, too.
+//! Such a server accepts a `POST` with category, tool, API and the arguments as a JSON string, and
+//! returns `{"error", "response"}`. Its cache contains the same replies by the arguments as Python
+//! prints them. Calls are looked up by the meaning of their arguments, so other spellings also
+//! match.
 //!
 //! # Source
 //!
@@ -21,35 +22,36 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
-use tooltune_agents::executors::{CallResult, Executor, container_literal, unrecorded};
-use tooltune_rows::tools::{ApiCatalogue, ApiDocument};
+use tooltune_agents::executors::{CallResult, Executor, container_literal, unrecorded_message};
+use tooltune_apis::{ApiCatalogue, ApiDocument};
 use ureq::http::{HeaderValue, Request, header};
 
 use crate::api::{BUSY, status_text};
+use crate::border;
 use crate::http::{
-    BaseUrl, Blots, ClientOptions, Connections, Environment, HttpClient, HttpConfigError,
+    BaseUrl, ClientOptions, Connections, Environment, HttpClient, HttpConfigError, Redactor,
     SecretHeaders, checked_bytes, checked_secs, excerpt, process_environment,
 };
 use cache::AnswerCache;
 use names::ToolBenchNames;
 
-/// The name of the key, as a header and in the body.
+/// The name of the key, in the header and the body.
 const KEY: &str = "toolbench_key";
 
-/// Where answers come from; one of cache and server must be there.
+/// Sources of replies; the cache or the server must be given.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolBenchOptions {
     /// The server's address, such as `http://localhost:8080/virtual`.
     pub service_url: Option<String>,
-    /// The environment variable with the key of the server.
+    /// The environment variable with the server's key.
     pub key_variable: Option<String>,
-    /// The folder of the cache, `tool_response_cache`.
+    /// The cache folder, `tool_response_cache`.
     pub cache: Option<PathBuf>,
-    /// Seconds until a connection stands.
+    /// Connection timeout in seconds.
     pub connect_timeout_secs: f64,
-    /// Seconds for a whole call.
+    /// Timeout of a whole call in seconds.
     pub timeout_secs: f64,
-    /// Bytes of an answer; a longer one is a failed call.
+    /// Maximum bytes of a reply; a longer one is a failed call.
     pub max_body_bytes: usize,
 }
 
@@ -66,7 +68,7 @@ impl Default for ToolBenchOptions {
     }
 }
 
-/// Asks the cache, then the server.
+/// Queries the cache, then the server.
 #[derive(Debug)]
 pub struct ToolBenchExecutor {
     catalogue: ApiCatalogue,
@@ -80,17 +82,17 @@ struct Server {
     client: HttpClient,
     url: String,
     secrets: SecretHeaders,
-    blots: Blots,
+    redactor: Redactor,
     timeout: Duration,
     stop: Arc<AtomicBool>,
 }
 
 impl ToolBenchExecutor {
-    /// Makes an executor whose key comes from the environment of this process.
+    /// Creates an executor whose key comes from this process's environment.
     ///
     /// # Errors
     ///
-    /// - those of [`ToolBenchExecutor::with_environment`]
+    /// As for [`ToolBenchExecutor::with_environment`].
     pub fn new(
         catalogue: ApiCatalogue,
         options: &ToolBenchOptions,
@@ -99,35 +101,35 @@ impl ToolBenchExecutor {
         Self::with_environment(catalogue, options, stop, &process_environment)
     }
 
-    /// Makes an executor; nothing is sent yet. Waits end at once when `stop` is set.
+    /// Creates an executor without sending a request. Waits end at once when `stop` is set.
     ///
     /// # Errors
     ///
-    /// - there is neither a cache nor a server
-    /// - the address is none, the variable of the key is not set, or a time is none
-    /// - a document does not say its tool and category
+    /// - There is neither a cache nor a server.
+    /// - The address is invalid, the variable of the key is not set, or a time is invalid.
+    /// - A document lacks its tool or category.
     pub fn with_environment(
         catalogue: ApiCatalogue,
         options: &ToolBenchOptions,
         stop: Arc<AtomicBool>,
         environment: Environment<'_>,
     ) -> Result<Self, HttpConfigError> {
-        let bad = |field, reason: String| HttpConfigError::BadOption { field, reason };
+        let bad_option = |field, reason: String| HttpConfigError::BadOption { field, reason };
         if let Some(document) = catalogue
             .iter()
             .find(|document| document.tool_name.is_empty() || document.category_name.is_empty())
         {
-            return Err(bad(
+            return Err(bad_option(
                 "the documents",
                 format!(
-                    "do not say tool and category of {:?}; make them with `tooltune data import \
+                    "lack the tool and category of {:?}; create them with `tooltune data import \
                      stabletoolbench`",
                     document.call_name()
                 ),
             ));
         }
         if options.cache.is_none() && options.service_url.is_none() {
-            return Err(bad(
+            return Err(bad_option(
                 "service_url",
                 "is missing, and there is no cache either; give one of them".to_owned(),
             ));
@@ -148,21 +150,21 @@ impl ToolBenchExecutor {
             let hint = self.catalogue.hint(name);
             return CallResult::failure(format!("unknown API {name:?}{hint}"));
         };
-        let names = ToolBenchNames::of(document);
-        let input = names::input(arguments);
+        let names = ToolBenchNames::from_document(document);
+        let input = names::request_input(arguments);
         if let Some(cache) = &mut self.cache {
             match cache.answer(&names, &input) {
                 Ok(Some(answer)) => return read_answer(name, &answer),
                 Ok(None) => {}
-                Err(fault) => {
-                    self.fault = Some(fault.clone());
-                    return CallResult::unanswered(fault);
+                Err(message) => {
+                    self.fault = Some(message.clone());
+                    return CallResult::without_answer(message);
                 }
             }
         }
         match &self.server {
             Some(server) => server.answer(document, &names, &input),
-            None => CallResult::failure(unrecorded(document, arguments)),
+            None => CallResult::failure(unrecorded_message(document, arguments)),
         }
     }
 }
@@ -198,9 +200,9 @@ impl Server {
                 max_body_bytes: checked_bytes("max_body_bytes", options.max_body_bytes)?,
                 connections: Connections::Closed,
                 is_loopback: base.origin().is_loopback(),
-            }),
+            })?,
             url: base.join(""),
-            blots: secrets.blots(),
+            redactor: secrets.redactor(),
             secrets,
             timeout: checked_secs("timeout_secs", options.timeout_secs)?,
             stop,
@@ -239,17 +241,20 @@ impl Server {
         let reply = match self.client.send_unless(request, self.timeout, &self.stop) {
             Ok(reply) => reply,
             Err(fault) => {
-                let fault = self.blots.blot(fault.to_string());
-                return CallResult::unanswered(format!("{name}: {fault}"));
+                let fault = self.redactor.redact(fault.to_string());
+                return CallResult::without_answer(format!("{name}: {fault}"));
             }
         };
         let body = String::from_utf8_lossy(&reply.body).into_owned();
-        let body = self.blots.blot(body);
-        let answer = tooltune_rows::json::parse(&body)
+        let answer = tooltune_json::parse(&body)
             .ok()
-            .filter(|_| !reply.is_cut);
+            .filter(|_| !reply.is_cut)
+            .map(|answer| self.redactor.redact_value(answer));
+        let body = self.redactor.redact(body);
         match answer {
-            Some(answer) if reply.status.is_success() => read_answer(&name, &answer),
+            Some(answer) if reply.status.is_success() => {
+                border::without_secrets(&self.redactor, read_answer(&name, &answer))
+            }
             _ => CallResult {
                 is_unanswered: BUSY.contains(&reply.status.as_u16()),
                 ..CallResult::failure(format!(
@@ -262,8 +267,8 @@ impl Server {
     }
 }
 
-/// What `{"error", "response"}` says; a response that is a list or an object in a text, as JSON or
-/// as Python prints it, is that.
+/// Converts `{"error", "response"}` to a result. A response string that contains a list or an
+/// object, in JSON or Python syntax, becomes that value.
 fn read_answer(name: &str, answer: &Value) -> CallResult {
     let Some(response) = answer.get("response") else {
         return CallResult::failure(format!(
@@ -281,5 +286,5 @@ fn read_answer(name: &str, answer: &Value) -> CallResult {
         Some(Value::String(error)) => Some(excerpt(error)),
         Some(other) => Some(excerpt(&other.to_string())),
     };
-    CallResult::of(output, exception)
+    CallResult::new(output, exception)
 }

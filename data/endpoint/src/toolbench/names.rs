@@ -1,15 +1,15 @@
-//! Names as StableToolBench writes them in requests and in the paths of its cache.
+//! Names as StableToolBench writes them in requests and cache paths.
 
 use serde_json::{Map, Value};
-use tooltune_rows::tools::ApiDocument;
+use tooltune_apis::ApiDocument;
 
-/// Names that would be words of Python.
+/// Names that are Python keywords.
 const RESERVED: [&str; 7] = ["from", "class", "return", "false", "true", "id", "and"];
 
 /// The names of an API.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ToolBenchNames {
-    /// The category, which is a folder of the cache.
+    /// The category, also a folder of the cache.
     pub(super) category: String,
     /// The tool.
     pub(super) tool: String,
@@ -18,40 +18,40 @@ pub(super) struct ToolBenchNames {
 }
 
 impl ToolBenchNames {
-    pub(super) fn of(document: &ApiDocument) -> Self {
+    pub(super) fn from_document(document: &ApiDocument) -> Self {
         Self {
-            category: category(&document.category_name),
-            tool: standard(&document.tool_name),
-            api: unreserved(standard(&document.api_name)),
+            category: category_name(&document.category_name),
+            tool: standard_name(&document.tool_name),
+            api: avoid_reserved(standard_name(&document.api_name)),
         }
     }
 }
 
-/// Arguments under the names that the functions of the benchmark give their parameters, without
-/// nulls.
-pub(super) fn input(arguments: &Map<String, Value>) -> Map<String, Value> {
-    let given = arguments.iter().filter(|(_, value)| !value.is_null());
-    given
-        .map(|(name, value)| (unreserved(standard(name)), value.clone()))
+/// Arguments under the parameter names of the benchmark's functions, without nulls.
+pub(super) fn request_input(arguments: &Map<String, Value>) -> Map<String, Value> {
+    let non_null = arguments.iter().filter(|(_, value)| !value.is_null());
+    non_null
+        .map(|(name, value)| (avoid_reserved(standard_name(name)), value.clone()))
         .collect()
 }
 
-fn category(name: &str) -> String {
+fn category_name(name: &str) -> String {
     name.replace([' ', ',', '/'], "_").replace("__", "_")
 }
 
-/// Letters of English and Chinese, digits, `_` and `^`, in lower case; everything else is `_`, which
-/// never stands twice or at an end, and a digit is not the first.
-fn standard(name: &str) -> String {
-    let kept = |c: char| {
+/// Normalises a name: letters of English and Chinese, digits, `_` and `^`, in lower case. Every
+/// other character becomes `_`, which is never repeated or at an end, and the name does not begin
+/// with a digit.
+fn standard_name(name: &str) -> String {
+    let is_allowed = |c: char| {
         let is_kept = c.is_ascii_alphanumeric()
             || matches!(c, '_' | '^')
             || ('\u{4e00}'..='\u{9fa5}').contains(&c);
         if is_kept { c.to_ascii_lowercase() } else { '_' }
     };
-    let mapped: String = name.chars().map(kept).collect();
-    let words: Vec<&str> = mapped.split('_').filter(|word| !word.is_empty()).collect();
-    let name = words.join("_");
+    let mapped: String = name.chars().map(is_allowed).collect();
+    let parts: Vec<&str> = mapped.split('_').filter(|part| !part.is_empty()).collect();
+    let name = parts.join("_");
     if name.starts_with(|c: char| c.is_ascii_digit()) {
         format!("get_{name}")
     } else {
@@ -59,7 +59,7 @@ fn standard(name: &str) -> String {
     }
 }
 
-fn unreserved(name: String) -> String {
+fn avoid_reserved(name: String) -> String {
     if RESERVED.contains(&name.as_str()) {
         format!("is_{name}")
     } else {
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn names_are_those_of_the_benchmark() {
-        // The right sides are what its `standardize` and `change_name` give.
+        // The expected values are the output of its `standardize` and `change_name`.
         for (name, expected) in [
             ("TTSKraken", "ttskraken"),
             ("List Languages", "list_languages"),
@@ -84,12 +84,12 @@ mod tests {
             ("É", ""),
             ("a^b", "a^b"),
         ] {
-            assert_eq!(standard(name), expected, "{name}");
+            assert_eq!(standard_name(name), expected, "{name}");
         }
-        assert_eq!(unreserved(standard("ID")), "is_id");
-        assert_eq!(category("News, Media"), "News_Media");
+        assert_eq!(avoid_reserved(standard_name("ID")), "is_id");
+        assert_eq!(category_name("News, Media"), "News_Media");
         assert_eq!(
-            category("Artificial Intelligence/Machine Learning"),
+            category_name("Artificial Intelligence/Machine Learning"),
             "Artificial_Intelligence_Machine_Learning"
         );
     }

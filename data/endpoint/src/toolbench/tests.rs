@@ -1,4 +1,4 @@
-//! A local server that speaks the form, and a cache of its layout.
+//! A local server with the benchmark's interface, and a cache in its layout.
 
 use std::path::Path;
 
@@ -40,21 +40,21 @@ fn call(executor: &mut ToolBenchExecutor, arguments: Value) -> CallResult {
     )
 }
 
-fn sent(request: &Received) -> Value {
+fn request_body(request: &Received) -> Value {
     serde_json::from_str(&request.body).expect("JSON")
 }
 
 #[test]
-fn a_call_is_sent_in_the_form_and_its_response_read() {
+fn a_call_follows_the_benchmarks_protocol() {
     let server = TestServer::start(|request, _| {
-        let sent = sent(request);
+        let request_body = request_body(request);
         assert_eq!(
             (request.method.as_str(), request.target.as_str()),
             ("POST", "/virtual")
         );
         let key = &request.headers["toolbench_key"];
         let response = format!("{{'items': [1, None], 'key': '{key}'}}");
-        match sent["tool_input"].as_str() {
+        match request_body["tool_input"].as_str() {
             Some("{\"is_id\":7}") => Answer::json(200, &json!({"error": "", "response": response})),
             Some("{\"is_id\":8}") => {
                 Answer::json(200, &json!({"error": "no such id", "response": ""}))
@@ -63,12 +63,12 @@ fn a_call_is_sent_in_the_form_and_its_response_read() {
         }
     });
     let mut executor = executor(&options(Some(&server), None)).expect("opens");
-    let answered = call(&mut executor, json!({"ID": 7, "Page size": null}));
-    // The key that the server repeats is in no result.
+    let result = call(&mut executor, json!({"ID": 7, "Page size": null}));
+    // The key that the server repeats is removed from the result.
     let expected = json!({"items": [1, null], "key": "***"});
-    assert_eq!(answered, CallResult::success(expected));
+    assert_eq!(result, CallResult::success(expected));
     assert_eq!(
-        sent(&server.received()[0]),
+        request_body(&server.received()[0]),
         json!({
             "category": "News, Media", "tool_name": "get_24_sata", "api_name": "list_items",
             "tool_input": "{\"is_id\":7}", "strip": "", "toolbench_key": "sesame-open-42",
@@ -77,25 +77,25 @@ fn a_call_is_sent_in_the_form_and_its_response_read() {
     let failed = call(&mut executor, json!({"ID": 8}));
     assert_eq!(
         failed,
-        CallResult::of("".into(), Some("no such id".to_owned()))
+        CallResult::new("".into(), Some("no such id".to_owned()))
     );
-    let words = call(&mut executor, json!({"Page size": 2}));
-    assert_eq!(words, CallResult::success("plain words".into()));
+    let worded = call(&mut executor, json!({"Page size": 2}));
+    assert_eq!(worded, CallResult::success("plain words".into()));
     assert_eq!(
-        sent(&server.received()[2])["tool_input"],
+        request_body(&server.received()[2])["tool_input"],
         "{\"page_size\":2}"
     );
     let unknown = executor.call("24 Sata/List", &Map::new());
     assert!(
         unknown
             .exception
-            .is_some_and(|said| said.contains("unknown API"))
+            .is_some_and(|text| text.contains("unknown API"))
     );
     assert_eq!(server.received().len(), 3);
 }
 
 #[test]
-fn a_server_of_another_form_is_a_failed_call_that_says_so() {
+fn a_server_with_another_protocol_is_a_failed_call() {
     let server = TestServer::start(|_, number| match number {
         0 => Answer::json(422, &json!({"detail": "field required"})),
         1 => Answer::html(200, "<html>hello</html>"),
@@ -113,19 +113,19 @@ fn a_server_of_another_form_is_a_failed_call_that_says_so() {
         ("422 Unprocessable", false),
         ("hello", false),
         ("429", true),
-        ("no whole answer within", true),
+        ("no complete answer within", true),
         ("without a response", false),
         ("302 Found", false),
     ] {
         let result = call(&mut executor, json!({"ID": 1}));
-        let said = result.exception.expect(expected);
-        assert!(said.contains(expected), "{said}");
-        assert_eq!(result.is_unanswered, is_unanswered, "{said}");
+        let message = result.exception.expect(expected);
+        assert!(message.contains(expected), "{message}");
+        assert_eq!(result.is_unanswered, is_unanswered, "{message}");
     }
-    let mut gone = options(None, None);
-    gone.service_url = Some(format!("http://127.0.0.1:{CLOSED_PORT}/virtual"));
-    let mut gone = super::tests::executor(&gone).expect("opens");
-    assert!(call(&mut gone, json!({"ID": 1})).is_unanswered);
+    let mut unreachable = options(None, None);
+    unreachable.service_url = Some(format!("http://127.0.0.1:{CLOSED_PORT}/virtual"));
+    let mut unreachable = super::tests::executor(&unreachable).expect("opens");
+    assert!(call(&mut unreachable, json!({"ID": 1})).is_unanswered);
 }
 
 /// A cache with one file.
@@ -138,7 +138,7 @@ fn cache(text: &str) -> TempDir {
 }
 
 #[test]
-fn the_cache_is_asked_before_the_server_by_what_arguments_mean() {
+fn the_cache_is_queried_before_the_server_with_normalised_arguments() {
     let text = json!({
         "{'is_id': '7', 'page_size': 2}": {"error": "", "response": "{\"a\": 1}"},
         "{'is_id': 9, 'q': \"it's\"}": {"error": "gone", "response": ""},
@@ -157,47 +157,53 @@ fn the_cache_is_asked_before_the_server_by_what_arguments_mean() {
     let served = call(&mut both, json!({"ID": 8}));
     assert_eq!(served, CallResult::success("of the server".into()));
 
-    let mut alone = executor(&options(None, Some(folder.path()))).expect("opens");
-    assert_eq!(call(&mut alone, json!({"ID": "7", "Page size": 2})), cached);
+    let mut cache_only = executor(&options(None, Some(folder.path()))).expect("opens");
+    assert_eq!(
+        call(&mut cache_only, json!({"ID": "7", "Page size": 2})),
+        cached
+    );
     for (arguments, expected) in [
         (json!({"ID": 8}), "gives nothing for these arguments"),
         (json!({}), "needs \"ID\""),
     ] {
-        let said = call(&mut alone, arguments).exception.expect(expected);
-        assert!(said.contains(expected), "{said}");
+        let message = call(&mut cache_only, arguments).exception.expect(expected);
+        assert!(message.contains(expected), "{message}");
     }
-    assert_eq!(alone.fault(), None);
+    assert_eq!(cache_only.fault(), None);
 }
 
 #[test]
-fn a_damaged_cache_is_a_fault_and_not_an_answer() {
+fn a_damaged_cache_is_an_error() {
     for text in ["{\"{}\": ", "[]"] {
         let folder = cache(text);
         let mut executor = executor(&options(None, Some(folder.path()))).expect("opens");
         assert!(call(&mut executor, json!({"ID": 1})).is_unanswered);
-        let fault = executor.fault().expect("a fault");
+        let message = executor.fault().expect("a fault");
         assert!(
-            fault.contains("list_items.json") && fault.contains("unpack it anew"),
-            "{fault}"
+            message.contains("list_items.json") && message.contains("unpack it again"),
+            "{message}"
         );
     }
 }
 
 #[test]
-fn what_cannot_be_used_is_said_before_anything_is_sent() {
-    let refused = |options: &ToolBenchOptions, catalogue: ApiCatalogue| {
+fn invalid_options_are_reported_before_any_request() {
+    let refusal = |options: &ToolBenchOptions, catalogue: ApiCatalogue| {
         ToolBenchExecutor::with_environment(catalogue, options, Arc::default(), &|_| None)
             .expect_err("refused")
             .to_string()
     };
-    let nothing = refused(&options(None, None), catalogue());
-    assert!(nothing.contains("service_url is missing"), "{nothing}");
+    let without_source = refusal(&options(None, None), catalogue());
+    assert!(
+        without_source.contains("service_url is missing"),
+        "{without_source}"
+    );
     let mut no_key = options(None, None);
     no_key.service_url = Some("http://localhost/virtual".to_owned());
-    let no_key = refused(&no_key, catalogue());
+    let no_key = refusal(&no_key, catalogue());
     assert!(no_key.contains("TOOLBENCH_KEY"), "{no_key}");
     let plain = ApiCatalogue::new(vec![ApiDocument::new("", "Town")]).expect("one name");
     let folder = TempDir::new().expect("a folder");
-    let plain = refused(&options(None, Some(folder.path())), plain);
+    let plain = refusal(&options(None, Some(folder.path())), plain);
     assert!(plain.contains("tool and category of \"Town\""), "{plain}");
 }

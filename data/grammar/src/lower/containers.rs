@@ -1,4 +1,4 @@
-//! Conditions on arrays and objects.
+//! Lowers conditions on arrays and objects.
 
 use serde_json::{Map, Value, json};
 
@@ -6,20 +6,20 @@ use super::scalars::count;
 use super::{Document, Draft, Lowerer, SchemaLocation};
 use crate::error::GrammarError;
 
-/// Items and properties are counted by copies of their grammar.
+/// Counts of items and properties are expanded into copies of their grammar.
 const MAX_COUNT: u64 = 10_000;
-/// The keys of an object are walked by recursion.
+/// The keys of an object are processed recursively.
 const MAX_PROPERTIES: usize = 2_000;
 
 impl Lowerer {
     pub(super) fn arrays<'s>(
         &mut self,
         document: &mut Document<'s>,
-        place: &SchemaLocation<'s>,
+        location: &SchemaLocation<'s>,
         fields: &'s Map<String, Value>,
         lowered: &mut Map<String, Value>,
     ) -> Result<(), GrammarError> {
-        // Until 2019-09 a list under `items` is what `prefixItems` is today.
+        // Until 2019-09 a list under `items` has today's meaning of `prefixItems`.
         let is_old_tuple =
             document.draft < Draft::Draft202012 && fields.get("items").is_some_and(Value::is_array);
         let has_prefix = document.draft >= Draft::Draft202012;
@@ -32,7 +32,7 @@ impl Lowerer {
             let is_empty = schemas.as_array().is_some_and(Vec::is_empty);
             let mut items = Vec::new();
             if !is_empty {
-                for item in place.list(prefix, schemas)? {
+                for item in location.list(prefix, schemas)? {
                     items.push(self.schema(document, item)?);
                 }
             }
@@ -46,13 +46,15 @@ impl Lowerer {
         };
         if let Some(schema) = fields.get(rest) {
             if schema.is_array() {
-                return Err(place.refused(rest, "is a list; draft 2020-12 calls it prefixItems"));
+                return Err(
+                    location.unsupported(rest, "is a list; use prefixItems in draft 2020-12")
+                );
             }
-            let schema = self.schema(document, place.below(schema, &[rest]))?;
+            let schema = self.schema(document, location.child(schema, &[rest]))?;
             lowered.insert("items".to_owned(), schema);
         }
         for keyword in ["minItems", "maxItems"] {
-            let limit = count(place, fields, keyword, MAX_COUNT)?;
+            let limit = count(location, fields, keyword, MAX_COUNT)?;
             lowered.extend(limit.map(|limit| (keyword.to_owned(), json!(limit))));
         }
         Ok(())
@@ -61,7 +63,7 @@ impl Lowerer {
     pub(super) fn objects<'s>(
         &mut self,
         document: &mut Document<'s>,
-        place: &SchemaLocation<'s>,
+        location: &SchemaLocation<'s>,
         fields: &'s Map<String, Value>,
         lowered: &mut Map<String, Value>,
     ) -> Result<(), GrammarError> {
@@ -70,7 +72,7 @@ impl Lowerer {
                 continue;
             };
             let Some(schemas) = schemas.as_object() else {
-                return Err(place.refused(keyword, "is no object of schemas"));
+                return Err(location.unsupported(keyword, "is not an object of schemas"));
             };
             if schemas.len() > MAX_PROPERTIES {
                 return Err(GrammarError::TooLarge {
@@ -79,24 +81,25 @@ impl Lowerer {
             }
             let mut parts = Map::new();
             for (key, schema) in schemas {
-                let part = self.schema(document, place.below(schema, &[keyword, key]))?;
+                let part = self.schema(document, location.child(schema, &[keyword, key]))?;
                 parts.insert(key.clone(), part);
             }
             lowered.insert(keyword.to_owned(), Value::Object(parts));
         }
-        let plain = "additionalProperties";
-        let rest = if fields.contains_key(plain) || document.draft < Draft::Draft201909 {
-            plain
-        } else {
-            "unevaluatedProperties"
-        };
+        let additional_properties = "additionalProperties";
+        let rest =
+            if fields.contains_key(additional_properties) || document.draft < Draft::Draft201909 {
+                additional_properties
+            } else {
+                "unevaluatedProperties"
+            };
         if let Some(schema) = fields.get(rest) {
-            let schema = self.schema(document, place.below(schema, &[rest]))?;
-            lowered.insert(plain.to_owned(), schema);
+            let schema = self.schema(document, location.child(schema, &[rest]))?;
+            lowered.insert(additional_properties.to_owned(), schema);
         }
-        required(place, fields, lowered)?;
+        required(location, fields, lowered)?;
         for keyword in ["minProperties", "maxProperties"] {
-            let limit = count(place, fields, keyword, MAX_COUNT)?;
+            let limit = count(location, fields, keyword, MAX_COUNT)?;
             lowered.extend(limit.map(|limit| (keyword.to_owned(), json!(limit))));
         }
         Ok(())
@@ -104,7 +107,7 @@ impl Lowerer {
 }
 
 fn required(
-    place: &SchemaLocation<'_>,
+    location: &SchemaLocation<'_>,
     fields: &Map<String, Value>,
     lowered: &mut Map<String, Value>,
 ) -> Result<(), GrammarError> {
@@ -115,10 +118,10 @@ fn required(
         .as_array()
         .and_then(|keys| keys.iter().map(Value::as_str).collect());
     let Some(mut keys) = keys else {
-        return Err(place.refused("required", "is no list of keys"));
+        return Err(location.unsupported("required", "is not a list of keys"));
     };
-    let mut seen = std::collections::HashSet::new();
-    keys.retain(|key| seen.insert(*key));
+    let mut seen_keys = std::collections::HashSet::new();
+    keys.retain(|key| seen_keys.insert(*key));
     if keys.len() > MAX_PROPERTIES {
         return Err(GrammarError::TooLarge {
             reason: format!("an object has {} required keys", keys.len()),

@@ -1,13 +1,16 @@
-//! Keeps the definitions that have a value of finite size.
+//! Finds the definitions that have a finite value.
 //!
-//! A schema may require itself: a node that must have a child that must have a child. No value
-//! ends, and a model that enters such a branch never leaves it, so references to it become
-//! `false`, and llguidance leaves the branches out in which `false` is required.
+//! A schema can require itself, such as a node that must have a child node. No value of it is
+//! finite, and a model that enters such a branch cannot leave it. References to it become `false`,
+//! and llguidance drops branches that require `false`.
 
 use serde_json::{Map, Value};
 
-/// Replaces references to endless definitions; none if the root itself is endless.
-pub(super) fn without_endless(root: Value, definitions: Vec<Value>) -> Option<(Value, Vec<Value>)> {
+/// Replaces references to definitions without a finite value; `None` if the root has none.
+pub(super) fn remove_infinite_definitions(
+    root: Value,
+    definitions: Vec<Value>,
+) -> Option<(Value, Vec<Value>)> {
     let mut finite = vec![false; definitions.len()];
     loop {
         let mut has_changed = false;
@@ -26,8 +29,11 @@ pub(super) fn without_endless(root: Value, definitions: Vec<Value>) -> Option<(V
     if !is_finite(&root, &finite) {
         return None;
     }
-    let kept = |schema: &Value| without(schema, &finite);
-    Some((kept(&root), definitions.iter().map(kept).collect()))
+    let with_finite_references = |schema: &Value| remove_infinite_references(schema, &finite);
+    Some((
+        with_finite_references(&root),
+        definitions.iter().map(with_finite_references).collect(),
+    ))
 }
 
 fn is_set(finite: &[bool], idx: usize) -> bool {
@@ -40,7 +46,7 @@ fn target(fields: &Map<String, Value>) -> Option<usize> {
     name.strip_prefix("#/$defs/d")?.parse().ok()
 }
 
-/// Whether some value of finite size may be valid, given the definitions that have one.
+/// Whether the schema can have a finite value, given the definitions that have one.
 fn is_finite(schema: &Value, finite: &[bool]) -> bool {
     let fields = match schema {
         Value::Object(fields) => fields,
@@ -98,9 +104,9 @@ fn is_array_finite(fields: &Map<String, Value>, finite: &[bool]) -> bool {
             .all(|item| is_finite(item, finite))
 }
 
-/// The schema with references to endless definitions forbidden. Values of `enum` and `const` hold
-/// no references, whatever their keys.
-fn without(schema: &Value, finite: &[bool]) -> Value {
+/// The schema with references to infinite definitions replaced by `false`. Values of `enum` and
+/// `const` contain no references, whatever their keys are.
+fn remove_infinite_references(schema: &Value, finite: &[bool]) -> Value {
     match schema {
         Value::Object(fields) if target(fields).is_some_and(|idx| !is_set(finite, idx)) => {
             Value::Bool(false)
@@ -109,10 +115,13 @@ fn without(schema: &Value, finite: &[bool]) -> Value {
             .iter()
             .map(|(key, part)| match key.as_str() {
                 "enum" | "const" => (key.clone(), part.clone()),
-                _ => (key.clone(), without(part, finite)),
+                _ => (key.clone(), remove_infinite_references(part, finite)),
             })
             .collect(),
-        Value::Array(parts) => parts.iter().map(|part| without(part, finite)).collect(),
+        Value::Array(parts) => parts
+            .iter()
+            .map(|part| remove_infinite_references(part, finite))
+            .collect(),
         scalar => scalar.clone(),
     }
 }

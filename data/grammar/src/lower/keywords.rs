@@ -1,4 +1,4 @@
-//! Which keywords a draft has, and which of them no grammar here enforces.
+//! The keywords of each draft, and which of them are not enforced.
 
 use serde_json::{Map, Value};
 
@@ -15,8 +15,8 @@ pub(crate) enum Draft {
     Draft202012,
 }
 
-/// Keywords that are refused: the type of values that they speak of, empty for any, and the first
-/// draft that has them.
+/// Keywords that are refused: the type they apply to (empty for any), and the first draft that has
+/// them.
 const UNENFORCED: [(&str, &str, Draft); 15] = [
     ("not", "", Draft::Draft4),
     ("uniqueItems", "array", Draft::Draft4),
@@ -30,16 +30,16 @@ const UNENFORCED: [(&str, &str, Draft); 15] = [
     ("unevaluatedProperties", "object", Draft::Draft201909),
     ("$recursiveRef", "", Draft::Draft201909),
     ("$dynamicRef", "", Draft::Draft202012),
-    // Of draft 3: another meaning, or none, in the drafts that are read here.
+    // A keyword of draft 3 with another meaning, or none, in later drafts.
     ("extends", "", Draft::Draft4),
     ("disallow", "", Draft::Draft4),
     ("divisibleBy", "number", Draft::Draft4),
 ];
 
-/// Keywords that bring the assertions of other schemas to the same value.
+/// Keywords that apply other schemas to the same value.
 const IN_PLACE: [&str; 4] = ["$ref", "allOf", "anyOf", "oneOf"];
 
-/// The name of draft 4's integers, of which 2.0 is none, in a lowered schema.
+/// The name of draft 4's integer type in a lowered schema; it excludes 2.0.
 pub(crate) const WHOLE_TYPE: &str = "whole";
 
 const TYPES: [&str; 7] = [
@@ -47,8 +47,8 @@ const TYPES: [&str; 7] = [
 ];
 
 impl Draft {
-    /// The draft that `$schema` names; 2020-12 where it is absent.
-    pub(super) fn of(root: &Value) -> Result<Self, GrammarError> {
+    /// The draft that `$schema` names; 2020-12 by default.
+    pub(super) fn from_schema(root: &Value) -> Result<Self, GrammarError> {
         let Some(name) = root.get("$schema") else {
             return Ok(Self::Draft202012);
         };
@@ -64,17 +64,17 @@ impl Draft {
             "://json-schema.org/draft/2020-12/schema" => Ok(Self::Draft202012),
             _ => Err(GrammarError::unsupported(
                 "/$schema",
-                format!("{name:?} names no draft from 4 to 2020-12; name one, or remove it"),
+                format!("{name:?} is not a draft from 4 to 2020-12; name one, or remove it"),
             )),
         }
     }
 
-    /// Until draft 7 nothing beside `$ref` counts.
+    /// Up to draft 7, keywords next to `$ref` are ignored.
     pub(super) fn ignores_siblings_of_references(self) -> bool {
         self <= Self::Draft7
     }
 
-    /// The name of a schema to which references below it are relative.
+    /// The identifier to which references below this schema are relative.
     pub(super) fn identifier(self, fields: &Map<String, Value>) -> Option<&str> {
         let keyword = match self {
             Self::Draft4 => "id",
@@ -84,7 +84,7 @@ impl Draft {
         (!id.starts_with('#')).then_some(id)
     }
 
-    /// Whether a schema is the one that a reference to `#name` means.
+    /// Whether a reference to `#name` resolves to this schema.
     pub(super) fn has_anchor(self, fields: &Map<String, Value>, name: &str) -> bool {
         let text = |keyword: &str| fields.get(keyword).and_then(Value::as_str);
         match self {
@@ -97,7 +97,7 @@ impl Draft {
     }
 }
 
-/// The types that a schema allows by `type`; none means all.
+/// The types that a schema allows by `type`; `None` means all.
 pub(super) struct Types<'s>(Option<Vec<&'s str>>);
 
 impl<'s> Types<'s> {
@@ -111,30 +111,30 @@ impl<'s> Types<'s> {
 }
 
 pub(super) fn types<'s>(
-    place: &SchemaLocation<'s>,
+    location: &SchemaLocation<'s>,
     fields: &'s Map<String, Value>,
 ) -> Result<Types<'s>, GrammarError> {
     let Some(types) = fields.get("type") else {
         return Ok(Types(None));
     };
-    let known = |name: &'s Value| name.as_str().filter(|name| TYPES.contains(name));
+    let type_name = |name: &'s Value| name.as_str().filter(|name| TYPES.contains(name));
     let names: Option<Vec<&str>> = match types {
-        Value::Array(names) => names.iter().map(known).collect(),
-        name => known(name).map(|name| vec![name]),
+        Value::Array(names) => names.iter().map(type_name).collect(),
+        name => type_name(name).map(|name| vec![name]),
     };
     match names {
         Some(names) if !names.is_empty() => Ok(Types(Some(names))),
-        _ => Err(place.refused(
+        _ => Err(location.unsupported(
             "type",
             format!("is {types}; use one or more of {}", TYPES.join(", ")),
         )),
     }
 }
 
-/// Refuses the keywords that would be ignored, where they say anything.
+/// Refuses keywords that would be ignored although they have an effect.
 pub(super) fn refuse_unenforced(
     draft: Draft,
-    place: &SchemaLocation<'_>,
+    location: &SchemaLocation<'_>,
     fields: &Map<String, Value>,
     types: &Types<'_>,
 ) -> Result<(), GrammarError> {
@@ -144,15 +144,17 @@ pub(super) fn refuse_unenforced(
         };
         let speaks = draft >= since
             && (of_type.is_empty() || types.allow(of_type))
-            && !says_nothing(keyword, value, fields);
+            && !has_no_effect(keyword, value, fields);
         if speaks {
-            return Err(place.refused(keyword, "is not enforced; remove it or spell it otherwise"));
+            return Err(
+                location.unsupported(keyword, "is not enforced; remove it or use another keyword")
+            );
         }
     }
     Ok(())
 }
 
-fn says_nothing(keyword: &str, value: &Value, fields: &Map<String, Value>) -> bool {
+fn has_no_effect(keyword: &str, value: &Value, fields: &Map<String, Value>) -> bool {
     let is_any = *value == Value::Bool(true) || value.as_object().is_some_and(Map::is_empty);
     match keyword {
         "uniqueItems" => {
@@ -162,7 +164,7 @@ fn says_nothing(keyword: &str, value: &Value, fields: &Map<String, Value>) -> bo
         "not" => *value == Value::Bool(false),
         "if" => !fields.contains_key("then") && !fields.contains_key("else"),
         "dependencies" | "dependentRequired" | "dependentSchemas" | "propertyNames" => is_any,
-        // Lowered to its plain counterpart.
+        // Lowered to the keyword without the prefix.
         "unevaluatedItems" | "unevaluatedProperties" => {
             is_any || !IN_PLACE.iter().any(|keyword| fields.contains_key(*keyword))
         }

@@ -1,10 +1,10 @@
 //! Lowers a JSON Schema of any draft to the part of draft 2020-12 that is enforced exactly.
 //!
-//! Annotations go, references become names of this schema's own definitions, older spellings
-//! become the newest, and a keyword that would be ignored or only partly enforced is refused with
-//! its place. The order of keywords is fixed, since the keys of an object are written in the
-//! order in which they are met: an object's own properties first, then those of `$ref`, `allOf`,
-//! `anyOf` and `oneOf`, as training targets have them.
+//! Annotations are removed, references become names of the schema's own definitions, and older
+//! spellings become the newest. A keyword that would be ignored or only partly enforced is refused
+//! with its JSON pointer. The keyword order is fixed, because object keys are generated in the
+//! order in which they are found: an object's own properties first, then those of `$ref`, `allOf`,
+//! `anyOf` and `oneOf`, as in training targets.
 
 mod containers;
 mod finite;
@@ -17,13 +17,14 @@ use std::collections::HashMap;
 use serde_json::{Map, Value, json};
 
 pub(super) use keywords::{Draft, WHOLE_TYPE};
+pub(super) use scalars::UNENFORCED_FORMATS;
 
 use super::error::GrammarError;
 use super::options::Formats;
 
-/// Sub-schemas of one schema, references followed once each.
+/// Maximum subschemas of a schema, with each reference followed once.
 const MAX_SUBSCHEMAS: usize = 20_000;
-/// How deep sub-schemas may nest. Compilation recurses, and its stack is finite.
+/// Maximum nesting of subschemas. Compilation recurses, and its stack is finite.
 const MAX_SUBSCHEMA_LEVELS: usize = 128;
 
 /// Rewrites documents into one set of definitions.
@@ -34,29 +35,29 @@ pub(super) struct Lowerer {
     n_subschemas: usize,
 }
 
-/// One document while its references are followed.
+/// A document whose references are being resolved.
 struct Document<'s> {
     root: &'s Value,
     draft: Draft,
-    /// The definition of each sub-schema that a reference leads to, by the sub-schema's address.
+    /// The definition of each referenced subschema, by its address.
     names: HashMap<*const Value, usize>,
     /// Definitions that are not rewritten yet.
     queue: Vec<(usize, SchemaLocation<'s>)>,
 }
 
-/// A sub-schema with where it stands.
+/// A subschema and its location.
 #[derive(Clone)]
 struct SchemaLocation<'s> {
     schema: &'s Value,
-    /// The nearest schema around it with an `$id`, to which references are relative.
+    /// The nearest enclosing schema with an `$id`, to which references are relative.
     resource: &'s Value,
-    /// JSON pointer from the document's root.
+    /// JSON pointer from the document root.
     pointer: String,
     n_levels: usize,
 }
 
 impl<'s> SchemaLocation<'s> {
-    fn refused(&self, keyword: &str, why: impl Into<String>) -> GrammarError {
+    fn unsupported(&self, keyword: &str, why: impl Into<String>) -> GrammarError {
         let pointer = match keyword {
             "" => self.pointer.clone(),
             keyword => format!("{}/{}", self.pointer, escaped(keyword)),
@@ -65,7 +66,7 @@ impl<'s> SchemaLocation<'s> {
     }
 
     /// The schema under a keyword of this one.
-    fn below(&self, schema: &'s Value, steps: &[&str]) -> Self {
+    fn child(&self, schema: &'s Value, steps: &[&str]) -> Self {
         let mut pointer = self.pointer.clone();
         for step in steps {
             pointer.push('/');
@@ -82,15 +83,16 @@ impl<'s> SchemaLocation<'s> {
     /// All schemas of a list under a keyword.
     fn list(&self, keyword: &str, schemas: &'s Value) -> Result<Vec<Self>, GrammarError> {
         let schemas = schemas.as_array().filter(|schemas| !schemas.is_empty());
-        let schemas = schemas.ok_or_else(|| self.refused(keyword, "is no list of schemas"))?;
+        let schemas =
+            schemas.ok_or_else(|| self.unsupported(keyword, "is not a list of schemas"))?;
         let places = schemas.iter().enumerate();
         Ok(places
-            .map(|(idx, schema)| self.below(schema, &[keyword, &idx.to_string()]))
+            .map(|(idx, schema)| self.child(schema, &[keyword, &idx.to_string()]))
             .collect())
     }
 }
 
-/// A key as a step of a JSON pointer.
+/// Escapes a key for a JSON pointer.
 fn escaped(step: &str) -> String {
     step.replace('~', "~0").replace('/', "~1")
 }
@@ -104,9 +106,9 @@ impl Lowerer {
         }
     }
 
-    /// Rewrites a whole document; the result refers to definitions that [`Lowerer::finish`] adds.
+    /// Rewrites a whole document. The result refers to definitions that [`Lowerer::finish`] adds.
     pub(super) fn document(&mut self, root: &Value) -> Result<Value, GrammarError> {
-        let draft = Draft::of(root)?;
+        let draft = Draft::from_schema(root)?;
         let mut document = Document {
             root,
             draft,
@@ -122,8 +124,8 @@ impl Lowerer {
                 n_levels: 0,
             },
         )?;
-        while let Some((name, place)) = document.queue.pop() {
-            let definition = self.schema(&mut document, place)?;
+        while let Some((name, location)) = document.queue.pop() {
+            let definition = self.schema(&mut document, location)?;
             if let Some(slot) = self.definitions.get_mut(name) {
                 *slot = definition;
             }
@@ -135,12 +137,13 @@ impl Lowerer {
     ///
     /// # Errors
     ///
-    /// - no value of finite size is valid, because the schema requires itself
+    /// No finite value is valid because the schema requires itself.
     pub(super) fn finish(self, root: Value) -> Result<Map<String, Value>, GrammarError> {
-        let Some((root, definitions)) = finite::without_endless(root, self.definitions) else {
+        let Some((root, definitions)) = finite::remove_infinite_definitions(root, self.definitions)
+        else {
             return Err(GrammarError::unsupported(
                 "",
-                "requires itself without end, so no finite value is valid",
+                "requires itself recursively, so no finite value is valid",
             ));
         };
         let definitions: Map<String, Value> = (0..)
@@ -161,50 +164,54 @@ impl Lowerer {
     fn schema<'s>(
         &mut self,
         document: &mut Document<'s>,
-        mut place: SchemaLocation<'s>,
+        mut location: SchemaLocation<'s>,
     ) -> Result<Value, GrammarError> {
         self.n_subschemas += 1;
         if self.n_subschemas > MAX_SUBSCHEMAS {
             return Err(GrammarError::TooLarge {
-                reason: format!("it has more than {MAX_SUBSCHEMAS} sub-schemas"),
+                reason: format!("it has more than {MAX_SUBSCHEMAS} subschemas"),
             });
         }
-        if place.n_levels > MAX_SUBSCHEMA_LEVELS {
+        if location.n_levels > MAX_SUBSCHEMA_LEVELS {
             return Err(GrammarError::TooLarge {
-                reason: format!("it nests deeper than {MAX_SUBSCHEMA_LEVELS} sub-schemas"),
+                reason: format!("it nests deeper than {MAX_SUBSCHEMA_LEVELS} subschemas"),
             });
         }
-        let fields = match place.schema {
-            Value::Bool(_) => return Ok(place.schema.clone()),
+        let fields = match location.schema {
+            Value::Bool(_) => return Ok(location.schema.clone()),
             Value::Object(fields) => fields,
-            _ => return Err(place.refused("", "is no schema: neither an object nor a boolean")),
+            _ => {
+                return Err(
+                    location.unsupported("", "is not a schema: it must be an object or a boolean")
+                );
+            }
         };
         if document.draft.identifier(fields).is_some() {
-            place.resource = place.schema;
+            location.resource = location.schema;
         }
         let Some(reference) = fields.get("$ref") else {
-            return self.assertions(document, &place, fields);
+            return self.assertions(document, &location, fields);
         };
-        let target = self.reference(document, &place, reference)?;
+        let target = self.reference(document, &location, reference)?;
         if document.draft.ignores_siblings_of_references() {
             return Ok(target);
         }
-        let siblings = self.assertions(document, &place, fields)?;
+        let siblings = self.assertions(document, &location, fields)?;
         match siblings.as_object() {
             Some(fields) if fields.is_empty() => Ok(target),
             _ => Ok(json!({"allOf": [siblings, target]})),
         }
     }
 
-    /// Everything that a schema object says beside `$ref`.
+    /// The assertions of a schema object other than `$ref`.
     fn assertions<'s>(
         &mut self,
         document: &mut Document<'s>,
-        place: &SchemaLocation<'s>,
+        location: &SchemaLocation<'s>,
         fields: &'s Map<String, Value>,
     ) -> Result<Value, GrammarError> {
-        let types = keywords::types(place, fields)?;
-        keywords::refuse_unenforced(document.draft, place, fields, &types)?;
+        let types = keywords::types(location, fields)?;
+        keywords::refuse_unenforced(document.draft, location, fields, &types)?;
         let mut lowered = Map::new();
         if let Some(names) = types.names() {
             let names = names.iter().map(|name| match *name {
@@ -214,24 +221,24 @@ impl Lowerer {
             lowered.insert("type".to_owned(), names.collect());
         }
         if types.allow("number") || types.allow("integer") {
-            scalars::numbers(document.draft, place, fields, &mut lowered)?;
+            scalars::numbers(document.draft, location, fields, &mut lowered)?;
         }
         if types.allow("string") {
-            scalars::strings(self.formats, place, fields, &mut lowered)?;
+            scalars::lower_strings(self.formats, location, fields, &mut lowered)?;
         }
         if types.allow("array") {
-            self.arrays(document, place, fields, &mut lowered)?;
+            self.arrays(document, location, fields, &mut lowered)?;
         }
         if types.allow("object") {
-            self.objects(document, place, fields, &mut lowered)?;
+            self.objects(document, location, fields, &mut lowered)?;
         }
-        scalars::constants(document.draft, place, fields, &mut lowered)?;
+        scalars::constants(document.draft, location, fields, &mut lowered)?;
         for keyword in ["allOf", "anyOf", "oneOf"] {
             let Some(schemas) = fields.get(keyword) else {
                 continue;
             };
             let mut parts = Vec::new();
-            for part in place.list(keyword, schemas)? {
+            for part in location.list(keyword, schemas)? {
                 parts.push(self.schema(document, part)?);
             }
             match (keyword, lowered.get_mut("allOf")) {
@@ -249,7 +256,7 @@ fn definition_name(name: usize) -> String {
     format!("d{name}")
 }
 
-/// The lowered form of a reference to a definition.
+/// The lowered reference to a definition.
 fn reference_to(name: usize) -> Value {
     json!({"$ref": format!("#/$defs/{}", definition_name(name))})
 }

@@ -1,4 +1,4 @@
-//! Resolves references to the sub-schemas that they mean, within one document.
+//! Resolves references within one document.
 
 use percent_encoding::percent_decode_str;
 use serde_json::Value;
@@ -7,33 +7,35 @@ use super::{Document, Lowerer, SchemaLocation, reference_to};
 use crate::error::GrammarError;
 
 impl Lowerer {
-    /// The lowered form of a `$ref`; its target becomes a definition.
+    /// Lowers a `$ref`; its target becomes a definition.
     ///
     /// # Errors
     ///
-    /// - it is no text, leads out of the document, or leads nowhere
+    /// It is not a string, or its target is outside the document or does not exist.
     pub(super) fn reference<'s>(
         &mut self,
         document: &mut Document<'s>,
-        place: &SchemaLocation<'s>,
+        location: &SchemaLocation<'s>,
         reference: &Value,
     ) -> Result<Value, GrammarError> {
         let Some(reference) = reference.as_str() else {
-            return Err(place.refused("$ref", "is no text"));
+            return Err(location.unsupported("$ref", "is not a string"));
         };
         let (base, fragment) = reference.split_once('#').unwrap_or((reference, ""));
-        let target = document.resource(place, base).and_then(|resource| {
+        let target = document.resource(location, base).and_then(|resource| {
             let fragment = percent_decode_str(fragment).decode_utf8().ok()?;
             match fragment.as_ref() {
                 "" => Some((resource, resource)),
-                pointer if pointer.starts_with('/') => document.at_pointer(resource, pointer),
+                pointer if pointer.starts_with('/') => document.resolve_pointer(resource, pointer),
                 anchor => document.anchored(resource, anchor),
             }
         });
         let Some((schema, resource)) = target else {
-            return Err(place.refused(
+            return Err(location.unsupported(
                 "$ref",
-                format!("{reference:?} leads to no schema of this document; put it under $defs"),
+                format!(
+                    "{reference:?} is not a schema of this document; put the schema under $defs"
+                ),
             ));
         };
         let address = std::ptr::from_ref(schema);
@@ -46,7 +48,7 @@ impl Lowerer {
         let pointer = if fragment.starts_with('/') && std::ptr::eq(resource, document.root) {
             fragment.to_owned()
         } else {
-            format!("{}/$ref", place.pointer)
+            format!("{}/$ref", location.pointer)
         };
         document.queue.push((
             name,
@@ -62,23 +64,23 @@ impl Lowerer {
 }
 
 impl<'s> Document<'s> {
-    /// The schema that the part of a reference before `#` means.
-    fn resource(&self, place: &SchemaLocation<'s>, base: &str) -> Option<&'s Value> {
+    /// The schema that the part of a reference before `#` identifies.
+    fn resource(&self, location: &SchemaLocation<'s>, base: &str) -> Option<&'s Value> {
         if base.is_empty() {
-            return Some(place.resource);
+            return Some(location.resource);
         }
         let is_named = |value: &Value| {
             let id = value.as_object().and_then(|all| self.draft.identifier(all));
             id.is_some_and(|id| id.trim_end_matches('#') == base)
         };
-        [place.resource, self.root]
+        [location.resource, self.root]
             .into_iter()
             .find(|value| is_named(value))
             .or_else(|| first(self.root, &|value| is_named(value)))
     }
 
-    /// The target of a pointer and the resource that it stands in.
-    fn at_pointer(&self, root: &'s Value, pointer: &str) -> Option<(&'s Value, &'s Value)> {
+    /// The target of a pointer and its enclosing resource.
+    fn resolve_pointer(&self, root: &'s Value, pointer: &str) -> Option<(&'s Value, &'s Value)> {
         let (mut value, mut resource) = (root, root);
         for step in pointer.split('/').skip(1) {
             let step = step.replace("~1", "/").replace("~0", "~");
@@ -103,7 +105,7 @@ impl<'s> Document<'s> {
     }
 }
 
-/// The first value, from the top, for which `is_it` holds.
+/// The first value, from the root, for which `is_it` returns true.
 fn first<'s>(root: &'s Value, is_it: &dyn Fn(&Value) -> bool) -> Option<&'s Value> {
     let mut queue = vec![root];
     while let Some(value) = queue.pop() {

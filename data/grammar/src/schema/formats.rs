@@ -1,4 +1,4 @@
-//! Formats of strings to expressions: those of llguidance 1.9.1 (`json/formats.rs`), which are
+//! Regular expressions of string formats, from llguidance 1.9.1 (`json/formats.rs`), which are
 //! exact for these names.
 
 use llguidance::derivre::RegexAst;
@@ -46,7 +46,7 @@ const UUID: &str = concat!(
     r"fA-F]{2})-(?:[0-9a-fA-F]{12})",
 );
 
-/// The expression of a format that is enforced.
+/// The expression of an enforced format.
 pub(super) fn format_expression(name: &str) -> Option<RegexAst> {
     let expression = match name {
         "duration" => DURATION,

@@ -1,25 +1,25 @@
-//! Intersects two sets of values, and says whether they visibly exclude each other.
+//! Intersects two sets of values, and detects obviously disjoint sets.
 
+use crate::budgets::ALTERNATIVE_PAIRS;
 use indexmap::IndexMap;
-use tooltune_rows::budgets::ALTERNATIVE_PAIRS;
 
 use super::read::Reader;
-use super::{Arrays, Objects, Patterns, Schema, Texts};
+use super::{ArraySchema, ObjectSchema, Patterns, Schema, StringSchema};
 use crate::error::GrammarError;
 
-fn smaller<T: Ord>(a: Option<T>, b: Option<T>) -> Option<T> {
+fn min_limit<T: Ord>(a: Option<T>, b: Option<T>) -> Option<T> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),
         (a, b) => a.or(b),
     }
 }
 
-impl Objects {
-    /// Itself, or no value where its counts contradict each other.
-    pub(super) fn checked(self) -> Schema {
+impl ObjectSchema {
+    /// The schema itself, or no value if its counts contradict each other.
+    pub(super) fn or_never(self) -> Schema {
         match self.max_properties {
             Some(most) if self.min_properties > most => {
-                Schema::never("minProperties is above maxProperties")
+                Schema::never("minProperties exceeds maxProperties")
             }
             Some(most) if self.required.len() > most => {
                 Schema::never("more keys are required than maxProperties allows")
@@ -28,12 +28,16 @@ impl Objects {
         }
     }
 
-    /// What the value of a key keeps to.
+    /// The schema of a key's value.
     ///
     /// # Errors
     ///
-    /// - a pattern is too large
-    pub(crate) fn property(&self, key: &str, patterns: &Patterns) -> Result<&Schema, GrammarError> {
+    /// A pattern is too large.
+    pub(crate) fn property_schema(
+        &self,
+        key: &str,
+        patterns: &Patterns,
+    ) -> Result<&Schema, GrammarError> {
         if let Some(schema) = self.properties.get(key) {
             return Ok(schema);
         }
@@ -46,11 +50,13 @@ impl Objects {
     }
 }
 
-impl Texts {
+impl StringSchema {
     fn meet(self, other: Self) -> Result<Schema, GrammarError> {
         let literal = match (self.literal, other.literal) {
             (Some(a), Some(b)) if a != b => {
-                return Ok(Schema::never(format!("a text is {a:?} and {b:?} at once")));
+                return Ok(Schema::never(format!(
+                    "a string would have to be both {a:?} and {b:?}"
+                )));
             }
             (a, b) => a.or(b),
         };
@@ -58,7 +64,7 @@ impl Texts {
         expressions.extend(other.expressions);
         Ok(Schema::Text(Self {
             min_length: self.min_length.max(other.min_length),
-            max_length: smaller(self.max_length, other.max_length),
+            max_length: min_limit(self.max_length, other.max_length),
             literal,
             expressions,
         }))
@@ -66,53 +72,59 @@ impl Texts {
 }
 
 impl Reader<'_> {
-    /// What both schemas allow.
+    /// The intersection of both schemas.
     ///
     /// # Errors
     ///
-    /// - there are too many alternatives, or references that meet without end
+    /// There are too many alternatives, or recursive references intersect without end.
     pub(super) fn meet(
         &mut self,
         a: Schema,
         b: Schema,
         n_levels: usize,
     ) -> Result<Schema, GrammarError> {
-        self.work(n_levels)?;
+        self.count_work(n_levels)?;
         let n_levels = n_levels + 1;
-        let met = match (a, b) {
+        let intersection = match (a, b) {
             (Schema::Any, other) | (other, Schema::Any) => other,
             (never @ Schema::Never(_), _) | (_, never @ Schema::Never(_)) => never,
             (Schema::Reference(name), other) => {
-                let schema = self.resolved(name)?;
+                let schema = self.resolve_definition(name)?;
                 self.meet(schema, other, n_levels)?
             }
             (other, Schema::Reference(name)) => {
-                let schema = self.resolved(name)?;
+                let schema = self.resolve_definition(name)?;
                 self.meet(other, schema, n_levels)?
             }
             (Schema::OneOf(options), other) => {
-                let met = options.into_iter();
-                let met = met.map(|option| self.meet(option, other.clone(), n_levels));
-                Schema::OneOf(met.collect::<Result<_, _>>()?)
+                let intersection = options.into_iter();
+                let intersection =
+                    intersection.map(|option| self.meet(option, other.clone(), n_levels));
+                Schema::OneOf(intersection.collect::<Result<_, _>>()?)
             }
             (other, Schema::OneOf(options)) => {
-                let met = options.into_iter();
-                let met = met.map(|option| self.meet(other.clone(), option, n_levels));
-                Schema::OneOf(met.collect::<Result<_, _>>()?)
+                let intersection = options.into_iter();
+                let intersection =
+                    intersection.map(|option| self.meet(other.clone(), option, n_levels));
+                Schema::OneOf(intersection.collect::<Result<_, _>>()?)
             }
             (Schema::AnyOf(options), other) => {
-                let met = options.into_iter();
-                let met = met.map(|option| self.meet(option, other.clone(), n_levels));
-                Schema::AnyOf(met.collect::<Result<_, _>>()?)
+                let intersection = options.into_iter();
+                let intersection =
+                    intersection.map(|option| self.meet(option, other.clone(), n_levels));
+                Schema::AnyOf(intersection.collect::<Result<_, _>>()?)
             }
             (other, Schema::AnyOf(options)) => {
-                let met = options.into_iter();
-                let met = met.map(|option| self.meet(other.clone(), option, n_levels));
-                Schema::AnyOf(met.collect::<Result<_, _>>()?)
+                let intersection = options.into_iter();
+                let intersection =
+                    intersection.map(|option| self.meet(other.clone(), option, n_levels));
+                Schema::AnyOf(intersection.collect::<Result<_, _>>()?)
             }
             (Schema::Null, Schema::Null) => Schema::Null,
             (Schema::Boolean(a), Schema::Boolean(b)) => match (a, b) {
-                (Some(a), Some(b)) if a != b => Schema::never("true and false at once"),
+                (Some(a), Some(b)) if a != b => {
+                    Schema::never("a boolean would have to be both true and false")
+                }
                 (a, b) => Schema::Boolean(a.or(b)),
             },
             (Schema::Number(a), Schema::Number(b)) => Schema::Number(a.meet(b)),
@@ -123,15 +135,15 @@ impl Reader<'_> {
             (Schema::Object(a), Schema::Object(b)) => self.meet_objects(a, b, n_levels)?,
             _ => Schema::never("its types exclude each other"),
         };
-        self.plain(met)
+        self.simplify_choice(intersection)
     }
 
     fn meet_arrays(
         &mut self,
-        mut a: Arrays,
-        mut b: Arrays,
+        mut a: ArraySchema,
+        mut b: ArraySchema,
         n_levels: usize,
-    ) -> Result<Arrays, GrammarError> {
+    ) -> Result<ArraySchema, GrammarError> {
         let n_prefix = a.prefix.len().max(b.prefix.len());
         for one in [&mut a, &mut b] {
             let rest = (*one.rest).clone();
@@ -139,18 +151,18 @@ impl Reader<'_> {
         }
         let pairs = a.prefix.into_iter().zip(b.prefix);
         let prefix = pairs.map(|(a, b)| self.meet(a, b, n_levels));
-        Ok(Arrays {
+        Ok(ArraySchema {
             prefix: prefix.collect::<Result<_, _>>()?,
             min_items: a.min_items.max(b.min_items),
-            max_items: smaller(a.max_items, b.max_items),
+            max_items: min_limit(a.max_items, b.max_items),
             rest: Box::new(self.meet(*a.rest, *b.rest, n_levels)?),
         })
     }
 
     fn meet_objects(
         &mut self,
-        a: Objects,
-        b: Objects,
+        a: ObjectSchema,
+        b: ObjectSchema,
         n_levels: usize,
     ) -> Result<Schema, GrammarError> {
         let mut properties = IndexMap::new();
@@ -158,11 +170,11 @@ impl Reader<'_> {
             if properties.contains_key(key) {
                 continue;
             }
-            let of_a = a.property(key, &self.patterns)?.clone();
-            let of_b = b.property(key, &self.patterns)?.clone();
+            let of_a = a.property_schema(key, &self.patterns)?.clone();
+            let of_b = b.property_schema(key, &self.patterns)?.clone();
             properties.insert(key.clone(), self.meet(of_a, of_b, n_levels)?);
         }
-        // A key that matches a pattern of one side alone is any other key to the other side.
+        // A key that matches a pattern of one side is an undeclared key on the other side.
         let mut by_pattern = IndexMap::new();
         for pattern in a.by_pattern.keys().chain(b.by_pattern.keys()) {
             if by_pattern.contains_key(pattern) {
@@ -175,69 +187,69 @@ impl Reader<'_> {
         self.patterns.check_disjoint(by_pattern.keys())?;
         let mut required = a.required;
         required.extend(b.required);
-        let met = Objects {
+        let intersection = ObjectSchema {
             properties,
             by_pattern,
             rest: Box::new(self.meet(*a.rest, *b.rest, n_levels)?),
             required,
             min_properties: a.min_properties.max(b.min_properties),
-            max_properties: smaller(a.max_properties, b.max_properties),
+            max_properties: min_limit(a.max_properties, b.max_properties),
         };
-        Ok(met.checked())
+        Ok(intersection.or_never())
     }
 
-    /// The same set without alternatives that allow nothing, and without a choice of one;
-    /// alternatives of `oneOf` that exclude each other become those of `anyOf`.
-    pub(super) fn plain(&mut self, schema: Schema) -> Result<Schema, GrammarError> {
+    /// The same set without empty alternatives and without a choice of one. Alternatives of `oneOf`
+    /// that exclude each other become `anyOf`.
+    pub(super) fn simplify_choice(&mut self, schema: Schema) -> Result<Schema, GrammarError> {
         let (options, is_one) = match schema {
             Schema::AnyOf(options) => (options, false),
             Schema::OneOf(options) => (options, true),
             other => return Ok(other),
         };
-        let mut kept = Vec::with_capacity(options.len());
+        let mut possible = Vec::with_capacity(options.len());
         let mut never = None;
         for option in options {
             match option {
                 Schema::Any if !is_one => return Ok(Schema::Any),
                 Schema::Never(_) => never = never.or(Some(option)),
-                Schema::AnyOf(nested) if !is_one => kept.extend(nested),
-                other => kept.push(other),
+                Schema::AnyOf(nested) if !is_one => possible.extend(nested),
+                other => possible.push(other),
             }
         }
-        if kept.len() > 1 && is_one {
-            self.compare_alternatives(kept.len())?;
-            let mut pairs = kept
+        if possible.len() > 1 && is_one {
+            self.compare_alternatives(possible.len())?;
+            let mut pairs = possible
                 .iter()
                 .enumerate()
-                .flat_map(|(idx, a)| kept.iter().skip(idx + 1).map(move |b| (a, b)));
+                .flat_map(|(idx, a)| possible.iter().skip(idx + 1).map(move |b| (a, b)));
             return Ok(if pairs.all(|(a, b)| self.exclude(a, b)) {
-                Schema::AnyOf(kept)
+                Schema::AnyOf(possible)
             } else {
-                Schema::OneOf(kept)
+                Schema::OneOf(possible)
             });
         }
-        Ok(match (kept.len(), kept.pop()) {
+        Ok(match (possible.len(), possible.pop()) {
             (1, Some(only)) => only,
             (_, Some(last)) => {
-                kept.push(last);
-                Schema::AnyOf(kept)
+                possible.push(last);
+                Schema::AnyOf(possible)
             }
-            (_, None) => never.unwrap_or_else(|| Schema::never("there is no alternative")),
+            (_, None) => never.unwrap_or_else(|| Schema::never("it has no alternatives")),
         })
     }
 
-    /// Counts the pairs of alternatives that are compared.
+    /// Counts the compared pairs of alternatives.
     ///
     /// # Errors
     ///
-    /// - there are more than [`ALTERNATIVE_PAIRS`] in the schema
+    /// The schema needs more than [`ALTERNATIVE_PAIRS`].
     fn compare_alternatives(&mut self, n: usize) -> Result<(), GrammarError> {
         self.n_pairs = self.n_pairs.saturating_add(n.saturating_mul(n - 1) / 2);
         if self.n_pairs > ALTERNATIVE_PAIRS {
             Err(GrammarError::TooLarge {
                 reason: format!(
-                    "whether a value fits two alternatives of oneOf takes comparing more than \
-                     {ALTERNATIVE_PAIRS} pairs of them; write anyOf, or enum for constants \
+                    "checking that alternatives of oneOf exclude each other needs more than \
+                     {ALTERNATIVE_PAIRS} comparisons; use anyOf, or enum for constants \
                      (ALTERNATIVE_PAIRS in docs/limits.md)"
                 ),
             })
@@ -246,7 +258,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Whether no value visibly is in both sets.
+    /// Whether the two sets are obviously disjoint.
     fn exclude(&self, a: &Schema, b: &Schema) -> bool {
         match (a, b) {
             (Schema::Never(_), _) | (_, Schema::Never(_)) => true,
@@ -267,8 +279,12 @@ impl Reader<'_> {
             (Schema::Object(a), Schema::Object(b)) => {
                 let keys = a.required.iter().chain(&b.required);
                 keys.into_iter().any(|key| {
-                    let of_a = a.property(key, &self.patterns).unwrap_or(&Schema::Any);
-                    let of_b = b.property(key, &self.patterns).unwrap_or(&Schema::Any);
+                    let of_a = a
+                        .property_schema(key, &self.patterns)
+                        .unwrap_or(&Schema::Any);
+                    let of_b = b
+                        .property_schema(key, &self.patterns)
+                        .unwrap_or(&Schema::Any);
                     self.exclude(of_a, of_b)
                 })
             }

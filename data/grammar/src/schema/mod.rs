@@ -1,9 +1,8 @@
-//! A lowered schema to the set of values that it allows, with everything that holds in one place
-//! met: `allOf`, `$ref` beside other keywords, `enum` beside a type.
+//! Converts a lowered schema to the set of values it allows, with all conditions on a value
+//! intersected: `allOf`, `$ref` next to other keywords, `enum` next to a type.
 //!
-//! llguidance has such a compiler of its own. This one writes numbers, constants and strings as
-//! training targets spell them, and compares numbers as validators do; keys keep the order that
-//! llguidance gives them.
+//! llguidance also has such a compiler. This one spells numbers, constants and strings as training
+//! targets do, and compares numbers as validators do. Keys keep llguidance's order.
 
 mod formats;
 mod meet;
@@ -14,25 +13,25 @@ mod short;
 use indexmap::{IndexMap, IndexSet};
 use llguidance::derivre::RegexAst;
 
-pub(super) use patterns::{Patterns, compile, is_empty, runs_out};
+pub(super) use patterns::{Patterns, compile, has_finite_prefix, is_empty};
 pub(super) use read::read;
-pub use short::{MOST_CHARACTERS, MOST_ENTRIES};
+pub use short::{MAX_CHARACTERS, MAX_ENTRIES};
 
 use super::error::GrammarError;
-use super::ranges::Numbers;
+use super::ranges::NumberSchema;
 
 /// A set of values.
 #[derive(Debug, Clone)]
 pub(super) enum Schema {
     Any,
-    /// No value, and why.
+    /// The empty set, with the reason.
     Never(String),
     Null,
     Boolean(Option<bool>),
-    Number(Numbers),
-    Text(Texts),
-    Array(Arrays),
-    Object(Objects),
+    Number(NumberSchema),
+    Text(StringSchema),
+    Array(ArraySchema),
+    Object(ObjectSchema),
     AnyOf(Vec<Schema>),
     OneOf(Vec<Schema>),
     /// A definition.
@@ -41,18 +40,18 @@ pub(super) enum Schema {
 
 /// A set of strings.
 #[derive(Clone, Default)]
-pub(super) struct Texts {
+pub(super) struct StringSchema {
     pub(super) min_length: usize,
     pub(super) max_length: Option<usize>,
-    /// The only one.
+    /// The only string.
     pub(super) literal: Option<String>,
-    /// What each of them matches.
+    /// Expressions that every string must match.
     pub(super) expressions: Vec<RegexAst>,
 }
 
 /// A set of arrays.
 #[derive(Debug, Clone)]
-pub(super) struct Arrays {
+pub(super) struct ArraySchema {
     pub(super) min_items: usize,
     pub(super) max_items: Option<usize>,
     pub(super) prefix: Vec<Schema>,
@@ -61,7 +60,7 @@ pub(super) struct Arrays {
 
 /// A set of objects.
 #[derive(Debug, Clone)]
-pub(super) struct Objects {
+pub(super) struct ObjectSchema {
     pub(super) properties: IndexMap<String, Schema>,
     pub(super) by_pattern: IndexMap<String, Schema>,
     pub(super) rest: Box<Schema>,
@@ -70,7 +69,7 @@ pub(super) struct Objects {
     pub(super) max_properties: Option<usize>,
 }
 
-/// A schema with the definitions that it refers to.
+/// A schema and the definitions it refers to.
 #[derive(Debug)]
 pub(super) struct Schemas {
     pub(super) root: Schema,
@@ -78,7 +77,7 @@ pub(super) struct Schemas {
     pub(super) patterns: Patterns,
 }
 
-impl Default for Arrays {
+impl Default for ArraySchema {
     fn default() -> Self {
         Self {
             min_items: 0,
@@ -89,7 +88,7 @@ impl Default for Arrays {
     }
 }
 
-impl Default for Objects {
+impl Default for ObjectSchema {
     fn default() -> Self {
         Self {
             properties: IndexMap::new(),
@@ -102,9 +101,9 @@ impl Default for Objects {
     }
 }
 
-impl std::fmt::Debug for Texts {
+impl std::fmt::Debug for StringSchema {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Texts")
+        f.debug_struct("StringSchema")
             .field("min_length", &self.min_length)
             .field("max_length", &self.max_length)
             .field("literal", &self.literal)
@@ -123,6 +122,6 @@ impl Schema {
     }
 }
 
-fn refused(why: impl Into<String>) -> GrammarError {
+fn schema_error(why: impl Into<String>) -> GrammarError {
     GrammarError::unsupported("", why)
 }

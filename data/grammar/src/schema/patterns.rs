@@ -1,19 +1,19 @@
-//! Regular expressions of schemas, asked what they match.
+//! Decides properties of a schema's regular expressions.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
 
+use crate::budgets::PATTERN_PAIRS;
 use llguidance::derivre::{Regex, RegexAst, RegexBuilder};
 use llguidance::regex_to_lark;
-use tooltune_rows::budgets::PATTERN_PAIRS;
 
-use super::refused;
+use super::schema_error;
 use crate::error::GrammarError;
 
-/// Steps after which an expression is given up.
+/// Steps after which an expression is abandoned.
 const MAX_FUEL: u64 = 10_000;
 
-/// Patterns of keys and strings, each compiled once, and each pair of keys' patterns compared once.
+/// Compiles each key and string pattern once, and compares each pair of key patterns once.
 #[derive(Default)]
 pub(crate) struct Patterns {
     compiled: RefCell<HashMap<String, Regex>>,
@@ -28,16 +28,16 @@ impl std::fmt::Debug for Patterns {
 }
 
 impl Patterns {
-    /// A pattern that may be found anywhere in a text, as llguidance reads it.
+    /// A pattern that can match anywhere in a string, as llguidance parses it.
     pub(crate) fn expression(pattern: &str) -> RegexAst {
         RegexAst::SearchRegex(regex_to_lark(pattern, "dw"))
     }
 
-    /// Whether a pattern is found in a text.
+    /// Whether a pattern matches somewhere in a string.
     ///
     /// # Errors
     ///
-    /// - the pattern cannot be compiled, or is too large
+    /// The pattern cannot be compiled, or is too large.
     pub(crate) fn is_match(&self, pattern: &str, text: &str) -> Result<bool, GrammarError> {
         let mut compiled = self.compiled.borrow_mut();
         if let Some(regex) = compiled.get_mut(pattern) {
@@ -51,8 +51,8 @@ impl Patterns {
 
     /// # Errors
     ///
-    /// - two of the patterns may match one text
-    /// - more than [`PATTERN_PAIRS`] pairs would have to be compared
+    /// - Two of the patterns can match the same key.
+    /// - More than [`PATTERN_PAIRS`] pairs would have to be compared.
     pub(super) fn check_disjoint<'p>(
         &self,
         patterns: impl Iterator<Item = &'p String>,
@@ -83,20 +83,20 @@ impl Patterns {
         if self.n_compared.get() > PATTERN_PAIRS {
             return Err(GrammarError::TooLarge {
                 reason: format!(
-                    "whether a key has two patterns of patternProperties takes comparing more than \
-                     {PATTERN_PAIRS} pairs of them; begin each with ^ and a text of its own (PATTERN_PAIRS \
+                    "checking whether keys match two patterns of patternProperties needs more than \
+                     {PATTERN_PAIRS} comparisons; begin each pattern with ^ and a distinct literal (PATTERN_PAIRS \
                      in docs/limits.md)"
                 ),
             });
         }
         let both = [first, second].map(Self::expression);
         let mut both = compile(&RegexAst::And(both.to_vec())).map_err(|_| {
-            refused(format!(
+            schema_error(format!(
                 "can't determine if patternProperty regexes /{first}/ and /{second}/ are disjoint"
             ))
         })?;
         if !both.always_empty() {
-            return Err(refused(format!(
+            return Err(schema_error(format!(
                 "patternProperty regexes /{first}/ and /{second}/ are not disjoint"
             )));
         }
@@ -105,35 +105,35 @@ impl Patterns {
     }
 }
 
-/// The text with which all that a pattern finds begins, where it visibly says so: two patterns of
-/// which neither's is the other's beginning find no text in common.
+/// The literal prefix of all matches, if the pattern shows one. Two patterns are disjoint if
+/// neither prefix is a prefix of the other.
 fn literal_beginning(pattern: &str) -> Option<String> {
     let rest = pattern.strip_prefix('^')?;
-    // An alternative may begin with anything.
+    // An alternative can have any prefix.
     if rest.contains('|') {
         return None;
     }
     let is_plain = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | ':' | ' ' | '@');
     let mut beginning: String = rest.chars().take_while(is_plain).collect();
-    // The last one may be there any number of times, or not at all.
+    // The last character may repeat or be absent.
     if rest[beginning.len()..].starts_with(['?', '*', '+', '{']) {
         beginning.pop();
     }
     Some(beginning)
 }
 
-/// An automaton of an expression.
+/// Compiles an expression to an automaton.
 ///
 /// # Errors
 ///
-/// - it cannot be compiled, or is too large
+/// It cannot be compiled, or is too large.
 pub(crate) fn compile(expression: &RegexAst) -> Result<Regex, GrammarError> {
     let mut builder = RegexBuilder::new();
-    let made = builder
+    let regex = builder
         .mk(expression)
-        .map_err(|error| refused(error.to_string()))?;
+        .map_err(|error| schema_error(error.to_string()))?;
     builder
-        .to_regex_limited(made, MAX_FUEL)
+        .to_regex_limited(regex, MAX_FUEL)
         .map_err(|error| GrammarError::TooLarge {
             reason: format!("a pattern: {error}"),
         })
@@ -143,29 +143,29 @@ pub(crate) fn compile(expression: &RegexAst) -> Result<Regex, GrammarError> {
 ///
 /// # Errors
 ///
-/// - as [`compile`]
+/// As for [`compile`].
 pub(crate) fn is_empty(expression: &RegexAst) -> Result<bool, GrammarError> {
     let mut builder = RegexBuilder::new();
-    let made = builder
+    let compiled = builder
         .mk(expression)
-        .map_err(|error| refused(error.to_string()))?;
-    if builder.exprset().is_positive(made) {
+        .map_err(|error| schema_error(error.to_string()))?;
+    if builder.exprset().is_positive(compiled) {
         return Ok(false);
     }
-    let regex = builder.to_regex_limited(made, MAX_FUEL);
+    let regex = builder.to_regex_limited(compiled, MAX_FUEL);
     let mut regex = regex.map_err(|error| GrammarError::TooLarge {
         reason: format!("whether a pattern matches anything: {error}"),
     })?;
     Ok(regex.always_empty())
 }
 
-/// Whether some beginning of a match can be ended in finitely many ways only; so may be what is
-/// too large to tell.
+/// Whether some prefix of a match has only finitely many completions. Also true if this is too
+/// large to decide.
 ///
 /// # Errors
 ///
-/// - the expression cannot be compiled
-pub(crate) fn runs_out(expression: &RegexAst) -> Result<bool, GrammarError> {
+/// The expression cannot be compiled.
+pub(crate) fn has_finite_prefix(expression: &RegexAst) -> Result<bool, GrammarError> {
     const MAX_STATES: usize = 300;
     let Ok(mut regex) = compile(expression) else {
         return Ok(true);
@@ -193,7 +193,7 @@ pub(crate) fn runs_out(expression: &RegexAst) -> Result<bool, GrammarError> {
             return Ok(true);
         }
     }
-    // A state whose ways all end is one from which every way leads to such a state.
+    // A state is finite if all its transitions lead to finite states.
     let mut ends = vec![false; next.len()];
     loop {
         let mut has_changed = false;

@@ -3,21 +3,21 @@
 use serde_json::{Map, Value};
 
 use super::formats::format_expression;
-use super::{Arrays, Objects, Patterns, Schema, Schemas, Texts, refused};
+use super::{ArraySchema, ObjectSchema, Patterns, Schema, Schemas, StringSchema, schema_error};
 use crate::error::GrammarError;
 use crate::lower::WHOLE_TYPE;
-use crate::ranges::{Numbers, Wholeness};
+use crate::ranges::{NumberSchema, Wholeness};
 
-/// Schemas that are read and met.
+/// Maximum schemas that are read and intersected.
 const MAX_WORK: usize = 50_000;
-/// How deep schemas are met within each other.
+/// Maximum nesting of intersections.
 const MAX_MEETING_LEVELS: usize = 128;
 
 /// Reads a lowered schema with its definitions.
 ///
 /// # Errors
 ///
-/// - it is too large, or two of its patterns for keys overlap
+/// It is too large, or two of its key patterns overlap.
 pub(crate) fn read(lowered: &Map<String, Value>) -> Result<Schemas, GrammarError> {
     let definitions = lowered.get("$defs").and_then(Value::as_object);
     let definitions: Vec<&Value> = definitions.into_iter().flat_map(Map::values).collect();
@@ -32,13 +32,13 @@ pub(crate) fn read(lowered: &Map<String, Value>) -> Result<Schemas, GrammarError
     for name in 0..reader.definitions.len() {
         reader.define(name)?;
     }
-    let read = |state| match state {
+    let schema_of_state = |state| match state {
         Definition::Read(schema) => *schema,
-        Definition::Unread | Definition::Reading => Schema::never("a definition is not read"),
+        Definition::Unread | Definition::Reading => Schema::never("a definition was not read"),
     };
     Ok(Schemas {
         root,
-        definitions: reader.states.into_iter().map(read).collect(),
+        definitions: reader.states.into_iter().map(schema_of_state).collect(),
         patterns: reader.patterns,
     })
 }
@@ -54,17 +54,17 @@ pub(super) struct Reader<'v> {
     states: Vec<Definition>,
     pub(super) patterns: Patterns,
     n_work: usize,
-    /// Pairs of alternatives that were compared.
+    /// Number of compared pairs of alternatives.
     pub(super) n_pairs: usize,
 }
 
 impl<'v> Reader<'v> {
-    /// Counts a schema that is read or met.
-    pub(super) fn work(&mut self, n_levels: usize) -> Result<(), GrammarError> {
+    /// Counts a schema that is read or intersected.
+    pub(super) fn count_work(&mut self, n_levels: usize) -> Result<(), GrammarError> {
         self.n_work += 1;
         let reason = match (self.n_work > MAX_WORK, n_levels > MAX_MEETING_LEVELS) {
-            (true, _) => "what its alternatives come to together is too much",
-            (_, true) => "its references meet each other too deep",
+            (true, _) => "its alternatives combine to too many schemas",
+            (_, true) => "the intersections of its references nest too deep",
             _ => return Ok(()),
         };
         Err(GrammarError::TooLarge {
@@ -83,12 +83,12 @@ impl<'v> Reader<'v> {
         Ok(())
     }
 
-    /// What a definition allows.
-    pub(super) fn resolved(&mut self, name: usize) -> Result<Schema, GrammarError> {
+    /// The set that a definition allows.
+    pub(super) fn resolve_definition(&mut self, name: usize) -> Result<Schema, GrammarError> {
         self.define(name)?;
         match self.states.get(name) {
             Some(Definition::Read(schema)) => Ok(schema.as_ref().clone()),
-            _ => Err(refused(
+            _ => Err(schema_error(
                 "circular references with sibling keys are not supported",
             )),
         }
@@ -108,7 +108,7 @@ impl<'v> Reader<'v> {
     }
 
     fn object(&mut self, fields: &'v Map<String, Value>) -> Result<Schema, GrammarError> {
-        self.work(0)?;
+        self.count_work(0)?;
         let mut schema = self.types(fields)?;
         for (keyword, value) in fields {
             let part = match keyword.as_str() {
@@ -117,7 +117,8 @@ impl<'v> Reader<'v> {
                         .as_str()
                         .and_then(|name| name.strip_prefix("#/$defs/d"));
                     let name = name.and_then(|name| name.parse().ok());
-                    let name = name.ok_or_else(|| refused(format!("{value} is no reference")))?;
+                    let name =
+                        name.ok_or_else(|| schema_error(format!("{value} is not a reference")))?;
                     self.define(name)?;
                     Schema::Reference(name)
                 }
@@ -138,10 +139,11 @@ impl<'v> Reader<'v> {
             };
             schema = self.meet(schema, part, 0)?;
         }
-        self.plain(schema)
+        self.simplify_choice(schema)
     }
 
-    /// What the type and the keywords of types allow, without those that bring other schemas.
+    /// The set that `type` and type-specific keywords allow, without keywords that apply other
+    /// schemas.
     fn types(&mut self, fields: &'v Map<String, Value>) -> Result<Schema, GrammarError> {
         const IN_PLACE: [&str; 7] = ["$ref", "const", "enum", "allOf", "anyOf", "oneOf", "$defs"];
         const ALL: [&str; 6] = ["null", "boolean", "number", "string", "array", "object"];
@@ -161,27 +163,27 @@ impl<'v> Reader<'v> {
                 "number" => Schema::Number(numbers(fields, Wholeness::Any)),
                 WHOLE_TYPE => Schema::Number(numbers(fields, Wholeness::Digits)),
                 "integer" => Schema::Number(numbers(fields, Wholeness::Whole)),
-                "string" => Schema::Text(texts(fields)),
+                "string" => Schema::Text(read_string(fields)),
                 "array" => Schema::Array(self.arrays(fields)?),
                 _ => self.objects(fields)?,
             });
         }
-        self.plain(Schema::AnyOf(options))
+        self.simplify_choice(Schema::AnyOf(options))
     }
 
-    fn arrays(&mut self, fields: &'v Map<String, Value>) -> Result<Arrays, GrammarError> {
-        Ok(Arrays {
+    fn arrays(&mut self, fields: &'v Map<String, Value>) -> Result<ArraySchema, GrammarError> {
+        Ok(ArraySchema {
             min_items: count(fields, "minItems").unwrap_or(0),
             max_items: count(fields, "maxItems"),
             prefix: match fields.get("prefixItems") {
                 Some(items) => self.schemas(items)?,
                 None => Vec::new(),
             },
-            rest: Box::new(self.rest(fields, "items")?),
+            rest: Box::new(self.schema_or_any(fields, "items")?),
         })
     }
 
-    fn rest(
+    fn schema_or_any(
         &mut self,
         fields: &'v Map<String, Value>,
         keyword: &str,
@@ -193,10 +195,10 @@ impl<'v> Reader<'v> {
     }
 
     fn objects(&mut self, fields: &'v Map<String, Value>) -> Result<Schema, GrammarError> {
-        let mut objects = Objects {
+        let mut objects = ObjectSchema {
             min_properties: count(fields, "minProperties").unwrap_or(0),
             max_properties: count(fields, "maxProperties"),
-            ..Objects::default()
+            ..ObjectSchema::default()
         };
         for (keyword, parts) in [
             ("properties", &mut objects.properties),
@@ -208,21 +210,21 @@ impl<'v> Reader<'v> {
             }
         }
         self.patterns.check_disjoint(objects.by_pattern.keys())?;
-        // A declared key keeps to the pattern that it matches, too.
+        // A declared key must also satisfy the pattern that it matches.
         for (key, property) in &mut objects.properties {
             for (pattern, schema) in &objects.by_pattern {
                 if self.patterns.is_match(pattern, key)? {
-                    let own = std::mem::replace(property, Schema::Null);
-                    *property = self.meet(own, schema.clone(), 0)?;
+                    let property_schema = std::mem::replace(property, Schema::Null);
+                    *property = self.meet(property_schema, schema.clone(), 0)?;
                     break;
                 }
             }
         }
-        *objects.rest = self.rest(fields, "additionalProperties")?;
+        *objects.rest = self.schema_or_any(fields, "additionalProperties")?;
         let required = fields.get("required").and_then(Value::as_array);
         let required = required.into_iter().flatten().filter_map(Value::as_str);
         objects.required = required.map(str::to_owned).collect();
-        Ok(objects.checked())
+        Ok(objects.or_never())
     }
 }
 
@@ -231,30 +233,30 @@ fn count(fields: &Map<String, Value>, keyword: &str) -> Option<usize> {
     Some(usize::try_from(count).unwrap_or(usize::MAX))
 }
 
-fn numbers(fields: &Map<String, Value>, wholeness: Wholeness) -> Numbers {
+fn numbers(fields: &Map<String, Value>, wholeness: Wholeness) -> NumberSchema {
     let bound = |keyword: &str| fields.get(keyword).and_then(Value::as_f64);
-    let mut numbers = Numbers::any(wholeness);
+    let mut numbers = NumberSchema::any(wholeness);
     for (keyword, is_exclusive) in [("minimum", false), ("exclusiveMinimum", true)] {
         if let Some(bound) = bound(keyword) {
-            numbers.at_least(bound, is_exclusive);
+            numbers.raise_minimum(bound, is_exclusive);
         }
     }
     for (keyword, is_exclusive) in [("maximum", false), ("exclusiveMaximum", true)] {
         if let Some(bound) = bound(keyword) {
-            numbers.at_most(bound, is_exclusive);
+            numbers.lower_maximum(bound, is_exclusive);
         }
     }
     if let Some(step) = bound("multipleOf") {
-        numbers.multiples_of(step);
+        numbers.restrict_to_multiples(step);
     }
     numbers
 }
 
-fn texts(fields: &Map<String, Value>) -> Texts {
+fn read_string(fields: &Map<String, Value>) -> StringSchema {
     let text = |keyword: &str| fields.get(keyword).and_then(Value::as_str);
     let pattern = text("pattern").map(Patterns::expression);
     let format = text("format").and_then(format_expression);
-    Texts {
+    StringSchema {
         min_length: count(fields, "minLength").unwrap_or(0),
         max_length: count(fields, "maxLength"),
         literal: None,
@@ -266,25 +268,27 @@ fn constant(value: &Value) -> Schema {
     match value {
         Value::Null => Schema::Null,
         Value::Bool(value) => Schema::Boolean(Some(*value)),
-        Value::Number(number) => Schema::Number(Numbers::one(number.as_f64().unwrap_or(f64::NAN))),
-        Value::String(text) => Schema::Text(Texts {
+        Value::Number(number) => {
+            Schema::Number(NumberSchema::single(number.as_f64().unwrap_or(f64::NAN)))
+        }
+        Value::String(text) => Schema::Text(StringSchema {
             literal: Some(text.clone()),
-            ..Texts::default()
+            ..StringSchema::default()
         }),
-        Value::Array(items) => Schema::Array(Arrays {
+        Value::Array(items) => Schema::Array(ArraySchema {
             min_items: items.len(),
             max_items: Some(items.len()),
             prefix: items.iter().map(constant).collect(),
-            rest: Box::new(Schema::never("a constant has no further item")),
+            rest: Box::new(Schema::never("a constant has no additional items")),
         }),
-        Value::Object(fields) => Schema::Object(Objects {
+        Value::Object(fields) => Schema::Object(ObjectSchema {
             properties: fields
                 .iter()
                 .map(|(key, field)| (key.clone(), constant(field)))
                 .collect(),
             required: fields.keys().cloned().collect(),
-            rest: Box::new(Schema::never("a constant has no further key")),
-            ..Objects::default()
+            rest: Box::new(Schema::never("a constant has no additional keys")),
+            ..ObjectSchema::default()
         }),
     }
 }

@@ -1,19 +1,19 @@
-//! Lists and texts that end.
+//! Limits the lengths of lists and strings.
 //!
-//! A small model may repeat one entry of a list without end. Nothing in a schema without `maxItems`
-//! says that it must stop, so that the text is cut and is no JSON.
+//! A small model may repeat an entry of a list without end. A schema without `maxItems` does not
+//! stop it, so the completion would be truncated and not be valid JSON.
 
-use super::{Arrays, Schema, Schemas, Texts};
+use super::{ArraySchema, Schema, Schemas, StringSchema};
 
-/// Entries of a list that says no number of its own.
-pub const MOST_ENTRIES: usize = 16;
+/// Maximum entries of a list without its own limit.
+pub const MAX_ENTRIES: usize = 16;
 
-/// Characters of a text that says no number of its own.
-pub const MOST_CHARACTERS: usize = 256;
+/// Maximum characters of a string without its own limit.
+pub const MAX_CHARACTERS: usize = 256;
 
 impl Schemas {
-    /// Sets a limit to each list and each text that has none, but for those with a pattern and those
-    /// within any value; whether there were some. What is allowed then was allowed before.
+    /// Limits each list and each string without a limit, except strings with a pattern and values
+    /// without a schema. Returns whether there were any. The result allows a subset.
     pub(crate) fn shorten(&mut self) -> bool {
         let mut is_shortened = false;
         for schema in std::iter::once(&mut self.root).chain(&mut self.definitions) {
@@ -26,16 +26,16 @@ impl Schemas {
 impl Schema {
     fn shorten(&mut self, is_shortened: &mut bool) {
         match self {
-            Self::Text(Texts {
+            Self::Text(StringSchema {
                 literal: None,
                 expressions,
                 min_length,
                 max_length: most @ None,
             }) if expressions.is_empty() => {
-                *most = Some(MOST_CHARACTERS.max(*min_length));
+                *most = Some(MAX_CHARACTERS.max(*min_length));
                 *is_shortened = true;
             }
-            Self::Array(Arrays {
+            Self::Array(ArraySchema {
                 min_items,
                 max_items,
                 prefix,
@@ -46,13 +46,13 @@ impl Schema {
                 }
                 rest.shorten(is_shortened);
                 if max_items.is_none() && !rest.is_never() {
-                    *max_items = Some(MOST_ENTRIES.max(*min_items).max(prefix.len()));
+                    *max_items = Some(MAX_ENTRIES.max(*min_items).max(prefix.len()));
                     *is_shortened = true;
                 }
             }
             Self::Object(objects) => {
-                let named = objects.properties.values_mut();
-                for value in named.chain(objects.by_pattern.values_mut()) {
+                let properties = objects.properties.values_mut();
+                for value in properties.chain(objects.by_pattern.values_mut()) {
                     value.shorten(is_shortened);
                 }
                 objects.rest.shorten(is_shortened);

@@ -1,4 +1,4 @@
-//! Calls of tools in the formats of models.
+//! Tool calls in the formats of models.
 
 use tooltune_agents::render_call;
 
@@ -18,7 +18,7 @@ fn tools() -> Vec<Value> {
     ]
 }
 
-fn calls(format: CallFormat, keys: Keys) -> Grammar {
+fn call_grammar(format: CallFormat, keys: Keys) -> Grammar {
     let options = GrammarOptions { keys, ..patient() };
     Grammar::tool_call(&vocabulary(), &tools(), format, &options).unwrap()
 }
@@ -37,9 +37,10 @@ fn a_call_is_written_in_the_format_of_its_model() {
         (CallFormat::Llama, llama),
         (CallFormat::Mistral, format!("[TOOL_CALLS] [{weather}]")),
         (CallFormat::Mistral, format!("[TOOL_CALLS] [{with_id}]")),
+        (CallFormat::Granite, format!("<|tool_call|>[{weather}]")),
     ];
     for (format, text) in &rows {
-        let grammar = calls(*format, Keys::AsWritten);
+        let grammar = call_grammar(*format, Keys::AsWritten);
         assert!(accepts(&grammar, text), "{format:?} refuses {text}");
         for (other, text) in rows.iter().filter(|(other, _)| other != format) {
             assert!(
@@ -76,21 +77,26 @@ fn several_calls_are_written_where_the_format_has_a_way_and_they_are_allowed() {
             format!("[TOOL_CALLS] [{one}, ]"),
             false,
         ),
+        (
+            CallFormat::Granite,
+            format!("<|tool_call|>[{one}, {one}]"),
+            true,
+        ),
         (CallFormat::Plain, format!("{one}\n{one}"), false),
     ];
     for (format, text, is_taken) in rows {
         let several = Grammar::tool_call(&vocabulary(), &tools(), format, &options).unwrap();
         assert_eq!(accepts(&several, &text), is_taken, "{format:?}: {text}");
         assert!(
-            !accepts(&calls(format, Keys::AsWritten), &text),
+            !accepts(&call_grammar(format, Keys::AsWritten), &text),
             "{format:?}: {text}"
         );
     }
 }
 
 #[test]
-fn each_tool_takes_its_own_arguments() {
-    let grammar = calls(CallFormat::Plain, Keys::Declared);
+fn each_tool_accepts_only_its_own_arguments() {
+    let grammar = call_grammar(CallFormat::Plain, Keys::Declared);
     let text =
         |name: &str, arguments: Value| render_call(name, arguments.as_object().unwrap()).text;
     for text in [
@@ -112,7 +118,7 @@ fn each_tool_takes_its_own_arguments() {
     ] {
         assert!(!accepts(&grammar, &text), "{text}");
     }
-    let open = calls(CallFormat::Plain, Keys::AsWritten);
+    let open = call_grammar(CallFormat::Plain, Keys::AsWritten);
     for twice in [
         "{\"name\": \"book\", \"arguments\": {\"more\": 1, \"more\": 2}}",
         "{\"name\": \"book\", \"arguments\": {\"to\": \"Oslo\", \"to\": \"Rome\"}}",
@@ -126,28 +132,30 @@ fn each_tool_takes_its_own_arguments() {
     ));
 }
 
+/// Invariant: A completed constrained completion parses and is valid under its schema.
 #[test]
 fn random_calls_are_calls() {
     for (format, before, after) in [
         (CallFormat::Hermes, "<tool_call>\n", "\n</tool_call>"),
         (CallFormat::Mistral, "[TOOL_CALLS] [", "]"),
+        (CallFormat::Granite, "<|tool_call|>[", "]"),
     ] {
-        let grammar = calls(format, Keys::Declared);
+        let grammar = call_grammar(format, Keys::Declared);
         for seed in 0..20 {
             let text = walk(&grammar, seed, 30);
             let call = text
                 .strip_prefix(before)
                 .and_then(|call| call.strip_suffix(after));
-            let call = tooltune_rows::json::parse_unique(call.expect("a frame")).unwrap();
-            let known = ["get_weather", "book", "now"].map(Value::from);
-            assert!(known.contains(&call["name"]), "{text}");
+            let call = tooltune_json::parse_unique(call.expect("a frame")).unwrap();
+            let tool_names = ["get_weather", "book", "now"].map(Value::from);
+            assert!(tool_names.contains(&call["name"]), "{text}");
             assert!(call["arguments"].is_object(), "{text}");
         }
     }
 }
 
 #[test]
-fn tools_that_cannot_be_called_are_refused() {
+fn invalid_tools_are_refused() {
     let refusal = |tools: Value| {
         let tools = tools.as_array().unwrap();
         let options = patient();
@@ -157,7 +165,9 @@ fn tools_that_cannot_be_called_are_refused() {
     };
     assert!(refusal(json!([])).starts_with("no tool is given"));
     assert!(refusal(json!([{"parameters": {}}])).starts_with("tools[0] has no name"));
-    assert!(refusal(json!([{"name": "a"}, {"name": "a"}])).starts_with("tools[1] has the name"));
+    assert!(
+        refusal(json!([{"name": "a"}, {"name": "a"}])).starts_with("tools[1] has the same name")
+    );
     let refused = refusal(json!([{"name": "a"}, {"name": "b", "parameters": {"not": {}}}]));
     assert!(
         refused.starts_with("tools[1] (b): ") && refused.contains("/not "),

@@ -1,22 +1,22 @@
-//! Random schemas with a value that each allows.
+//! Random schemas, each with a valid value.
 
 use serde_json::Map;
 
 use super::*;
 
-/// A schema and a value that is valid under it.
-pub(super) struct Made {
+/// A schema and a valid value.
+pub(super) struct SchemaWithGold {
     pub(super) schema: Value,
     pub(super) gold: Value,
 }
 
-/// Makes schemas over all keywords that constraints enforce.
-pub(super) struct GoldMaker {
+/// Generates schemas over all keywords that constraints enforce.
+pub(super) struct GoldGenerator {
     choices: Choices,
     definitions: Map<String, Value>,
 }
 
-/// Scalars that are spelled in more than one way, or that escapes are for.
+/// Scalars with several spellings or with escapes.
 fn odd_scalars() -> Vec<Value> {
     let numbers = [
         1.0,
@@ -57,7 +57,7 @@ fn odd_scalars() -> Vec<Value> {
 }
 
 const KEYS: [&str; 9] = ["a", "b", "ab", "é\"k", "x_1", "x y", "", "zz/~", "\u{1}"];
-/// Patterns with a text that each matches.
+/// Patterns, each with a matching string.
 const PATTERNS: [(&str, &str); 6] = [
     ("^[A-Z]{2}-\\d+$", "AB-12"),
     ("b+", "abba"),
@@ -67,7 +67,7 @@ const PATTERNS: [(&str, &str); 6] = [
     ("^[a-z]{1,12}$", "word"),
 ];
 
-impl GoldMaker {
+impl GoldGenerator {
     pub(super) fn new(choices: Choices) -> Self {
         Self {
             choices,
@@ -75,28 +75,28 @@ impl GoldMaker {
         }
     }
 
-    pub(super) fn made(mut self) -> Made {
-        let Made { mut schema, gold } = self.schema(3);
+    pub(super) fn build(mut self) -> SchemaWithGold {
+        let SchemaWithGold { mut schema, gold } = self.schema(3);
         if !self.definitions.is_empty() {
             if !schema.is_object() {
                 schema = json!({"allOf": [schema]});
             }
             schema["$defs"] = Value::Object(self.definitions);
         }
-        Made { schema, gold }
+        SchemaWithGold { schema, gold }
     }
 
-    fn one<T: Clone>(&mut self, of: &[T]) -> T {
-        of[self.choices.below(of.len())].clone()
+    fn one<T: Clone>(&mut self, options: &[T]) -> T {
+        options[self.choices.below(options.len())].clone()
     }
 
     fn chance(&mut self, n: usize) -> bool {
         self.choices.below(n) == 0
     }
 
-    fn schema(&mut self, n_levels: usize) -> Made {
+    fn schema(&mut self, n_levels: usize) -> SchemaWithGold {
         let n_kinds = if n_levels == 0 { 6 } else { 13 };
-        let mut made = match self.choices.below(n_kinds) {
+        let mut generated = match self.choices.below(n_kinds) {
             0 => self.constant(),
             1 => self.enumeration(n_levels),
             2 => self.number(),
@@ -111,13 +111,13 @@ impl GoldMaker {
             _ => self.object(n_levels),
         };
         if self.chance(6)
-            && let Some(fields) = made.schema.as_object_mut()
+            && let Some(fields) = generated.schema.as_object_mut()
         {
             fields.insert("title".to_owned(), json!("t"));
-            fields.insert("default".to_owned(), made.gold.clone());
+            fields.insert("default".to_owned(), generated.gold.clone());
             fields.insert("description".to_owned(), json!("some \"words\""));
         }
-        made
+        generated
     }
 
     fn value(&mut self, n_levels: usize) -> Value {
@@ -138,7 +138,7 @@ impl GoldMaker {
         }
     }
 
-    /// The same value with the keys of its objects in another order, and floats for integers.
+    /// The same value with object keys in another order, and floats instead of integers.
     fn respelt(&mut self, value: &Value) -> Value {
         match value {
             Value::Object(fields) => {
@@ -157,27 +157,27 @@ impl GoldMaker {
         }
     }
 
-    fn constant(&mut self) -> Made {
+    fn constant(&mut self) -> SchemaWithGold {
         let value = self.value(2);
         let gold = self.respelt(&value);
-        Made {
+        SchemaWithGold {
             schema: json!({"const": value}),
             gold,
         }
     }
 
-    fn enumeration(&mut self, n_levels: usize) -> Made {
+    fn enumeration(&mut self, n_levels: usize) -> SchemaWithGold {
         let n = 1 + self.choices.below(4);
         let values: Vec<Value> = (0..n).map(|_| self.value(n_levels.min(2))).collect();
         let chosen = self.one(&values);
         let gold = self.respelt(&chosen);
-        Made {
+        SchemaWithGold {
             schema: json!({"enum": values}),
             gold,
         }
     }
 
-    fn number(&mut self) -> Made {
+    fn number(&mut self) -> SchemaWithGold {
         let is_integer = self.chance(2);
         let gold = if is_integer {
             self.one(&[
@@ -205,19 +205,19 @@ impl GoldMaker {
             }
             let steps = [1.0, 0.5, 0.25];
             let step = self.one(&steps);
-            let text = tooltune_rows::json::dumps(&gold, tooltune_rows::json::Style::Python);
+            let text = tooltune_json::dumps(&gold, tooltune_json::Style::Python);
             if self.chance(4) && (value / step).fract() == 0.0 && !text.contains('e') {
                 schema["multipleOf"] = json!(step);
             }
         }
-        Made { schema, gold }
+        SchemaWithGold { schema, gold }
     }
 
-    fn text(&mut self) -> Made {
+    fn text(&mut self) -> SchemaWithGold {
         match self.choices.below(3) {
             0 => {
                 let (pattern, text) = self.one(&PATTERNS);
-                Made {
+                SchemaWithGold {
                     schema: json!({"type": "string", "pattern": pattern}),
                     gold: json!(text),
                 }
@@ -225,7 +225,7 @@ impl GoldMaker {
             1 => {
                 let texts = ["2024-02-29", "a@b.org", "not a date at all", "192.168.0.1"];
                 let formats = ["date", "email", "date-time", "ipv4", "made-up"];
-                Made {
+                SchemaWithGold {
                     schema: json!({"type": "string", "format": self.one(&formats)}),
                     gold: json!(self.one(&texts)),
                 }
@@ -242,12 +242,12 @@ impl GoldMaker {
                 if self.chance(2) {
                     schema["maxLength"] = json!(n + self.choices.below(4));
                 }
-                Made { schema, gold }
+                SchemaWithGold { schema, gold }
             }
         }
     }
 
-    fn simple(&mut self) -> Made {
+    fn simple(&mut self) -> SchemaWithGold {
         let (schema, gold) = self.one(&[
             (json!({"type": "boolean"}), json!(true)),
             (json!({"type": "null"}), json!(null)),
@@ -257,10 +257,10 @@ impl GoldMaker {
             (json!(true), json!([1e-7])),
             (json!({"title": "free"}), json!("x")),
         ]);
-        Made { schema, gold }
+        SchemaWithGold { schema, gold }
     }
 
-    fn array(&mut self, n_levels: usize) -> Made {
+    fn array(&mut self, n_levels: usize) -> SchemaWithGold {
         let item = self.schema(n_levels - 1);
         let n = self.choices.below(4);
         let mut schema = json!({"type": "array", "items": item.schema});
@@ -276,13 +276,13 @@ impl GoldMaker {
         if self.chance(2) {
             schema["maxItems"] = json!(items.len() + self.choices.below(3));
         }
-        Made {
+        SchemaWithGold {
             schema,
             gold: Value::Array(items),
         }
     }
 
-    fn object(&mut self, n_levels: usize) -> Made {
+    fn object(&mut self, n_levels: usize) -> SchemaWithGold {
         let (mut properties, mut gold) = (Map::new(), Map::new());
         let mut required = Vec::new();
         for _ in 0..self.choices.below(4) {
@@ -297,7 +297,7 @@ impl GoldMaker {
                 required.push(key);
             }
             if is_required || self.chance(2) {
-                // In another order than that of the schema.
+                // In another order than in the schema.
                 gold.insert(key.to_owned(), property.gold);
                 gold = gold.into_iter().rev().collect();
             }
@@ -326,13 +326,13 @@ impl GoldMaker {
                 }
             }
         }
-        Made {
+        SchemaWithGold {
             schema,
             gold: Value::Object(gold),
         }
     }
 
-    fn any_of(&mut self, n_levels: usize) -> Made {
+    fn any_of(&mut self, n_levels: usize) -> SchemaWithGold {
         let chosen = self.schema(n_levels - 1);
         let other = self.schema(n_levels - 1);
         let mut options = vec![chosen.schema, other.schema];
@@ -342,31 +342,31 @@ impl GoldMaker {
         if self.chance(2) {
             options.reverse();
         }
-        Made {
+        SchemaWithGold {
             schema: json!({"anyOf": options}),
             gold: chosen.gold,
         }
     }
 
-    fn reference(&mut self, n_levels: usize) -> Made {
-        let made = self.schema(n_levels - 1);
+    fn reference(&mut self, n_levels: usize) -> SchemaWithGold {
+        let generated = self.schema(n_levels - 1);
         let name = format!("d{}", self.definitions.len());
-        self.definitions.insert(name.clone(), made.schema);
-        Made {
+        self.definitions.insert(name.clone(), generated.schema);
+        SchemaWithGold {
             schema: json!({"$ref": format!("#/$defs/{name}")}),
-            gold: made.gold,
+            gold: generated.gold,
         }
     }
 
-    fn all_of(&mut self, n_levels: usize) -> Made {
-        let made = self.object(n_levels);
+    fn all_of(&mut self, n_levels: usize) -> SchemaWithGold {
+        let generated = self.object(n_levels);
         let part = json!({"properties": {"from-all": {"type": "integer"}}});
-        if made.schema["additionalProperties"] == false {
-            made
+        if generated.schema["additionalProperties"] == false {
+            generated
         } else {
-            Made {
-                schema: json!({"allOf": [made.schema, part]}),
-                gold: made.gold,
+            SchemaWithGold {
+                schema: json!({"allOf": [generated.schema, part]}),
+                gold: generated.gold,
             }
         }
     }

@@ -1,11 +1,12 @@
-//! No key stands twice in an object, whatever the schema leaves free.
+//! No object has a duplicate key, however free the schema is.
 
-use tooltune_rows::json::parse_unique;
+use tooltune_json::parse_unique;
 
 use super::*;
 
+/// Invariant: A constraint never writes a duplicate key.
 #[test]
-fn no_key_is_written_twice() {
+fn no_duplicate_key_is_generated() {
     let open = json!({"type": "object", "properties": {"a": {"type": "integer"}}});
     check(
         &open,
@@ -47,7 +48,7 @@ fn no_key_is_written_twice() {
 }
 
 #[test]
-fn keys_of_a_kind_that_runs_out_end_with_the_last_of_them() {
+fn no_key_is_started_when_all_possible_keys_are_used() {
     let few = json!({"type": "object", "additionalProperties": false,
         "patternProperties": {"^(a|bc)$": {"type": "integer"}}});
     check(
@@ -60,7 +61,7 @@ fn keys_of_a_kind_that_runs_out_end_with_the_last_of_them() {
             r#"{"c": 1}"#,
         ],
     );
-    // A comma would ask for a third key.
+    // A comma would require a third key.
     let mut constraint = grammar(&few).constraint();
     for id in tokenizer().encode(r#"{"a": 1, "bc": 2"#).unwrap().ids {
         constraint.consume(id).unwrap();
@@ -82,6 +83,7 @@ fn keys_of_a_kind_that_runs_out_end_with_the_last_of_them() {
     }
 }
 
+/// Invariant: A constraint never writes a duplicate key.
 #[test]
 fn random_objects_have_no_key_twice() {
     for (seeds, schema) in [

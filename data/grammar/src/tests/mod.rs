@@ -34,7 +34,7 @@ fn stop_id() -> u32 {
     tokenizer().token_to_id("<|im_end|>").unwrap()
 }
 
-/// With 40 logits that no token has.
+/// Includes 40 logits without a token.
 fn vocabulary() -> Vocabulary {
     static BUILT: LazyLock<Vocabulary> = LazyLock::new(|| {
         let tokenizer = tokenizer();
@@ -44,7 +44,7 @@ fn vocabulary() -> Vocabulary {
     BUILT.clone()
 }
 
-/// With time enough on the busiest machine.
+/// Enough time even on a busy machine.
 fn patient() -> GrammarOptions {
     GrammarOptions {
         max_compile_time: Duration::from_secs(600),
@@ -75,7 +75,7 @@ fn refusal(schema: &Value) -> String {
     }
 }
 
-/// Whether a text can be written token by token, as the tokenizer reads it, and end the turn.
+/// Whether a text can be generated token by token, as the tokenizer encodes it, and end the turn.
 fn accepts(grammar: &Grammar, text: &str) -> bool {
     let mut ids = grammar.vocabulary().tokenizer().encode(text).unwrap().ids;
     ids.push(grammar.vocabulary().stop_ids()[0]);
@@ -109,7 +109,7 @@ fn validator(schema: &Value, formats: Formats) -> Validator {
         .unwrap_or_else(|error| panic!("{schema}: {error}"))
 }
 
-/// Numbers without a pattern that anybody cares for.
+/// Pseudorandom numbers.
 struct Choices(u64);
 
 impl Choices {
@@ -136,19 +136,19 @@ fn is_in_string(text: &[u8]) -> bool {
     is_in
 }
 
-/// A text that is written by choosing at random among the allowed tokens; after `n_free` tokens
-/// what closes strings, objects and arrays is preferred.
+/// A text generated from random allowed tokens. After `n_free` tokens it prefers tokens that close
+/// strings, objects and arrays.
 fn walk(grammar: &Grammar, seed: u64, n_free: usize) -> String {
     let vocabulary = grammar.vocabulary();
     let mut constraint = grammar.constraint();
     let mut choices = Choices(seed);
-    let mut written = Vec::new();
+    let mut ids = Vec::new();
     for n_tokens in 0..4_000 {
         let mask = constraint
             .mask()
-            .unwrap_or_else(|error| panic!("{error} after {}", String::from_utf8_lossy(&written)));
+            .unwrap_or_else(|error| panic!("{error} after {}", String::from_utf8_lossy(&ids)));
         let allowed: Vec<u32> = mask.allowed().collect();
-        let is_in_string = is_in_string(&written);
+        let is_in_string = is_in_string(&ids);
         let closers: &[&str] = if is_in_string {
             &["\""]
         } else {
@@ -159,7 +159,7 @@ fn walk(grammar: &Grammar, seed: u64, n_free: usize) -> String {
             let is_it = |id: &&u32| vocabulary.bytes(**id) == text.as_bytes();
             allowed.iter().find(is_it).copied()
         };
-        // What ends like an address ends behind signs that are drawn once in a thousand tokens.
+        // The end of an address needs characters that are drawn once in a thousand tokens.
         let is_signed = n_tokens >= n_free && choices.below(4) == 0;
         let sign = is_signed.then(|| find(&["@", "."][choices.below(2)]));
         let closer = closers.iter().find_map(find).or(sign.flatten());
@@ -170,9 +170,9 @@ fn walk(grammar: &Grammar, seed: u64, n_free: usize) -> String {
         };
         constraint.consume(id).unwrap();
         if constraint.is_ended() {
-            return String::from_utf8(written).expect("whole characters");
+            return String::from_utf8(ids).expect("whole characters");
         }
-        written.extend_from_slice(vocabulary.bytes(id));
+        ids.extend_from_slice(vocabulary.bytes(id));
     }
-    panic!("no end after {}", String::from_utf8_lossy(&written))
+    panic!("no end after {}", String::from_utf8_lossy(&ids))
 }

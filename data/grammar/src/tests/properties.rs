@@ -1,17 +1,17 @@
-//! Numbers beside their bounds, and training targets, over random schemas.
+//! Numbers near bounds, and training targets, over random schemas.
 //!
-//! `TOOLTUNE_PROPERTY_CASES` gives another number of cases, `TOOLTUNE_PROPERTY_SEED` other ones.
+//! `TOOLTUNE_PROPERTY_CASES` sets the number of cases, `TOOLTUNE_PROPERTY_SEED` the seed.
 
 use serde_json::Number;
-use tooltune_rows::json::{Style, dumps, parse};
+use tooltune_json::{Style, dumps, parse};
 use tooltune_rows::text::slot_completion;
 
-use super::golds::GoldMaker;
+use super::golds::GoldGenerator;
 use super::*;
 
 fn setting(name: &str, usual: u64) -> u64 {
-    let given = std::env::var(name).ok();
-    given.map_or(usual, |given| given.parse().expect(name))
+    let value = std::env::var(name).ok();
+    value.map_or(usual, |value| value.parse().expect(name))
 }
 
 fn cases(usual: u64) -> impl Iterator<Item = Choices> {
@@ -20,7 +20,7 @@ fn cases(usual: u64) -> impl Iterator<Item = Choices> {
         .map(move |case| Choices(seed.wrapping_add(1) << 40 | case))
 }
 
-/// A number that somebody may give as a bound: an integer, a decimal, one with an exponent.
+/// A plausible bound: an integer, a decimal, or a number with an exponent.
 fn bound(choices: &mut Choices) -> Number {
     let sign = if choices.below(2) == 0 { 1.0 } else { -1.0 };
     let float = match choices.below(8) {
@@ -50,24 +50,24 @@ fn bound(choices: &mut Choices) -> Number {
     Number::from_f64(float).expect("finite")
 }
 
-/// What a validator may say of a bound: its own text and texts beside it.
-fn texts_beside(bound: &Number, texts: &mut Vec<String>) {
-    let written = |float: f64| dumps(&json!(float), Style::Python);
+/// Texts to validate near a bound: its own spelling and adjacent numbers.
+fn texts_near(bound: &Number, texts: &mut Vec<String>) {
+    let spelling = |float: f64| dumps(&json!(float), Style::Python);
     let float = bound.as_f64().expect("a float");
     texts.push(dumps(&Value::Number(bound.clone()), Style::Python));
-    for beside in [
+    for neighbour in [
         float,
         float.next_up(),
         float.next_down(),
         float.floor(),
         float.ceil(),
     ] {
-        texts.push(written(beside));
-        texts.push(written(-beside));
+        texts.push(spelling(neighbour));
+        texts.push(spelling(-neighbour));
     }
     for n_decimals in 0..8 {
         let step = 10_f64.powi(-n_decimals);
-        texts.extend([written(float + step), written(float - step)]);
+        texts.extend([spelling(float + step), spelling(float - step)]);
     }
     if float.fract() == 0.0 && float.abs() < 1e15 {
         let integer = float as i64;
@@ -75,10 +75,10 @@ fn texts_beside(bound: &Number, texts: &mut Vec<String>) {
         texts.push(format!("{integer}.00"));
     }
     texts.push(format!("{float:e}"));
-    let plain = written(float);
+    let plain = spelling(float);
     if plain.contains('.') && !plain.contains('e') {
         texts.push(format!("{plain}0"));
-        // With more digits than a float has, it may be read as the bound beyond which it lies.
+        // With more digits than a float, it may be parsed to the bound that it exceeds.
         if plain.len() < 13 {
             texts.push(format!("{plain}01"));
         }
@@ -91,7 +91,7 @@ fn texts_beside(bound: &Number, texts: &mut Vec<String>) {
     }
 }
 
-/// The spellings that docs/constrained.md says are not written.
+/// The spellings that are never generated according to docs/constrained.md.
 fn is_never_written(text: &str, schema: &Value) -> bool {
     let is_whole = schema["type"] == "integer";
     let is_bounded = schema.as_object().is_some_and(|fields| fields.len() > 1);
@@ -123,7 +123,7 @@ fn number_schema(choices: &mut Choices) -> (Value, Vec<Number>) {
     let mut schema = json!({"type": (["number", "number", "integer"][choices.below(3)])});
     let (mut a, mut b) = (bound(choices), bound(choices));
     if choices.below(4) == 0 {
-        // A narrow range, within one integer part for the most part.
+        // A narrow range, mostly within one integer part.
         let low = a.as_f64().unwrap_or_default();
         let step = 10_f64.powi(-(choices.below(6) as i32)) * (choices.below(9) + 1) as f64 / 2.0;
         b = Number::from_f64(low + step).expect("finite");
@@ -156,8 +156,10 @@ fn number_schema(choices: &mut Choices) -> (Value, Vec<Number>) {
     (schema, bounds)
 }
 
+/// Invariant: A constraint accepts every training target of its schema, and next to bounds only
+/// valid numbers.
 #[test]
-fn a_number_beside_its_bounds_is_written_exactly_if_it_is_valid() {
+fn numbers_near_a_bound_are_allowed_exactly_if_they_are_valid() {
     let mut n_refused = 0;
     for mut choices in cases(300) {
         let (schema, bounds) = number_schema(&mut choices);
@@ -165,7 +167,7 @@ fn a_number_beside_its_bounds_is_written_exactly_if_it_is_valid() {
             .map(str::to_owned)
             .to_vec();
         for bound in &bounds {
-            texts_beside(bound, &mut texts);
+            texts_near(bound, &mut texts);
         }
         texts.sort();
         texts.dedup();
@@ -204,12 +206,14 @@ fn a_number_beside_its_bounds_is_written_exactly_if_it_is_valid() {
     );
 }
 
+/// Invariant: A constraint accepts every training target of its schema, and next to bounds only
+/// valid numbers.
 #[test]
-fn every_training_target_is_written_or_its_schema_is_refused_with_its_place() {
+fn every_training_target_is_accepted_or_its_schema_is_refused() {
     let (mut n_written, mut n_refused) = (0, 0);
     for choices in cases(400) {
-        let made = GoldMaker::new(choices).made();
-        let (schema, gold) = (&made.schema, &made.gold);
+        let generated = GoldGenerator::new(choices).build();
+        let (schema, gold) = (&generated.schema, &generated.gold);
         let validator = validator(schema, Formats::Annotated);
         if let Some(error) = validator.iter_errors(gold).next() {
             panic!("no gold of {schema}: {gold}: {error}");
@@ -225,8 +229,8 @@ fn every_training_target_is_written_or_its_schema_is_refused_with_its_place() {
             }
             Err(error) => {
                 n_refused += 1;
-                let named = error.to_string();
-                assert!(named.contains(": /"), "{schema}: {named}");
+                let message = error.to_string();
+                assert!(message.contains(": /"), "{schema}: {message}");
             }
         }
     }
@@ -234,7 +238,7 @@ fn every_training_target_is_written_or_its_schema_is_refused_with_its_place() {
 }
 
 #[test]
-fn constants_are_written_as_targets_spell_them() {
+fn constants_are_spelled_like_training_targets() {
     for (schema, gold) in [
         (json!({"const": 1.0}), json!(1.0)),
         (json!({"const": 1}), json!(1.0)),
@@ -272,7 +276,7 @@ fn constants_are_written_as_targets_spell_them() {
 }
 
 #[test]
-fn zeros_end_where_only_zeros_may_follow() {
+fn trailing_zeros_are_limited() {
     let range = |low: f64, high: f64| json!({"type": "number", "minimum": low, "maximum": high});
     let rows: [(Value, &[&str], &[&str]); 8] = [
         (
@@ -322,7 +326,7 @@ fn zeros_end_where_only_zeros_may_follow() {
 }
 
 #[test]
-fn an_excluded_bound_is_never_written() {
+fn an_exclusive_bound_is_never_generated() {
     let number = |fields: Value| {
         let mut schema = fields;
         schema["type"] = json!("number");

@@ -1,9 +1,9 @@
-//! What is refused before anything is generated, with its place.
+//! Schemas that are refused before generation, with their JSON pointers.
 
 use super::*;
 
 #[test]
-fn keywords_that_are_not_enforced_are_refused_with_their_place() {
+fn keywords_that_are_not_enforced_are_refused_with_their_location() {
     let rows = [
         (
             json!({"properties": {"a/b": {"items": {"not": {"type": "null"}}}}}),
@@ -52,7 +52,7 @@ fn keywords_that_are_not_enforced_are_refused_with_their_place() {
 }
 
 #[test]
-fn what_such_a_keyword_does_not_change_is_accepted() {
+fn unenforced_keywords_without_effect_are_accepted() {
     for schema in [
         json!({"type": "string", "uniqueItems": true, "propertyNames": {"maxLength": 1}}),
         json!({"type": "array", "uniqueItems": false, "minContains": 3}),
@@ -66,18 +66,18 @@ fn what_such_a_keyword_does_not_change_is_accepted() {
 }
 
 #[test]
-fn what_is_no_schema_is_refused() {
+fn invalid_schemas_are_refused() {
     let rows = [
-        (json!(3), "is no schema"),
+        (json!(3), "is not a schema"),
         (json!({"type": "strin"}), "/type is \"strin\""),
         (json!({"type": []}), "/type is []"),
-        (json!({"properties": []}), "/properties is no object"),
+        (json!({"properties": []}), "/properties is not an object"),
         (
             json!({"properties": {"a": {"required": true}}}),
-            "/properties/a/required is no list",
+            "/properties/a/required is not a list",
         ),
-        (json!({"anyOf": []}), "/anyOf is no list"),
-        (json!({"enum": "a"}), "/enum is no list"),
+        (json!({"anyOf": []}), "/anyOf is not a list"),
+        (json!({"enum": "a"}), "/enum is not a list"),
         (json!({"minLength": -1}), "/minLength is -1"),
         (json!({"minimum": "3"}), "/minimum is \"3\""),
         (json!({"pattern": 1}), "/pattern is 1"),
@@ -92,7 +92,7 @@ fn what_is_no_schema_is_refused() {
         ),
         (
             json!({"$ref": "#/$defs/none"}),
-            "/$ref \"#/$defs/none\" leads to no schema",
+            "/$ref \"#/$defs/none\" is not a schema",
         ),
         (json!({"pattern": "("}), "cannot constrain"),
         (json!({"pattern": "(?=a)b"}), "cannot constrain"),
@@ -122,7 +122,7 @@ fn a_schema_that_allows_no_finite_value_is_refused() {
 }
 
 #[test]
-fn oneof_that_may_hold_twice_is_refused() {
+fn overlapping_oneof_alternatives_are_refused() {
     let refusal = refusal(&json!({"oneOf": [{"type": "integer"}, {"type": "number"}]}));
     assert!(refusal.contains("oneOf"), "{refusal}");
 }
@@ -150,11 +150,14 @@ fn hostile_schemas_are_refused_in_bounded_time() {
         blown_up,
     ] {
         let refused = Grammar::json_schema(&vocabulary(), &schema, &options);
-        let shown = schema.to_string();
-        let shown = &shown[..shown.len().min(80)];
-        let said = refused.expect_err(shown).to_string();
-        // By its size, and not because the time is over.
-        assert!(!said.contains("compiling took over"), "{shown}: {said}");
+        let excerpt = schema.to_string();
+        let excerpt = &excerpt[..excerpt.len().min(80)];
+        let message = refused.expect_err(excerpt).to_string();
+        // Refused for its size, not for its compilation time.
+        assert!(
+            !message.contains("compiling took over"),
+            "{excerpt}: {message}"
+        );
     }
     for schema in [nested(100), wide(1_000)] {
         assert!(accepts(&grammar(&schema), "{}"));

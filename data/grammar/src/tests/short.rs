@@ -1,9 +1,9 @@
-//! Schemas with an end.
+//! Schemas with length limits.
 
 use serde_json::{Value, json};
 
 use super::{accepts, grammar, grammar_with, patient};
-use crate::{Grammar, GrammarOptions, Lengths, MOST_CHARACTERS, MOST_ENTRIES};
+use crate::{Grammar, GrammarOptions, Lengths, MAX_CHARACTERS, MAX_ENTRIES};
 
 fn held(schema: &Value) -> Grammar {
     let options = GrammarOptions {
@@ -13,26 +13,26 @@ fn held(schema: &Value) -> Grammar {
     grammar_with(schema, &options)
 }
 
-/// A list of so many entries, in the spelling of a grammar.
+/// A list of `n` entries, in the spelling of a grammar.
 fn list(entry: &str, n: usize) -> String {
     format!("[{}]", vec![entry; n].join(", "))
 }
 
 #[test]
-fn what_is_held_to_it_ends_wherever_the_list_or_the_text_stands() {
+fn length_limits_apply_to_nested_lists_and_strings() {
     let entries = json!({"type": "array", "items": {"enum": ["a"]}});
-    let named = json!({"$ref": "#/$defs/list"});
+    let reference = json!({"$ref": "#/$defs/list"});
     for schema in [
         entries.clone(),
         json!({"items": {"enum": ["a"]}, "type": ["array", "null"]}),
         json!({"anyOf": [{"type": "null"}, entries]}),
         json!({"oneOf": [{"type": "null"}, entries]}),
         json!({"allOf": [{"type": "array"}, {"items": {"enum": ["a"]}}]}),
-        json!({"anyOf": [named], "$defs": {"list": entries}}),
+        json!({"anyOf": [reference], "$defs": {"list": entries}}),
     ] {
         let (free, short) = (grammar(&schema), held(&schema));
         assert!(short.is_shortened() && !free.is_shortened(), "{schema}");
-        let (most, more) = (list("\"a\"", MOST_ENTRIES), list("\"a\"", MOST_ENTRIES + 1));
+        let (most, more) = (list("\"a\"", MAX_ENTRIES), list("\"a\"", MAX_ENTRIES + 1));
         assert!(accepts(&short, &most), "{schema}");
         assert!(!accepts(&short, &more), "{schema}");
         assert!(accepts(&free, &more), "{schema}");
@@ -40,13 +40,13 @@ fn what_is_held_to_it_ends_wherever_the_list_or_the_text_stands() {
     let schema = json!({"type": "object", "properties": {"a": {"type": "string"}}});
     let text = |n: usize| format!("{{\"a\": \"{}\"}}", "x".repeat(n));
     let (free, short) = (grammar(&schema), held(&schema));
-    assert!(accepts(&short, &text(MOST_CHARACTERS)));
-    assert!(!accepts(&short, &text(MOST_CHARACTERS + 1)));
-    assert!(accepts(&free, &text(MOST_CHARACTERS + 1)));
+    assert!(accepts(&short, &text(MAX_CHARACTERS)));
+    assert!(!accepts(&short, &text(MAX_CHARACTERS + 1)));
+    assert!(accepts(&free, &text(MAX_CHARACTERS + 1)));
 }
 
 #[test]
-fn what_says_a_number_of_its_own_keeps_it() {
+fn lengths_set_by_the_schema_are_kept() {
     for (schema, most) in [
         (
             json!({"type": "array", "maxItems": 20, "items": {"const": 1}}),

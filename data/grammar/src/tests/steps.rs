@@ -7,7 +7,7 @@ fn ticket() -> Value {
         "required": ["seat", "name"], "additionalProperties": false})
 }
 
-fn written(constraint: &mut Constraint, text: &str) {
+fn consume_text(constraint: &mut Constraint, text: &str) {
     for id in tokenizer().encode(text).unwrap().ids {
         constraint.consume(id).unwrap();
     }
@@ -38,27 +38,27 @@ fn a_mask_has_a_bit_for_each_logit_and_none_beyond() {
 }
 
 #[test]
-fn the_most_likely_token_is_the_one_that_a_masked_row_has() {
+fn argmax_equals_the_argmax_of_the_masked_logits() {
     let mut constraint = grammar(&ticket()).constraint();
     let n_logits = vocabulary().n_logits();
     for step in 0..12 {
         let mask = constraint.mask().unwrap();
-        // Ties, numbers below zero, and a best that is mostly forbidden.
+        // Ties, numbers below zero, and a maximum that is mostly forbidden.
         let logit = |id: usize| ((id * 31 + step * 17) % 23) as f32 - 11.0;
         let logits: Vec<f32> = (0..n_logits).map(logit).collect();
         let mut masked = logits.clone();
         mask.apply(&mut masked);
         let largest = masked.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let first = masked.iter().position(|&logit| logit == largest).unwrap();
-        let chosen = mask.most_likely(&logits);
+        let chosen = mask.argmax(&logits);
         assert_eq!(chosen as usize, first, "step {step}");
-        assert_eq!(mask.most_likely(&vec![f32::NEG_INFINITY; n_logits]), 0);
+        assert_eq!(mask.argmax(&vec![f32::NEG_INFINITY; n_logits]), 0);
         constraint.consume(chosen).unwrap();
     }
 }
 
 #[test]
-fn special_tokens_are_no_text_and_the_turn_ends_where_the_text_is_complete() {
+fn special_tokens_never_occur_in_text_and_a_complete_text_ends_the_turn() {
     let mut constraint = grammar(&json!({"type": "string"})).constraint();
     let specials = ["<|endoftext|>", "<|im_start|>"].map(|t| tokenizer().token_to_id(t).unwrap());
     for (text, is_complete) in [("\"", false), ("a", false), ("\"", true)] {
@@ -67,7 +67,7 @@ fn special_tokens_are_no_text_and_the_turn_ends_where_the_text_is_complete() {
             constraint.consume(stop_id()),
             Err(GrammarError::NotAllowed { .. })
         ));
-        written(&mut constraint, text);
+        consume_text(&mut constraint, text);
         for id in specials {
             assert!(!constraint.mask().unwrap().is_allowed(id));
             assert!(constraint.consume(id).is_err());
@@ -84,9 +84,9 @@ fn special_tokens_are_no_text_and_the_turn_ends_where_the_text_is_complete() {
 }
 
 #[test]
-fn a_number_at_the_end_may_go_on_or_stop() {
+fn a_trailing_number_can_continue_or_end() {
     let mut constraint = grammar(&json!({"type": "integer"})).constraint();
-    written(&mut constraint, "12");
+    consume_text(&mut constraint, "12");
     let mask = constraint.mask().unwrap();
     let three = tokenizer().encode("3").unwrap().ids[0];
     assert!(mask.is_allowed(stop_id()) && mask.is_allowed(three));
@@ -95,24 +95,24 @@ fn a_number_at_the_end_may_go_on_or_stop() {
 #[test]
 fn a_refused_token_changes_nothing() {
     let mut constraint = grammar(&ticket()).constraint();
-    written(&mut constraint, "{\"seat\": ");
-    let before: Vec<u32> = constraint.mask().unwrap().allowed().collect();
-    for id in (0..vocabulary().n_logits() as u32 + 5).filter(|id| !before.contains(id)) {
+    consume_text(&mut constraint, "{\"seat\": ");
+    let allowed: Vec<u32> = constraint.mask().unwrap().allowed().collect();
+    for id in (0..vocabulary().n_logits() as u32 + 5).filter(|id| !allowed.contains(id)) {
         assert!(constraint.consume(id).is_err(), "{id}");
     }
     let after: Vec<u32> = constraint.mask().unwrap().allowed().collect();
-    assert_eq!(before, after);
-    written(&mut constraint, "3, \"name\": \"x\"}");
+    assert_eq!(allowed, after);
+    consume_text(&mut constraint, "3, \"name\": \"x\"}");
     assert!(constraint.is_complete().unwrap());
 }
 
 #[test]
-fn what_is_fixed_is_forced_and_choices_are_not() {
+fn fixed_text_is_forced_and_choices_are_not() {
     let grammar = grammar(&ticket());
     let mut constraint = grammar.constraint();
     let mut text = String::new();
     for chosen in ["12", ", ", "Ida", "\"}"] {
-        let forced = constraint.forced().unwrap();
+        let forced = constraint.forced_tokens().unwrap();
         for &id in &forced {
             assert!(constraint.mask().unwrap().is_allowed(id));
             constraint.consume(id).unwrap();
@@ -123,12 +123,12 @@ fn what_is_fixed_is_forced_and_choices_are_not() {
         let whole = "{\"seat\": 12, \"name\": \"Ida\"}";
         // The last forced token may be left to the model.
         let rest = &whole[text.len()..whole.find(chosen).unwrap().max(text.len()) + chosen.len()];
-        written(&mut constraint, rest);
+        consume_text(&mut constraint, rest);
         text += rest;
     }
     assert!(constraint.is_complete().unwrap(), "{text}");
     let mut fresh = grammar.constraint();
-    let forced = fresh.forced().unwrap();
+    let forced = fresh.forced_tokens().unwrap();
     let forced = tokenizer()
         .decode(&forced, tooltune_rows::text::Specials::Keep)
         .unwrap();
@@ -139,14 +139,14 @@ fn what_is_fixed_is_forced_and_choices_are_not() {
 }
 
 #[test]
-fn clones_go_on_apart_and_reset_goes_back() {
+fn clones_advance_independently_and_reset_restarts() {
     let grammar = grammar(&ticket());
     let mut first = grammar.constraint();
     let start: Vec<u32> = first.mask().unwrap().allowed().collect();
-    written(&mut first, "{\"seat\": 1");
+    consume_text(&mut first, "{\"seat\": 1");
     let mut second = first.clone();
-    written(&mut first, ", \"name\": \"a\"}");
-    written(&mut second, "2, \"na");
+    consume_text(&mut first, ", \"name\": \"a\"}");
+    consume_text(&mut second, "2, \"na");
     assert!(first.is_complete().unwrap() && !second.is_complete().unwrap());
     first.consume(stop_id()).unwrap();
     for constraint in [&mut first, &mut second] {
@@ -156,7 +156,7 @@ fn clones_go_on_apart_and_reset_goes_back() {
             constraint.mask().unwrap().allowed().collect::<Vec<_>>(),
             start
         );
-        written(constraint, "{\"seat\": 7, \"name\": \"b\"}");
+        consume_text(constraint, "{\"seat\": 7, \"name\": \"b\"}");
         assert!(constraint.is_complete().unwrap());
     }
 }
@@ -165,7 +165,7 @@ fn clones_go_on_apart_and_reset_goes_back() {
 fn a_text_deeper_than_readers_follow_is_an_error() {
     let mut constraint = grammar(&json!({})).constraint();
     let bracket = tokenizer().encode("[").unwrap().ids[0];
-    for _ in 0..tooltune_rows::json::MAX_LEVELS {
+    for _ in 0..tooltune_json::MAX_LEVELS {
         constraint.consume(bracket).unwrap();
     }
     let error = constraint.consume(bracket).unwrap_err().to_string();

@@ -1,11 +1,11 @@
-//! Which texts a grammar lets a model write.
+//! The texts that a grammar allows.
 
 use super::*;
 
 const DEFAULT: fn() -> GrammarOptions = patient;
 
 #[test]
-fn an_object_is_written_as_training_targets_are() {
+fn objects_are_spelled_like_training_targets() {
     let schema = json!({
         "type": "object",
         "properties": {"name": {"type": "string"}, "age": {"type": "integer"}, "tags": {
@@ -39,7 +39,7 @@ fn an_object_is_written_as_training_targets_are() {
 }
 
 #[test]
-fn layouts_differ_in_white_space_alone() {
+fn layouts_differ_only_in_white_space() {
     let schema = json!({"type": "object", "properties": {"a": {"type": "array"}},
         "additionalProperties": {"type": "integer"}});
     let python = r#"{"a": [1, {}], "b": 2}"#;
@@ -57,7 +57,7 @@ fn layouts_differ_in_white_space_alone() {
 }
 
 #[test]
-fn numbers_keep_to_their_bounds() {
+fn numbers_respect_their_bounds() {
     let rows: [(Value, &[&str], &[&str]); 8] = [
         (
             json!({"type": "integer", "minimum": -3, "exclusiveMaximum": 12}),
@@ -107,12 +107,12 @@ fn numbers_keep_to_their_bounds() {
 }
 
 #[test]
-fn a_number_that_no_reader_holds_is_never_written() {
+fn numbers_beyond_64_bit_floats_are_never_generated() {
     let grammar = grammar(&json!({"type": "array", "items": {"type": "number"}}));
     let long = |n: usize| format!("[{}]", "9".repeat(n));
     for text in ["[1e308, 1]", "[1E-999]", "[123456789e300]", &long(308)] {
         assert!(accepts(&grammar, text), "{text}");
-        assert!(tooltune_rows::json::parse(text).is_ok(), "{text}");
+        assert!(tooltune_json::parse(text).is_ok(), "{text}");
     }
     for text in [
         "[1e309]",
@@ -122,14 +122,14 @@ fn a_number_that_no_reader_holds_is_never_written() {
         &long(310),
     ] {
         assert!(!accepts(&grammar, text), "{text}");
-        assert!(tooltune_rows::json::parse(text).is_err(), "{text}");
+        assert!(tooltune_json::parse(text).is_err(), "{text}");
     }
     let words = super::grammar(&json!({"type": "string"}));
     assert!(accepts(&words, "\"1e999 \\\" 1e999\""));
 }
 
 #[test]
-fn strings_keep_to_patterns_and_lengths_in_characters() {
+fn strings_respect_patterns_and_lengths() {
     let rows: [(Value, &[&str], &[&str]); 4] = [
         (
             json!({"type": "string", "minLength": 2, "maxLength": 3}),
@@ -155,7 +155,7 @@ fn strings_keep_to_patterns_and_lengths_in_characters() {
     for (schema, accepted, refused) in rows {
         check(&schema, &DEFAULT(), accepted, refused);
     }
-    // An escaped spelling is another text for the same string, and training never writes it.
+    // An escaped spelling is another text for the same string, and training never uses it.
     check(
         &json!({"type": "string"}),
         &DEFAULT(),
@@ -165,12 +165,18 @@ fn strings_keep_to_patterns_and_lengths_in_characters() {
 }
 
 #[test]
-fn formats_are_conditions_only_where_they_are_asserted() {
+fn formats_restrict_values_only_if_they_are_asserted() {
     let asserted = GrammarOptions {
         formats: Formats::Asserted,
         ..patient()
     };
-    let rows: [(&str, &[&str], &[&str]); 8] = [
+    let rows: [(&str, &[&str], &[&str]); 10] = [
+        ("json-pointer", &["/a/~0b/~1", "/"], &["a", "/~", "/~2"]),
+        (
+            "relative-json-pointer",
+            &["0", "1/a", "12#"],
+            &["/a", "01/a", "-1"],
+        ),
         (
             "date",
             &["2024-02-29", "2023-12-31", "2000-02-29"],
@@ -221,7 +227,7 @@ fn formats_are_conditions_only_where_they_are_asserted() {
 }
 
 #[test]
-fn whatever_is_written_under_an_asserted_format_has_it() {
+fn generated_strings_match_their_asserted_format() {
     let asserted = GrammarOptions {
         formats: Formats::Asserted,
         ..patient()
@@ -235,6 +241,8 @@ fn whatever_is_written_under_an_asserted_format_has_it() {
         "hostname",
         "ipv4",
         "ipv6",
+        "json-pointer",
+        "relative-json-pointer",
         "uri",
         "uuid",
     ] {
@@ -245,10 +253,36 @@ fn whatever_is_written_under_an_asserted_format_has_it() {
         );
         for seed in 0..30 {
             let text = walk(&grammar, seed, seed as usize % 20);
-            let value = tooltune_rows::json::parse(&text).unwrap();
+            let value = tooltune_json::parse(&text).unwrap();
             assert!(valid.is_valid(&value), "{format}: {text}");
         }
     }
+}
+
+#[test]
+fn formats_that_cannot_be_enforced_are_refused_or_left_to_the_validator() {
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "day": {"type": "string", "format": "date"},
+            "place": {"type": "string", "format": "uri-reference"},
+        },
+        "required": ["day", "place"],
+    });
+    let with = |formats: Formats| GrammarOptions {
+        formats,
+        ..patient()
+    };
+    let refused = Grammar::json_schema(&vocabulary(), &schema, &with(Formats::Asserted));
+    let error = refused.expect_err("refused").to_string();
+    assert!(error.contains("/properties/place/format"), "{error}");
+    check(
+        &schema,
+        &with(Formats::Enforceable),
+        &["{\"day\": \"2026-08-02\", \"place\": \"any text\"}"],
+        &["{\"day\": \"20 July 2026\", \"place\": \"/a\"}"],
+    );
+    assert!(Formats::unenforced_formats().contains(&"uri-reference"));
 }
 
 #[test]
@@ -431,7 +465,7 @@ fn references_are_followed_within_the_document_and_to_themselves() {
 }
 
 #[test]
-fn a_schema_that_says_nothing_accepts_any_json() {
+fn an_empty_schema_accepts_any_json() {
     for schema in [json!({}), json!(true), json!({"title": "x", "default": 3})] {
         let any = [
             r#"{"a": [1, {"b": null}], "c": "x"}"#,
@@ -472,7 +506,7 @@ fn endless_branches_are_never_entered() {
 }
 
 #[test]
-fn patterns_with_long_repetitions_are_followed_to_the_end() {
+fn patterns_with_long_repetitions_can_be_completed() {
     let words = |n: usize| format!("\"{}\"", vec!["word"; n].join(" "));
     let string = |pattern: &str| json!({"type": "string", "pattern": pattern});
     let rows: [(Value, Vec<String>, Vec<String>); 5] = [
@@ -510,7 +544,7 @@ fn patterns_with_long_repetitions_are_followed_to_the_end() {
 }
 
 #[test]
-fn white_space_in_a_pattern_is_that_of_validators() {
+fn whitespace_classes_in_patterns_match_validators() {
     let pattern = |pattern: &str| json!({"type": "string", "pattern": pattern});
     let (next_line, no_break, mark) = ("\"é\u{85}\"", "\"é\u{a0}\"", "\"é\u{feff}\"");
     check(

@@ -1,15 +1,15 @@
-//! Tokenizers of both kinds, and which bytes their tokens write.
+//! Both types of tokenizers, and the bytes of their tokens.
 
 use tooltune_rows::text::Specials;
 
 use super::*;
 
-fn of_json(file: &Value) -> Tokenizer {
+fn tokenizer_from_json(file: &Value) -> Tokenizer {
     let inner = tokenizers::Tokenizer::from_bytes(file.to_string().as_bytes());
     Tokenizer::from_tokenizers(inner.unwrap())
 }
 
-/// A vocabulary in the manner of Llama 2: blanks as U+2581, bytes for what has no piece.
+/// A vocabulary like Llama 2's: spaces as U+2581, and byte tokens for other characters.
 fn sentence_pieces() -> Value {
     let mut vocabulary = serde_json::Map::new();
     let mut add = |piece: &str| {
@@ -68,7 +68,7 @@ fn every_token_of_a_byte_level_vocabulary_writes_what_it_decodes_to() {
 
 #[test]
 fn sentence_pieces_write_blanks_and_bytes() {
-    let tokenizer = of_json(&sentence_pieces());
+    let tokenizer = tokenizer_from_json(&sentence_pieces());
     let vocabulary = Vocabulary::new(&tokenizer, 400, &[2]).unwrap();
     let bytes = |piece: &str| vocabulary.bytes(tokenizer.token_to_id(piece).unwrap());
     assert_eq!(bytes("▁{"), b" {");
@@ -79,7 +79,7 @@ fn sentence_pieces_write_blanks_and_bytes() {
     let schema = json!({"type": "object", "properties": {"k": {"type": "string"}},
         "required": ["k"], "additionalProperties": false});
     let grammar = Grammar::json_schema(&vocabulary, &schema, &patient()).unwrap();
-    // The first piece carries the blank that decoding drops.
+    // The first token has the leading space that decoding drops.
     assert!(accepts(&grammar, "{\"k\": \"é 東京\"}"));
     assert!(!accepts(&grammar, "{\"k\": 1}"));
     let first: Vec<u32> = grammar.constraint().mask().unwrap().allowed().collect();
@@ -92,8 +92,8 @@ fn sentence_pieces_write_blanks_and_bytes() {
 }
 
 #[test]
-fn a_marker_that_is_a_special_token_is_one_token() {
-    let tokenizer = of_json(&sentence_pieces());
+fn a_marker_with_a_special_token_is_one_token() {
+    let tokenizer = tokenizer_from_json(&sentence_pieces());
     let vocabulary = Vocabulary::new(&tokenizer, 400, &[2]).unwrap();
     let tools = [json!({"name": "now"})];
     let options = patient();
@@ -126,7 +126,7 @@ fn logits_may_be_fewer_than_tokens() {
 }
 
 #[test]
-fn tokenizers_whose_bytes_are_not_known_are_refused() {
+fn tokenizers_with_unknown_byte_spelling_are_refused() {
     let refusal = |tokenizer: &Tokenizer, stop_ids: &[u32]| {
         Vocabulary::new(tokenizer, 400, stop_ids)
             .unwrap_err()
@@ -134,20 +134,17 @@ fn tokenizers_whose_bytes_are_not_known_are_refused() {
     };
     let mut file = sentence_pieces();
     file["decoder"] = json!({"type": "BPEDecoder", "suffix": "</w>"});
-    let unknown = refusal(&of_json(&file), &[2]);
-    assert!(
-        unknown.contains("BPEDecoder is not understood"),
-        "{unknown}"
-    );
+    let unknown = refusal(&tokenizer_from_json(&file), &[2]);
+    assert!(unknown.contains("BPEDecoder is not supported"), "{unknown}");
 
     let mut file = sentence_pieces();
     file["normalizer"] = json!({"type": "Sequence", "normalizers": [
         {"type": "Lowercase"}, {"type": "Prepend", "prepend": "▁"},
         {"type": "Replace", "pattern": {"String": " "}, "content": "_"}]});
-    let changed = refusal(&of_json(&file), &[2]);
-    assert!(changed.contains("it writes"), "{changed}");
+    let changed = refusal(&tokenizer_from_json(&file), &[2]);
+    assert!(changed.contains("decodes"), "{changed}");
 
-    let plain = of_json(&sentence_pieces());
+    let plain = tokenizer_from_json(&sentence_pieces());
     assert!(refusal(&plain, &[]).contains("no stop token"));
     assert!(refusal(&plain, &[2, 400]).contains("stop token 400 has no logit"));
 }

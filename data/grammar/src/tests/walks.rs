@@ -1,4 +1,4 @@
-//! Whatever is chosen among the allowed tokens, the text is valid.
+//! Any choice of allowed tokens gives a valid text.
 
 use proptest::prelude::*;
 
@@ -139,6 +139,7 @@ fn options() -> impl Strategy<Value = GrammarOptions> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
+    /// Invariant: A completed constrained completion parses and is valid under its schema.
     #[test]
     fn a_random_text_parses_and_is_valid(schema in schema(), options in options(), seed: u64) {
         let validator = validator(&schema, options.formats);
@@ -146,7 +147,7 @@ proptest! {
         if let Ok(grammar) = Grammar::json_schema(&vocabulary(), &schema, &options) {
             for n_free in [0, 30] {
                 let text = walk(&grammar, seed, n_free);
-                let value = tooltune_rows::json::parse_unique(&text);
+                let value = tooltune_json::parse_unique(&text);
                 prop_assert!(value.is_ok(), "{schema}: {text}: {value:?}");
                 let value = value.unwrap();
                 if let Some(error) = validator.iter_errors(&value).next() {
@@ -165,7 +166,7 @@ proptest! {
     }
 }
 
-/// JSON that looks like a schema here and there.
+/// Random JSON that sometimes resembles a schema.
 fn any_json() -> impl Strategy<Value = Value> {
     let word = prop_oneof![
         Just("type"),

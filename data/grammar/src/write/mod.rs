@@ -1,4 +1,4 @@
-//! Writes sets of values as the rules and lexemes of llguidance's parser.
+//! Writes sets of values as rules and lexemes of llguidance's parser.
 
 mod repeat;
 mod values;
@@ -17,9 +17,9 @@ use super::options::Layout;
 use super::schema::Schemas;
 use super::vocabulary::Vocabulary;
 
-/// Why there is nothing to write.
+/// Why nothing can be written.
 pub(super) enum Fault {
-    /// No value is allowed, which is no fault of a schema where another will do.
+    /// The set is empty, which is acceptable if the schema has another alternative.
     Never(String),
     Refused(GrammarError),
 }
@@ -39,8 +39,8 @@ impl From<Fault> for GrammarError {
     }
 }
 
-/// An error of llguidance.
-pub(super) fn refused(error: impl std::fmt::Display) -> GrammarError {
+/// Converts an error of llguidance.
+pub(super) fn parser_error(error: impl std::fmt::Display) -> GrammarError {
     let reason = first_line(&error.to_string());
     if reason.contains("too large") || reason.contains("too big") || reason.contains("limit") {
         GrammarError::TooLarge { reason }
@@ -49,11 +49,11 @@ pub(super) fn refused(error: impl std::fmt::Display) -> GrammarError {
     }
 }
 
-/// A grammar, and what no grammar says.
-pub(super) struct Written {
+/// A grammar, with facts that it cannot express.
+pub(super) struct WrittenGrammar {
     pub(super) grammar: GrammarInit,
-    /// Whether an object's keys of some kind may run out, since none is written twice.
-    pub(super) keys_run_out: bool,
+    /// Whether some object's keys can run out, because duplicates are not allowed.
+    pub(super) has_finite_keys: bool,
 }
 
 /// Writes a grammar, symbol by symbol.
@@ -66,7 +66,7 @@ pub(super) struct Writer<'s> {
     schemas: &'s Schemas,
     /// The symbol of each lexeme.
     lexemes: HashMap<LexemeIdx, SymIdx>,
-    /// The symbol of each definition that is referred to.
+    /// The symbol of each referenced definition.
     definitions: HashMap<usize, SymIdx>,
     /// Definitions that are not written yet.
     pending: Vec<usize>,
@@ -74,25 +74,27 @@ pub(super) struct Writer<'s> {
     any: Option<SymIdx>,
     at_most: HashMap<(SymIdx, usize), SymIdx>,
     exactly: HashMap<(SymIdx, usize), SymIdx>,
-    /// Whether an object's keys of some kind may run out.
-    keys_run_out: bool,
+    /// Whether some object's keys can run out.
+    has_finite_keys: bool,
 }
 
 /// The grammar of values in a frame.
 ///
 /// # Errors
 ///
-/// - no value is allowed, or an alternative of `oneOf` may hold beside another
-/// - a limit of the parser is met
-pub(super) fn written(
+/// - No value is allowed, or alternatives of `oneOf` may overlap.
+/// - A limit of the parser is exceeded.
+pub(super) fn write_grammar(
     vocabulary: &Vocabulary,
     frame: &Frame,
     schemas: &Schemas,
     layout: Layout,
-) -> Result<Written, GrammarError> {
-    let mut lexer = LexerSpec::new().map_err(refused)?;
+) -> Result<WrittenGrammar, GrammarError> {
+    let mut lexer = LexerSpec::new().map_err(parser_error)?;
     let skip = SkipSpec::unbounded(RegexAst::NoMatch);
-    let class = lexer.setup_lexeme_class_with_skip(skip).map_err(refused)?;
+    let class = lexer
+        .setup_lexeme_class_with_skip(skip)
+        .map_err(parser_error)?;
     lexer.regex_builder.unicode(true);
     lexer.regex_builder.utf8(true);
     let mut writer = Writer {
@@ -108,27 +110,27 @@ pub(super) fn written(
         any: None,
         at_most: HashMap::new(),
         exactly: HashMap::new(),
-        keys_run_out: false,
+        has_finite_keys: false,
     };
     let json = writer.frame(vocabulary, frame)?;
     let start = writer.json()?;
     writer
         .grammar
         .link_gen_grammar(json, start)
-        .map_err(refused)?;
+        .map_err(parser_error)?;
     let none = llguidance::HashMap::default();
     let Writer {
         mut grammar,
         mut lexer,
-        keys_run_out,
+        has_finite_keys,
         ..
     } = writer;
     grammar
         .resolve_grammar_refs(&mut lexer, &none)
-        .map_err(refused)?;
-    Ok(Written {
+        .map_err(parser_error)?;
+    Ok(WrittenGrammar {
         grammar: GrammarInit::Internal(grammar, lexer),
-        keys_run_out,
+        has_finite_keys,
     })
 }
 
@@ -147,37 +149,37 @@ impl Writer<'_> {
         start
     }
 
-    fn rule(&mut self, left: SymIdx, right: Vec<SymIdx>) -> Result<(), GrammarError> {
-        self.grammar.add_rule(left, right).map_err(refused)
+    fn add_rule(&mut self, left: SymIdx, right: Vec<SymIdx>) -> Result<(), GrammarError> {
+        self.grammar.add_rule(left, right).map_err(parser_error)
     }
 
-    /// A symbol for one thing after another.
+    /// A symbol for a sequence.
     fn join(&mut self, parts: Vec<SymIdx>) -> Result<SymIdx, GrammarError> {
         if let [only] = parts[..] {
             return Ok(only);
         }
-        let joined = self.symbol("");
-        self.rule(joined, parts)?;
-        Ok(joined)
+        let sequence = self.symbol("");
+        self.add_rule(sequence, parts)?;
+        Ok(sequence)
     }
 
-    /// A symbol for one of several things.
+    /// A symbol for a choice.
     fn select(&mut self, options: Vec<SymIdx>) -> Result<SymIdx, GrammarError> {
         if let [only] = options[..] {
             return Ok(only);
         }
         let selected = self.symbol("");
         for option in options {
-            self.rule(selected, vec![option])?;
+            self.add_rule(selected, vec![option])?;
         }
         Ok(selected)
     }
 
-    /// A symbol for a thing or nothing.
+    /// A symbol for an optional part.
     fn optional(&mut self, part: SymIdx) -> Result<SymIdx, GrammarError> {
         let optional = self.symbol("");
-        self.rule(optional, Vec::new())?;
-        self.rule(optional, vec![part])?;
+        self.add_rule(optional, Vec::new())?;
+        self.add_rule(optional, vec![part])?;
         Ok(optional)
     }
 
@@ -186,15 +188,15 @@ impl Writer<'_> {
         let lexeme = self
             .lexer
             .add_greedy_lexeme(String::new(), expression, false, None, usize::MAX)
-            .map_err(refused)?;
-        self.terminal(lexeme)
+            .map_err(parser_error)?;
+        self.add_terminal(lexeme)
     }
 
     fn literal(&mut self, text: &str) -> Result<SymIdx, GrammarError> {
         self.lexeme(RegexAst::Literal(text.to_owned()))
     }
 
-    fn terminal(&mut self, lexeme: LexemeIdx) -> Result<SymIdx, GrammarError> {
+    fn add_terminal(&mut self, lexeme: LexemeIdx) -> Result<SymIdx, GrammarError> {
         if let Some(symbol) = self.lexemes.get(&lexeme) {
             return Ok(*symbol);
         }
@@ -203,15 +205,15 @@ impl Writer<'_> {
         let symbol = self.symbol(&name);
         self.grammar
             .make_terminal(symbol, lexeme, &self.lexer)
-            .map_err(refused)?;
+            .map_err(parser_error)?;
         self.lexemes.insert(lexeme, symbol);
         Ok(symbol)
     }
 
-    /// What the compiler of llguidance limits, while a grammar grows.
+    /// Checks llguidance's compiler limits while the grammar grows.
     fn check_limits(&self) -> Result<(), GrammarError> {
         let reason = if self.lexer.cost() > self.limits.initial_lexer_fuel {
-            "its texts take too many expressions"
+            "its strings need too many expressions"
         } else if self.grammar.num_symbols() > self.limits.max_grammar_size {
             "its grammar has too many symbols"
         } else {
@@ -222,7 +224,7 @@ impl Writer<'_> {
         })
     }
 
-    /// What stands around the JSON; the symbol that is returned is for the JSON.
+    /// Writes the text around the JSON; the returned symbol is for the JSON.
     fn frame(&mut self, vocabulary: &Vocabulary, frame: &Frame) -> Result<SymIdx, GrammarError> {
         let start = self.start();
         let json = self.symbol("json");
@@ -232,7 +234,7 @@ impl Writer<'_> {
         };
         self.grammar
             .make_gen_grammar(json, options)
-            .map_err(refused)?;
+            .map_err(parser_error)?;
         let mut all = Vec::new();
         if vocabulary.drops_leading_blank() {
             let blank = self.literal(" ")?;
@@ -248,14 +250,14 @@ impl Writer<'_> {
             } => {
                 let mut one = Vec::new();
                 one.extend(self.marker(vocabulary, frame, marker)?);
-                one.extend(self.around(opening)?);
+                one.extend(self.literal_if_any(opening)?);
                 one.push(json);
                 if let Next::Value(separator) = next {
                     let further = [self.literal(separator)?, json];
                     let further = self.join(further.to_vec())?;
                     one.push(self.any_number(further)?);
                 }
-                one.extend(self.around(closing)?);
+                one.extend(self.literal_if_any(closing)?);
                 one.extend(self.marker(vocabulary, frame, end_marker)?);
                 if let Next::Frame(separator) = next {
                     let one = self.join(one)?;
@@ -285,18 +287,18 @@ impl Writer<'_> {
                 all.extend([call, self.any_number(next)?]);
             }
         }
-        self.rule(start, all)?;
+        self.add_rule(start, all)?;
         Ok(json)
     }
 
-    fn around(&mut self, text: &str) -> Result<Option<SymIdx>, GrammarError> {
+    fn literal_if_any(&mut self, text: &str) -> Result<Option<SymIdx>, GrammarError> {
         match text {
             "" => Ok(None),
             text => self.literal(text).map(Some),
         }
     }
 
-    /// A mark, which is one token where the vocabulary has a special one of its spelling.
+    /// A marker, which is one token if the vocabulary has a special token with its spelling.
     fn marker(
         &mut self,
         vocabulary: &Vocabulary,
@@ -308,14 +310,14 @@ impl Writer<'_> {
                 let lexeme = self
                     .lexer
                     .add_special_token(format!("<[{id}]>"), vec![id..=id])
-                    .map_err(refused)?;
-                self.terminal(lexeme).map(Some)
+                    .map_err(parser_error)?;
+                self.add_terminal(lexeme).map(Some)
             }
-            _ => self.around(text),
+            _ => self.literal_if_any(text),
         }
     }
 
-    /// The JSON, in a class of lexemes with white space of its own.
+    /// The JSON, in a lexeme class with its own whitespace.
     fn json(&mut self) -> Result<SymIdx, GrammarError> {
         let skip = match self.layout.white_space() {
             Some(expression) => RegexAst::Regex(expression.to_owned()),
@@ -324,20 +326,20 @@ impl Writer<'_> {
         let class = self
             .lexer
             .setup_lexeme_class_with_skip(SkipSpec::once(skip));
-        self.class = class.map_err(refused)?;
-        // Lexemes belong to a class.
+        self.class = class.map_err(parser_error)?;
+        // Lexemes belong to one class.
         self.lexemes.clear();
         let start = self.start();
         let schemas = self.schemas;
         let root = self.value(&schemas.root)?;
-        self.rule(start, vec![root])?;
+        self.add_rule(start, vec![root])?;
         while let Some(name) = self.pending.pop() {
             let Some(schema) = schemas.definitions.get(name) else {
                 continue;
             };
-            let written = self.value(schema)?;
+            let symbol_of_schema = self.value(schema)?;
             if let Some(symbol) = self.definitions.get(&name) {
-                self.rule(*symbol, vec![written])?;
+                self.add_rule(*symbol, vec![symbol_of_schema])?;
             }
         }
         self.check_limits()?;

@@ -1,5 +1,5 @@
-//! Counted repetitions in few symbols: a count is cut into groups of four, and so are the groups.
-//! As llguidance's `GrammarBuilder` does it.
+//! Counted repetitions with few symbols: a count is split into groups of four, recursively, as in
+//! llguidance's `GrammarBuilder`.
 
 use llguidance::earley::SymIdx;
 
@@ -12,13 +12,13 @@ impl Writer<'_> {
     /// Any number of parts.
     pub(super) fn any_number(&mut self, part: SymIdx) -> Result<SymIdx, GrammarError> {
         let several = self.symbol("star");
-        self.rule(several, Vec::new())?;
-        self.rule(several, vec![several, part])?;
+        self.add_rule(several, Vec::new())?;
+        self.add_rule(several, vec![several, part])?;
         Ok(several)
     }
 
     /// From `least` to `most` parts.
-    pub(super) fn repeated(
+    pub(super) fn repeat(
         &mut self,
         part: SymIdx,
         least: usize,
@@ -27,7 +27,7 @@ impl Writer<'_> {
         let required = self.exactly(part, least)?;
         let further = match most {
             None => self.any_number(part)?,
-            Some(most) => self.at_most(part, most.saturating_sub(least))?,
+            Some(most) => self.repeat_at_most(part, most.saturating_sub(least))?,
         };
         self.join(vec![required, further])
     }
@@ -53,7 +53,7 @@ impl Writer<'_> {
         Ok(symbol)
     }
 
-    fn at_most(&mut self, part: SymIdx, n: usize) -> Result<SymIdx, GrammarError> {
+    fn repeat_at_most(&mut self, part: SymIdx, n: usize) -> Result<SymIdx, GrammarError> {
         if let Some(symbol) = self.at_most.get(&(part, n)) {
             return Ok(*symbol);
         }
@@ -64,12 +64,12 @@ impl Writer<'_> {
             }
             _ => {
                 let group = self.copies(part, GROUP)?;
-                // Fewer groups than there are, with any rest below a group; or all of them.
-                let fewer = self.at_most(group, n / GROUP - 1)?;
-                let below_a_group = self.at_most(part, GROUP - 1)?;
+                // Fewer groups, with any remainder smaller than a group; or all groups.
+                let fewer = self.repeat_at_most(group, n / GROUP - 1)?;
+                let below_a_group = self.repeat_at_most(part, GROUP - 1)?;
                 let fewer = self.join(vec![fewer, below_a_group])?;
                 let groups = self.exactly(group, n / GROUP)?;
-                let rest = self.at_most(part, n % GROUP)?;
+                let rest = self.repeat_at_most(part, n % GROUP)?;
                 let all = self.join(vec![groups, rest])?;
                 self.select(vec![all, fewer])?
             }

@@ -1,17 +1,19 @@
-//! Values: numbers, strings, arrays and objects.
+//! Writes numbers, strings, arrays and objects.
 
 use llguidance::derivre::{JsonQuoteOptions, RegexAst};
 use llguidance::earley::SymIdx;
 use serde_json::Value;
-use tooltune_rows::json::{Style, dumps};
+use tooltune_json::{Style, dumps};
 
 use super::{Fault, Writer};
 use crate::error::GrammarError;
-use crate::ranges::{Numbers, Wholeness};
-use crate::schema::{Arrays, Objects, Patterns, Schema, Texts, compile, is_empty, runs_out};
+use crate::ranges::{NumberSchema, Wholeness};
+use crate::schema::{
+    ArraySchema, ObjectSchema, Patterns, Schema, StringSchema, compile, has_finite_prefix, is_empty,
+};
 
-/// A character of a string as Python's `json.dumps` writes it, without `ensure_ascii`: each has
-/// one spelling, so that no key has two.
+/// A string character as Python's `json.dumps` writes it without `ensure_ascii`. Each character has
+/// one spelling, so every key has exactly one.
 const CHARACTER: &str = r#"[^"\\\x00-\x1F]|\\["\\bfnrt]|\\u00(?:0[0-7bef]|1[0-9a-f])"#;
 /// The escapes of strings with a pattern.
 const ESCAPES: &str = "nrbtf\\\"";
@@ -34,18 +36,18 @@ impl Writer<'_> {
             Schema::AnyOf(options) => self.any_of(options),
             Schema::OneOf(_) => Err(Fault::Refused(GrammarError::unsupported(
                 "",
-                "has alternatives of oneOf that may hold at once, which is not enforced; let them \
+                "has overlapping alternatives of oneOf, which is not enforced; make them \
                  exclude each other by type or by a required key, or use anyOf",
             ))),
             Schema::Reference(name) => Ok(self.reference(*name)),
             Schema::Never(why) => Err(Fault::Never(why.clone())),
             Schema::Null | Schema::Boolean(_) | Schema::Number(_) | Schema::Text(_) => {
-                Err(Fault::Never("a scalar without a text".to_owned()))
+                Err(Fault::Never("a scalar has no spelling".to_owned()))
             }
         }
     }
 
-    /// What a scalar looks like; none for other schemas.
+    /// The expression of a scalar; `None` for other schemas.
     fn scalar(&mut self, schema: &Schema) -> Result<Option<RegexAst>, Fault> {
         let literal = |text: &str| Ok(Some(RegexAst::Literal(text.to_owned())));
         match schema {
@@ -54,13 +56,13 @@ impl Writer<'_> {
             Schema::Boolean(Some(true)) => literal("true"),
             Schema::Boolean(Some(false)) => literal("false"),
             Schema::Number(numbers) => {
-                let refused = |why: String| GrammarError::unsupported("", why);
+                let unsupported = |why: String| GrammarError::unsupported("", why);
                 if let Some(why) = numbers.emptiness() {
                     return Err(Fault::Never(why));
                 }
-                Ok(Some(numbers.texts().map_err(refused)?))
+                Ok(Some(numbers.spellings().map_err(unsupported)?))
             }
-            Schema::Text(texts) => text(texts).map(Some),
+            Schema::Text(texts) => string_expression(texts).map(Some),
             _ => Ok(None),
         }
     }
@@ -80,28 +82,28 @@ impl Writer<'_> {
             return Ok(symbol);
         }
         let any = self.symbol("any");
-        // It stands in its own arrays and objects.
+        // Any value contains itself in arrays and objects.
         self.any = Some(any);
         for schema in [
             Schema::Null,
             Schema::Boolean(None),
-            Schema::Number(Numbers::any(Wholeness::Any)),
-            Schema::Text(Texts::default()),
-            Schema::Array(Arrays::default()),
-            Schema::Object(Objects::default()),
+            Schema::Number(NumberSchema::any(Wholeness::Any)),
+            Schema::Text(StringSchema::default()),
+            Schema::Array(ArraySchema::default()),
+            Schema::Object(ObjectSchema::default()),
         ] {
             let option = self.value(&schema)?;
-            self.rule(any, vec![option])?;
+            self.add_rule(any, vec![option])?;
         }
         Ok(any)
     }
 
-    /// Alternatives; those without a value are left out, and scalars are one lexeme.
+    /// Writes alternatives. Empty ones are left out, and all scalars share one lexeme.
     fn any_of(&mut self, options: &[Schema]) -> Result<SymIdx, Fault> {
         let (mut scalars, mut others) = (Vec::new(), Vec::new());
         let mut never = None;
         for option in options {
-            let written = match self.scalar(option) {
+            let option_symbol = match self.scalar(option) {
                 Ok(Some(expression)) => {
                     scalars.push(expression);
                     continue;
@@ -109,7 +111,7 @@ impl Writer<'_> {
                 Ok(None) => self.value(option),
                 Err(fault) => Err(fault),
             };
-            match written {
+            match option_symbol {
                 Ok(symbol) => others.push(symbol),
                 Err(Fault::Never(why)) => never = never.or(Some(why)),
                 Err(refused) => return Err(refused),
@@ -121,15 +123,15 @@ impl Writer<'_> {
         }
         if others.is_empty() {
             Err(Fault::Never(
-                never.unwrap_or_else(|| "there is no alternative".to_owned()),
+                never.unwrap_or_else(|| "it has no alternatives".to_owned()),
             ))
         } else {
             Ok(self.select(others)?)
         }
     }
 
-    /// The symbol of a value that may be missing; none where no value is allowed.
-    fn if_possible(&mut self, schema: &Schema) -> Result<Option<SymIdx>, Fault> {
+    /// The symbol of an optional value; `None` if no value is allowed.
+    fn optional_value(&mut self, schema: &Schema) -> Result<Option<SymIdx>, Fault> {
         match self.value(schema) {
             Ok(symbol) => Ok(Some(symbol)),
             Err(Fault::Never(_)) => Ok(None),
@@ -141,10 +143,10 @@ impl Writer<'_> {
         self.literal(self.layout.item_separator())
     }
 
-    fn array(&mut self, arrays: &Arrays) -> Result<SymIdx, Fault> {
+    fn array(&mut self, arrays: &ArraySchema) -> Result<SymIdx, Fault> {
         let (least, mut most) = (arrays.min_items, arrays.max_items);
         if most.is_some_and(|most| least > most) {
-            return Err(Fault::Never("minItems is above maxItems".to_owned()));
+            return Err(Fault::Never("minItems exceeds maxItems".to_owned()));
         }
         let rest = match self.value(&arrays.rest) {
             Ok(symbol) => Some(symbol),
@@ -165,17 +167,17 @@ impl Writer<'_> {
             }
         }
         let n_written = required.len() + optional.len();
-        let left = most.map(|most| most.saturating_sub(n_written));
-        if let Some(rest) = rest.filter(|_| left != Some(0)) {
+        let n_left = most.map(|most| most.saturating_sub(n_written));
+        if let Some(rest) = rest.filter(|_| n_left != Some(0)) {
             let n_needed = least.saturating_sub(n_written);
-            let tail = self.several(rest, n_needed.max(1), left)?;
+            let tail = self.repeat_separated(rest, n_needed.max(1), n_left)?;
             match n_needed {
                 0 => optional.push(tail),
                 _ => required.push(tail),
             }
         }
         let separator = self.separator()?;
-        // Each item may come only after the one before it.
+        // Each item requires the one before it.
         let mut further: Option<SymIdx> = None;
         for (idx, item) in optional.into_iter().enumerate().rev() {
             let mut parts = Vec::new();
@@ -184,8 +186,8 @@ impl Writer<'_> {
             }
             parts.push(item);
             parts.extend(further);
-            let joined = self.join(parts)?;
-            further = Some(self.optional(joined)?);
+            let sequence = self.join(parts)?;
+            further = Some(self.optional(sequence)?);
         }
         let mut parts = vec![self.literal("[")?];
         for (idx, item) in required.into_iter().enumerate() {
@@ -199,21 +201,21 @@ impl Writer<'_> {
         Ok(self.join(parts)?)
     }
 
-    /// From `least`, at least 1, to `most` parts with separators between them.
-    fn several(
+    /// From `least` (at least 1) to `most` parts with separators between them.
+    fn repeat_separated(
         &mut self,
         part: SymIdx,
         least: usize,
         most: Option<usize>,
     ) -> Result<SymIdx, GrammarError> {
         let separator = self.separator()?;
-        let before = self.join(vec![part, separator])?;
+        let repeated = self.join(vec![part, separator])?;
         let most = most.map(|most| most.saturating_sub(1));
-        let before = self.repeated(before, least.saturating_sub(1), most)?;
-        self.join(vec![before, part])
+        let repeated = self.repeat(repeated, least.saturating_sub(1), most)?;
+        self.join(vec![repeated, part])
     }
 
-    fn object(&mut self, objects: &Objects) -> Result<SymIdx, Fault> {
+    fn object(&mut self, objects: &ObjectSchema) -> Result<SymIdx, Fault> {
         let colon = self.literal(self.layout.key_separator())?;
         let schemas = self.schemas;
         let (mut members, mut taken) = (Vec::new(), Vec::new());
@@ -221,7 +223,7 @@ impl Writer<'_> {
         let undeclared = undeclared.filter(|key| !objects.properties.contains_key(*key));
         for key in objects.properties.keys().chain(undeclared) {
             let is_required = objects.required.contains(key);
-            let schema = objects.property(key, &schemas.patterns)?;
+            let schema = objects.property_schema(key, &schemas.patterns)?;
             let name = dumps(&Value::from(key.as_str()), Style::Python);
             taken.push((key, RegexAst::Literal(name.clone())));
             let value = match self.value(schema) {
@@ -229,7 +231,7 @@ impl Writer<'_> {
                 Err(Fault::Never(_)) if !is_required => continue,
                 Err(Fault::Never(why)) => {
                     return Err(Fault::Never(format!(
-                        "the required property {key:?} cannot be: {why}"
+                        "the required property {key:?} has no valid value: {why}"
                     )));
                 }
                 Err(refused) => return Err(refused),
@@ -245,51 +247,51 @@ impl Writer<'_> {
         let most = objects.max_properties;
         let most = most.map(|most| most.saturating_sub(n_required));
         if members.len() > n_required && (least > 0 || most.is_some()) {
-            return self.one_of_the_declared(objects, &members, least, most);
+            return self.one_declared_key(objects, &members, least, most);
         }
         let others = self.other_keys(objects, taken, colon)?;
         if !others.is_empty() && most != Some(0) {
             let other = self.select(others)?;
             members.push(Member {
-                symbol: self.several(other, least, most)?,
+                symbol: self.repeat_separated(other, least, most)?,
                 is_required: least > 0,
             });
         } else if least > 0 {
             return Err(Fault::Never(format!(
-                "minProperties asks for {least} keys beyond the {n_required} that there may be"
+                "minProperties requires {least} more keys than the {n_required} that are possible"
             )));
         }
         Ok(self.fields(&members)?)
     }
 
-    /// Keys that are not declared, by pattern and otherwise, with their values.
+    /// Undeclared keys with their values, by pattern and otherwise.
     fn other_keys(
         &mut self,
-        objects: &Objects,
-        taken: Vec<(&String, RegexAst)>,
+        objects: &ObjectSchema,
+        other_keys: Vec<(&String, RegexAst)>,
         colon: SymIdx,
     ) -> Result<Vec<SymIdx>, Fault> {
         let schemas = self.schemas;
-        let mut names: Vec<RegexAst> = taken.iter().map(|(_, name)| name.clone()).collect();
+        let mut names: Vec<RegexAst> = other_keys.iter().map(|(_, name)| name.clone()).collect();
         let mut options = Vec::new();
         for (pattern, schema) in &objects.by_pattern {
-            let name = quoted(Patterns::expression(pattern));
+            let name = json_string_expression(Patterns::expression(pattern));
             names.push(name.clone());
-            let Some(value) = self.if_possible(schema)? else {
+            let Some(value) = self.optional_value(schema)? else {
                 continue;
             };
             let mut declared = Vec::new();
-            for (key, literal) in &taken {
+            for (key, literal) in &other_keys {
                 if schemas.patterns.is_match(pattern, key)? {
                     declared.push(literal.clone());
                 }
             }
-            options.push(self.other_key(but_for(name, declared), colon, value)?);
+            options.push(self.other_key(except(name, declared), colon, value)?);
         }
-        if let Some(value) = self.if_possible(&objects.rest)? {
-            let name = but_for(any_text(0, None), names);
+        if let Some(value) = self.optional_value(&objects.rest)? {
+            let name = except(any_text(0, None), names);
             if objects.by_pattern.is_empty() {
-                // There is no end of other names than some.
+                // Infinitely many other names remain.
                 let name = self.lexeme(name)?;
                 options.push(self.join(vec![name, colon, value])?);
             } else {
@@ -305,15 +307,15 @@ impl Writer<'_> {
         colon: SymIdx,
         value: SymIdx,
     ) -> Result<SymIdx, GrammarError> {
-        self.keys_run_out = self.keys_run_out || runs_out(&name)?;
+        self.has_finite_keys = self.has_finite_keys || has_finite_prefix(&name)?;
         let name = self.lexeme(name)?;
         self.join(vec![name, colon, value])
     }
 
-    /// "At least one" and "at most one" of the declared keys alone.
-    fn one_of_the_declared(
+    /// "At least one" and "at most one" of only the declared keys.
+    fn one_declared_key(
         &mut self,
-        objects: &Objects,
+        objects: &ObjectSchema,
         members: &[Member],
         least: usize,
         most: Option<usize>,
@@ -334,26 +336,26 @@ impl Writer<'_> {
             if member.is_required {
                 continue;
             }
-            let kept = members.iter().enumerate();
-            let kept =
-                kept.filter(|(idx, one)| most.is_none() || one.is_required || *idx == chosen);
-            let kept: Vec<Member> = kept
+            let required_or_chosen = members.iter().enumerate();
+            let required_or_chosen = required_or_chosen
+                .filter(|(idx, one)| most.is_none() || one.is_required || *idx == chosen);
+            let required_or_chosen: Vec<Member> = required_or_chosen
                 .map(|(idx, one)| Member {
                     symbol: one.symbol,
                     is_required: one.is_required || idx == chosen,
                 })
                 .collect();
-            options.push(self.fields(&kept)?);
+            options.push(self.fields(&required_or_chosen)?);
         }
         if least == 0 {
-            let kept = members.iter().filter(|member| member.is_required);
-            let kept: Vec<Member> = kept
+            let required_or_chosen = members.iter().filter(|member| member.is_required);
+            let required_or_chosen: Vec<Member> = required_or_chosen
                 .map(|one| Member {
                     symbol: one.symbol,
                     is_required: true,
                 })
                 .collect();
-            options.push(self.fields(&kept)?);
+            options.push(self.fields(&required_or_chosen)?);
         }
         Ok(self.select(options)?)
     }
@@ -361,7 +363,7 @@ impl Writer<'_> {
     /// An object with its members in order.
     fn fields(&mut self, members: &[Member]) -> Result<SymIdx, GrammarError> {
         let separator = self.separator()?;
-        // What may come from a member on, after another member and as the first; nothing at the
+        // What can follow from a member on: after another member, and as the first; nothing at the
         // end.
         let (mut after, mut first): (Option<SymIdx>, Option<SymIdx>) = (None, None);
         for member in members.iter().rev() {
@@ -370,11 +372,11 @@ impl Writer<'_> {
             let with_separator = chained(&[separator, member.symbol]);
             let without = chained(&[member.symbol]);
             let (next_after, next_first) = (self.symbol(""), self.symbol(""));
-            self.rule(next_after, with_separator)?;
-            self.rule(next_first, without)?;
+            self.add_rule(next_after, with_separator)?;
+            self.add_rule(next_first, without)?;
             if !member.is_required {
-                self.rule(next_after, after.into_iter().collect())?;
-                self.rule(next_first, first.into_iter().collect())?;
+                self.add_rule(next_after, after.into_iter().collect())?;
+                self.add_rule(next_first, first.into_iter().collect())?;
             }
             (after, first) = (Some(next_after), Some(next_first));
         }
@@ -385,8 +387,8 @@ impl Writer<'_> {
     }
 }
 
-/// An expression of texts as one of JSON strings.
-fn quoted(expression: RegexAst) -> RegexAst {
+/// Converts an expression of strings to an expression of JSON strings.
+fn json_string_expression(expression: RegexAst) -> RegexAst {
     let options = JsonQuoteOptions {
         allowed_escapes: ESCAPES.to_owned(),
         raw_mode: false,
@@ -394,7 +396,7 @@ fn quoted(expression: RegexAst) -> RegexAst {
     RegexAst::JsonQuote(Box::new(expression), options)
 }
 
-/// JSON strings with so many characters.
+/// JSON strings with a number of characters in this range.
 fn any_text(least: usize, most: Option<usize>) -> RegexAst {
     let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
     let character = RegexAst::Regex(CHARACTER.to_owned());
@@ -409,7 +411,7 @@ fn any_text(least: usize, most: Option<usize>) -> RegexAst {
     ])
 }
 
-fn but_for(expression: RegexAst, others: Vec<RegexAst>) -> RegexAst {
+fn except(expression: RegexAst, others: Vec<RegexAst>) -> RegexAst {
     if others.is_empty() {
         expression
     } else {
@@ -420,7 +422,7 @@ fn but_for(expression: RegexAst, others: Vec<RegexAst>) -> RegexAst {
     }
 }
 
-fn text(texts: &Texts) -> Result<RegexAst, Fault> {
+fn string_expression(texts: &StringSchema) -> Result<RegexAst, Fault> {
     let (least, most) = (texts.min_length, texts.max_length);
     if let Some(literal) = &texts.literal {
         let n = literal.chars().count();
@@ -429,16 +431,16 @@ fn text(texts: &Texts) -> Result<RegexAst, Fault> {
             is_valid = is_valid && compile(expression)?.is_match(literal);
         }
         return if is_valid {
-            let written = dumps(&Value::from(literal.as_str()), Style::Python);
-            Ok(RegexAst::Literal(written))
+            let json = dumps(&Value::from(literal.as_str()), Style::Python);
+            Ok(RegexAst::Literal(json))
         } else {
             Err(Fault::Never(format!(
-                "the constant {literal:?} breaks a condition on strings"
+                "the constant {literal:?} violates a condition on strings"
             )))
         };
     }
     if most.is_some_and(|most| least > most) {
-        return Err(Fault::Never("minLength is above maxLength".to_owned()));
+        return Err(Fault::Never("minLength exceeds maxLength".to_owned()));
     }
     if texts.expressions.is_empty() {
         return Ok(any_text(least, most));
@@ -450,8 +452,8 @@ fn text(texts: &Texts) -> Result<RegexAst, Fault> {
     }
     let expression = RegexAst::And(all);
     if is_empty(&expression)? {
-        Err(Fault::Never("no string has its patterns".to_owned()))
+        Err(Fault::Never("no string matches its patterns".to_owned()))
     } else {
-        Ok(quoted(expression))
+        Ok(json_string_expression(expression))
     }
 }

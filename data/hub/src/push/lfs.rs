@@ -1,5 +1,5 @@
-//! Contents for the storage of large files, by the protocol of git-lfs: in one piece, or in parts as
-//! the hub wants them.
+//! Uploads contents to the large-file storage by the git-lfs protocol, in one piece or in parts, as
+//! the hub requires.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -7,27 +7,28 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
-use tooltune_rows::regular_file;
+use tooltune_disk::regular_file;
 use ureq::http::Method;
 
-use super::{JSON, LocalFile, explained};
-use crate::client::{Body, Client, Opened, Outgoing, text_of};
+use super::{JSON, LocalFile, explain};
+use crate::client::{Client, Outgoing, Reopen, RequestBody, text_of};
 use crate::error::HubError;
-use crate::fetch::{Event, Listener, in_parallel};
-use crate::refusal::About;
+use crate::event::{Event, Listener};
+use crate::fetch::in_parallel;
+use crate::refusal::RequestSubject;
 
-/// The kind of the protocol's messages.
+/// The content type of the protocol's messages.
 const LFS_JSON: &str = "application/vnd.git-lfs+json";
 
-/// A stretch of a file, which each try opens anew.
+/// A range of a file, opened again for each attempt.
 #[derive(Debug)]
-struct Stretch {
+struct FileRange {
     path: PathBuf,
     from: u64,
     bytes: u64,
 }
 
-impl Opened for Stretch {
+impl Reopen for FileRange {
     fn open(&self) -> io::Result<Box<dyn Read>> {
         let mut file: File = regular_file::open(&self.path)?;
         file.seek(SeekFrom::Start(self.from))?;
@@ -35,16 +36,16 @@ impl Opened for Stretch {
     }
 }
 
-/// Uploads what the storage does not have.
+/// Uploads contents that the storage does not have.
 ///
 /// # Errors
 ///
-/// The hub or its storage does not take it; a file cannot be read.
+/// The hub or its storage refuses, or a file cannot be read.
 pub(super) fn upload(
     client: &Client,
     files: &[&LocalFile],
-    about: About<'_>,
-    told: Listener<'_>,
+    subject: RequestSubject<'_>,
+    report: Listener<'_>,
 ) -> Result<(), HubError> {
     for files in files.chunks(super::FILES_AT_ONCE) {
         let objects: Vec<Value> = files
@@ -57,22 +58,22 @@ pub(super) fn upload(
         });
         let url = client.url(&format!(
             "{}.git/info/lfs/objects/batch",
-            about.repo.page_path()
+            subject.repo.page_path()
         ));
         let body = body.to_string();
         let mut outgoing = Outgoing::post(url, LFS_JSON, body.as_bytes());
         outgoing.headers.push(("Accept", LFS_JSON.to_owned()));
-        let (answer, _) = explained(client, client.json(&outgoing, told), about, told)?;
+        let (answer, _) = explain(client, client.json(&outgoing, report), subject, report)?;
         let objects = answer["objects"].as_array().cloned().unwrap_or_default();
         in_parallel(files, |file| {
             let object = objects
                 .iter()
                 .find(|object| object["oid"] == file.sha256.as_str());
-            let about = About {
+            let subject = RequestSubject {
                 file: Some(&file.name),
-                ..about
+                ..subject
             };
-            upload_file(client, file, object, about, told)
+            upload_file(client, file, object, subject, report)
         })?;
     }
     Ok(())
@@ -82,40 +83,42 @@ fn upload_file(
     client: &Client,
     file: &LocalFile,
     object: Option<&Value>,
-    about: About<'_>,
-    told: Listener<'_>,
+    subject: RequestSubject<'_>,
+    report: Listener<'_>,
 ) -> Result<(), HubError> {
-    let refused = |said: String| HubError::Upload {
-        repo: about.repo.clone(),
+    let upload_error = |reason: String| HubError::Upload {
+        repo: subject.repo.clone(),
         file: file.name.clone(),
-        said,
+        reason,
     };
-    let object = object.ok_or_else(|| refused("its storage does not answer about it".into()))?;
+    let object =
+        object.ok_or_else(|| upload_error("its storage returned no entry for it".into()))?;
     if let Some(error) = object.get("error") {
-        return Err(refused(
+        return Err(upload_error(
             error["message"].as_str().unwrap_or("no reason").to_owned(),
         ));
     }
     let Some(actions) = object.get("actions").filter(|actions| !actions.is_null()) else {
-        // The storage has it.
-        told(Event::Bytes(file.bytes));
+        // The storage already has it.
+        report(Event::Bytes(file.bytes));
         return Ok(());
     };
     let action = |name: &str| {
         let href = actions[name]["href"].as_str();
-        href.map(|href| client.behind_endpoint(href))
+        href.map(|href| client.rebase_url(href))
     };
-    let url =
-        action("upload").ok_or_else(|| refused("its storage names no address for it".into()))?;
+    let url = action("upload")
+        .ok_or_else(|| upload_error("its storage returned no upload address for it".into()))?;
     let header = &actions["upload"]["header"];
     let parts = match header.get("chunk_size") {
         Some(size) => {
             let size = size.as_u64().or_else(|| size.as_str()?.parse().ok());
             let size = size.filter(|size| *size > 0);
-            let size = size.ok_or_else(|| refused("its storage wants parts of no size".into()))?;
-            let parts = parts(header, size, file).ok_or_else(|| {
-                refused(format!(
-                    "its storage names no address for each part of {size} bytes"
+            let size = size
+                .ok_or_else(|| upload_error("its storage returned an invalid part size".into()))?;
+            let parts = upload_parts(header, size, file).ok_or_else(|| {
+                upload_error(format!(
+                    "its storage did not return an address for each part of {size} bytes"
                 ))
             })?;
             Some(parts)
@@ -124,76 +127,78 @@ fn upload_file(
     };
     match parts {
         None => {
-            let whole = Stretch {
+            let whole_file = FileRange {
                 path: file.path.clone(),
                 from: 0,
                 bytes: file.bytes,
             };
-            put(client, url, &whole, about, told)?;
+            upload_part(client, url, &whole_file, subject, report)?;
         }
         Some(parts) => {
             let mut done = Vec::new();
-            for (number, (part_url, stretch)) in (1..).zip(parts) {
-                let etag = put(client, part_url, &stretch, about, told)?;
-                let etag =
-                    etag.ok_or_else(|| refused("its storage acknowledges no part".into()))?;
+            for (number, (part_url, range)) in (1..).zip(parts) {
+                let etag = upload_part(client, part_url, &range, subject, report)?;
+                let etag = etag.ok_or_else(|| {
+                    upload_error("its storage returned no ETag for a part".into())
+                })?;
                 done.push(json!({"partNumber": number, "etag": etag}));
             }
             let body = json!({"oid": file.sha256, "parts": done}).to_string();
             let mut outgoing = Outgoing::post(url, LFS_JSON, body.as_bytes());
             outgoing.headers.push(("Accept", LFS_JSON.to_owned()));
-            let sent = client.trying(told, || client.send(&outgoing).map_err(|f| (f, false)));
-            explained(client, sent, about, told)?;
+            let reply =
+                client.with_retries(report, || client.send(&outgoing).map_err(|f| (f, false)));
+            explain(client, reply, subject, report)?;
         }
     }
     if let Some(url) = action("verify") {
         let body = json!({"oid": file.sha256, "size": file.bytes}).to_string();
         let outgoing = Outgoing::post(url, JSON, body.as_bytes());
-        let sent = client.trying(told, || client.send(&outgoing).map_err(|f| (f, false)));
-        explained(client, sent, about, told)?;
+        let reply = client.with_retries(report, || client.send(&outgoing).map_err(|f| (f, false)));
+        explain(client, reply, subject, report)?;
     }
     Ok(())
 }
 
-/// The address and stretch of each part, by their numbers; nothing unless they are all there.
-fn parts(header: &Value, size: u64, file: &LocalFile) -> Option<Vec<(String, Stretch)>> {
+/// The address and range of each part, in order; `None` if any is missing.
+fn upload_parts(header: &Value, size: u64, file: &LocalFile) -> Option<Vec<(String, FileRange)>> {
     let fields = header.as_object()?.iter();
-    let numbered = fields.filter_map(|(number, url)| {
+    let numbered_urls = fields.filter_map(|(number, url)| {
         let number: u64 = number.parse().ok()?;
         Some((number, url.as_str()?.to_owned()))
     });
-    let numbered: BTreeMap<u64, String> = numbered.collect();
-    if numbered.len() as u64 != file.bytes.div_ceil(size) {
+    let numbered_urls: BTreeMap<u64, String> = numbered_urls.collect();
+    if numbered_urls.len() as u64 != file.bytes.div_ceil(size) {
         return None;
     }
-    let stretch = |(idx, url): (u64, String)| {
+    let range = |(idx, url): (u64, String)| {
         let from = idx * size;
-        let stretch = Stretch {
+        let range = FileRange {
             path: file.path.clone(),
             from,
             bytes: size.min(file.bytes - from),
         };
-        (url, stretch)
+        (url, range)
     };
-    Some((0..).zip(numbered.into_values()).map(stretch).collect())
+    Some((0..).zip(numbered_urls.into_values()).map(range).collect())
 }
 
-/// Sends a stretch; answers the ETag under which the storage keeps it.
-fn put(
+/// Sends a range; returns the ETag from the storage.
+fn upload_part(
     client: &Client,
     url: String,
-    stretch: &Stretch,
-    about: About<'_>,
-    told: Listener<'_>,
+    range: &FileRange,
+    subject: RequestSubject<'_>,
+    report: Listener<'_>,
 ) -> Result<Option<String>, HubError> {
     let outgoing = Outgoing {
         method: Method::PUT,
         url,
         headers: Vec::new(),
-        body: Body::Opened(stretch, stretch.bytes),
+        body: RequestBody::Reopen(range, range.bytes),
     };
-    let sent = client.trying(told, || client.send(&outgoing).map_err(|f| (f, false)));
-    let incoming = explained(client, sent, about, told)?;
-    told(Event::Bytes(stretch.bytes));
+    let reply = client.with_retries(report, || client.send(&outgoing).map_err(|f| (f, false)));
+    let incoming = explain(client, reply, subject, report)?;
+    report(Event::Bytes(range.bytes));
     Ok(text_of(&incoming.headers, "etag").map(str::to_owned))
 }

@@ -1,9 +1,13 @@
-//! An export becomes a commit of a repository of the hub.
+//! Uploads an export as a commit to a hub repository.
 //!
-//! The hub says of each file whether it belongs into the commit itself or into the storage of large
-//! files; those are uploaded first, and one request makes the commit, so that a repository has all of
-//! an export or nothing of it. What is there already is not sent again.
+//! The hub decides for each file whether it belongs in the commit or in the large-file storage.
+//! Large files are uploaded first, then one request creates the commit, so a repository has either
+//! the whole export or nothing of it. Files that exist already are not sent again. The same commit
+//! deletes files of an earlier export that loaders would use instead. A model card that this
+//! program did not write is kept.
 
+mod card;
+mod earlier;
 mod lfs;
 
 use std::fs;
@@ -15,200 +19,380 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use sha1::Sha1;
 use sha2::{Digest, Sha256};
-use tooltune_rows::regular_file;
+use tooltune_disk::regular_file;
 
-use crate::budgets::REGULAR_BYTES;
+use crate::budgets::{CARD_BYTES, REGULAR_BYTES};
+use crate::cache::is_commit;
 use crate::client::{Client, Failure, Outgoing};
 use crate::download::hex;
 use crate::error::HubError;
-use crate::fetch::{Event, Hub, Listener};
+use crate::event::{Event, Listener};
+use crate::fetch::{Hub, saturating_sum};
 use crate::name::{RepoKind, RepoName, quoted_part};
-use crate::refusal::{About, text};
+use crate::refusal::{RequestSubject, text};
 
-/// The branch that a commit is made on.
+/// The branch of the commit.
 const MAIN: &str = "main";
 
-/// Bytes of the beginning of a file by which the hub tells what it is.
+/// Bytes of a file's beginning from which the hub detects its type.
 const SAMPLE_BYTES: usize = 512;
 
-/// Files of one question to the hub.
+/// Files per request.
 const FILES_AT_ONCE: usize = 256;
+
+/// The model card.
+const CARD: &str = "README.md";
 
 const JSON: &str = "application/json";
 
-/// What is uploaded.
+pub use card::marked_card;
+
+/// An upload.
 #[derive(Debug, Clone, Copy)]
 pub struct Upload<'a> {
-    /// `owner/name`; a repository that is not there is made.
-    pub repo: &'a str,
-    /// A folder, all of whose files are uploaded, or one file.
+    /// The target repository.
+    pub target: &'a UploadTarget,
+    /// A file, or a folder whose files are all uploaded.
     pub path: &'a Path,
-    /// Whether a repository that is made is private.
-    pub is_private: bool,
-    /// The first line of the commit.
+    /// Whether to replace a model card written by others.
+    pub replaces_card: bool,
+    /// The commit title.
     pub message: &'a str,
 }
 
-/// What has become of an upload.
+/// A repository that accepts an upload, as far as the hub reports in advance.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pushed {
-    /// The commit; nothing where the repository had every file as it is.
-    pub commit: Option<String>,
-    /// The page of the repository.
-    pub page: String,
+pub struct UploadTarget {
+    repo: RepoName,
 }
 
-/// A file that is uploaded.
+/// The result of an upload.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pushed {
+    /// The commit; `None` if the repository already had every file unchanged.
+    pub commit: Option<String>,
+    /// The repository's page.
+    pub page: String,
+    /// Files of an earlier export that the commit deletes.
+    pub deleted: Vec<String>,
+    /// Files of earlier exports that stay in the repository.
+    pub kept: Vec<String>,
+    /// Why the model card of the repository was kept, if it was.
+    pub kept_card: Option<KeptCard>,
+    /// Whether the hub listed the repository's files; otherwise none is deleted.
+    pub is_listed: bool,
+}
+
+/// Why a model card was kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeptCard {
+    /// Another user wrote or edited it.
+    OfOthers,
+    /// The hub does not return it, so its author is unknown.
+    Unread,
+}
+
+/// The repository before an upload.
+#[derive(Debug, Default)]
+struct ExistingFiles {
+    commit: Option<String>,
+    names: Option<Vec<String>>,
+}
+
+/// A file to upload.
 #[derive(Debug)]
 struct LocalFile {
-    /// Its name in the repository.
+    /// Its path in the repository.
     name: String,
     path: PathBuf,
     bytes: u64,
     sample: Vec<u8>,
     sha256: String,
-    /// As git names its content.
+    /// Its git blob hash.
     blob_id: String,
 }
 
-/// How a file travels.
+/// How a file is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mode {
+enum UploadMode {
     Regular,
     Large,
-    /// The repository has it.
+    /// The repository already has it.
     Unchanged,
 }
 
 impl Hub {
-    /// Uploads an export.
+    /// Checks whether an upload is possible before the export is created: there is a token with
+    /// write access, and the repository `owner/name` exists or can be created.
     ///
     /// # Errors
     ///
-    /// No token, or one that may not write; a file that cannot be read; a hub that does not take it
-    /// or cannot be reached. Then the repository is as it was.
-    pub fn push(&self, upload: Upload<'_>, told: Listener<'_>) -> Result<Pushed, HubError> {
-        let repo = RepoName::new(RepoKind::Model, upload.repo)?;
+    /// There is no token or it lacks write access, the name is invalid, or the hub cannot be
+    /// reached.
+    pub fn prepare_upload(
+        &self,
+        repo: &str,
+        is_private: bool,
+        report: Listener<'_>,
+    ) -> Result<UploadTarget, HubError> {
+        let repo = RepoName::new(RepoKind::Model, repo)?;
         if self.settings().is_offline {
             return Err(HubError::OfflineUpload);
         }
         if !self.client.has_token() {
             return Err(HubError::NoToken);
         }
-        let files = local_files(upload.path)?;
-        let about = About {
-            repo: &repo,
-            revision: MAIN,
-            file: None,
-            right: "write",
-            what: upload.repo,
-        };
-        self.create(upload, about, told)?;
-        let modes = self.modes(&files, about, told)?;
-        let of_mode = |mode: Mode| {
+        let subject = subject(&repo);
+        self.create(is_private, subject, report)?;
+        // The hub answers this request only with write access.
+        let probe = json!({"files": [{"path": CARD, "sample": "", "size": 0}]}).to_string();
+        let outgoing = Outgoing::post(self.preupload_url(subject), JSON, probe.as_bytes());
+        explain(
+            &self.client,
+            self.client.json(&outgoing, report),
+            subject,
+            report,
+        )?;
+        Ok(UploadTarget { repo })
+    }
+
+    /// Uploads an export.
+    ///
+    /// # Errors
+    ///
+    /// A file cannot be read, the hub refuses or cannot be reached, or another commit was made in
+    /// the meantime. The repository stays unchanged then.
+    pub fn push(&self, upload: Upload<'_>, report: Listener<'_>) -> Result<Pushed, HubError> {
+        let subject = subject(&upload.target.repo);
+        let mut files = local_files(upload.path)?;
+        let existing = self.existing_files(subject, report)?;
+        let existing_names = existing.names.as_deref().unwrap_or_default();
+        let own_card = files.iter().position(|file| file.name == CARD);
+        let mut kept_card = None;
+        if let Some(card) = own_card
+            && !upload.replaces_card
+            && existing_names.iter().any(|name| name == CARD)
+        {
+            kept_card = self.card_to_keep(&files[card], subject, report)?;
+            if kept_card.is_some() {
+                files.remove(card);
+            }
+        }
+        let names: Vec<&str> = files.iter().map(|file| file.name.as_str()).collect();
+        let deleted = earlier::leftover_files(existing_names, &names);
+        let modes = self.upload_modes(&files, subject, report)?;
+        let of_mode = |mode: UploadMode| {
             let files = files.iter().zip(&modes);
             files
-                .filter(move |(_, of)| **of == mode)
+                .filter(move |(_, file_mode)| **file_mode == mode)
                 .map(|(file, _)| file)
         };
-        let page = format!("{}/{}", self.client.endpoint(), repo.page_path());
-        let large: Vec<&LocalFile> = of_mode(Mode::Large).collect();
-        let regular: Vec<&LocalFile> = of_mode(Mode::Regular).collect();
-        if large.is_empty() && regular.is_empty() {
-            return Ok(Pushed { commit: None, page });
+        let large: Vec<&LocalFile> = of_mode(UploadMode::Large).collect();
+        let regular: Vec<&LocalFile> = of_mode(UploadMode::Regular).collect();
+        let mut pushed = Pushed {
+            commit: None,
+            page: format!("{}/{}", self.client.endpoint(), subject.repo.page_path()),
+            deleted: deleted.iter().map(|name| (*name).to_owned()).collect(),
+            kept: earlier::kept_files(existing_names, &names)
+                .into_iter()
+                .map(str::to_owned)
+                .collect(),
+            kept_card,
+            is_listed: existing.names.is_some(),
+        };
+        if large.is_empty() && regular.is_empty() && deleted.is_empty() {
+            return Ok(pushed);
         }
-        told(Event::Begun {
-            bytes: large.iter().chain(&regular).map(|file| file.bytes).sum(),
+        report(Event::Begun {
+            bytes: saturating_sum(large.iter().chain(&regular).map(|file| file.bytes)),
             n_files: large.len() + regular.len(),
         });
-        lfs::upload(&self.client, &large, about, told)?;
-        let commit = self.send_commit(upload.message, &regular, &large, about, told)?;
-        Ok(Pushed {
-            commit: Some(commit),
-            page,
+        lfs::upload(&self.client, &large, subject, report)?;
+        let commit = Commit {
+            message: upload.message,
+            parent: existing.commit.as_deref(),
+            regular: &regular,
+            large: &large,
+            deleted: &deleted,
+        };
+        pushed.commit = Some(self.send_commit(commit, subject, report)?);
+        Ok(pushed)
+    }
+
+    /// The files of the repository, by name.
+    fn existing_files(
+        &self,
+        subject: RequestSubject<'_>,
+        report: Listener<'_>,
+    ) -> Result<ExistingFiles, HubError> {
+        let path = format!("{}/revision/{}", subject.repo.api_path(), quoted_part(MAIN));
+        let reply = self
+            .client
+            .json(&Outgoing::get(self.client.url(&path)), report);
+        let info = match reply {
+            Ok((info, _)) => info,
+            // On some hubs a new repository has no branch.
+            Err(Failure::RefusedReply(refused)) if refused.status == 404 => {
+                return Ok(ExistingFiles {
+                    commit: None,
+                    names: Some(Vec::new()),
+                });
+            }
+            Err(failure) => return Err(self.client.explain(failure, subject, report)),
+        };
+        let names = info["siblings"].as_array().map(|files| {
+            let names = files.iter().filter_map(|file| text(file, "rfilename"));
+            names.collect()
+        });
+        Ok(ExistingFiles {
+            commit: text(&info, "sha").filter(|commit| is_commit(commit)),
+            names,
         })
     }
 
-    /// Makes the repository unless it is there.
+    /// Why the repository's card is kept; `None` if this program wrote it or it equals the new one.
+    fn card_to_keep(
+        &self,
+        own_file: &LocalFile,
+        subject: RequestSubject<'_>,
+        report: Listener<'_>,
+    ) -> Result<Option<KeptCard>, HubError> {
+        let path = format!(
+            "{}/resolve/{}/{CARD}",
+            subject.repo.page_path(),
+            quoted_part(MAIN)
+        );
+        let outgoing = Outgoing::get(self.client.url(&path));
+        let reply = self.client.with_retries(report, || {
+            let incoming = self
+                .client
+                .send(&outgoing)
+                .map_err(|failure| (failure, false))?;
+            let mut bytes = Vec::new();
+            let reader = incoming.body.into_reader().take(CARD_BYTES + 1);
+            std::io::BufReader::new(reader)
+                .read_to_end(&mut bytes)
+                .map_err(|error| {
+                    let http_fault = self.client.http_fault(ureq::Error::from(error));
+                    (Failure::Fault(http_fault), false)
+                })?;
+            Ok(bytes)
+        });
+        let card = match reply {
+            Ok(card) => card,
+            // The author of an unreadable card is unknown, so it is kept.
+            Err(Failure::RefusedReply(_)) => return Ok(Some(KeptCard::Unread)),
+            Err(failure) => return Err(self.client.explain(failure, subject, report)),
+        };
+        let is_same = || {
+            let own_file = regular_file::read(&own_file.path, REGULAR_BYTES);
+            own_file.is_ok_and(|own_file| own_file == card)
+        };
+        let is_replaced = card::is_unedited(&card) || is_same();
+        Ok((!is_replaced).then_some(KeptCard::OfOthers))
+    }
+
+    fn preupload_url(&self, subject: RequestSubject<'_>) -> String {
+        let path = format!(
+            "{}/preupload/{}",
+            subject.repo.api_path(),
+            quoted_part(MAIN)
+        );
+        self.client.url(&path)
+    }
+
+    /// Creates the repository if it does not exist.
     fn create(
         &self,
-        upload: Upload<'_>,
-        about: About<'_>,
-        told: Listener<'_>,
+        is_private: bool,
+        subject: RequestSubject<'_>,
+        report: Listener<'_>,
     ) -> Result<(), HubError> {
-        let (owner, name) = upload.repo.split_once('/').unwrap_or(("", upload.repo));
+        let id = subject.repo.id.as_str();
+        let (owner, name) = id.split_once('/').unwrap_or(("", id));
         let mut body = json!({"name": name, "organization": owner, "type": "model"});
-        if upload.is_private {
+        if is_private {
             body["visibility"] = "private".into();
         }
         let url = self.client.url("api/repos/create");
         let body = body.to_string();
-        let asked = self
+        let reply = self
             .client
-            .json(&Outgoing::post(url, JSON, body.as_bytes()), told);
-        match asked {
+            .json(&Outgoing::post(url, JSON, body.as_bytes()), report);
+        match reply {
             Ok(_) => Ok(()),
-            // It is there.
-            Err(Failure::Refused(refused)) if refused.status == 409 => Ok(()),
-            // A token for this one repository may not make any; whether it is there, the next says.
-            Err(Failure::Refused(refused)) if refused.status == 403 => {
-                match self.client.commit(about, told) {
+            // It exists already.
+            Err(Failure::RefusedReply(refused)) if refused.status == 409 => Ok(()),
+            // A token for this one repository cannot create repositories; the next request shows
+            // whether it exists.
+            Err(Failure::RefusedReply(refused)) if refused.status == 403 => {
+                match self.client.commit(subject, report) {
                     Ok(_) => Ok(()),
-                    Err(_) => Err(self
-                        .client
-                        .explained(Failure::Refused(refused), about, told)),
+                    Err(_) => {
+                        Err(self
+                            .client
+                            .explain(Failure::RefusedReply(refused), subject, report))
+                    }
                 }
             }
-            Err(failure) => Err(self.client.explained(failure, about, told)),
+            Err(failure) => Err(self.client.explain(failure, subject, report)),
         }
     }
 
-    /// How each file travels.
-    fn modes(
+    /// How each file is sent.
+    fn upload_modes(
         &self,
         files: &[LocalFile],
-        about: About<'_>,
-        told: Listener<'_>,
-    ) -> Result<Vec<Mode>, HubError> {
-        let url = self.client.url(&format!(
-            "{}/preupload/{}",
-            about.repo.api_path(),
-            quoted_part(MAIN)
-        ));
+        subject: RequestSubject<'_>,
+        report: Listener<'_>,
+    ) -> Result<Vec<UploadMode>, HubError> {
+        let url = self.preupload_url(subject);
         let mut modes = Vec::new();
         for files in files.chunks(FILES_AT_ONCE) {
-            let asked: Vec<Value> = files
+            let entries: Vec<Value> = files
                 .iter()
                 .map(|file| {
                     let sample = STANDARD.encode(&file.sample);
                     json!({"path": file.name, "sample": sample, "size": file.bytes})
                 })
                 .collect();
-            let body = json!({"files": asked}).to_string();
+            let body = json!({"files": entries}).to_string();
             let outgoing = Outgoing::post(url.clone(), JSON, body.as_bytes());
-            let answer = self.client.json(&outgoing, told);
+            let answer = self.client.json(&outgoing, report);
             let (answer, _) =
-                answer.map_err(|failure| self.client.explained(failure, about, told))?;
+                answer.map_err(|failure| self.client.explain(failure, subject, report))?;
             let told_of = answer["files"].as_array().cloned().unwrap_or_default();
             for file in files {
-                let of_file = told_of.iter().find(|of| of["path"] == file.name.as_str());
-                modes.push(mode_of(file, of_file, about.repo)?);
+                let of_file = told_of
+                    .iter()
+                    .find(|entry| entry["path"] == file.name.as_str());
+                modes.push(mode_of(file, of_file, subject.repo)?);
             }
         }
         Ok(modes)
     }
 
-    /// Makes the commit. It is sent once: a second one after a lost answer would be another commit.
+    /// Creates the commit. The request is sent only once, because a retry after a lost reply would
+    /// create a second commit.
     fn send_commit(
         &self,
-        message: &str,
-        regular: &[&LocalFile],
-        large: &[&LocalFile],
-        about: About<'_>,
-        told: Listener<'_>,
+        commit: Commit<'_>,
+        subject: RequestSubject<'_>,
+        report: Listener<'_>,
     ) -> Result<String, HubError> {
-        let mut lines =
-            vec![json!({"key": "header", "value": {"summary": message, "description": ""}})];
+        let Commit {
+            message,
+            parent,
+            regular,
+            large,
+            deleted,
+        } = commit;
+        let mut head = json!({"summary": message, "description": ""});
+        if let Some(parent) = parent {
+            // The hub refuses it if there is a newer commit.
+            head["parentCommit"] = parent.into();
+        }
+        let mut lines = vec![json!({"key": "header", "value": head})];
         for file in regular {
             let bytes = regular_file::read(&file.path, REGULAR_BYTES);
             let content = STANDARD.encode(bytes.map_err(HubError::io("read", &file.path))?);
@@ -221,46 +405,81 @@ impl Hub {
             });
             lines.push(json!({"key": "lfsFile", "value": value}));
         }
+        for name in deleted {
+            lines.push(json!({"key": "deletedFile", "value": {"path": name}}));
+        }
         let body: String = lines.iter().map(|line| format!("{line}\n")).collect();
-        let path = format!("{}/commit/{}", about.repo.api_path(), quoted_part(MAIN));
+        let path = format!("{}/commit/{}", subject.repo.api_path(), quoted_part(MAIN));
         let url = self.client.url(&path);
         let outgoing = Outgoing::post(url.clone(), "application/x-ndjson", body.as_bytes());
         let answer = self.client.json_once(&outgoing);
-        let (answer, _) = answer.map_err(|failure| self.client.explained(failure, about, told))?;
-        told(Event::Bytes(regular.iter().map(|file| file.bytes).sum()));
-        text(&answer, "commitOid").ok_or_else(|| HubError::NoHub {
+        let (answer, _) =
+            answer.map_err(|failure| self.client.explain(failure, subject, report))?;
+        report(Event::Bytes(saturating_sum(
+            regular.iter().map(|file| file.bytes),
+        )));
+        let commit = text(&answer, "commitOid").filter(|commit| is_commit(commit));
+        commit.ok_or_else(|| HubError::NoHub {
             url,
-            reason: "answers without the commit (commitOid)".to_owned(),
+            reason: "returns a reply without the commit (commitOid)".to_owned(),
         })
     }
 }
 
-fn mode_of(file: &LocalFile, said: Option<&Value>, repo: &RepoName) -> Result<Mode, HubError> {
-    let refused = |said: &str| HubError::Upload {
-        repo: repo.clone(),
-        file: file.name.clone(),
-        said: said.to_owned(),
-    };
-    let said = said.ok_or_else(|| refused("it does not say how to send it"))?;
-    if said["shouldIgnore"] == true {
-        return Err(refused(
-            "the repository's .gitignore names it; change that file",
-        ));
-    }
-    let known = said["oid"].as_str();
-    if known.is_some_and(|known| known == file.blob_id || known == file.sha256) {
-        return Ok(Mode::Unchanged);
-    }
-    match said["uploadMode"].as_str() {
-        // The storage of large files takes no empty one.
-        Some("lfs") if file.bytes > 0 => Ok(Mode::Large),
-        Some("lfs" | "regular") if file.bytes <= REGULAR_BYTES.bytes => Ok(Mode::Regular),
-        Some("regular") => Err(refused("it is too large to go into the commit itself")),
-        _ => Err(refused("it does not say how to send it")),
+/// The changes of one commit.
+#[derive(Debug, Clone, Copy)]
+struct Commit<'a> {
+    message: &'a str,
+    /// The parent commit.
+    parent: Option<&'a str>,
+    regular: &'a [&'a LocalFile],
+    large: &'a [&'a LocalFile],
+    deleted: &'a [&'a str],
+}
+
+/// Describes the requests of an upload.
+fn subject(repo: &RepoName) -> RequestSubject<'_> {
+    RequestSubject {
+        repo,
+        revision: MAIN,
+        file: None,
+        right: "write",
+        what: &repo.id,
     }
 }
 
-/// The files below a folder by their names there, or the one file.
+fn mode_of(
+    file: &LocalFile,
+    mode: Option<&Value>,
+    repo: &RepoName,
+) -> Result<UploadMode, HubError> {
+    let upload_error = |reason: &str| HubError::Upload {
+        repo: repo.clone(),
+        file: file.name.clone(),
+        reason: reason.to_owned(),
+    };
+    let mode = mode.ok_or_else(|| upload_error("it did not return an upload mode"))?;
+    if mode["shouldIgnore"] == true {
+        return Err(upload_error(
+            "the repository's .gitignore excludes it; change that file",
+        ));
+    }
+    let known_oid = mode["oid"].as_str();
+    if known_oid.is_some_and(|known_oid| known_oid == file.blob_id || known_oid == file.sha256) {
+        return Ok(UploadMode::Unchanged);
+    }
+    match mode["uploadMode"].as_str() {
+        // The large-file storage does not accept empty files.
+        Some("lfs") if file.bytes > 0 => Ok(UploadMode::Large),
+        Some("lfs" | "regular") if file.bytes <= REGULAR_BYTES.bytes => Ok(UploadMode::Regular),
+        Some("regular") => Err(upload_error(
+            "it is too large for a regular file of the commit",
+        )),
+        _ => Err(upload_error("it did not return an upload mode")),
+    }
+}
+
+/// The files below a folder by relative path, or the one file.
 fn local_files(path: &Path) -> Result<Vec<LocalFile>, HubError> {
     let mut found = Vec::new();
     if path.is_dir() {
@@ -276,14 +495,14 @@ fn local_files(path: &Path) -> Result<Vec<LocalFile>, HubError> {
     files.collect()
 }
 
-fn add_files(dir: &Path, prefix: &str, found: &mut Vec<(String, PathBuf)>) -> Result<(), HubError> {
+fn add_files(dir: &Path, prefix: &str, files: &mut Vec<(String, PathBuf)>) -> Result<(), HubError> {
     for entry in fs::read_dir(dir).map_err(HubError::io("list", dir))? {
         let entry = entry.map_err(HubError::io("list", dir))?;
         let name = format!("{prefix}{}", entry.file_name().to_string_lossy());
         let kind = entry.file_type().map_err(HubError::io("list", dir))?;
         match kind.is_dir() {
-            true => add_files(&entry.path(), &format!("{name}/"), found)?,
-            false => found.push((name, entry.path())),
+            true => add_files(&entry.path(), &format!("{name}/"), files)?,
+            false => files.push((name, entry.path())),
         }
     }
     Ok(())
@@ -303,8 +522,8 @@ impl LocalFile {
             if n == 0 {
                 break;
             }
-            let rest = SAMPLE_BYTES.saturating_sub(sample.len()).min(n);
-            sample.extend_from_slice(&chunk[..rest]);
+            let n_left = SAMPLE_BYTES.saturating_sub(sample.len()).min(n);
+            sample.extend_from_slice(&chunk[..n_left]);
             large.update(&chunk[..n]);
             of_git.update(&chunk[..n]);
         }
@@ -319,12 +538,12 @@ impl LocalFile {
     }
 }
 
-/// What an answer to a request of a client means.
-fn explained<T>(
+/// Converts a failed request to an error with advice.
+fn explain<T>(
     client: &Client,
     result: Result<T, Failure>,
-    about: About<'_>,
-    told: Listener<'_>,
+    subject: RequestSubject<'_>,
+    report: Listener<'_>,
 ) -> Result<T, HubError> {
-    result.map_err(|failure| client.explained(failure, about, told))
+    result.map_err(|failure| client.explain(failure, subject, report))
 }

@@ -1,4 +1,4 @@
-//! Uploads: the storage of large files, and commits.
+//! Uploads of the test hub: large-file storage and commits.
 
 use std::collections::BTreeMap;
 
@@ -40,13 +40,13 @@ impl State {
 
     pub(super) fn preupload(&self, key: &str, request: &Received) -> Answer {
         let body: Value = serde_json::from_str(&request.body).expect("JSON");
-        let known = &self.repos[key].files;
+        let known_files = &self.repos[key].files;
         let files = body["files"].as_array().expect("files").iter().map(|file| {
             let path = file["path"].as_str().expect("a path");
             let is_large = path.ends_with(".safetensors") || path.ends_with(".gguf");
             json!({"path": path, "uploadMode": if is_large { "lfs" } else { "regular" },
                    "shouldIgnore": path.ends_with(".ignored"),
-                   "oid": known.get(path).map(TestFile::etag)})
+                   "oid": known_files.get(path).map(TestFile::etag)})
         });
         Answer::json(200, &json!({"files": files.collect::<Vec<_>>()}))
     }
@@ -56,7 +56,7 @@ impl State {
         key: &str,
         action: &str,
         request: &Received,
-        own: &str,
+        own_url: &str,
         storage: &str,
     ) -> Answer {
         let body: Value = serde_json::from_str(&request.body).expect("JSON");
@@ -84,11 +84,11 @@ impl State {
                             header[number.to_string()] =
                                 json!(format!("{storage}/part/{oid}/{number}"));
                         }
-                        json!({"href": format!("{own}/lfs-complete/{oid}"), "header": header})
+                        json!({"href": format!("{own_url}/lfs-complete/{oid}"), "header": header})
                     }
                     None => json!({"href": format!("{storage}/upload/{oid}?Signature=secret")}),
                 };
-                let verify = json!({"href": format!("{own}/{id}.git/info/lfs/objects/verify")});
+                let verify = json!({"href": format!("{own_url}/{id}.git/info/lfs/objects/verify")});
                 json!({"oid": oid, "size": size, "actions": {"upload": upload, "verify": verify}})
             });
         Answer::json(
@@ -113,6 +113,7 @@ impl State {
 
     pub(super) fn commit(&mut self, key: &str, request: &Received) -> Answer {
         let mut files = BTreeMap::new();
+        let mut deleted = Vec::new();
         let mut message = String::new();
         for line in request.body.lines() {
             let line: Value = serde_json::from_str(line).expect("JSON");
@@ -120,8 +121,13 @@ impl State {
             let path = value["path"].as_str().unwrap_or_default().to_owned();
             match line["key"].as_str() {
                 Some("header") => {
-                    message = value["summary"].as_str().unwrap_or_default().to_owned()
+                    message = value["summary"].as_str().unwrap_or_default().to_owned();
+                    let parent = value["parentCommit"].as_str();
+                    if parent.is_some_and(|parent| parent != self.repos[key].commit()) {
+                        return refusal(412, "", "A commit has happened since");
+                    }
                 }
+                Some("deletedFile") => deleted.push(path),
                 Some("file") => {
                     let content = value["content"].as_str().unwrap_or_default();
                     let bytes = STANDARD.decode(content).expect("base64");
@@ -150,6 +156,11 @@ impl State {
             }
         }
         let repo = self.repos.get_mut(key).expect("a repository");
+        for path in deleted {
+            if repo.files.remove(&path).is_none() {
+                return refusal(404, "EntryNotFound", "a file to delete that is not there");
+            }
+        }
         repo.files.extend(files);
         repo.n_commits += 1;
         repo.messages.push(message);

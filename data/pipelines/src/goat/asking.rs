@@ -1,43 +1,44 @@
-//! What the prompts of all stages have in common: how they are put, shown and read.
+//! Common parts of all stages' prompts: building, showing values, and parsing replies.
 
 use serde_json::{Map, Value, json};
 use tooltune_agents::executors::CallResult;
-use tooltune_rows::json::{Style, dumps};
-use tooltune_rows::tools::{ApiCatalogue, ApiDocument, cut_output};
+use tooltune_apis::{ApiCatalogue, ApiDocument, ApiParameter, cut_output};
+use tooltune_json::json_schema::FormatRule;
+use tooltune_json::{Style, dumps};
 
 use super::GoatOptions;
-use super::earlier::Earlier;
-use crate::ask::Asked;
+use super::earlier::EarlierRun;
+use crate::ask::ItemPrompt;
 use crate::error::PipelineError;
 use crate::generator::Prompt;
 use crate::prompts::{Prompts, digest};
 use crate::reply;
 
-/// Characters of a digest that a sampler's seed is made of: servers take seeds of 31 bits.
+/// Length of the digest used as a sampler seed: servers accept 31-bit seeds.
 const SEED_CHARS: usize = 8;
 
-/// Characters of some sentences, where a server or our own decoder keeps to a schema.
+/// Maximum number of characters of a few sentences, for constrained decoding.
 const SENTENCES_CHARS: usize = 400;
 
-/// What every stage is given.
+/// The input of every stage.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Given<'a> {
+pub(super) struct StageInput<'a> {
     pub(super) options: &'a GoatOptions,
     pub(super) catalogue: &'a ApiCatalogue,
-    /// The run whose rows are made anew, if there is one.
-    pub(super) earlier: Option<&'a Earlier>,
+    /// The run whose rows are generated again, if there is one.
+    pub(super) earlier: Option<&'a EarlierRun>,
 }
 
-/// How free a reply is.
+/// Sampling freedom of a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Freedom {
-    /// The likeliest text: a judgement, or words for what is there.
+    /// The most likely text: for judgements, or descriptions of given values.
     None,
-    /// Values that are made up, which differ from one item to the next.
+    /// Sampled: for invented values, which should differ between items.
     Invents,
 }
 
-/// A question before it has its text.
+/// A question before its prompt is rendered.
 pub(super) struct Question<'q> {
     pub(super) id: String,
     pub(super) prompt: &'static str,
@@ -46,27 +47,27 @@ pub(super) struct Question<'q> {
     pub(super) freedom: Freedom,
 }
 
-impl Given<'_> {
+impl StageInput<'_> {
     /// The document of an API.
     ///
     /// # Errors
     ///
-    /// There is none, since a file of a stage was changed by hand.
+    /// There is none, because a file of a stage was edited manually.
     pub(super) fn document(&self, name: &str) -> Result<&ApiDocument, PipelineError> {
         self.catalogue.get(name).ok_or_else(|| {
             let hint = self.catalogue.hint(name);
             PipelineError::Usage(format!(
-                "no document is named {name:?}{hint}; a file of a stage names it, fix it there"
+                "no document is named {name:?}{hint}; correct the name in the stage file that contains it"
             ))
         })
     }
 
-    /// A question with its text.
+    /// Renders a question.
     pub(super) fn ask(
         &self,
         prompts: &Prompts,
         question: Question<'_>,
-    ) -> Result<Asked, PipelineError> {
+    ) -> Result<ItemPrompt, PipelineError> {
         let options = self.options;
         let (temperature, seed) = match question.freedom {
             Freedom::None => (0.0, options.seed),
@@ -75,7 +76,7 @@ impl Given<'_> {
                 sampler_seed(options.seed, &question.id),
             ),
         };
-        Ok(Asked {
+        Ok(ItemPrompt {
             prompt: Prompt {
                 text: prompts.render(question.prompt, question.values)?,
                 schema: Some(question.schema),
@@ -87,8 +88,8 @@ impl Given<'_> {
         })
     }
 
-    /// What a call gave, as a prompt shows it.
-    pub(super) fn shown(&self, output: &Value) -> String {
+    /// The result of a call, as shown in prompts.
+    pub(super) fn shown_result(&self, output: &Value) -> String {
         let text = match output {
             Value::String(text) => text.clone(),
             other => dumps(other, Style::Python),
@@ -96,9 +97,9 @@ impl Given<'_> {
         cut_output(&text, self.options.output_limit)
     }
 
-    /// The same, as a value within another.
+    /// The result of a call, as a value nested in a prompt.
     pub(super) fn shown_value(&self, output: &Value) -> Value {
-        let text = self.shown(output);
+        let text = self.shown_result(output);
         serde_json::from_str(&text).unwrap_or_else(|_| Value::from(text))
     }
 }
@@ -109,23 +110,23 @@ fn sampler_seed(seed: u64, id: &str) -> u64 {
     u64::from_str_radix(&text, 16).unwrap_or_default() >> 1
 }
 
-/// A document as prompts show it.
+/// A document, as shown in prompts.
 pub(super) fn shown_document(document: &ApiDocument) -> String {
     dumps(&document.prompt_value(), Style::Indented(2))
 }
 
-/// A JSON value as prompts show it.
+/// A JSON value, as shown in prompts.
 pub(super) fn shown_json(value: &Value) -> String {
     dumps(value, Style::Indented(2))
 }
 
-/// The schema of some sentences. A small model that is held to it ends, where it would repeat itself
-/// until its reply is cut off.
+/// The schema of a few sentences. Under this constraint a small model stops, instead of repeating
+/// itself until its reply is cut off.
 pub(super) fn sentences_schema() -> Value {
     json!({"type": "string", "minLength": 1, "maxLength": SENTENCES_CHARS})
 }
 
-/// The schema of an object of texts, all of which are there.
+/// The schema of an object of strings, all required.
 pub(super) fn texts_schema(names: &[&str]) -> Value {
     let properties: Map<String, Value> = names
         .iter()
@@ -134,7 +135,7 @@ pub(super) fn texts_schema(names: &[&str]) -> Value {
     object_schema(properties, names)
 }
 
-/// The schema of an object with these properties and no others.
+/// The schema of an object with exactly these properties.
 pub(super) fn object_schema(properties: Map<String, Value>, required: &[&str]) -> Value {
     json!({
         "type": "object",
@@ -144,32 +145,32 @@ pub(super) fn object_schema(properties: Map<String, Value>, required: &[&str]) -
     })
 }
 
-/// The schema of the arguments of a call.
+/// The schema of a call's arguments.
 pub(super) fn arguments_schema(document: &ApiDocument) -> Value {
     let mut schema = document.call_schema();
     schema["properties"]["arguments"].take()
 }
 
-/// The schema of some of the arguments of a call, all of which are there.
+/// The schema of some arguments of a call, all required.
 pub(super) fn some_arguments_schema(document: &ApiDocument, names: &[&str]) -> Value {
-    let all = arguments_schema(document);
+    let full_schema = arguments_schema(document);
     let properties = names.iter().map(|name| {
-        let schema = all["properties"].get(*name).cloned();
+        let schema = full_schema["properties"].get(*name).cloned();
         ((*name).to_owned(), schema.unwrap_or_else(|| json!({})))
     });
     object_schema(properties.collect(), names)
 }
 
-/// The object of a reply.
-pub(super) fn object(text: &str) -> Result<Map<String, Value>, String> {
+/// The JSON object in a reply.
+pub(super) fn parse_object(text: &str) -> Result<Map<String, Value>, String> {
     match reply::json_value(text)? {
         Value::Object(fields) => Ok(fields),
         _ => Err("the reply is no JSON object".to_owned()),
     }
 }
 
-/// A text of a reply.
-pub(super) fn text_of(fields: &Map<String, Value>, name: &str) -> Result<String, String> {
+/// A string in a reply.
+pub(super) fn string_field(fields: &Map<String, Value>, name: &str) -> Result<String, String> {
     match fields.get(name).map(Value::as_str) {
         Some(Some(text)) if !text.trim().is_empty() => Ok(text.trim().to_owned()),
         Some(_) => Err(format!("\"{name}\" is no text, or an empty one")),
@@ -177,40 +178,49 @@ pub(super) fn text_of(fields: &Map<String, Value>, name: &str) -> Result<String,
     }
 }
 
-/// The arguments of a reply as they stand there; those that are null are absent.
-pub(super) fn written_arguments(
+/// The arguments of a reply as written; a null that is not valid for its parameter is treated as
+/// missing.
+pub(super) fn parse_written_arguments(
     text: &str,
     document: &ApiDocument,
 ) -> Result<Map<String, Value>, String> {
-    let mut arguments = object(text)?;
+    let mut arguments = parse_object(text)?;
     // Some models write the whole call.
     if document.parameter("arguments").is_none()
         && let Some(Value::Object(inner)) = arguments.get("arguments")
     {
         arguments = inner.clone();
     }
-    arguments.retain(|_, value| !value.is_null());
+    let takes_null = |name: &str| {
+        let parameter = document.parameter(name);
+        parameter.is_some_and(ApiParameter::accepts_null)
+    };
+    arguments.retain(|name, value| !value.is_null() || takes_null(name));
     Ok(arguments)
 }
 
-/// The arguments of a reply, if the API takes them.
-pub(super) fn arguments(text: &str, document: &ApiDocument) -> Result<Map<String, Value>, String> {
-    let arguments = written_arguments(text, document)?;
-    checked(&arguments, document)?;
+/// The arguments of a reply, if they are valid for the API.
+pub(super) fn parse_arguments(
+    text: &str,
+    document: &ApiDocument,
+) -> Result<Map<String, Value>, String> {
+    let arguments = parse_written_arguments(text, document)?;
+    check_arguments(&arguments, document)?;
     Ok(arguments)
 }
 
-/// Whether the API takes the arguments, and has all that it requires.
-pub(super) fn checked(
+/// Checks that arguments are valid for the API and complete.
+pub(super) fn check_arguments(
     arguments: &Map<String, Value>,
     document: &ApiDocument,
 ) -> Result<(), String> {
     let names = document.check_arguments(arguments, "arguments");
-    let checked = names.and_then(|()| document.check_values(arguments, "arguments"));
+    let checked =
+        names.and_then(|()| document.check_values(arguments, "arguments", FormatRule::Asserted));
     checked.map_err(|error| error.to_string())
 }
 
-/// What a model says of an edge.
+/// A model's verdict on an edge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Verdict {
     pub(super) is_connectable: bool,
@@ -224,14 +234,14 @@ pub(super) fn verdict_schema() -> Value {
     object_schema(properties, &["reason", "connectable"])
 }
 
-/// Reads a verdict; one that is true has a reason.
-pub(super) fn verdict(text: &str) -> Result<Verdict, String> {
-    let fields = object(text)?;
-    let said = fields.get("connectable");
-    let said = said.ok_or("the reply has no \"connectable\"")?;
-    let is_connectable = reply::truth(said)
-        .ok_or_else(|| format!("\"connectable\" is {said}; say true or false"))?;
-    let reason = text_of(&fields, "reason");
+/// Parses a verdict; a positive one must have a reason.
+pub(super) fn parse_verdict(text: &str) -> Result<Verdict, String> {
+    let fields = parse_object(text)?;
+    let connectable = fields.get("connectable");
+    let connectable = connectable.ok_or("the reply has no \"connectable\"")?;
+    let is_connectable = reply::parse_bool(connectable)
+        .ok_or_else(|| format!("\"connectable\" is {connectable}; say true or false"))?;
+    let reason = string_field(&fields, "reason");
     let reason = if is_connectable {
         reason?
     } else {
@@ -243,8 +253,8 @@ pub(super) fn verdict(text: &str) -> Result<Verdict, String> {
     })
 }
 
-/// Why a call is of no use, if it is.
-pub(super) fn useless(result: &CallResult) -> Option<(&'static str, String)> {
+/// Why a call's result is unusable, if it is.
+pub(super) fn unusable_reason(result: &CallResult) -> Option<(&'static str, String)> {
     match &result.exception {
         Some(exception) => Some(("failed", exception.clone())),
         None if result.output.is_null() => Some(("gave nothing", String::new())),
@@ -265,15 +275,15 @@ mod tests {
     }
 
     #[test]
-    fn arguments_are_read_in_the_forms_that_models_write_and_checked_nested() {
+    fn arguments_are_parsed_from_every_format_that_models_write_and_nested_values_are_checked() {
         let document = document();
         for text in [
             r#"{"port": "Aldmouth", "box": null}"#,
             r#"{"name": "Tide/At", "arguments": {"port": "Aldmouth"}}"#,
             "```json\n{\"port\": \"Aldmouth\"}\n```",
         ] {
-            let found = arguments(text, &document).expect(text);
-            assert_eq!(Value::Object(found), json!({"port": "Aldmouth"}), "{text}");
+            let parsed = parse_arguments(text, &document).expect(text);
+            assert_eq!(Value::Object(parsed), json!({"port": "Aldmouth"}), "{text}");
         }
         for (text, expected) in [
             ("{}", "requires \"port\""),
@@ -282,7 +292,7 @@ mod tests {
             ("[]", "no JSON"),
             ("[{\"port\": 1}]", "no JSON object"),
         ] {
-            let message = arguments(text, &document).expect_err(text);
+            let message = parse_arguments(text, &document).expect_err(text);
             assert!(message.contains(expected), "{text}: {message}");
         }
         let schema = some_arguments_schema(&document, &["box"]);
@@ -294,12 +304,33 @@ mod tests {
     }
 
     #[test]
-    fn a_verdict_that_is_true_has_a_reason() {
-        let read = |text: &str| verdict(text).map(|verdict| verdict.is_connectable);
-        assert_eq!(read(r#"{"reason": "id", "connectable": true}"#), Ok(true));
-        assert_eq!(read(r#"{"reason": "", "connectable": "False"}"#), Ok(false));
-        assert!(read(r#"{"reason": " ", "connectable": true}"#).is_err());
-        assert!(read(r#"{"reason": "x", "connectable": 2}"#).is_err());
-        assert!(read(r#"{"reason": "x"}"#).is_err());
+    fn a_null_argument_remains_if_its_schema_accepts_null() {
+        let nullable = json!({"type": ["string", "null"]});
+        let document = json!({"api_name": "POST /notes", "required_parameters": [
+            {"name": "note", "type": "string", "in": "body", "schema": nullable}],
+            "optional_parameters": [
+                {"name": "page", "type": "string", "in": "query", "schema": nullable},
+                {"name": "n", "type": "integer", "in": "body"}]});
+        let document = ApiDocument::try_from(document).expect("a document");
+        let parsed = parse_arguments(r#"{"note": null, "page": null, "n": null}"#, &document);
+        assert_eq!(parsed.map(Value::Object), Ok(json!({"note": null})));
+        let message = parse_arguments(r#"{"n": 3}"#, &document).expect_err("no note");
+        assert!(message.contains("requires \"note\""), "{message}");
+    }
+
+    #[test]
+    fn a_true_verdict_needs_a_reason() {
+        let parse_verdict = |text: &str| parse_verdict(text).map(|verdict| verdict.is_connectable);
+        assert_eq!(
+            parse_verdict(r#"{"reason": "id", "connectable": true}"#),
+            Ok(true)
+        );
+        assert_eq!(
+            parse_verdict(r#"{"reason": "", "connectable": "False"}"#),
+            Ok(false)
+        );
+        assert!(parse_verdict(r#"{"reason": " ", "connectable": true}"#).is_err());
+        assert!(parse_verdict(r#"{"reason": "x", "connectable": 2}"#).is_err());
+        assert!(parse_verdict(r#"{"reason": "x"}"#).is_err());
     }
 }

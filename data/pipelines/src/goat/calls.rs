@@ -1,53 +1,62 @@
-//! The sixth stage: the calls of each task, executed as they are made (Figure 17).
+//! Stage 6: the calls of each task, executed as they are generated (Figure 17).
 //!
-//! All tasks go forward together, one call each: a call that no edge leads to is made up; else the
-//! values of its edges are taken from earlier results first, and what is missing is made up then.
+//! All tasks advance together, one call at a time. Arguments of a call without edges are invented.
+//! Otherwise the values of its edges are extracted from earlier results first, and the missing
+//! arguments are invented afterwards.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 use tooltune_agents::executors::Executor;
-use tooltune_rows::tools::{ApiDocument, TrajectoryCall};
+use tooltune_apis::{ApiDocument, TrajectoryCall};
+use tooltune_json::json_schema::FormatRule;
 use tooltune_synth::graph::NamedEdge;
 
 use super::asking::{
-    Freedom, Given, Question, arguments, arguments_schema, checked, shown_document, shown_json,
-    some_arguments_schema, useless, written_arguments,
+    Freedom, Question, StageInput, arguments_schema, check_arguments, parse_arguments,
+    parse_written_arguments, shown_document, shown_json, some_arguments_schema, unusable_reason,
 };
 use super::graph::reason_of;
 use super::items::{CalledTask, Task};
-use super::origins::derived;
+use super::origins::find_origins;
 use super::{CALLS, earlier, prompts};
 use crate::api_calls::ApiCall;
-use crate::ask::Asked;
+use crate::ask::ItemPrompt;
 use crate::error::PipelineError;
 use crate::prompts::Prompts;
 use crate::reply::excerpt;
 use crate::report::Dropped;
-use crate::run::{Made, Run};
+use crate::run::{Run, StageResult};
 
-const NOT_FOUND: &str = "arguments of an edge that stand in no earlier output";
+const NOT_FOUND: &str = "edge arguments not found in any earlier output";
+
+/// Tasks of an earlier run may contain calls that this executor refuses.
+const REFUSED: &str = "the executor does not make one of the calls, because it may change data";
 
 type Arguments = Map<String, Value>;
 
-/// A task and how far it has come.
+/// A task, or the reason why it was dropped.
 type State = Result<CalledTask, Dropped>;
 
-/// Makes the calls of all tasks; a task of which one fails is dropped.
+/// Makes the calls of all tasks; a task with a failing call is dropped.
 ///
 /// # Source
 ///
 /// GOAT, section 3.1.2: API call generation and execution.
-pub(super) fn make(
+pub(super) fn make_calls(
     run: &mut Run<'_>,
-    given: Given<'_>,
+    input: StageInput<'_>,
     tasks: Vec<Task>,
     executor: &mut dyn Executor,
-) -> Result<Made<CalledTask>, PipelineError> {
+) -> Result<StageResult<CalledTask>, PipelineError> {
     let n_rounds = tasks.iter().map(|task| task.apis.len()).max().unwrap_or(0);
+    let refusal_of = |task: &Task| task.apis.iter().find_map(|api| executor.refusal(api));
     let mut states: Vec<State> = tasks
         .into_iter()
         .map(|task| {
+            if let Some(reason) = refusal_of(&task) {
+                return Err(Dropped::new(&task.id, REFUSED, reason));
+            }
             Ok(CalledTask {
                 task,
                 calls: Vec::new(),
@@ -55,112 +64,123 @@ pub(super) fn make(
             })
         })
         .collect();
-    for place in 0..n_rounds {
-        round(run, given, place, &mut states, executor)?;
+    for call_idx in 0..n_rounds {
+        next_round(run, input, call_idx, &mut states, executor)?;
     }
-    let differing = |state: State| state.and_then(earlier::differing);
-    let mut made = Made::of(states.into_iter().map(differing));
-    let n_lost: usize = made.kept.iter().map(n_not_found).sum();
+    let with_changes = |state: State| state.and_then(earlier::require_changes);
+    let mut result = StageResult::from_results(states.into_iter().map(with_changes));
+    let n_lost: usize = result.kept.iter().map(n_not_found).sum();
     if n_lost > 0 {
-        made.counts.insert(NOT_FOUND.to_owned(), n_lost);
+        result.counts.insert(NOT_FOUND.to_owned(), n_lost);
     }
-    Ok(made)
+    Ok(result)
 }
 
-/// Edges whose value a model has made of something else than a value of an output.
-fn n_not_found(called: &CalledTask) -> usize {
+/// Number of edge arguments that the model did not take from an output.
+fn n_not_found(called_task: &CalledTask) -> usize {
     let is_lost = |edge: &&NamedEdge| {
-        let call = called.calls.iter().find(|call| call.name == edge.target);
+        let call = called_task
+            .calls
+            .iter()
+            .find(|call| call.name == edge.target);
         call.is_none_or(|call| !call.derived.contains_key(&edge.parameter))
     };
-    called.task.edges.iter().filter(is_lost).count()
+    called_task.task.edges.iter().filter(is_lost).count()
 }
 
-/// The call of one task that is to be made next.
-struct Next<'a> {
-    /// The task among all.
+/// The next call of a task.
+struct NextCall<'a> {
+    /// Index of the task.
     task_idx: usize,
     document: &'a ApiDocument,
-    /// The edges that lead to it.
+    /// The edges that lead to the call.
     edges: Vec<NamedEdge>,
 }
 
-impl Next<'_> {
-    /// The parameters that earlier results fill.
-    fn wanted(&self) -> Vec<&str> {
+impl NextCall<'_> {
+    /// The parameters filled by earlier results.
+    fn edge_parameters(&self) -> Vec<&str> {
         let names = self.edges.iter().map(|edge| edge.parameter.as_str());
         names.collect()
     }
 
-    /// Whether the API takes anything that no edge leads to.
+    /// Whether the API has parameters without an edge.
     fn has_others(&self) -> bool {
-        let wanted = self.wanted();
+        let wanted = self.edge_parameters();
         let mut names = self.document.parameters().map(|p| p.name.as_str());
         names.any(|name| !wanted.contains(&name))
     }
 }
 
-/// One call of each task that has come so far and has another one to make.
-fn round(
+/// Makes one call of each remaining task that has another one.
+fn next_round(
     run: &mut Run<'_>,
-    given: Given<'_>,
-    place: usize,
+    input: StageInput<'_>,
+    call_idx: usize,
     states: &mut [State],
     executor: &mut dyn Executor,
 ) -> Result<(), PipelineError> {
-    let mut nexts = Vec::new();
+    let mut next_calls = Vec::new();
     for (task_idx, state) in states.iter().enumerate() {
         let Ok(CalledTask { task, .. }) = state else {
             continue;
         };
-        let Some(api) = task.apis.get(place) else {
+        let Some(api) = task.apis.get(call_idx) else {
             continue;
         };
         let edges = task.edges.iter().filter(|edge| edge.target == *api);
-        nexts.push(Next {
+        next_calls.push(NextCall {
             task_idx,
-            document: given.document(api)?,
+            document: input.document(api)?,
             edges: edges.cloned().collect(),
         });
     }
-    let mut asked = Vec::with_capacity(nexts.len());
-    for next in &nexts {
-        if let Ok(called) = &states[next.task_idx] {
-            asked.push(begin(given, next, called, place, run.prompts())?);
+    let mut item_prompts = Vec::with_capacity(next_calls.len());
+    for next_call in &next_calls {
+        if let Ok(called_task) = &states[next_call.task_idx] {
+            item_prompts.push(first_request(
+                input,
+                next_call,
+                called_task,
+                call_idx,
+                run.prompts(),
+            )?);
         }
     }
-    let begun = run.ask(CALLS, &asked, &|idx, text| read_begun(&nexts[idx], text))?;
-    let complete = complete(run, given, place, &nexts, &begun, states)?;
-    let calls: Vec<Result<ApiCall, Dropped>> = nexts
+    let first_arguments = run.ask(CALLS, &item_prompts, &|idx, text| {
+        parse_first_arguments(&next_calls[idx], text)
+    })?;
+    let complete = fill_remaining(run, input, call_idx, &next_calls, &first_arguments, states)?;
+    let calls: Vec<Result<ApiCall, Dropped>> = next_calls
         .iter()
         .zip(complete)
-        .map(|(next, arguments)| {
+        .map(|(next_call, arguments)| {
             Ok(ApiCall {
-                name: next.document.call_name(),
+                name: next_call.document.call_name(),
                 arguments: arguments?,
             })
         })
         .collect();
-    let there: Vec<ApiCall> = calls.iter().flatten().cloned().collect();
-    let mut results = run.call_apis(CALLS, &there, executor)?.into_iter();
-    for (next, call) in nexts.iter().zip(calls) {
+    let complete_calls: Vec<ApiCall> = calls.iter().flatten().cloned().collect();
+    let mut results = run.call_apis(CALLS, &complete_calls, executor)?.into_iter();
+    for (next_call, call) in next_calls.iter().zip(calls) {
         let result = match &call {
             Ok(_) => results.next(),
             Err(_) => None,
         };
-        let state = &mut states[next.task_idx];
+        let state = &mut states[next_call.task_idx];
         let outcome = match (call, result, &mut *state) {
-            (Ok(call), Some(result), Ok(called)) => match useless(&result) {
+            (Ok(call), Some(result), Ok(called_task)) => match unusable_reason(&result) {
                 Some((what, why)) => {
-                    let detail = excerpt(&format!("{}: {why}", call.shown()));
+                    let detail = excerpt(&format!("{}: {why}", call.text()));
                     Err(Dropped::new(
-                        &called.task.id,
+                        &called_task.task.id,
                         format!("a call {what}"),
                         detail,
                     ))
                 }
                 None => {
-                    called.push(call, result.output);
+                    called_task.push(call, result.output);
                     Ok(())
                 }
             },
@@ -176,7 +196,7 @@ fn round(
 
 impl CalledTask {
     fn push(&mut self, call: ApiCall, output: Value) {
-        let derived = derived(&call.name, &call.arguments, &self.calls, &self.task.edges);
+        let derived = find_origins(&call.name, &call.arguments, &self.calls, &self.task.edges);
         self.calls.push(TrajectoryCall {
             sub_query: String::new(),
             name: call.name,
@@ -188,17 +208,17 @@ impl CalledTask {
 }
 
 /// The first request of a call.
-fn begin(
-    given: Given<'_>,
-    next: &Next<'_>,
-    called: &CalledTask,
-    place: usize,
+fn first_request(
+    input: StageInput<'_>,
+    next_call: &NextCall<'_>,
+    called_task: &CalledTask,
+    call_idx: usize,
     prompts: &Prompts,
-) -> Result<Asked, PipelineError> {
-    let id = |what: &str| format!("{}/{}/{what}", called.task.id, place + 1);
-    let document = shown_document(next.document);
-    if next.edges.is_empty() {
-        let taken = called.task.taken.get(&next.document.call_name());
+) -> Result<ItemPrompt, PipelineError> {
+    let id = |what: &str| format!("{}/{}/{what}", called_task.task.id, call_idx + 1);
+    let document = shown_document(next_call.document);
+    if next_call.edges.is_empty() {
+        let taken = called_task.task.taken.get(&next_call.document.call_name());
         let taken = taken.filter(|arguments| !arguments.is_empty());
         let taken = taken.map(|arguments| shown_json(&json!([arguments])));
         let both = [
@@ -213,98 +233,105 @@ fn begin(
             id: id("first"),
             prompt,
             values,
-            schema: arguments_schema(next.document),
+            schema: arguments_schema(next_call.document),
             freedom: Freedom::Invents,
         };
-        return given.ask(prompts, question);
+        return input.ask(prompts, question);
     }
     let number = |edge: &NamedEdge| {
-        let call = called
+        let call = called_task
             .calls
             .iter()
             .position(|call| call.name == edge.source);
         call.map(|call| call + 1)
     };
-    let wanted: Vec<Value> = next
+    let wanted_arguments: Vec<Value> = next_call
         .edges
         .iter()
         .map(|edge| {
             json!({"parameter": edge.parameter, "result": number(edge), "reason": reason_of(edge)})
         })
         .collect();
-    let sources: Vec<usize> = next.edges.iter().filter_map(number).collect();
-    let results = results_of(given, called, &|number| sources.contains(&number));
+    let sources: Vec<usize> = next_call.edges.iter().filter_map(number).collect();
+    let results = results_of(input, called_task, &|number| sources.contains(&number));
     let question = Question {
         id: id("fill"),
         prompt: prompts::FILL_CALL,
         values: &[
             ("document", &document),
-            ("wanted", &shown_json(&Value::Array(wanted))),
+            ("wanted", &shown_json(&Value::Array(wanted_arguments))),
             ("results", &shown_json(&results)),
         ],
-        schema: some_arguments_schema(next.document, &next.wanted()),
+        schema: some_arguments_schema(next_call.document, &next_call.edge_parameters()),
         freedom: Freedom::None,
     };
-    given.ask(prompts, question)
+    input.ask(prompts, question)
 }
 
-/// The results of some calls, by their numbers from 1, with the names of their APIs.
+/// Results of calls, numbered from 1, with the names of their APIs.
 pub(super) fn results_of(
-    given: Given<'_>,
-    called: &CalledTask,
+    input: StageInput<'_>,
+    called_task: &CalledTask,
     is_wanted: &dyn Fn(usize) -> bool,
 ) -> Value {
-    let results = called.calls.iter().enumerate().filter_map(|(idx, call)| {
-        let number = idx + 1;
-        is_wanted(number).then(|| {
-            let output = given.shown_value(&call.output);
-            json!({"number": number, "api": call.name, "result": output})
-        })
-    });
+    let results = called_task
+        .calls
+        .iter()
+        .enumerate()
+        .filter_map(|(idx, call)| {
+            let number = idx + 1;
+            is_wanted(number).then(|| {
+                let output = input.shown_value(&call.output);
+                json!({"number": number, "api": call.name, "result": output})
+            })
+        });
     Value::Array(results.collect())
 }
 
-fn read_begun(next: &Next<'_>, text: &str) -> Result<Arguments, String> {
-    if next.edges.is_empty() {
-        return arguments(text, next.document);
+fn parse_first_arguments(next_call: &NextCall<'_>, text: &str) -> Result<Arguments, String> {
+    if next_call.edges.is_empty() {
+        return parse_arguments(text, next_call.document);
     }
-    let mut filled = written_arguments(text, next.document)?;
-    let wanted = next.wanted();
+    let mut filled = parse_written_arguments(text, next_call.document)?;
+    let wanted = next_call.edge_parameters();
     if let Some(name) = wanted.iter().find(|name| !filled.contains_key(**name)) {
         return Err(format!("the reply has no \"{name}\""));
     }
     filled.retain(|name, _| wanted.contains(&name.as_str()));
-    let fit = next.document.check_values(&filled, "arguments");
+    let asserted = FormatRule::Asserted;
+    let fit = next_call
+        .document
+        .check_values(&filled, "arguments", asserted);
     fit.map_err(|error| error.to_string())?;
-    if !next.has_others() {
-        checked(&filled, next.document)?;
+    if !next_call.has_others() {
+        check_arguments(&filled, next_call.document)?;
     }
     Ok(filled)
 }
 
-/// Adds what no edge leads to; what is filled stays as it is.
-fn complete(
+/// Adds arguments without an edge; existing arguments are unchanged.
+fn fill_remaining(
     run: &mut Run<'_>,
-    given: Given<'_>,
-    place: usize,
-    nexts: &[Next<'_>],
-    begun: &[Result<Arguments, Dropped>],
+    input: StageInput<'_>,
+    call_idx: usize,
+    next_calls: &[NextCall<'_>],
+    first_arguments: &[Result<Arguments, Dropped>],
     states: &[State],
 ) -> Result<Vec<Result<Arguments, Dropped>>, PipelineError> {
-    let mut asked = Vec::new();
-    let mut open: BTreeMap<usize, usize> = BTreeMap::new();
-    for (idx, (next, filled)) in nexts.iter().zip(begun).enumerate() {
+    let mut item_prompts = Vec::new();
+    let mut reply_idx_of: BTreeMap<usize, usize> = BTreeMap::new();
+    for (idx, (next, filled)) in next_calls.iter().zip(first_arguments).enumerate() {
         let (Ok(filled), Ok(called)) = (filled, &states[next.task_idx]) else {
             continue;
         };
         if next.edges.is_empty() || !next.has_others() {
             continue;
         }
-        open.insert(idx, asked.len());
-        asked.push(given.ask(
+        reply_idx_of.insert(idx, item_prompts.len());
+        item_prompts.push(input.ask(
             run.prompts(),
             Question {
-                id: format!("{}/{}/complete", called.task.id, place + 1),
+                id: format!("{}/{}/complete", called.task.id, call_idx + 1),
                 prompt: prompts::COMPLETE_CALL,
                 values: &[
                     ("document", &shown_document(next.document)),
@@ -315,30 +342,32 @@ fn complete(
             },
         )?);
     }
-    let places: Vec<usize> = open.keys().copied().collect();
-    let read = |n: usize, text: &str| {
-        let next = &nexts[places[n]];
-        let mut arguments = written_arguments(text, next.document)?;
-        if let Ok(filled) = &begun[places[n]] {
+    let next_idxs: Vec<usize> = reply_idx_of.keys().copied().collect();
+    let parse_reply = |n: usize, text: &str| {
+        let next = &next_calls[next_idxs[n]];
+        let mut arguments = parse_written_arguments(text, next.document)?;
+        if let Ok(filled) = &first_arguments[next_idxs[n]] {
             arguments.extend(filled.clone());
         }
-        checked(&arguments, next.document)?;
+        check_arguments(&arguments, next.document)?;
         Ok(arguments)
     };
     let mut replies: Vec<_> = run
-        .ask(CALLS, &asked, &read)?
+        .ask(CALLS, &item_prompts, &parse_reply)?
         .into_iter()
         .map(Some)
         .collect();
     let result = |(idx, filled): (usize, &Result<Arguments, Dropped>)| {
-        let reply = open.get(&idx).and_then(|place| replies[*place].take());
+        let reply = reply_idx_of
+            .get(&idx)
+            .and_then(|call_idx| replies[*call_idx].take());
         reply.unwrap_or_else(|| filled.clone())
     };
-    Ok(begun.iter().enumerate().map(result).collect())
+    Ok(first_arguments.iter().enumerate().map(result).collect())
 }
 
-/// The requests that the calls of a task take at most.
-pub(super) fn n_requests(task: &Task, given: Given<'_>) -> usize {
+/// Maximum number of requests for the calls of a task.
+pub(super) fn n_requests(task: &Task, input: StageInput<'_>) -> usize {
     let of_api = |api: &String| {
         let wanted: Vec<&str> = task
             .edges
@@ -346,7 +375,7 @@ pub(super) fn n_requests(task: &Task, given: Given<'_>) -> usize {
             .filter(|edge| edge.target == *api)
             .map(|edge| edge.parameter.as_str())
             .collect();
-        let document = given.catalogue.get(api);
+        let document = input.catalogue.get(api);
         let mut names = document.into_iter().flat_map(ApiDocument::parameters);
         let has_others = names.any(|parameter| !wanted.contains(&parameter.name.as_str()));
         1 + usize::from(!wanted.is_empty() && has_others)

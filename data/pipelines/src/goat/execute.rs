@@ -1,30 +1,30 @@
-//! The fourth stage: an edge stays if the output of a call that was made fills the parameter of a
-//! second call that works (Figures 15 and 16). Three requests and two calls of APIs an edge.
+//! Stage 4: keeps an edge if the output of an executed call fills the parameter of a second call
+//! that succeeds (Figures 15 and 16). Each edge needs three requests and two API calls.
 
 use serde_json::{Map, Value};
 use tooltune_agents::executors::{CallResult, Executor};
 use tooltune_synth::graph::NamedEdge;
 
 use super::asking::{
-    Freedom, Given, Question, arguments, arguments_schema, shown_document, shown_json, useless,
-    verdict, verdict_schema,
+    Freedom, Question, StageInput, arguments_schema, parse_arguments, parse_verdict,
+    shown_document, shown_json, unusable_reason, verdict_schema,
 };
 use super::graph::reason_of;
 use super::{EXECUTE, prompts};
 use crate::api_calls::ApiCall;
-use crate::ask::Asked;
+use crate::ask::ItemPrompt;
 use crate::error::PipelineError;
 use crate::prompts::Prompts;
 use crate::reply::excerpt;
 use crate::report::Dropped;
-use crate::run::{Made, Run};
+use crate::run::{Run, StageResult};
 
-const UNUSED: &str = "the second call does not use what the first one returned";
+const UNUSED: &str = "the second call does not use the result of the first";
 
-/// How far an edge has come.
+/// An edge's state, or the reason why it was dropped.
 type State<T> = Result<T, Dropped>;
 
-/// Requests of an edge, and calls of APIs.
+/// Number of requests and API calls per edge.
 pub(super) const REQUESTS_PER_EDGE: usize = 3;
 pub(super) const CALLS_PER_EDGE: usize = 2;
 
@@ -35,38 +35,40 @@ pub(super) const CALLS_PER_EDGE: usize = 2;
 /// GOAT, section 3.1.1: filtering via API call execution.
 pub(super) fn execute(
     run: &mut Run<'_>,
-    given: Given<'_>,
+    input: StageInput<'_>,
     edges: Vec<NamedEdge>,
     executor: &mut dyn Executor,
-) -> Result<Made<NamedEdge>, PipelineError> {
-    let first = first_calls(run, given, &edges)?;
-    let outputs = made(run, &edges, first, "first", executor)?;
-    let second = second_calls(run, given, &edges, &outputs)?;
-    let called: Vec<State<Map<String, Value>>> = second
+) -> Result<StageResult<NamedEdge>, PipelineError> {
+    let first_results = first_calls(run, input, &edges)?;
+    let outputs = make_calls(run, &edges, first_results, "first", executor)?;
+    let second = second_calls(run, input, &edges, &outputs)?;
+    let second_arguments: Vec<State<Map<String, Value>>> = second
         .iter()
         .map(|state| state.as_ref().map(|call| call.arguments.clone()))
         .map(|state| state.map_err(Clone::clone))
         .collect();
-    let answers = made(run, &edges, second, "second", executor)?;
+    let second_results = make_calls(run, &edges, second, "second", executor)?;
     let evidence = Evidence {
         outputs,
-        arguments: called,
-        answers,
+        arguments: second_arguments,
+        answers: second_results,
     };
-    let outcomes = checks(run, given, &edges, evidence)?;
+    let outcomes = checks(run, input, &edges, evidence)?;
     let kept = edges.into_iter().zip(outcomes);
-    Ok(Made::of(kept.map(|(edge, outcome)| outcome.map(|()| edge))))
+    Ok(StageResult::from_results(
+        kept.map(|(edge, outcome)| outcome.map(|()| edge)),
+    ))
 }
 
-/// The first request of each edge, which is all that is known before any is answered.
+/// The first request of each edge, the only ones known before any reply.
 pub(super) fn first_questions(
-    given: Given<'_>,
+    input: StageInput<'_>,
     edges: &[NamedEdge],
     prompts: &Prompts,
-) -> Result<Vec<Asked>, PipelineError> {
+) -> Result<Vec<ItemPrompt>, PipelineError> {
     let question = |edge: &NamedEdge| {
-        let document = given.document(&edge.source)?;
-        given.ask(
+        let document = input.document(&edge.source)?;
+        input.ask(
             prompts,
             Question {
                 id: format!("{}/first", edge.label()),
@@ -82,37 +84,39 @@ pub(super) fn first_questions(
 
 fn first_calls(
     run: &mut Run<'_>,
-    given: Given<'_>,
+    input: StageInput<'_>,
     edges: &[NamedEdge],
 ) -> Result<Vec<State<ApiCall>>, PipelineError> {
-    let asked = first_questions(given, edges, run.prompts())?;
-    let read = |idx: usize, text: &str| {
+    let item_prompts = first_questions(input, edges, run.prompts())?;
+    let parse_reply = |idx: usize, text: &str| {
         let name = &edges[idx].source;
-        let document = given.document(name).map_err(|error| error.to_string())?;
+        let document = input.document(name).map_err(|error| error.to_string())?;
         Ok(ApiCall {
             name: name.clone(),
-            arguments: arguments(text, document)?,
+            arguments: parse_arguments(text, document)?,
         })
     };
-    run.ask(EXECUTE, &asked, &read)
+    run.ask(EXECUTE, &item_prompts, &parse_reply)
 }
 
-/// Makes the calls that there are; one that fails ends its edge.
-fn made(
+/// Makes the calls of the remaining edges; a failing call drops its edge.
+fn make_calls(
     run: &mut Run<'_>,
     edges: &[NamedEdge],
     calls: Vec<State<ApiCall>>,
     which: &str,
     executor: &mut dyn Executor,
 ) -> Result<Vec<State<CallResult>>, PipelineError> {
-    let there: Vec<ApiCall> = calls.iter().flatten().cloned().collect();
-    let mut results = run.call_apis(EXECUTE, &there, executor)?.into_iter();
+    let complete_calls: Vec<ApiCall> = calls.iter().flatten().cloned().collect();
+    let mut results = run
+        .call_apis(EXECUTE, &complete_calls, executor)?
+        .into_iter();
     let states = edges.iter().zip(calls).map(|(edge, call)| {
         let call = call?;
         let result = results.next().unwrap_or_else(|| CallResult::failure(""));
-        match useless(&result) {
+        match unusable_reason(&result) {
             Some((what, why)) => {
-                let detail = excerpt(&format!("{}: {why}", call.shown()));
+                let detail = excerpt(&format!("{}: {why}", call.text()));
                 let reason = format!("the {which} call {what}");
                 Err(Dropped::new(&edge.label(), reason, detail))
             }
@@ -124,16 +128,16 @@ fn made(
 
 fn second_calls(
     run: &mut Run<'_>,
-    given: Given<'_>,
+    input: StageInput<'_>,
     edges: &[NamedEdge],
     outputs: &[State<CallResult>],
 ) -> Result<Vec<State<ApiCall>>, PipelineError> {
-    let mut asked = Vec::new();
+    let mut item_prompts = Vec::new();
     let mut targets = Vec::new();
     for (edge, output) in edges.iter().zip(outputs) {
         let Ok(output) = output else { continue };
-        let document = given.document(&edge.target)?;
-        asked.push(given.ask(
+        let document = input.document(&edge.target)?;
+        item_prompts.push(input.ask(
             run.prompts(),
             Question {
                 id: format!("{}/second", edge.label()),
@@ -142,7 +146,7 @@ fn second_calls(
                     ("document", &shown_document(document)),
                     ("parameter", &edge.parameter),
                     ("reason", &reason_of(edge)),
-                    ("result", &given.shown(&output.output)),
+                    ("result", &input.shown_result(&output.output)),
                 ],
                 schema: arguments_schema(document),
                 freedom: Freedom::None,
@@ -150,9 +154,9 @@ fn second_calls(
         )?);
         targets.push((edge, document));
     }
-    let read = |idx: usize, text: &str| {
+    let parse_reply = |idx: usize, text: &str| {
         let (edge, document) = targets[idx];
-        let arguments = arguments(text, document)?;
+        let arguments = parse_arguments(text, document)?;
         if !arguments.contains_key(&edge.parameter) {
             return Err(format!("the reply has no \"{}\"", edge.parameter));
         }
@@ -161,55 +165,58 @@ fn second_calls(
             arguments,
         })
     };
-    let replies = run.ask(EXECUTE, &asked, &read)?;
-    Ok(spread(outputs, replies))
+    let replies = run.ask(EXECUTE, &item_prompts, &parse_reply)?;
+    Ok(merge_replies(outputs, replies))
 }
 
-/// What came of the two calls of each edge.
+/// The results of the two calls of each edge.
 struct Evidence {
-    /// Of the first calls.
+    /// Results of the first calls.
     outputs: Vec<State<CallResult>>,
-    /// Of the second calls.
+    /// Arguments of the second calls.
     arguments: Vec<State<Map<String, Value>>>,
-    /// Of the second calls, too.
+    /// Results of the second calls.
     answers: Vec<State<CallResult>>,
 }
 
 fn checks(
     run: &mut Run<'_>,
-    given: Given<'_>,
+    input: StageInput<'_>,
     edges: &[NamedEdge],
     evidence: Evidence,
 ) -> Result<Vec<State<()>>, PipelineError> {
     let Evidence {
         outputs,
         arguments,
-        answers,
+        answers: second_results,
     } = evidence;
-    let mut asked = Vec::new();
+    let mut item_prompts = Vec::new();
     for (idx, edge) in edges.iter().enumerate() {
-        let (Ok(output), Ok(arguments), Ok(_)) = (&outputs[idx], &arguments[idx], &answers[idx])
+        let (Ok(output), Ok(arguments), Ok(_)) =
+            (&outputs[idx], &arguments[idx], &second_results[idx])
         else {
             continue;
         };
-        let shown = shown_json(&Value::Object(arguments.clone()));
-        asked.push(given.ask(
+        let arguments_json = shown_json(&Value::Object(arguments.clone()));
+        item_prompts.push(input.ask(
             run.prompts(),
             Question {
                 id: format!("{}/check", edge.label()),
                 prompt: prompts::CHECK_CALL,
                 values: &[
-                    ("result", &given.shown(&output.output)),
+                    ("result", &input.shown_result(&output.output)),
                     ("parameter", &edge.parameter),
-                    ("arguments", &shown),
+                    ("arguments", &arguments_json),
                 ],
                 schema: verdict_schema(),
                 freedom: Freedom::None,
             },
         )?);
     }
-    let verdicts = run.ask(EXECUTE, &asked, &|_, text| verdict(text))?;
-    let verdicts = spread(&answers, verdicts).into_iter().zip(edges);
+    let verdicts = run.ask(EXECUTE, &item_prompts, &|_, text| parse_verdict(text))?;
+    let verdicts = merge_replies(&second_results, verdicts)
+        .into_iter()
+        .zip(edges);
     Ok(verdicts
         .map(|(verdict, edge)| {
             let verdict = verdict?;
@@ -222,9 +229,9 @@ fn checks(
         .collect())
 }
 
-/// The replies, at the places of those that were asked about; the others stay what they are. A reply
-/// that cannot be read is that of its edge.
-fn spread<T, U>(states: &[State<T>], replies: Vec<State<U>>) -> Vec<State<U>> {
+/// Merges the replies into the states at the positions of the asked edges; other states are
+/// unchanged. An unparsable reply drops its edge.
+fn merge_replies<T, U>(states: &[State<T>], replies: Vec<State<U>>) -> Vec<State<U>> {
     let mut replies = replies.into_iter();
     let place = |state: &State<T>| match state {
         Ok(_) => replies

@@ -1,77 +1,86 @@
-//! The second and third stages: which outputs are described as parameters are, and which of them a
-//! model finds to fill them (Figure 14).
+//! Stages 2 and 3: candidate edges between similarly described outputs and parameters, and the
+//! model's selection among them (Figure 14).
 
-use tooltune_rows::tools::{ApiCatalogue, ApiDocument};
+use tooltune_apis::{ApiCatalogue, ApiDocument};
 use tooltune_suites::SentenceEncoder;
 use tooltune_synth::graph::{
     ApiTexts, DependencyGraph, NamedEdge, NamedGraph, OutputField, OutputText, ParameterText,
     TextRule, n_complete_edges,
 };
 
-use super::asking::{Freedom, Given, Question, shown_document, verdict, verdict_schema};
+use super::asking::{Freedom, Question, StageInput, parse_verdict, shown_document, verdict_schema};
 use super::items::ParsedApi;
 use super::{FILTER, prompts};
-use crate::ask::Asked;
+use crate::ask::ItemPrompt;
 use crate::error::PipelineError;
 use crate::prompts::Prompts;
 use crate::reply::excerpt;
 use crate::report::Dropped;
-use crate::run::{Made, Run};
+use crate::run::{Run, StageResult};
 
-/// How fields of a schema are described beside the words of the model.
+/// Composition of field descriptions from the schema and the model's text.
 const FIELD_RULE: TextRule = TextRule {
     parameter: ParameterText::NameAndDescription,
     output: OutputText::Returned,
 };
 
-const UNLIKE: &str = "output and parameter are not described alike";
-const BEYOND: &str = "others are more alike, and --max-edges takes no more";
-const NOT_CONNECTABLE: &str = "the model finds that the output does not fill the parameter";
+const REFUSED: &str = "the executor does not call the API, because it may change data";
+const UNLIKE: &str = "the descriptions of output and parameter are not similar";
+const BEYOND: &str = "less similar than others: --max-edges limit reached";
+const NOT_CONNECTABLE: &str = "rejected by the model: the output does not fill the parameter";
 
-/// The edges between outputs and parameters that are described alike, the most alike ones where
-/// there are more than are wanted.
+/// Edges between similarly described outputs and parameters. If there are more than requested, the
+/// most similar ones are kept. APIs for which `is_refused` holds have no edges, because their calls
+/// would fail.
 ///
 /// # Source
 ///
 /// GOAT, section 3.1.1: graph initialization, and filtering via embedding similarity.
-pub(super) fn similar(
-    given: Given<'_>,
+pub(super) fn similar_edges(
+    input: StageInput<'_>,
     parsed: &[ParsedApi],
     encoder: &dyn SentenceEncoder,
-) -> Result<Made<NamedEdge>, PipelineError> {
+    is_refused: &dyn Fn(&str) -> bool,
+) -> Result<StageResult<NamedEdge>, PipelineError> {
     let mut documents = Vec::new();
     let mut texts = Vec::new();
     for api in parsed {
-        let document = given.document(&api.api)?;
+        let document = input.document(&api.api)?;
         texts.push(texts_of(api, document));
         documents.push(document.clone());
     }
     let catalogue = ApiCatalogue::new(documents)?;
-    let graph = DependencyGraph::by_similarity(&texts, encoder, given.options.threshold)?;
-    let graph = NamedGraph::of(graph, &catalogue);
+    let graph = DependencyGraph::by_similarity(&texts, encoder, input.options.threshold)?;
+    let graph = NamedGraph::from_graph(graph, &catalogue);
     let mut edges: Vec<NamedEdge> = graph
         .graph()
         .edges()
         .iter()
-        .map(|edge| graph.named(edge))
+        .map(|edge| graph.to_named(edge))
         .collect();
     let n_complete = n_complete(&catalogue);
     let n_alike = edges.len();
-    if let Some(most) = given.options.max_edges {
-        edges = most_alike(edges, most);
+    edges.retain(|edge| !is_refused(&edge.source) && !is_refused(&edge.target));
+    let n_callable = edges.len();
+    if let Some(max_edges) = input.options.max_edges {
+        edges = most_similar(edges, max_edges);
     }
     let n_kept = edges.len();
-    let mut made = Made::of(edges.into_iter().map(Ok));
-    made.n_in = n_complete;
-    for (reason, n) in [(UNLIKE, n_complete - n_alike), (BEYOND, n_alike - n_kept)] {
+    let mut result = StageResult::from_results(edges.into_iter().map(Ok));
+    result.n_in = n_complete;
+    for (reason, n) in [
+        (UNLIKE, n_complete - n_alike),
+        (REFUSED, n_alike - n_callable),
+        (BEYOND, n_callable - n_kept),
+    ] {
         if n > 0 {
-            made.dropped_in_bulk.insert(reason.to_owned(), n);
+            result.dropped_in_bulk.insert(reason.to_owned(), n);
         }
     }
-    Ok(made)
+    Ok(result)
 }
 
-/// The edges of the over-complete graph.
+/// Number of edges of the over-complete graph.
 pub(super) fn n_complete(catalogue: &ApiCatalogue) -> usize {
     let sizes: Vec<usize> = catalogue
         .iter()
@@ -80,15 +89,15 @@ pub(super) fn n_complete(catalogue: &ApiCatalogue) -> usize {
     usize::try_from(n_complete_edges(&sizes)).unwrap_or(usize::MAX)
 }
 
-/// The model's words, and the fields of the output where a schema says which there are.
+/// The model's descriptions, and the output fields from the schema if there is one.
 fn texts_of(api: &ParsedApi, document: &ApiDocument) -> ApiTexts {
     let mut outputs = match document.output_schema {
-        Some(_) => ApiTexts::of(document, FIELD_RULE).outputs,
+        Some(_) => ApiTexts::from_document(document, FIELD_RULE).outputs,
         None => Vec::new(),
     };
-    // An API that says that it returns nothing fills no parameter, whatever the words are.
+    // An API whose schema declares no output fills no parameter, whatever its description is.
     if document.output_schema.is_none() || !outputs.is_empty() {
-        outputs.push(OutputField::whole(api.output.clone()));
+        outputs.push(OutputField::single_text(api.output.clone()));
     }
     let inputs = document
         .parameters()
@@ -100,48 +109,48 @@ fn texts_of(api: &ParsedApi, document: &ApiDocument) -> ApiTexts {
     }
 }
 
-/// The edges with the greatest scores, in their order; of those that are equal, the first.
-fn most_alike(edges: Vec<NamedEdge>, most: usize) -> Vec<NamedEdge> {
-    let score = |place: &usize| edges[*place].score.unwrap_or_default();
-    let mut places: Vec<usize> = (0..edges.len()).collect();
-    places.sort_by(|a, b| score(b).total_cmp(&score(a)).then(a.cmp(b)));
-    places.truncate(most);
-    places.sort_unstable();
-    places
+/// The edges with the highest scores, in their original order; ties keep the first.
+fn most_similar(edges: Vec<NamedEdge>, n_edges: usize) -> Vec<NamedEdge> {
+    let score = |edge_idx: &usize| edges[*edge_idx].score.unwrap_or_default();
+    let mut edge_idxs: Vec<usize> = (0..edges.len()).collect();
+    edge_idxs.sort_by(|a, b| score(b).total_cmp(&score(a)).then(a.cmp(b)));
+    edge_idxs.truncate(n_edges);
+    edge_idxs.sort_unstable();
+    edge_idxs
         .into_iter()
-        .map(|place| edges[place].clone())
+        .map(|edge_idx| edges[edge_idx].clone())
         .collect()
 }
 
-/// A question for each edge.
-pub(super) fn questions(
-    given: Given<'_>,
+/// One question per edge.
+pub(super) fn item_prompts(
+    input: StageInput<'_>,
     edges: &[NamedEdge],
     parsed: &[ParsedApi],
     prompts: &Prompts,
-) -> Result<Vec<Asked>, PipelineError> {
-    let words = |name: &str| {
-        let found = parsed.iter().find(|api| api.api == name);
-        found.ok_or_else(|| {
+) -> Result<Vec<ItemPrompt>, PipelineError> {
+    let describe = |name: &str| {
+        let description = parsed.iter().find(|api| api.api == name);
+        description.ok_or_else(|| {
             PipelineError::Usage(format!(
-                "an edge names {name:?}, of which the stage parse has no words; take the edge out, \
+                "an edge names {name:?}, which stage parse has not described; remove the edge, \
                  or run the stage again with --stage parse"
             ))
         })
     };
     let question = |edge: &NamedEdge| {
-        let (source, target) = (given.document(&edge.source)?, given.document(&edge.target)?);
-        given.ask(
+        let (source, target) = (input.document(&edge.source)?, input.document(&edge.target)?);
+        input.ask(
             prompts,
             Question {
                 id: edge.label(),
                 prompt: prompts::FILTER,
                 values: &[
                     ("source_document", &shown_document(source)),
-                    ("output", &words(&edge.source)?.output),
+                    ("output", &describe(&edge.source)?.output),
                     ("target_document", &shown_document(target)),
                     ("parameter", &edge.parameter),
-                    ("meaning", words(&edge.target)?.meaning(&edge.parameter)),
+                    ("meaning", describe(&edge.target)?.meaning(&edge.parameter)),
                 ],
                 schema: verdict_schema(),
                 freedom: Freedom::None,
@@ -151,7 +160,7 @@ pub(super) fn questions(
     edges.iter().map(question).collect()
 }
 
-/// Keeps the edges that a model finds to hold, with its reasons.
+/// Keeps the edges that the model confirms, with its reasons.
 ///
 /// # Source
 ///
@@ -159,11 +168,11 @@ pub(super) fn questions(
 pub(super) fn filter(
     run: &mut Run<'_>,
     edges: Vec<NamedEdge>,
-    asked: &[Asked],
-) -> Result<Made<NamedEdge>, PipelineError> {
-    let verdicts = run.ask(FILTER, asked, &|_, text| verdict(text))?;
-    Ok(Made::of(edges.into_iter().zip(verdicts).map(
-        |(edge, verdict)| {
+    item_prompts: &[ItemPrompt],
+) -> Result<StageResult<NamedEdge>, PipelineError> {
+    let verdicts = run.ask(FILTER, item_prompts, &|_, text| parse_verdict(text))?;
+    Ok(StageResult::from_results(
+        edges.into_iter().zip(verdicts).map(|(edge, verdict)| {
             let verdict = verdict?;
             if !verdict.is_connectable {
                 let detail = excerpt(&verdict.reason);
@@ -173,8 +182,8 @@ pub(super) fn filter(
                 reason: Some(verdict.reason),
                 ..edge
             })
-        },
-    )))
+        }),
+    ))
 }
 
 /// The reason of an edge, for a prompt.
@@ -191,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_most_alike_edges_stay_in_their_order() {
+    fn the_most_similar_edges_keep_their_order() {
         let edge = |name: &str, score: f64| NamedEdge {
             source: name.to_owned(),
             target: String::new(),
@@ -206,9 +215,12 @@ mod tests {
             edge("c", 0.2),
             edge("d", 0.4),
         ];
-        let names = |most| {
-            let kept = most_alike(edges.clone(), most);
-            kept.into_iter().map(|edge| edge.source).collect::<Vec<_>>()
+        let names = |n_edges| {
+            let selected = most_similar(edges.clone(), n_edges);
+            selected
+                .into_iter()
+                .map(|edge| edge.source)
+                .collect::<Vec<_>>()
         };
         assert_eq!(names(3), ["a", "b", "d"]);
         assert_eq!(names(9), ["a", "b", "c", "d"]);

@@ -1,26 +1,26 @@
-//! What the stages hand on.
+//! Data passed between stages.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use tooltune_rows::tools::TrajectoryCall;
+use tooltune_apis::TrajectoryCall;
 use tooltune_synth::graph::NamedEdge;
 
-/// An API in words.
+/// Descriptions of an API.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ParsedApi {
-    /// Its name.
+    /// Name of the API.
     pub(super) api: String,
-    /// What each parameter means, by its name.
+    /// Description of each parameter, by name.
     pub(super) input_params: Map<String, Value>,
-    /// What it returns.
+    /// Description of the output.
     pub(super) output: String,
 }
 
 impl ParsedApi {
-    /// What a parameter means; its name, if nobody has said that.
+    /// Description of a parameter, or its name without one.
     pub(super) fn meaning<'a>(&'a self, parameter: &'a str) -> &'a str {
         let text = self.input_params.get(parameter).and_then(Value::as_str);
         text.filter(|text| !text.trim().is_empty())
@@ -28,30 +28,30 @@ impl ParsedApi {
     }
 }
 
-/// APIs in the order of their calls, and what gives their arguments values.
+/// APIs in call order, with the edges that fill their parameters.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Task {
-    /// Its name.
+    /// Id of the task.
     pub(super) id: String,
-    /// Names, each after those that it depends on.
+    /// API names, each after the ones that it depends on.
     pub(super) apis: Vec<String>,
-    /// At most one for each parameter.
+    /// At most one edge per parameter.
     pub(super) edges: Vec<NamedEdge>,
-    /// What the APIs were called with in an earlier row over the same sub-graph, by their names;
-    /// other values are wanted.
+    /// Arguments used in an earlier row with the same sub-graph, by API; the new values should
+    /// differ.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) taken: BTreeMap<String, Map<String, Value>>,
 }
 
-/// A task whose calls are made.
+/// A task with its calls.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct CalledTask {
     /// The task.
     #[serde(flatten)]
     pub(super) task: Task,
-    /// The calls, with their sub-queries once these are written.
+    /// The calls, with sub-queries once they are written.
     pub(super) calls: Vec<TrajectoryCall>,
-    /// What the user asks, once that is written.
+    /// The user's query, once it is written.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(super) query: String,
 }

@@ -1,18 +1,18 @@
-//! GOAT's data pipeline: documents of APIs become trajectories, with a language model.
+//! GOAT's data pipeline: generates trajectories from API documents with a language model.
 //!
-//! 1. `parse`: what each API takes and returns, in words.
-//! 2. `graph`: edges from outputs to the parameters that are described alike.
-//! 3. `filter`: a model says which of them hold, and why.
-//! 4. `execute`: those stay whose APIs, called one after the other, hold.
-//! 5. `subgraphs`: connected sub-graphs, each with an order of calls.
-//! 6. `calls`: arguments, from earlier results where an edge leads, and what the calls give.
-//! 7. `sub-queries`, `query`, `response`: the words of the user and of the answer.
+//! 1. `parse`: describes the inputs and outputs of each API.
+//! 2. `graph`: edges from outputs to similarly described parameters.
+//! 3. `filter`: a model selects the edges that hold, with reasons.
+//! 4. `execute`: keeps the edges whose APIs, called one after another, confirm them.
+//! 5. `subgraphs`: connected sub-graphs, each with a call order.
+//! 6. `calls`: arguments, taken from earlier results along edges, and the results of the calls.
+//! 7. `sub-queries`, `query`, `response`: the texts of the user and of the answer.
 //!
-//! A run that makes the rows of an earlier one anew begins with the sub-graphs of these.
+//! A run that generates the rows of an earlier run again starts with the sub-graphs of these rows.
 //!
-//! A call of an API is in the journal as a reply is, and is made once in a folder, whichever edges
-//! and tasks need it. The decision to question: values that are made up are drawn, so that edges and
-//! tasks with one API get different ones; everything else is asked for at temperature 0.
+//! API calls are stored in the journal like replies, and each call is made once per folder, even if
+//! several edges and tasks need it. Invented values are sampled, so that edges and tasks with the
+//! same API get different ones; all other requests use temperature 0.
 //!
 //! # Source
 //!
@@ -45,12 +45,12 @@ use serde_json::{Map, Value};
 use tooltune_agents::Method;
 use tooltune_agents::executors::Executor;
 use tooltune_agents::pairs::PairSet;
-use tooltune_rows::tools::{ApiCatalogue, Trajectory};
+use tooltune_apis::{ApiCatalogue, Trajectory};
 use tooltune_suites::SentenceEncoder;
 use tooltune_synth::graph::NamedEdge;
 
-use self::asking::Given;
-use self::earlier::Earlier;
+use self::asking::StageInput;
+use self::earlier::EarlierRun;
 use self::items::{CalledTask, ParsedApi, Task};
 use self::options::{catalogue_of, check, check_held_out, settings_of};
 use crate::ask::StagePlan;
@@ -58,7 +58,7 @@ use crate::error::PipelineError;
 use crate::generator::ModelInfo;
 use crate::prompts::Prompts;
 use crate::report::Report;
-use crate::run::{Opening, Place, Run, Stage};
+use crate::run::{Run, RunContext, RunInput, Stage};
 
 pub use self::options::GoatOptions;
 pub use self::prompts::PROMPTS;
@@ -76,19 +76,19 @@ const SUB_QUERIES: &str = "sub-queries";
 const QUERY: &str = "query";
 const RESPONSE: &str = "response";
 
-/// All rows, in the folder of the pipeline; the splits lie beside it.
+/// All rows, in the folder of the pipeline, next to the splits.
 pub const TRAJECTORIES_FILE: &str = "trajectories.jsonl";
-/// The rows of training.
+/// The training rows.
 pub const TRAIN_FILE: &str = "train.jsonl";
-/// The documents with the global functions.
+/// The documents, including the global functions.
 pub const DOCUMENTS_FILE: &str = "documents.jsonl";
-/// The pairs of the rows of training, for a retriever.
+/// The training pairs for a retriever.
 pub const PAIRS_FILE: &str = "pairs.jsonl";
 
-/// The split on the tools of training.
+/// The test split on the training tools.
 const TEST_SEEN: &str = "test_seen";
 
-/// The stages in their order.
+/// The stages in order.
 pub const STAGES: &[Stage] = &[
     Stage {
         name: PARSE,
@@ -128,56 +128,56 @@ pub const STAGES: &[Stage] = &[
     },
 ];
 
-/// The first of the stages that a run has which makes rows of an earlier one anew.
+/// Index of the first stage of a run that generates rows of an earlier run again.
 const FIRST_AGAIN: usize = 4;
 
-/// A pipeline with what it is given, read.
+/// A pipeline with its parsed input.
 #[derive(Debug)]
 pub struct GoatPipeline {
     options: GoatOptions,
     prompts: Prompts,
     settings: Map<String, Value>,
     catalogue: ApiCatalogue,
-    earlier: Option<Earlier>,
+    earlier: Option<EarlierRun>,
 }
 
-/// Where and with what GOAT's pipeline runs.
-pub struct GoatPlace<'a> {
-    /// As any pipeline.
-    pub place: Place<'a>,
-    /// What compares descriptions; a run that makes rows anew needs none.
+/// Folder and services of a GOAT run.
+pub struct GoatContext<'a> {
+    /// Folder and services of any pipeline.
+    pub place: RunContext<'a>,
+    /// Encoder for descriptions; not needed to generate rows of an earlier run again.
     pub encoder: Option<&'a dyn SentenceEncoder>,
-    /// What answers calls.
+    /// Executes API calls.
     pub executor: &'a mut dyn Executor,
 }
 
-impl std::fmt::Debug for GoatPlace<'_> {
+impl std::fmt::Debug for GoatContext<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("GoatPlace")
+        f.debug_struct("GoatContext")
             .field("place", &self.place)
             .finish_non_exhaustive()
     }
 }
 
-/// What a run came to.
+/// The outcome of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GoatOutcome {
-    /// What became of the stages.
+    /// The reports of the stages.
     pub report: Report,
-    /// What there is to say of the files as they were found and of the replies.
+    /// Remarks about the files and the replies.
     pub notes: Vec<String>,
-    /// The result; none before the last stage is done.
-    pub made: Option<GoatMade>,
+    /// The result; `None` until the last stage is done.
+    pub data_set: Option<GoatDataSet>,
 }
 
 /// The result of a pipeline.
 #[derive(Debug, Clone, PartialEq)]
-pub struct GoatMade {
-    /// The edges that have held.
+pub struct GoatDataSet {
+    /// The confirmed edges.
     pub edges: Vec<NamedEdge>,
     /// The rows.
     pub splits: Splits,
-    /// Pairs of a query of training and a document.
+    /// Number of pairs of a training query and a document.
     pub n_pairs: usize,
 }
 
@@ -186,16 +186,16 @@ impl GoatPipeline {
     ///
     /// # Errors
     ///
-    /// - a file cannot be read, or holds something else
-    /// - a folder of prompts as [`Prompts::open`] says
-    /// - options that cannot be, such as a tool to hold out that there is not
-    /// - the earlier run is not done, or of other documents
+    /// - a file cannot be read, or has unexpected content
+    /// - a folder of prompts is invalid, see [`Prompts::open`]
+    /// - an option is invalid, such as an unknown tool to hold out
+    /// - the earlier run is not complete, or used other documents
     pub fn read(options: GoatOptions, prompts: Option<&Path>) -> Result<Self, PipelineError> {
         check(&options)?;
         let catalogue = catalogue_of(&options)?;
         check_held_out(&options.hold_out, &catalogue)?;
         let earlier = match &options.seen_from {
-            Some(dir) => Some(Earlier::read(dir, &catalogue)?),
+            Some(dir) => Some(EarlierRun::read(dir, &catalogue)?),
             None => None,
         };
         let settings = settings_of(&options, earlier.as_ref())?;
@@ -213,8 +213,8 @@ impl GoatPipeline {
         &self.catalogue
     }
 
-    fn given(&self) -> Given<'_> {
-        Given {
+    fn input(&self) -> StageInput<'_> {
+        StageInput {
             options: &self.options,
             catalogue: &self.catalogue,
             earlier: self.earlier.as_ref(),
@@ -228,26 +228,26 @@ impl GoatPipeline {
         }
     }
 
-    /// What each stage would ask and call in this folder, without anything being sent or written:
-    /// exactly for what is there, and at most for what still has to come.
+    /// The requests and calls of each stage in this folder, without sending or writing anything:
+    /// exact for existing items, upper bounds for the others.
     ///
     /// # Errors
     ///
-    /// As [`GoatPipeline::run`] before its first request.
+    /// As for [`GoatPipeline::run`] before its first request.
     pub fn plan(&self, dir: &Path, model: &dyn ModelInfo) -> Result<Vec<StagePlan>, PipelineError> {
         plan::plan(self, dir, model)
     }
 
-    /// Runs the stages that are not done, and parts the rows.
+    /// Runs the stages that are not done, and splits the rows.
     ///
     /// # Errors
     ///
-    /// - the folder was begun with other settings, prompts, documents or by another model
-    /// - the budget is used up, the user ends the work, or what generates cannot continue; the
-    ///   same call continues from there
+    /// - the folder was created with other settings, prompts, documents or another model
+    /// - the budget is used up, the user stops the work, or the generator fails; the same call
+    ///   continues from there
     /// - the encoder fails, or there are too many edges or sub-graphs
     /// - files cannot be read or written
-    pub fn run(self, place: GoatPlace<'_>) -> Result<GoatOutcome, PipelineError> {
+    pub fn run(self, services: GoatContext<'_>) -> Result<GoatOutcome, PipelineError> {
         let stages = self.stages();
         let Self {
             options,
@@ -256,13 +256,13 @@ impl GoatPipeline {
             catalogue,
             earlier,
         } = self;
-        let mut run = Run::open(Opening {
-            place: place.place,
+        let mut run = Run::open(RunInput {
+            place: services.place,
             stages,
             settings,
             prompts,
         })?;
-        let given = Given {
+        let input = StageInput {
             options: &options,
             catalogue: &catalogue,
             earlier: earlier.as_ref(),
@@ -270,138 +270,141 @@ impl GoatPipeline {
         if options.has_global_functions {
             run.write_lines(DOCUMENTS_FILE, catalogue.documents())?;
         }
-        let result = stages_of(&mut run, given, place.encoder, place.executor)?;
-        let made = match result {
-            Some((edges, rows)) => Some(part(&run, given, edges, rows)?),
+        let result = stages_of(&mut run, input, services.encoder, services.executor)?;
+        let data_set = match result {
+            Some((edges, rows)) => Some(write_splits(&run, input, edges, rows)?),
             None => None,
         };
         Ok(GoatOutcome {
             report: run.report().clone(),
             notes: run.notes(),
-            made,
+            data_set,
         })
     }
 }
 
-/// What the stages come to.
+/// The results of the stages.
 type EdgesAndRows = (Vec<NamedEdge>, Vec<Trajectory>);
 
 /// The edges and the rows, once the last stage is done.
 fn stages_of(
     run: &mut Run<'_>,
-    given: Given<'_>,
+    input: StageInput<'_>,
     encoder: Option<&dyn SentenceEncoder>,
     executor: &mut dyn Executor,
 ) -> Result<Option<EdgesAndRows>, PipelineError> {
-    let (tasks, edges) = match (given.earlier, encoder) {
+    let (tasks, edges) = match (input.earlier, encoder) {
         (Some(earlier), _) => {
-            let GoatOptions { rows, seed, .. } = *given.options;
+            let GoatOptions { rows, seed, .. } = *input.options;
             (
                 run.stage(SUBGRAPHS, |_| Ok(earlier.tasks(rows, seed)))?,
                 Vec::new(),
             )
         }
-        (None, Some(encoder)) => match edges_of(run, given, encoder, executor)? {
+        (None, Some(encoder)) => match edges_of(run, input, encoder, executor)? {
             Some(edges) => {
-                let tasks = run.stage(SUBGRAPHS, |_| subgraphs::tasks(given, edges.clone()))?;
+                let tasks = run.stage(SUBGRAPHS, |_| subgraphs::tasks(input, edges.clone()))?;
                 (tasks, edges)
             }
             None => (None, Vec::new()),
         },
         (None, None) => {
-            let fault = "outputs and parameters are compared, but no encoder is given";
-            return Err(PipelineError::Usage(fault.to_owned()));
+            let message = "comparing outputs with parameters needs an encoder, but there is none";
+            return Err(PipelineError::Usage(message.to_owned()));
         }
     };
     let Some(tasks) = tasks else { return Ok(None) };
-    let rows = rows_of(run, given, tasks, executor)?;
+    let rows = rows_of(run, input, tasks, executor)?;
     Ok(rows.map(|rows| (edges, rows)))
 }
 
 /// The edges, once they are executed.
 fn edges_of(
     run: &mut Run<'_>,
-    given: Given<'_>,
+    input: StageInput<'_>,
     encoder: &dyn SentenceEncoder,
     executor: &mut dyn Executor,
 ) -> Result<Option<Vec<NamedEdge>>, PipelineError> {
-    let parsed: Option<Vec<ParsedApi>> = run.stage(PARSE, |run| parse::parse(run, given))?;
+    let parsed: Option<Vec<ParsedApi>> = run.stage(PARSE, |run| parse::parse(run, input))?;
     let Some(parsed) = parsed else {
         return Ok(None);
     };
-    let edges = run.stage(GRAPH, |_| graph::similar(given, &parsed, encoder))?;
-    let Some(edges) = edges else { return Ok(None) };
-    let edges = run.stage(FILTER, |run| {
-        let asked = graph::questions(given, &edges, &parsed, run.prompts())?;
-        graph::filter(run, edges, &asked)
+    let is_refused = |name: &str| executor.refusal(name).is_some();
+    let edges = run.stage(GRAPH, |_| {
+        graph::similar_edges(input, &parsed, encoder, &is_refused)
     })?;
     let Some(edges) = edges else { return Ok(None) };
-    run.stage(EXECUTE, |run| execute::execute(run, given, edges, executor))
+    let edges = run.stage(FILTER, |run| {
+        let item_prompts = graph::item_prompts(input, &edges, &parsed, run.prompts())?;
+        graph::filter(run, edges, &item_prompts)
+    })?;
+    let Some(edges) = edges else { return Ok(None) };
+    run.stage(EXECUTE, |run| execute::execute(run, input, edges, executor))
 }
 
 /// The rows of tasks, once the last stage is done.
 fn rows_of(
     run: &mut Run<'_>,
-    given: Given<'_>,
+    input: StageInput<'_>,
     tasks: Vec<Task>,
     executor: &mut dyn Executor,
 ) -> Result<Option<Vec<Trajectory>>, PipelineError> {
     let tasks: Option<Vec<CalledTask>> =
-        run.stage(CALLS, |run| calls::make(run, given, tasks, executor))?;
+        run.stage(CALLS, |run| calls::make_calls(run, input, tasks, executor))?;
     let Some(tasks) = tasks else { return Ok(None) };
     let tasks = run.stage(SUB_QUERIES, |run| {
-        let asked = words::sub_queries(given, &tasks, run.prompts())?;
-        words::ask_sub_queries(run, tasks, &asked)
+        let item_prompts = words::sub_queries(input, &tasks, run.prompts())?;
+        words::ask_sub_queries(run, tasks, &item_prompts)
     })?;
     let Some(tasks) = tasks else { return Ok(None) };
     let tasks = run.stage(QUERY, |run| {
-        let asked = words::queries(given, &tasks, run.prompts())?;
-        words::ask_queries(run, given, tasks, &asked)
+        let item_prompts = words::queries(input, &tasks, run.prompts())?;
+        words::ask_queries(run, input, tasks, &item_prompts)
     })?;
     let Some(tasks) = tasks else { return Ok(None) };
     run.stage(RESPONSE, |run| {
-        let asked = words::responses(given, &tasks, run.prompts())?;
-        words::ask_responses(run, given, tasks, &asked)
+        let item_prompts = words::responses(input, &tasks, run.prompts())?;
+        words::ask_responses(run, input, tasks, &item_prompts)
     })
 }
 
-/// A line of pairs.
+/// A line of the pairs file.
 #[derive(Debug, Serialize)]
 struct NamedPair<'a> {
     query: &'a str,
     positive: &'a str,
 }
 
-/// Writes the splits, and the pairs of training.
-fn part(
+/// Writes the splits and the training pairs.
+fn write_splits(
     run: &Run<'_>,
-    given: Given<'_>,
+    input: StageInput<'_>,
     edges: Vec<NamedEdge>,
     rows: Vec<Trajectory>,
-) -> Result<GoatMade, PipelineError> {
+) -> Result<GoatDataSet, PipelineError> {
     let GoatOptions {
         shares,
         seed,
         hold_out,
         ..
-    } = given.options;
-    if given.earlier.is_some() {
+    } = input.options;
+    if input.earlier.is_some() {
         run.write_lines(&format!("{TEST_SEEN}.jsonl"), &rows)?;
         let splits = Splits {
             test_seen: rows,
             ..Splits::default()
         };
-        return Ok(GoatMade {
+        return Ok(GoatDataSet {
             edges,
             n_pairs: 0,
             splits,
         });
     }
-    let splits = split(rows, given.catalogue, *shares, hold_out, *seed);
-    for (name, rows) in splits.named() {
+    let splits = split(rows, input.catalogue, *shares, hold_out, *seed);
+    for (name, rows) in splits.by_name() {
         run.write_lines(&format!("{name}.jsonl"), rows)?;
     }
-    let set = PairSet::of_trajectories(&splits.train, given.catalogue, Method::Global)?;
+    let set = PairSet::from_trajectories(&splits.train, input.catalogue, Method::Global)?;
     let pairs: Vec<NamedPair<'_>> = set
         .pairs()
         .iter()
@@ -411,7 +414,7 @@ fn part(
         })
         .collect();
     run.write_lines(PAIRS_FILE, &pairs)?;
-    Ok(GoatMade {
+    Ok(GoatDataSet {
         edges,
         n_pairs: pairs.len(),
         splits,

@@ -1,61 +1,61 @@
-//! What is made of which documents, and what of it replies follow from.
+//! Options of the pipeline, and the settings that replies depend on.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use serde_json::{Map, Value, json};
 use tooltune_agents::executors::global_functions;
-use tooltune_rows::tools::{ApiCatalogue, ApiDocument};
+use tooltune_apis::{ApiCatalogue, ApiDocument};
 
-use super::earlier::Earlier;
+use super::earlier::EarlierRun;
 use super::splits::SplitShares;
 use crate::error::PipelineError;
 use crate::run::digest_of;
 use crate::run::{MAX_TOKENS, check_range};
 
-/// What is made.
+/// Options of the pipeline.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GoatOptions {
-    /// The file of API documents.
+    /// File of API documents.
     pub documents: PathBuf,
-    /// Whether the global functions are among the APIs.
+    /// Whether the global functions are included.
     pub has_global_functions: bool,
-    /// The folder of a run whose rows of training are made anew, with other values.
+    /// Folder of a run whose training rows are generated again with other values.
     pub seen_from: Option<PathBuf>,
-    /// Tools, or APIs, that the test on unseen ones alone calls; drawn by default.
+    /// Tools or APIs that only the unseen test split calls; drawn by default.
     pub hold_out: Vec<String>,
-    /// Least cosine of an edge.
+    /// Minimum cosine similarity of an edge.
     pub threshold: f64,
-    /// Most edges that a model is asked about, the most alike ones; all by default.
+    /// Maximum number of edges shown to the model, the most similar ones; all by default.
     pub max_edges: Option<usize>,
-    /// Fewest calls of a task.
+    /// Minimum number of calls per task.
     pub min_calls: usize,
-    /// Most calls of a task.
+    /// Maximum number of calls per task.
     pub max_calls: usize,
-    /// Most sub-graphs that are met.
+    /// Maximum number of sub-graphs enumerated.
     pub max_subgraphs: usize,
-    /// Most tasks that are drawn, of which each may become a row.
+    /// Maximum number of tasks drawn; each may become a row.
     pub rows: usize,
-    /// The parts of the splits.
+    /// Fractions of the splits.
     pub shares: SplitShares,
     /// Seed of all draws.
     pub seed: u64,
-    /// At which values are made up.
+    /// Temperature for invented values.
     pub temperature: f64,
-    /// Characters of a result in a prompt.
+    /// Maximum number of characters of a result in a prompt.
     pub output_limit: usize,
-    /// Tokens that a reply may have.
+    /// Maximum number of tokens of a reply.
     pub reply_tokens: usize,
-    /// What tells the encoder from others, such as a digest of its weights.
+    /// Identity of the encoder, such as a digest of its weights.
     pub encoder: String,
-    /// What tells the executor from others.
+    /// Identity of the executor.
     pub executor: Value,
 }
 
-/// Calls of a task: sixteen times those of the paper.
+/// Upper limit of calls per task: sixteen times that of the paper.
 const MAX_CALLS: usize = 64;
 
-/// Refuses numbers that cannot be.
+/// Rejects invalid numbers.
 pub(super) fn check(options: &GoatOptions) -> Result<(), PipelineError> {
     let SplitShares {
         dev,
@@ -65,45 +65,50 @@ pub(super) fn check(options: &GoatOptions) -> Result<(), PipelineError> {
     let is_share = |share: f64| (0.0..=1.0).contains(&share);
     let sum = dev + test_seen + test_unseen;
     let fault = if options.rows == 0 {
-        "--rows 0: nothing is made; give at least 1".to_owned()
+        "--rows 0: set it to at least 1".to_owned()
     } else if !(-1.0..=1.0).contains(&options.threshold) {
         let threshold = options.threshold;
-        format!("--threshold {threshold}: give a cosine, a number from -1 to 1")
+        format!("--threshold {threshold}: set it to a cosine from -1 to 1")
     } else if options.min_calls == 0 || options.min_calls > options.max_calls {
         let (min, max) = (options.min_calls, options.max_calls);
-        format!("--min-calls {min} and --max-calls {max}: give the fewest first, at least 1")
+        format!(
+            "--min-calls {min} and --max-calls {max}: the minimum must be at least 1 and at most the maximum"
+        )
     } else if options.max_calls > MAX_CALLS {
         let max = options.max_calls;
-        format!("--max-calls {max}: give at most {MAX_CALLS}, as a task has no more APIs")
+        format!(
+            "--max-calls {max}: set it to at most {MAX_CALLS}, the maximum number of APIs per task"
+        )
     } else if options.max_edges == Some(0) {
-        "--max-edges 0: no edge is asked about; give at least 1".to_owned()
+        "--max-edges 0: set it to at least 1".to_owned()
     } else if !(0.0..=2.0).contains(&options.temperature) {
         let temperature = options.temperature;
-        format!("--temperature {temperature}: give a number from 0 to 2")
+        format!("--temperature {temperature}: set it to a number from 0 to 2")
     } else if ![dev, test_seen, test_unseen].into_iter().all(is_share) || sum > 1.0 {
-        "the shares of the splits: give numbers from 0 to 1 that are at most 1 together".to_owned()
+        "split fractions: each must be from 0 to 1, and their sum at most 1".to_owned()
     } else {
         return check_range("--reply-tokens", options.reply_tokens, MAX_TOKENS);
     };
     Err(PipelineError::Usage(fault))
 }
 
-/// The documents of the file, and those of the global functions.
+/// The documents of the file and the global functions.
 pub(super) fn catalogue_of(options: &GoatOptions) -> Result<ApiCatalogue, PipelineError> {
     let catalogue = ApiCatalogue::read(&options.documents)?;
     if !options.has_global_functions {
         return Ok(catalogue);
     }
     let mut documents = catalogue.documents().to_vec();
-    let ours = global_functions();
+    let builtin = global_functions();
     documents.extend(
-        ours.into_iter()
-            .filter(|ours| !catalogue.documents().contains(ours)),
+        builtin
+            .into_iter()
+            .filter(|builtin| !catalogue.documents().contains(builtin)),
     );
     Ok(ApiCatalogue::new(documents)?)
 }
 
-/// Refuses names that are of no tool, and those of all.
+/// Rejects unknown tools, and holding out all tools.
 pub(super) fn check_held_out(
     hold_out: &[String],
     catalogue: &ApiCatalogue,
@@ -116,7 +121,7 @@ pub(super) fn check_held_out(
             let tools: BTreeSet<&str> = catalogue.iter().map(|d| d.tool_name.as_str()).collect();
             let tools = tools.into_iter().filter(|tool| !tool.is_empty());
             return Err(PipelineError::Usage(format!(
-                "--hold-out {name}: no tool and no API has this name{}; the tools are {}",
+                "--hold-out {name}: unknown tool or API{}; the tools are {}",
                 catalogue.hint(name),
                 tools.collect::<Vec<_>>().join(", ")
             )));
@@ -125,17 +130,17 @@ pub(super) fn check_held_out(
     let is_held_out = |document: &ApiDocument| hold_out.iter().any(|name| is_of(document, name));
     if !catalogue.is_empty() && catalogue.iter().all(is_held_out) {
         return Err(PipelineError::Usage(
-            "--hold-out names every API, so that nothing is left for training; name fewer"
+            "--hold-out covers every API, which leaves none for training; hold out fewer"
                 .to_owned(),
         ));
     }
     Ok(())
 }
 
-/// Everything that replies follow from, besides prompts and generator.
+/// All settings that replies depend on, except prompts and generator.
 pub(super) fn settings_of(
     options: &GoatOptions,
-    earlier: Option<&Earlier>,
+    earlier: Option<&EarlierRun>,
 ) -> Result<Map<String, Value>, PipelineError> {
     let mut settings = json!({
         "pipeline": "goat",

@@ -1,34 +1,34 @@
-//! Which arguments came from earlier outputs, and which values of outputs an answer states.
+//! Finds the arguments that come from earlier outputs, and the output values that an answer states.
 //!
-//! An argument whose value stands in an earlier output is derived from there, and one that the query
-//! states is of the query. The decision to question: an argument that no edge leads to may have a
-//! value of an output by chance, such as a limit of 5; of such arguments only texts and numbers of
-//! two characters or more count.
+//! An argument whose value occurs in an earlier output is derived from it; an argument stated in
+//! the query comes from the query. An argument without an edge may equal an output value by chance,
+//! such as a limit of 5, so only strings and numbers of at least two characters count for such
+//! arguments.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
-use tooltune_rows::tools::{Derived, TrajectoryCall};
+use tooltune_apis::{Derived, TrajectoryCall};
 use tooltune_synth::graph::NamedEdge;
 use tooltune_synth::slot::contains_token;
 
-/// Characters of a value that is not met by chance.
+/// Minimum number of characters of a value that does not occur by chance.
 const TELLING_CHARS: usize = 2;
 
-/// A step on the way to a value.
+/// A step of the path to a value.
 #[derive(Debug, Clone, PartialEq)]
 enum Step<'v> {
     Key(&'v str),
     Item { idx: usize, n_items: usize },
 }
 
-/// Where the arguments of a call to `name` come from in the outputs of the calls before it: of an
-/// argument that an edge leads to, first in the output that the edge comes from, else in the last
-/// one that has it.
-pub(super) fn derived(
+/// The origins of a call's arguments in the outputs of earlier calls. An argument with an edge is
+/// searched in the output of that edge first, other arguments in the last output that contains
+/// them.
+pub(super) fn find_origins(
     name: &str,
     arguments: &Map<String, Value>,
-    before: &[TrajectoryCall],
+    earlier_calls: &[TrajectoryCall],
     edges: &[NamedEdge],
 ) -> BTreeMap<String, Derived> {
     let origin = |(parameter, value): (&String, &Value)| {
@@ -38,10 +38,15 @@ pub(super) fn derived(
         if !may_be_derived(value, edge.is_some()) {
             return None;
         }
-        let of_edge = edge.and_then(|edge| before.iter().position(|call| call.name == edge.source));
-        let others = (0..before.len()).rev();
-        let mut calls = of_edge.into_iter().chain(others);
-        let derived = calls.find_map(|call| place_of(call, &before[call].output, value))?;
+        let of_edge = edge.and_then(|edge| {
+            earlier_calls
+                .iter()
+                .position(|call| call.name == edge.source)
+        });
+        let call_idxs = (0..earlier_calls.len()).rev();
+        let mut calls = of_edge.into_iter().chain(call_idxs);
+        let derived =
+            calls.find_map(|call| find_value(call, &earlier_calls[call].output, value))?;
         Some((parameter.clone(), derived))
     };
     arguments.iter().filter_map(origin).collect()
@@ -59,11 +64,11 @@ fn may_be_derived(value: &Value, has_edge: bool) -> bool {
 }
 
 fn is_telling(value: &Value) -> bool {
-    said(value).is_some_and(|text| text.chars().count() >= TELLING_CHARS)
+    sentence_text(value).is_some_and(|text| text.chars().count() >= TELLING_CHARS)
 }
 
-/// A scalar as sentences write it.
-pub(super) fn said(value: &Value) -> Option<String> {
+/// A scalar as it is written in sentences.
+pub(super) fn sentence_text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) if !text.trim().is_empty() => Some(text.trim().to_owned()),
         Value::Number(number) => Some(number.to_string()),
@@ -71,35 +76,39 @@ pub(super) fn said(value: &Value) -> Option<String> {
     }
 }
 
-/// The place of a value in the output of a call: of several, the first.
-fn place_of(call: usize, output: &Value, value: &Value) -> Option<Derived> {
-    // An output that is a text has no places within.
+/// The position of a value in the output of a call; the first one if there are several.
+fn find_value(call: usize, output: &Value, value: &Value) -> Option<Derived> {
+    // A string output has no paths.
     if let Value::String(text) = output {
         let path = String::new();
         let pick = String::new();
-        return contains_token(text, &said(value)?).then_some(Derived { call, path, pick });
+        return contains_token(text, &sentence_text(value)?).then_some(Derived {
+            call,
+            path,
+            pick,
+        });
     }
     let mut steps = Vec::new();
-    find(output, value, &mut steps).then(|| {
-        let (path, pick) = spelled(&steps);
+    find_path(output, value, &mut steps).then(|| {
+        let (path, pick) = path_and_pick(&steps);
         Derived { call, path, pick }
     })
 }
 
-/// Whether `value` stands in `within`; `steps` then lead there.
-fn find<'v>(within: &'v Value, value: &Value, steps: &mut Vec<Step<'v>>) -> bool {
-    if !steps.is_empty() && is_same(within, value) {
+/// Whether `value` occurs in `within`; `steps` is then its path.
+fn find_path<'v>(container: &'v Value, value: &Value, steps: &mut Vec<Step<'v>>) -> bool {
+    if !steps.is_empty() && is_same(container, value) {
         return true;
     }
     let mut enter = |step: Step<'v>, inner: &'v Value| {
         steps.push(step);
-        let is_found = find(inner, value, steps);
+        let is_found = find_path(inner, value, steps);
         if !is_found {
             steps.pop();
         }
         is_found
     };
-    match within {
+    match container {
         Value::Object(fields) => fields
             .iter()
             .any(|(key, inner)| enter(Step::Key(key), inner)),
@@ -111,7 +120,7 @@ fn find<'v>(within: &'v Value, value: &Value, steps: &mut Vec<Step<'v>>) -> bool
     }
 }
 
-/// Numbers by what they are, and a number in quotes as that number: APIs take both.
+/// Compares numbers by value, and a quoted number as that number, because APIs accept both.
 fn is_same(left: &Value, right: &Value) -> bool {
     match (left, right) {
         (Value::Number(a), Value::Number(b)) => a == b || a.as_f64() == b.as_f64(),
@@ -121,9 +130,9 @@ fn is_same(left: &Value, right: &Value) -> bool {
     }
 }
 
-/// The path, and which of several values it is: `results[].id` and `first` or `last`, else
+/// The path, and the index among several values: `results[].id` with `first` or `last`, otherwise
 /// `results[2].id`.
-fn spelled(steps: &[Step<'_>]) -> (String, String) {
+fn path_and_pick(steps: &[Step<'_>]) -> (String, String) {
     let items: Vec<(usize, usize)> = steps
         .iter()
         .filter_map(|step| match step {
@@ -157,20 +166,20 @@ fn spelled(steps: &[Step<'_>]) -> (String, String) {
     (path, pick.to_owned())
 }
 
-/// Takes from each call what the query states: that is of the query.
-pub(super) fn without_stated(calls: &mut [TrajectoryCall], query: &str) {
+/// Removes origins of arguments stated in the query, because they come from the query.
+pub(super) fn remove_stated(calls: &mut [TrajectoryCall], query: &str) {
     for call in calls {
         let arguments = &call.arguments;
         call.derived.retain(|parameter, _| {
-            let value = arguments.get(parameter).and_then(said);
+            let value = arguments.get(parameter).and_then(sentence_text);
             !value.is_some_and(|text| contains_token(query, &text))
         });
     }
 }
 
-/// The values of the last outputs that the answer states and that neither the query nor an argument
-/// says: what a right answer must hold. Outputs that a later call uses are on the way.
-pub(super) fn facts(calls: &[TrajectoryCall], query: &str, response: &str) -> Vec<String> {
+/// The values of the final outputs that the answer states and neither the query nor an argument
+/// contains. A correct answer must contain them. Outputs used by a later call are intermediate.
+pub(super) fn new_facts(calls: &[TrajectoryCall], query: &str, response: &str) -> Vec<String> {
     let used: BTreeSet<usize> = calls
         .iter()
         .flat_map(|call| call.derived.values().map(|derived| derived.call))
@@ -178,12 +187,13 @@ pub(super) fn facts(calls: &[TrajectoryCall], query: &str, response: &str) -> Ve
     let mut facts: Vec<String> = Vec::new();
     let last = calls.iter().enumerate().filter(|(n, _)| !used.contains(n));
     for (_, call) in last {
-        let given: Vec<String> = call.arguments.values().filter_map(said).collect();
+        let argument_texts: Vec<String> =
+            call.arguments.values().filter_map(sentence_text).collect();
         let mut state = |value: &Value| {
-            let Some(text) = said(value).filter(|_| is_telling(value)) else {
+            let Some(text) = sentence_text(value).filter(|_| is_telling(value)) else {
                 return;
             };
-            let is_new = !facts.contains(&text) && !given.contains(&text);
+            let is_new = !facts.contains(&text) && !argument_texts.contains(&text);
             if is_new && contains_token(response, &text) && !contains_token(query, &text) {
                 facts.push(text);
             }
@@ -224,17 +234,17 @@ mod tests {
     }
 
     #[test]
-    fn an_argument_is_derived_from_where_its_value_stands() {
+    fn an_argument_is_derived_from_the_output_that_contains_its_value() {
         let films = json!({"results": [{"id": 5, "cast": ["Ann", "Bo"]}, {"id": 7, "cast": []},
             {"id": 9.0, "cast": ["Cy"]}], "page": 1});
-        let before = [
+        let earlier_calls = [
             call("Find", json!({"q": "Titanic"}), films),
             call("Text", json!({}), json!("The port is Aldmouth, berth 12.")),
         ];
         let edges = [edge("Find", "Cast", "id"), edge("Text", "Cast", "port")];
-        let found = |arguments: Value| {
+        let origins = |arguments: Value| {
             let arguments = arguments.as_object().expect("arguments");
-            let derived = derived("Cast", arguments, &before, &edges);
+            let derived = find_origins("Cast", arguments, &earlier_calls, &edges);
             let spelled = derived.into_iter().map(|(name, derived)| {
                 let Derived { call, path, pick } = derived;
                 (name, format!("{call} {path} {pick}"))
@@ -257,16 +267,16 @@ mod tests {
             (json!({"none": []}), None),
         ] {
             let expected: Vec<String> = expected.map(str::to_owned).into_iter().collect();
-            let found: Vec<String> = found(arguments.clone())
+            let origins: Vec<String> = origins(arguments.clone())
                 .into_iter()
-                .map(|(_, at)| at)
+                .map(|(_, origin)| origin)
                 .collect();
-            assert_eq!(found, expected, "{arguments}");
+            assert_eq!(origins, expected, "{arguments}");
         }
     }
 
     #[test]
-    fn what_the_query_states_is_of_the_query_and_facts_are_new_values_of_the_last_outputs() {
+    fn stated_arguments_are_not_derived_and_facts_are_new_values_of_the_last_outputs() {
         let mut calls = vec![
             call(
                 "Find",
@@ -279,15 +289,16 @@ mod tests {
                 json!({"port": "Aldmouth", "low": "06:40", "metres": 3.5, "list": [1, "spring"]}),
             ),
         ];
-        let before = calls[..1].to_vec();
+        let earlier_calls = calls[..1].to_vec();
         let edges = [edge("Find", "Tide", "id")];
-        calls[1].derived = derived("Tide", &calls[1].arguments.clone(), &before, &edges);
+        calls[1].derived =
+            find_origins("Tide", &calls[1].arguments.clone(), &earlier_calls, &edges);
         assert_eq!(calls[1].derived.len(), 2);
-        without_stated(&mut calls, "The low tide of the Gull in Aldmouth?");
-        let left: Vec<&str> = calls[1].derived.keys().map(String::as_str).collect();
-        assert_eq!(left, ["id"]);
+        remove_stated(&mut calls, "The low tide of the Gull in Aldmouth?");
+        let derived_names: Vec<&str> = calls[1].derived.keys().map(String::as_str).collect();
+        assert_eq!(derived_names, ["id"]);
         let response = "At Aldmouth low tide is at 06:40 with 3.5 metres, number 1.";
-        assert_eq!(facts(&calls, "When is it?", response), ["06:40", "3.5"]);
-        assert!(facts(&calls, "Is it 06:40 or 3.5?", response).is_empty());
+        assert_eq!(new_facts(&calls, "When is it?", response), ["06:40", "3.5"]);
+        assert!(new_facts(&calls, "Is it 06:40 or 3.5?", response).is_empty());
     }
 }

@@ -1,23 +1,26 @@
-//! The first stage: what each API takes and returns, in words (Figure 13).
+//! Stage 1: descriptions of each API's inputs and outputs (Figure 13).
 
 use serde_json::{Map, Value};
-use tooltune_rows::tools::ApiDocument;
+use tooltune_apis::ApiDocument;
 
 use super::asking::{
-    Freedom, Given, Question, object, object_schema, sentences_schema, shown_document, text_of,
-    texts_schema,
+    Freedom, Question, StageInput, object_schema, parse_object, sentences_schema, shown_document,
+    string_field, texts_schema,
 };
 use super::items::ParsedApi;
 use super::{PARSE, prompts};
-use crate::ask::Asked;
+use crate::ask::ItemPrompt;
 use crate::error::PipelineError;
 use crate::prompts::Prompts;
-use crate::run::{Made, Run};
+use crate::run::{Run, StageResult};
 
-/// A question for each document.
-pub(super) fn questions(given: Given<'_>, prompts: &Prompts) -> Result<Vec<Asked>, PipelineError> {
+/// One question per document.
+pub(super) fn item_prompts(
+    input: StageInput<'_>,
+    prompts: &Prompts,
+) -> Result<Vec<ItemPrompt>, PipelineError> {
     let question = |document: &ApiDocument| {
-        given.ask(
+        input.ask(
             prompts,
             Question {
                 id: document.call_name(),
@@ -28,7 +31,7 @@ pub(super) fn questions(given: Given<'_>, prompts: &Prompts) -> Result<Vec<Asked
             },
         )
     };
-    given.catalogue.iter().map(question).collect()
+    input.catalogue.iter().map(question).collect()
 }
 
 fn names(document: &ApiDocument) -> Vec<&str> {
@@ -50,20 +53,27 @@ fn schema(document: &ApiDocument) -> Value {
     object_schema(properties, &["input_params", "output"])
 }
 
-/// Asks for the words of all documents.
-pub(super) fn parse(run: &mut Run<'_>, given: Given<'_>) -> Result<Made<ParsedApi>, PipelineError> {
-    let asked = questions(given, run.prompts())?;
-    let documents = given.catalogue.documents();
-    let read = |idx: usize, text: &str| parsed(&documents[idx], text);
-    Ok(Made::of(run.ask(PARSE, &asked, &read)?))
+/// Requests the descriptions of all documents.
+pub(super) fn parse(
+    run: &mut Run<'_>,
+    input: StageInput<'_>,
+) -> Result<StageResult<ParsedApi>, PipelineError> {
+    let item_prompts = item_prompts(input, run.prompts())?;
+    let documents = input.catalogue.documents();
+    let parse_reply = |idx: usize, text: &str| parse_description(&documents[idx], text);
+    Ok(StageResult::from_results(run.ask(
+        PARSE,
+        &item_prompts,
+        &parse_reply,
+    )?))
 }
 
-/// Reads the words of an API: by the names of its parameters, or in their order, as the paper's
-/// prompt asks for them.
-fn parsed(document: &ApiDocument, text: &str) -> Result<ParsedApi, String> {
-    let fields = object(text)?;
+/// Parses the descriptions of an API: by parameter name, or in parameter order, as in the paper's
+/// prompt.
+fn parse_description(document: &ApiDocument, text: &str) -> Result<ParsedApi, String> {
+    let fields = parse_object(text)?;
     let names = names(document);
-    let said: Map<String, Value> = match fields.get("input_params") {
+    let input_params: Map<String, Value> = match fields.get("input_params") {
         Some(Value::Object(texts)) => texts.clone(),
         Some(Value::Array(texts)) if texts.len() == names.len() => {
             let named = names.iter().map(|name| (*name).to_owned());
@@ -71,21 +81,22 @@ fn parsed(document: &ApiDocument, text: &str) -> Result<ParsedApi, String> {
         }
         None if names.is_empty() => Map::new(),
         Some(Value::Array(texts)) => {
-            let (n, wanted) = (texts.len(), names.len());
+            let (n, n_parameters) = (texts.len(), names.len());
             return Err(format!(
-                "\"input_params\" has {n} texts for {wanted} parameters"
+                "\"input_params\" has {n} texts for {n_parameters} parameters"
             ));
         }
         _ => return Err("\"input_params\" is no object of texts".to_owned()),
     };
     let text_for = |name: &&str| {
-        let text = text_of(&said, name).map_err(|reason| format!("\"input_params\": {reason}"))?;
+        let text = string_field(&input_params, name)
+            .map_err(|reason| format!("\"input_params\": {reason}"))?;
         Ok(((*name).to_owned(), Value::from(text)))
     };
     Ok(ParsedApi {
         api: document.call_name(),
         input_params: names.iter().map(text_for).collect::<Result<_, String>>()?,
-        output: text_of(&fields, "output")?,
+        output: string_field(&fields, "output")?,
     })
 }
 
@@ -96,18 +107,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_read_by_name_or_in_order_and_each_parameter_has_some() {
+    fn descriptions_are_parsed_by_name_or_in_order_and_cover_each_parameter() {
         let document = json!({"api_name": "At", "required_parameters": [{"name": "port"}],
             "optional_parameters": [{"name": "day"}, {"name": "port"}]});
         let document = ApiDocument::try_from(document).expect("a document");
-        let read = |text: &str| parsed(&document, text);
+        let parse_reply = |text: &str| parse_description(&document, text);
         for text in [
             r#"{"input_params": {"port": "a port", "day": "a day"}, "output": "a tide"}"#,
             r#"{"input_params": ["a port", "a day"], "output": "a tide"}"#,
         ] {
-            let found = read(text).expect(text);
-            assert_eq!(found.meaning("day"), "a day", "{text}");
-            assert_eq!(found.output, "a tide");
+            let parsed = parse_reply(text).expect(text);
+            assert_eq!(parsed.meaning("day"), "a day", "{text}");
+            assert_eq!(parsed.output, "a tide");
         }
         for (text, expected) in [
             (
@@ -124,10 +135,10 @@ mod tests {
             ),
             (r#"{"output": "x"}"#, "no object of texts"),
         ] {
-            let message = read(text).expect_err(text);
+            let message = parse_reply(text).expect_err(text);
             assert!(message.contains(expected), "{text}: {message}");
         }
-        let bare = ApiDocument::new("", "Now");
-        assert!(parsed(&bare, r#"{"output": "the time"}"#).is_ok());
+        let without_parameters = ApiDocument::new("", "Now");
+        assert!(parse_description(&without_parameters, r#"{"output": "the time"}"#).is_ok());
     }
 }

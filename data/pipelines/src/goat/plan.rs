@@ -1,10 +1,10 @@
-//! What each stage would ask and call in a folder, before anything is sent.
+//! The requests and calls of each stage in a folder, before anything is sent.
 
 use std::path::Path;
 
 use tooltune_synth::graph::NamedEdge;
 
-use super::asking::{Given, shown_document};
+use super::asking::{StageInput, shown_document};
 use super::items::{CalledTask, ParsedApi, Task};
 use super::{
     CALLS, EXECUTE, FILTER, GRAPH, GoatPipeline, PARSE, QUERY, RESPONSE, SUB_QUERIES, SUBGRAPHS,
@@ -16,7 +16,7 @@ use crate::generator::ModelInfo;
 use crate::journal::Journal;
 use crate::run::{all_settings, read_items};
 
-/// What a plan is made of.
+/// The state for building a plan.
 struct Planner<'a> {
     pipeline: &'a GoatPipeline,
     dir: &'a Path,
@@ -25,7 +25,7 @@ struct Planner<'a> {
     plans: Vec<StagePlan>,
 }
 
-/// The plan of each stage that asks: exactly for what is there, and at most for what is to come.
+/// The plan of each stage: exact for existing items, upper bounds for the others.
 pub(super) fn plan(
     pipeline: &GoatPipeline,
     dir: &Path,
@@ -33,7 +33,7 @@ pub(super) fn plan(
 ) -> Result<Vec<StagePlan>, PipelineError> {
     let settings = all_settings(&pipeline.settings, &pipeline.prompts, model);
     let mut planner = Planner {
-        journal: Journal::look(dir, &settings)?,
+        journal: Journal::open_read_only(dir, &settings)?,
         pipeline,
         dir,
         model,
@@ -47,8 +47,8 @@ pub(super) fn plan(
 }
 
 impl Planner<'_> {
-    fn given(&self) -> Given<'_> {
-        self.pipeline.given()
+    fn input(&self) -> StageInput<'_> {
+        self.pipeline.input()
     }
 
     fn items<T: serde::de::DeserializeOwned>(
@@ -58,17 +58,17 @@ impl Planner<'_> {
         read_items(self.dir, self.pipeline.stages(), stage)
     }
 
-    fn exact(&mut self, stage: &'static str, asked: &[crate::ask::Asked]) {
-        let plan = StagePlan::of(stage, asked, &self.journal, self.model);
+    fn add_exact(&mut self, stage: &'static str, item_prompts: &[crate::ask::ItemPrompt]) {
+        let plan = StagePlan::for_items(stage, item_prompts, &self.journal, self.model);
         self.plans.push(plan);
     }
 
-    /// A bound for a stage: so many requests by this prompt, beside whose frame there are so many
-    /// documents and results.
-    fn at_most(&mut self, stage: &'static str, bound: Bound) -> Result<(), PipelineError> {
+    /// Adds an upper bound for a stage: a number of requests with this prompt, plus a number of
+    /// documents and results in it.
+    fn add_upper_bound(&mut self, stage: &'static str, bound: Bound) -> Result<(), PipelineError> {
         let options = &self.pipeline.options;
-        let n_there = StagePlan::n_first(stage, &self.journal).min(bound.n_requests);
-        let n_left = bound.n_requests - n_there;
+        let n_stored = StagePlan::n_first(stage, &self.journal).min(bound.n_requests);
+        let n_left = bound.n_requests - n_stored;
         let mut frame = 0;
         for name in bound.prompts {
             let file = prompts::PROMPTS.iter().find(|file| file.name == *name);
@@ -82,44 +82,45 @@ impl Planner<'_> {
             .map(|document| self.model.count_tokens(&shown_document(document)))
             .max()
             .unwrap_or(0);
-        // A character is a token at most, but for rare ones of several bytes.
+        // A character is at most one token, except for rare multi-byte ones.
         let tokens = frame
             + bound.n_documents * longest
             + bound.n_results * options.output_limit
             + bound.n_replies * options.reply_tokens;
-        let mut plan = StagePlan::at_most(stage, n_left, tokens, options.reply_tokens);
+        let mut plan = StagePlan::upper_bound(stage, n_left, tokens, options.reply_tokens);
         plan.n_requests = bound.n_requests;
-        plan.n_there = n_there;
+        plan.n_stored = n_stored;
         plan.n_api_calls = bound.n_api_calls;
         self.plans.push(plan);
         Ok(())
     }
 
-    /// Calls of APIs that a done stage has left to make: none.
-    fn done(&mut self, stage: &'static str) {
-        let n_there = StagePlan::n_first(stage, &self.journal);
-        let mut plan = StagePlan::at_most(stage, 0, 0, 0);
-        plan.n_requests = n_there;
-        plan.n_there = n_there;
+    /// A completed stage makes no API calls.
+    fn add_done(&mut self, stage: &'static str) {
+        let n_stored = StagePlan::n_first(stage, &self.journal);
+        let mut plan = StagePlan::upper_bound(stage, 0, 0, 0);
+        plan.n_requests = n_stored;
+        plan.n_stored = n_stored;
         plan.is_at_most = false;
         self.plans.push(plan);
     }
 
     fn graph_stages(&mut self) -> Result<(), PipelineError> {
-        let asked = parse::questions(self.given(), &self.pipeline.prompts)?;
-        self.exact(PARSE, &asked);
+        let item_prompts = parse::item_prompts(self.input(), &self.pipeline.prompts)?;
+        self.add_exact(PARSE, &item_prompts);
         let parsed: Option<Vec<ParsedApi>> = self.items(PARSE)?;
         let edges: Option<Vec<NamedEdge>> = self.items(GRAPH)?;
         let n_edges = match (&parsed, &edges) {
             (Some(parsed), Some(edges)) => {
-                let asked = graph::questions(self.given(), edges, parsed, &self.pipeline.prompts)?;
-                self.exact(FILTER, &asked);
+                let item_prompts =
+                    graph::item_prompts(self.input(), edges, parsed, &self.pipeline.prompts)?;
+                self.add_exact(FILTER, &item_prompts);
                 edges.len()
             }
             _ => {
                 let n_complete = graph::n_complete(&self.pipeline.catalogue);
-                let most = self.pipeline.options.max_edges.unwrap_or(usize::MAX);
-                let n_edges = n_complete.min(most);
+                let max_edges = self.pipeline.options.max_edges.unwrap_or(usize::MAX);
+                let n_edges = n_complete.min(max_edges);
                 let bound = Bound {
                     n_requests: n_edges,
                     prompts: &[prompts::FILTER],
@@ -127,7 +128,7 @@ impl Planner<'_> {
                     n_replies: 2,
                     ..Bound::default()
                 };
-                self.at_most(FILTER, bound)?;
+                self.add_upper_bound(FILTER, bound)?;
                 n_edges
             }
         };
@@ -136,7 +137,7 @@ impl Planner<'_> {
             None => n_edges,
         };
         if self.items::<NamedEdge>(EXECUTE)?.is_some() {
-            self.done(EXECUTE);
+            self.add_done(EXECUTE);
             return Ok(());
         }
         let bound = Bound {
@@ -147,7 +148,7 @@ impl Planner<'_> {
             n_replies: 1,
             n_api_calls: n_filtered.saturating_mul(execute::CALLS_PER_EDGE),
         };
-        self.at_most(EXECUTE, bound)
+        self.add_upper_bound(EXECUTE, bound)
     }
 
     fn task_stages(&mut self) -> Result<(), PipelineError> {
@@ -159,21 +160,21 @@ impl Planner<'_> {
         };
         let lengths = tasks.iter().flatten().map(|task| task.apis.len());
         let most_calls = lengths.max().unwrap_or(options.max_calls);
-        let called: Option<Vec<CalledTask>> = self.items(CALLS)?;
+        let called_tasks: Option<Vec<CalledTask>> = self.items(CALLS)?;
         let n_tasks = tasks.as_ref().map_or(most_rows, Vec::len);
         let n_calls = match &tasks {
             Some(tasks) => tasks.iter().map(|task| task.apis.len()).sum(),
             None => most_rows.saturating_mul(most_calls),
         };
-        if called.is_some() {
-            self.done(CALLS);
+        if called_tasks.is_some() {
+            self.add_done(CALLS);
         } else {
             let n_requests = match &tasks {
                 Some(tasks) => {
-                    let of_task = |task: &Task| calls::n_requests(task, self.given());
+                    let of_task = |task: &Task| calls::n_requests(task, self.input());
                     tasks.iter().map(of_task).sum()
                 }
-                // The first call of a task takes one request, the others take two.
+                // The first call of a task needs one request, each other call two.
                 None => most_rows.saturating_mul((2 * most_calls).saturating_sub(1)),
             };
             let bound = Bound {
@@ -189,16 +190,16 @@ impl Planner<'_> {
                 n_replies: 1,
                 n_api_calls: n_calls,
             };
-            self.at_most(CALLS, bound)?;
+            self.add_upper_bound(CALLS, bound)?;
         }
-        let given = self.pipeline.given();
+        let input = self.pipeline.input();
         let prompt_files = &self.pipeline.prompts;
-        match &called {
-            Some(tasks) => self.exact(
+        match &called_tasks {
+            Some(tasks) => self.add_exact(
                 SUB_QUERIES,
-                &words::sub_queries(given, tasks, prompt_files)?,
+                &words::sub_queries(input, tasks, prompt_files)?,
             ),
-            None => self.at_most(
+            None => self.add_upper_bound(
                 SUB_QUERIES,
                 Bound {
                     n_requests: n_calls,
@@ -210,10 +211,10 @@ impl Planner<'_> {
                 },
             )?,
         }
-        let n_tasks = called.as_ref().map_or(n_tasks, Vec::len);
+        let n_tasks = called_tasks.as_ref().map_or(n_tasks, Vec::len);
         match self.items::<CalledTask>(SUB_QUERIES)? {
-            Some(tasks) => self.exact(QUERY, &words::queries(given, &tasks, prompt_files)?),
-            None => self.at_most(
+            Some(tasks) => self.add_exact(QUERY, &words::queries(input, &tasks, prompt_files)?),
+            None => self.add_upper_bound(
                 QUERY,
                 Bound {
                     n_requests: n_tasks,
@@ -224,8 +225,10 @@ impl Planner<'_> {
             )?,
         }
         match self.items::<CalledTask>(QUERY)? {
-            Some(tasks) => self.exact(RESPONSE, &words::responses(given, &tasks, prompt_files)?),
-            None => self.at_most(
+            Some(tasks) => {
+                self.add_exact(RESPONSE, &words::responses(input, &tasks, prompt_files)?)
+            }
+            None => self.add_upper_bound(
                 RESPONSE,
                 Bound {
                     n_requests: n_tasks,
@@ -240,17 +243,17 @@ impl Planner<'_> {
     }
 }
 
-/// The most that a stage may take.
+/// The upper bound of a stage.
 #[derive(Default)]
 struct Bound {
     n_requests: usize,
-    /// The prompts, of which the longest counts.
+    /// The possible prompts; the longest one determines the bound.
     prompts: &'static [&'static str],
-    /// Documents in a prompt.
+    /// Number of documents in a prompt.
     n_documents: usize,
-    /// Results of calls in a prompt.
+    /// Number of call results in a prompt.
     n_results: usize,
-    /// Replies of earlier requests in a prompt.
+    /// Number of earlier replies in a prompt.
     n_replies: usize,
     n_api_calls: usize,
 }

@@ -2,8 +2,7 @@
 //!
 //! # Source
 //!
-//! GOAT, Figures 13 to 20, in our words. Each asks for the reason or the thought before what follows
-//! from it.
+//! GOAT, Figures 13 to 20, in our own words. Each asks for the reasoning before the result.
 
 use crate::ask::AGAIN_PROMPT;
 use crate::prompts::PromptFile;

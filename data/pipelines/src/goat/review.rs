@@ -1,4 +1,5 @@
-//! What people say of rows: each is accepted, edited or rejected, in a file with a line for each.
+//! Reviews of rows by people: each row is accepted, edited or rejected in a file with one line per
+//! row.
 //!
 //! # Source
 //!
@@ -9,51 +10,52 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tooltune_rows::json::{Style, dumps};
-use tooltune_rows::tools::{ApiCatalogue, JsonLines, Trajectory, TrajectoryCall};
+use tooltune_apis::{ApiCatalogue, JsonLines, Trajectory, TrajectoryCall};
+use tooltune_json::{Style, dumps};
 use tooltune_synth::graph::NamedEdge;
 
-use super::origins::{derived, facts, without_stated};
+use super::origins::{find_origins, new_facts, remove_stated};
 use crate::error::PipelineError;
 
-/// A line of a review.
+/// A line of a review file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReviewLine {
-    /// The row.
+    /// Id of the row.
     pub id: String,
-    /// What becomes of it; nothing yet where it is empty.
+    /// The verdict; empty if there is none yet.
     #[serde(default)]
     pub verdict: String,
-    /// Why, in words of the reviewer.
+    /// The reviewer's reason.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// What the user asks, as it is to be.
+    /// The edited user query.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub query: Option<String>,
-    /// The sub-queries of the calls, as they are to be.
+    /// The edited sub-queries of the calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sub_queries: Option<Vec<String>>,
-    /// The answer, as it is to be.
+    /// The edited answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response: Option<String>,
-    /// The calls with what they gave, to be read; they cannot be edited, since nothing executes them.
+    /// The calls with their results, for reading only. They cannot be edited, because nothing would
+    /// execute them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calls: Option<Vec<String>>,
 }
 
-/// What a review came to.
+/// The result of a review.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Reviewed {
-    /// Rows that are accepted, or edited.
+    /// Accepted and edited rows.
     pub rows: Vec<Trajectory>,
-    /// How many were accepted as they are.
+    /// Number of rows accepted unchanged.
     pub n_accepted: usize,
-    /// How many were edited.
+    /// Number of edited rows.
     pub n_edited: usize,
-    /// How many were rejected, by the reviewer's reasons.
+    /// Number of rejected rows by reason.
     pub rejected: BTreeMap<String, usize>,
-    /// How many have no verdict.
+    /// Number of rows without a verdict.
     pub n_without_verdict: usize,
 }
 
@@ -62,10 +64,10 @@ const ACCEPT: &str = "accept";
 const EDIT: &str = "edit";
 const REJECT: &str = "reject";
 
-/// Characters of an output that a review shows.
+/// Maximum number of characters of an output shown in a review.
 const SHOWN_OUTPUT: usize = 600;
 
-/// The lines of a review that nobody has made yet, which show what there is to judge.
+/// The lines of an empty review, with the content to judge.
 pub fn review_lines(rows: &[Trajectory]) -> Vec<ReviewLine> {
     let line = |row: &Trajectory| ReviewLine {
         id: row.id.clone(),
@@ -74,7 +76,7 @@ pub fn review_lines(rows: &[Trajectory]) -> Vec<ReviewLine> {
         query: Some(row.query.clone()),
         sub_queries: Some(sub_queries(row)),
         response: Some(row.response.clone()),
-        calls: Some(row.calls.iter().map(shown).collect()),
+        calls: Some(row.calls.iter().map(call_text).collect()),
     };
     rows.iter().map(line).collect()
 }
@@ -84,21 +86,21 @@ fn sub_queries(row: &Trajectory) -> Vec<String> {
     calls.map(|call| call.sub_query.clone()).collect()
 }
 
-fn shown(call: &TrajectoryCall) -> String {
+fn call_text(call: &TrajectoryCall) -> String {
     let arguments = dumps(&Value::Object(call.arguments.clone()), Style::Python);
     let output = dumps(&call.output, Style::Python);
-    let output = tooltune_rows::tools::cut_output(&output, SHOWN_OUTPUT);
+    let output = tooltune_apis::cut_output(&output, SHOWN_OUTPUT);
     format!("{} {arguments} -> {output}", call.name)
 }
 
-/// Takes the rows that a review accepts or edits, in their order.
+/// Returns the rows that a review accepts or edits, in order.
 ///
 /// # Errors
 ///
-/// - the file cannot be read, or a line is none of a review
-/// - a line names no row, or one that an earlier line names
-/// - a row is accepted or rejected and edited at once, edited without a change, edited to something
-///   that training would refuse, or its calls are changed
+/// - the file cannot be read, or contains an invalid line
+/// - a line names an unknown row, or the same row as an earlier line
+/// - a row is edited without the verdict `edit`, has that verdict without a change, would be
+///   rejected in training, or its calls are changed
 pub fn apply_review(
     rows: Vec<Trajectory>,
     catalogue: &ApiCatalogue,
@@ -108,12 +110,12 @@ pub fn apply_review(
     let mut lines = lines_of(review, &rows)?;
     let mut reviewed = Reviewed::default();
     for row in rows {
-        let Some((place, line)) = lines.remove(&row.id) else {
+        let Some((location, line)) = lines.remove(&row.id) else {
             reviewed.n_without_verdict += 1;
             continue;
         };
-        let bad = |reason: String| PipelineError::Usage(format!("{place}: {reason}"));
-        let edited = edited(&row, &line).map_err(bad)?;
+        let usage_error = |reason: String| PipelineError::Usage(format!("{location}: {reason}"));
+        let edited = apply_edits(&row, &line).map_err(usage_error)?;
         match (line.verdict.trim(), edited) {
             ("", None) => reviewed.n_without_verdict += 1,
             (ACCEPT, None) => {
@@ -123,24 +125,26 @@ pub fn apply_review(
             (REJECT, _) => *reviewed.rejected.entry(line.reason).or_default() += 1,
             (EDIT, Some(row)) => {
                 row.check(catalogue)
-                    .map_err(|fault| bad(fault.to_string()))?;
+                    .map_err(|fault| usage_error(fault.to_string()))?;
                 reviewed.n_edited += 1;
                 reviewed.rows.push(row);
             }
             (EDIT, None) => {
                 let id = &row.id;
-                return Err(bad(format!("{id} is edited, but nothing of it is changed")));
+                return Err(usage_error(format!(
+                    "the verdict of {id} is {EDIT:?}, but nothing is changed; edit a field, or use {ACCEPT:?}"
+                )));
             }
             (ACCEPT | "", Some(row)) => {
                 let (id, verdict) = (&row.id, &line.verdict);
-                return Err(bad(format!(
-                    "{id} is changed and its verdict is {verdict:?}; say {EDIT:?}, or take the \
-                     change back"
+                return Err(usage_error(format!(
+                    "{id} is changed, but its verdict is {verdict:?}; use {EDIT:?}, or revert the \
+                     change"
                 )));
             }
             (other, _) => {
-                return Err(bad(format!(
-                    "the verdict is {other:?}; say {ACCEPT:?}, {EDIT:?} or {REJECT:?}"
+                return Err(usage_error(format!(
+                    "the verdict is {other:?}; use {ACCEPT:?}, {EDIT:?} or {REJECT:?}"
                 )));
             }
         }
@@ -148,7 +152,7 @@ pub fn apply_review(
     Ok(reviewed)
 }
 
-/// Verdicts are of rows by their ids.
+/// Reviews refer to rows by id, so ids must be unique.
 fn each_has_an_id(rows: &[Trajectory]) -> Result<(), PipelineError> {
     let mut ids = BTreeSet::new();
     for row in rows {
@@ -170,85 +174,87 @@ fn lines_of(
     let ids: BTreeSet<&str> = rows.iter().map(|row| row.id.as_str()).collect();
     let mut lines = BTreeMap::new();
     for line in JsonLines::open(review)? {
-        let (place, value) = line?;
-        let bad = |reason: String| PipelineError::Usage(format!("{place}: {reason}"));
+        let (location, value) = line?;
+        let usage_error = |reason: String| PipelineError::Usage(format!("{location}: {reason}"));
         let line: ReviewLine = serde_json::from_value(value).map_err(|error| {
-            bad(format!(
+            usage_error(format!(
                 "{error}; each line is {{\"id\": row, \"verdict\": \"{ACCEPT}\", \"{EDIT}\" or \
                  \"{REJECT}\"}}, with query, sub_queries or response as they are to be, and may have \
                  a reason"
             ))
         })?;
         if !ids.contains(line.id.as_str()) {
-            return Err(bad(format!("no row has the id {:?}", line.id)));
+            return Err(usage_error(format!("no row has the id {:?}", line.id)));
         }
         let id = line.id.clone();
-        if let Some((first, _)) = lines.insert(id, (place.clone(), line)) {
-            return Err(bad(format!("{first} reviews the same row")));
+        if let Some((first_location, _)) = lines.insert(id, (location.clone(), line)) {
+            return Err(usage_error(format!(
+                "{first_location} reviews the same row"
+            )));
         }
     }
     Ok(lines)
 }
 
-/// The row as a line wants it; nothing if that is what it is.
-fn edited(row: &Trajectory, line: &ReviewLine) -> Result<Option<Trajectory>, String> {
+/// The row with the edits of a line; `None` if nothing changes.
+fn apply_edits(row: &Trajectory, line: &ReviewLine) -> Result<Option<Trajectory>, String> {
     let id = &row.id;
     let is_as_shown = |calls: &Vec<String>| {
         calls
             .iter()
-            .eq(&row.calls.iter().map(shown).collect::<Vec<_>>())
+            .eq(&row.calls.iter().map(call_text).collect::<Vec<_>>())
     };
     if line.calls.as_ref().is_some_and(|calls| !is_as_shown(calls)) {
         return Err(format!(
-            "the calls of {id} are changed, and nothing would execute them; reject the row, or leave \
-             its calls as they are"
+            "the calls of {id} are changed, but would not be executed; reject the row, or keep \
+             its calls"
         ));
     }
     let mut edited = row.clone();
-    for (text, wanted) in [
+    for (text, new_text) in [
         (&mut edited.query, &line.query),
         (&mut edited.response, &line.response),
     ] {
-        if let Some(wanted) = wanted {
-            text.clone_from(wanted);
+        if let Some(new_text) = new_text {
+            text.clone_from(new_text);
         }
     }
-    if let Some(wanted) = &line.sub_queries {
-        let (n, n_calls) = (wanted.len(), edited.calls.len());
+    if let Some(new_text) = &line.sub_queries {
+        let (n, n_calls) = (new_text.len(), edited.calls.len());
         if n != n_calls {
             return Err(format!("{id} has {n_calls} calls and {n} sub_queries"));
         }
-        for (call, wanted) in edited.calls.iter_mut().zip(wanted) {
-            call.sub_query.clone_from(wanted);
+        for (call, new_text) in edited.calls.iter_mut().zip(new_text) {
+            call.sub_query.clone_from(new_text);
         }
     }
     let texts = |row: &Trajectory| (row.query.clone(), sub_queries(row), row.response.clone());
     if texts(&edited) == texts(row) {
         return Ok(None);
     }
-    let all = [&edited.query, &edited.response].into_iter();
-    if all
+    let row_texts = [&edited.query, &edited.response].into_iter();
+    if row_texts
         .chain(edited.calls.iter().map(|call| &call.sub_query))
         .any(|text| text.trim().is_empty())
     {
-        return Err(format!("a text of {id} is empty"));
+        return Err(format!("a text of {id} is empty; fill it in"));
     }
     find_origins_again(&mut edited);
     Ok(Some(edited))
 }
 
-/// Which arguments are derived and what the answer states follow from query and answer.
+/// Recomputes derived arguments and facts, which depend on query and answer.
 fn find_origins_again(row: &mut Trajectory) {
-    for at in 0..row.calls.len() {
-        let (before, rest) = row.calls.split_at_mut(at);
-        let Some(call) = rest.first_mut() else {
+    for call_idx in 0..row.calls.len() {
+        let (earlier_calls, later_calls) = row.calls.split_at_mut(call_idx);
+        let Some(call) = later_calls.first_mut() else {
             continue;
         };
         let edges: Vec<NamedEdge> = call
             .derived
             .iter()
             .map(|(parameter, origin)| NamedEdge {
-                source: before[origin.call].name.clone(),
+                source: earlier_calls[origin.call].name.clone(),
                 target: call.name.clone(),
                 parameter: parameter.clone(),
                 field: None,
@@ -256,10 +262,10 @@ fn find_origins_again(row: &mut Trajectory) {
                 reason: None,
             })
             .collect();
-        let mut found = derived(&call.name, &call.arguments, before, &edges);
-        found.append(&mut call.derived);
-        call.derived = found;
+        let mut origins = find_origins(&call.name, &call.arguments, earlier_calls, &edges);
+        origins.append(&mut call.derived);
+        call.derived = origins;
     }
-    row.facts = facts(&row.calls, &row.query, &row.response);
-    without_stated(&mut row.calls, &row.query);
+    row.facts = new_facts(&row.calls, &row.query, &row.response);
+    remove_stated(&mut row.calls, &row.query);
 }

@@ -1,22 +1,22 @@
-//! Rows in, splits out that share no sub-graph: one for training, one for choosing a checkpoint, one
-//! on the tools of training, and one whose every row calls a tool that no other split calls.
+//! Divides rows into splits without common sub-graphs: training, checkpoint selection, a test on
+//! the training tools, and a test in which every row calls a tool that no other split calls.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tooltune_apis::{ApiCatalogue, Trajectory};
 use tooltune_rows::batches::SeededRandom;
-use tooltune_rows::tools::{ApiCatalogue, Trajectory};
 
-/// Stream of the draws; other uses of a seed have streams of their own.
+/// Random stream for splitting; other uses of the seed have their own streams.
 const SPLIT_STREAM: u64 = 0x676F_6174_6C6D_0002;
 
-/// How many of all rows the splits beside that of training may have, from 0 to 1.
+/// Maximum fractions of the rows in the splits other than training, from 0 to 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SplitShares {
-    /// For choosing a checkpoint.
+    /// Split for checkpoint selection.
     pub dev: f64,
-    /// On the tools of training.
+    /// Test split on the training tools.
     pub test_seen: f64,
-    /// On tools of its own.
+    /// Test split on unseen tools.
     pub test_unseen: f64,
 }
 
@@ -33,21 +33,21 @@ impl Default for SplitShares {
 /// The rows of each split.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Splits {
-    /// To learn from.
+    /// Training rows.
     pub train: Vec<Trajectory>,
-    /// To choose a checkpoint by.
+    /// Rows for checkpoint selection.
     pub dev: Vec<Trajectory>,
-    /// To report, on the tools of training.
+    /// Test rows on the training tools.
     pub test_seen: Vec<Trajectory>,
-    /// To report, each row with a tool of `held_out`.
+    /// Test rows, each with a tool of `choose_held_out`.
     pub test_unseen: Vec<Trajectory>,
-    /// The tools that `test_unseen` alone calls; APIs, where all are of one tool.
+    /// Tools that only `test_unseen` calls; APIs if all rows use a single tool.
     pub held_out: Vec<String>,
 }
 
 impl Splits {
-    /// The splits by their names.
-    pub fn named(&self) -> [(&'static str, &[Trajectory]); 4] {
+    /// The splits by name.
+    pub fn by_name(&self) -> [(&'static str, &[Trajectory]); 4] {
         [
             ("train", &self.train),
             ("dev", &self.dev),
@@ -57,11 +57,11 @@ impl Splits {
     }
 }
 
-/// Parts rows, each into one split; a function of the rows, the shares and the seed.
+/// Assigns each row to one split, depending only on the rows, the shares and the seed.
 ///
-/// A split has at most its share. The tools of `hold_out` are held out whatever their rows are; where
-/// there are none, tools are held out one after the other while their rows fit. A sub-graph is held
-/// out as a whole, and only where training keeps a row with each of its tools.
+/// A split has at most its share. The tools of `hold_out` are held out whatever their share is;
+/// without them, tools are held out one by one while their rows fit. A sub-graph is held out as a
+/// whole, and only if training keeps a row with each of its tools.
 pub fn split(
     rows: Vec<Trajectory>,
     catalogue: &ApiCatalogue,
@@ -70,15 +70,15 @@ pub fn split(
     seed: u64,
 ) -> Splits {
     let mut random = SeededRandom::new(seed, SPLIT_STREAM);
-    let most = |share: f64| (share * rows.len() as f64).floor() as usize;
+    let max_rows = |share: f64| (share * rows.len() as f64).floor() as usize;
     let (n_dev, n_seen, n_unseen) = (
-        most(shares.dev),
-        most(shares.test_seen),
-        most(shares.test_unseen),
+        max_rows(shares.dev),
+        max_rows(shares.test_seen),
+        max_rows(shares.test_unseen),
     );
     let units: Vec<BTreeSet<String>> = units(&rows, catalogue, hold_out);
     let held_out = match hold_out {
-        [] => held_out(&units, n_unseen, &mut random),
+        [] => choose_held_out(&units, n_unseen, &mut random),
         named => named.iter().cloned().collect(),
     };
     let mut splits = Splits::default();
@@ -109,7 +109,7 @@ pub fn split(
             .map(|(_, units)| units.clone())
             .unwrap_or_default();
         let is_known_without = units.iter().all(|unit| n_groups[unit] > 1);
-        let fits = |split: &[Trajectory], most: usize| split.len() + group.len() <= most;
+        let fits = |split: &[Trajectory], max_rows: usize| split.len() + group.len() <= max_rows;
         let split = if is_known_without && fits(&splits.dev, n_dev) {
             &mut splits.dev
         } else if is_known_without && fits(&splits.test_seen, n_seen) {
@@ -134,8 +134,8 @@ pub fn split(
     splits
 }
 
-/// The tools that each row calls; the APIs, where all rows are of one tool. An API that is held out by
-/// its own name stands for itself.
+/// The tools that each row calls, or the APIs if all rows use a single tool. An API that is held
+/// out by name is its own unit.
 fn units(
     rows: &[Trajectory],
     catalogue: &ApiCatalogue,
@@ -165,14 +165,14 @@ fn units(
     rows.iter().map(of_row).collect()
 }
 
-/// Units in an order of chance, each that fits beside those before it.
-fn held_out(
+/// Draws units in random order, keeping each one that still fits.
+fn choose_held_out(
     units: &[BTreeSet<String>],
-    most: usize,
+    max_rows: usize,
     random: &mut SeededRandom,
 ) -> BTreeSet<String> {
-    let all: BTreeSet<&String> = units.iter().flatten().collect();
-    let mut order: Vec<&String> = all.into_iter().collect();
+    let all_apis: BTreeSet<&String> = units.iter().flatten().collect();
+    let mut order: Vec<&String> = all_apis.into_iter().collect();
     random.shuffle(&mut order);
     let mut held_out: BTreeSet<String> = BTreeSet::new();
     let mut n_taken = 0;
@@ -182,7 +182,7 @@ fn held_out(
             .iter()
             .filter(|row| row.contains(unit) && !is_taken(row));
         let n_new = new.count();
-        if n_new > 0 && n_taken + n_new <= most {
+        if n_new > 0 && n_taken + n_new <= max_rows {
             n_taken += n_new;
             held_out.insert(unit.clone());
         }
@@ -193,13 +193,15 @@ fn held_out(
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use tooltune_rows::tools::TrajectoryCall;
+    use tooltune_apis::TrajectoryCall;
     use tooltune_synth::goat::{self, GoatSplit, GoatSynthOptions};
 
     use super::*;
 
+    /// Invariant: Generated splits share no sub-graph, and unseen tools occur only in their own
+    /// split.
     #[test]
-    fn splits_share_no_sub_graph_and_unseen_tools_are_nowhere_else() {
+    fn splits_share_no_sub_graph_and_unseen_tools_are_in_no_other_split() {
         let options = GoatSynthOptions {
             rows: 600,
             max_calls: 4,
@@ -210,14 +212,14 @@ mod tests {
         let shares = SplitShares::default();
         let splits = split(rows.clone(), &catalogue, shares, &[], 4);
         assert_eq!(split(rows.clone(), &catalogue, shares, &[], 4), splits);
-        let n_rows: usize = splits.named().iter().map(|(_, rows)| rows.len()).sum();
+        let n_rows: usize = splits.by_name().iter().map(|(_, rows)| rows.len()).sum();
         assert_eq!(n_rows, 600);
-        for (n, most) in [
+        for (n, max_rows) in [
             (splits.dev.len(), 30),
             (splits.test_seen.len(), 60),
             (splits.test_unseen.len(), 60),
         ] {
-            assert!((most / 2..=most).contains(&n), "{n} of {most}");
+            assert!((max_rows / 2..=max_rows).contains(&n), "{n} of {max_rows}");
         }
         let sets = |rows: &[Trajectory]| -> BTreeSet<BTreeSet<String>> {
             let set = |row: &Trajectory| row.calls.iter().map(|call| call.name.clone()).collect();
@@ -226,23 +228,24 @@ mod tests {
         let tools = |rows: &[Trajectory]| -> BTreeSet<String> {
             units(rows, &catalogue, &[]).into_iter().flatten().collect()
         };
-        let named = splits.named();
-        for (at, (_, rows)) in named.iter().enumerate() {
-            for (_, others) in &named[at + 1..] {
+        let named_splits = splits.by_name();
+        for (split_idx, (_, rows)) in named_splits.iter().enumerate() {
+            for (_, others) in &named_splits[split_idx + 1..] {
                 assert!(sets(rows).is_disjoint(&sets(others)));
             }
         }
         let held_out: BTreeSet<String> = splits.held_out.iter().cloned().collect();
         assert!(!held_out.is_empty());
-        for (_, rows) in &named[..3] {
+        for (_, rows) in &named_splits[..3] {
             assert!(tools(rows).is_disjoint(&held_out));
             assert!(tools(rows).is_subset(&tools(&splits.train)));
         }
-        let named = ["RoomKey".to_owned(), "ClockBox/Arrival Time".to_owned()];
-        let by_name = split(rows, &catalogue, shares, &named, 4);
-        let is_held_out =
-            |call: &TrajectoryCall| call.name.starts_with("RoomKey/") || call.name == named[1];
-        for (name, rows) in by_name.named() {
+        let named_splits = ["RoomKey".to_owned(), "ClockBox/Arrival Time".to_owned()];
+        let by_name = split(rows, &catalogue, shares, &named_splits, 4);
+        let is_held_out = |call: &TrajectoryCall| {
+            call.name.starts_with("RoomKey/") || call.name == named_splits[1]
+        };
+        for (name, rows) in by_name.by_name() {
             let mut unseen = rows.iter().map(|row| row.calls.iter().any(is_held_out));
             assert!(!rows.is_empty() && unseen.all(|unseen| unseen == (name == "test_unseen")));
         }
@@ -260,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn apis_are_held_out_where_all_are_of_one_tool() {
+    fn apis_are_held_out_if_all_belong_to_one_tool() {
         let row = |id: usize, name: &str| {
             let call = json!({"sub_query": "", "name": name, "arguments": {}, "output": 1});
             let row = json!({"id": id, "query": "q", "calls": [call], "response": "r"});
@@ -268,7 +271,7 @@ mod tests {
         };
         let rows = vec![row(1, "A"), row(2, "B"), row(3, "B"), row(4, "B")];
         let documents = ["A", "B"].map(|name| {
-            let mut document = tooltune_rows::tools::ApiDocument::new("", name);
+            let mut document = tooltune_apis::ApiDocument::new("", name);
             document.tool_name = String::new();
             document
         });
@@ -280,7 +283,7 @@ mod tests {
         };
         let splits = split(rows, &catalogue, shares, &[], 1);
         assert_eq!(splits.held_out, ["A"]);
-        // Without its only sub-graph training would not know B.
+        // Without its only sub-graph, training would not contain B.
         assert_eq!((splits.train.len(), splits.dev.len()), (3, 0));
     }
 }

@@ -1,4 +1,4 @@
-//! The whole pipeline over the invented world, with a model that answers by rule.
+//! Runs the whole pipeline over the invented world, with a rule-based model.
 
 mod bench;
 mod oracle;
@@ -9,23 +9,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tooltune_agents::executors::CallResult;
-use tooltune_rows::json::{Style, dumps};
-use tooltune_rows::text::all_rows;
-use tooltune_rows::tools::read_checked_trajectories;
+use tooltune_apis::read_checked_trajectories;
+use tooltune_json::faults::collect_rows;
+use tooltune_json::{Style, dumps};
 use tooltune_suites::HashEncoder;
 use tooltune_synth::goat::{self, GoatExecutor};
 
 use self::oracle::{Oracle, number};
 use super::*;
-use crate::files::Staged;
-use crate::generator::{Came, Generator, GeneratorFailure, Prompt, Reply};
+use crate::generator::{Generator, GeneratorFailure, Prompt, PromptResult, Reply};
 use crate::journal::JOURNAL_FILE;
 use crate::run::Limits;
 
-/// One first reply of so many is no JSON.
+/// One in this many first replies is not JSON.
 const SLIPS: u64 = 50;
 
-/// The oracle as a model, which counts what it is asked.
+/// The oracle as a model, counting its prompts.
 struct Model {
     oracle: Oracle,
     n_asked: Cell<usize>,
@@ -45,23 +44,25 @@ impl Generator for Model {
     fn ask(
         &self,
         prompts: &[&Prompt],
-        take: &mut dyn FnMut(Option<Came>) -> bool,
+        take: &mut dyn FnMut(Option<PromptResult>) -> bool,
     ) -> Result<(), GeneratorFailure> {
         for (idx, prompt) in prompts.iter().enumerate() {
             self.n_asked.set(self.n_asked.get() + 1);
-            let again = prompt.text.split("\n\nYour earlier reply").next();
-            let asked = Prompt {
-                text: again.unwrap_or_default().to_owned(),
+            let original = prompt.text.split("\n\nYour earlier reply").next();
+            let original_prompt = Prompt {
+                text: original.unwrap_or_default().to_owned(),
                 ..(*prompt).clone()
             };
-            let is_first = asked.text == prompt.text;
-            let slips = is_first && number(&format!("slip {}", asked.text)).is_multiple_of(SLIPS);
+            let is_first = original_prompt.text == prompt.text;
+            let slips =
+                is_first && number(&format!("slip {}", original_prompt.text)).is_multiple_of(SLIPS);
             let text = if slips {
                 "I would rather not.".to_owned()
             } else {
                 format!(
                     "Here it is:\n```json\n{}\n```",
-                    self.oracle.says(&asked.text, asked.seed)
+                    self.oracle
+                        .reply_for(&original_prompt.text, original_prompt.seed)
                 )
             };
             let reply = Reply {
@@ -70,7 +71,7 @@ impl Generator for Model {
                 text,
                 ..Reply::default()
             };
-            if !take(Some(Came {
+            if !take(Some(PromptResult {
                 number: idx,
                 result: Ok(reply),
             })) {
@@ -81,13 +82,20 @@ impl Generator for Model {
     }
 }
 
-/// The invented world, which counts what it is asked.
-struct Counted<'a> {
+/// The invented world, counting its calls.
+struct CountedExecutor<'a> {
     world: GoatExecutor,
     calls: &'a RefCell<BTreeMap<String, (usize, bool)>>,
+    /// A tool whose APIs are refused.
+    refused: &'a str,
 }
 
-impl Executor for Counted<'_> {
+impl Executor for CountedExecutor<'_> {
+    fn refusal(&self, name: &str) -> Option<String> {
+        let is_refused = !self.refused.is_empty() && name.starts_with(self.refused);
+        is_refused.then(|| format!("{name} may change data"))
+    }
+
     fn call(&mut self, name: &str, arguments: &Map<String, Value>) -> CallResult {
         let result = self.world.call(name, arguments);
         let call = format!("{name} {}", Value::Object(arguments.clone()));
@@ -98,12 +106,13 @@ impl Executor for Counted<'_> {
     }
 }
 
-/// A folder with the documents of some tools, and what asked and was called there.
+/// A folder with the documents of some tools, and the prompts and calls made there.
 struct Work {
     dir: TempDir,
     names: BTreeSet<String>,
     model: Model,
     calls: RefCell<BTreeMap<String, (usize, bool)>>,
+    refused: &'static str,
 }
 
 impl Work {
@@ -139,6 +148,7 @@ impl Work {
                 n_asked: Cell::new(0),
             },
             calls: RefCell::default(),
+            refused: "",
         }
     }
 
@@ -186,29 +196,30 @@ impl Work {
         limits: Limits,
         only: Option<&str>,
     ) -> Result<GoatOutcome, PipelineError> {
-        let left = Cell::new(n_looks);
+        let n_looks_left = Cell::new(n_looks);
         let pipeline = GoatPipeline::read(options, None)?;
-        pipeline.run(GoatPlace {
-            place: Place {
+        pipeline.run(GoatContext {
+            place: RunContext {
                 dir: &self.dir.path().join(out),
                 generator: &self.model,
-                files: &Staged,
                 limits,
                 only,
+                ask_again: None,
                 watch: &mut |_| {
-                    left.set(left.get().saturating_sub(1));
-                    left.get() > 0
+                    n_looks_left.set(n_looks_left.get().saturating_sub(1));
+                    n_looks_left.get() > 0
                 },
             },
             encoder: Some(&HashEncoder),
-            executor: &mut Counted {
+            executor: &mut CountedExecutor {
                 world: GoatExecutor::new(),
                 calls: &self.calls,
+                refused: self.refused,
             },
         })
     }
 
-    fn whole(&self, out: &str) -> GoatOutcome {
+    fn run_all(&self, out: &str) -> GoatOutcome {
         self.run(out, usize::MAX, Limits::default(), None).unwrap()
     }
 
@@ -226,7 +237,7 @@ impl Work {
 }
 
 /// Precision and recall of the edges of a file.
-fn measured(file: &str, truth: &BTreeSet<String>) -> (f64, f64) {
+fn precision_and_recall(file: &str, truth: &BTreeSet<String>) -> (f64, f64) {
     let edges = file
         .lines()
         .map(|line| serde_json::from_str::<NamedEdge>(line).unwrap());
@@ -236,58 +247,59 @@ fn measured(file: &str, truth: &BTreeSet<String>) -> (f64, f64) {
 }
 
 #[test]
-fn documents_become_trajectories_and_each_filter_is_more_precise() {
+fn documents_become_trajectories_and_each_filter_raises_precision() {
     let work = Work::new();
-    let outcome = work.whole("out");
+    let outcome = work.run_all("out");
     let files = work.files("out");
     for stage in STAGES {
-        let report = outcome.report.of(stage.name).unwrap();
+        let report = outcome.report.stage(stage.name).unwrap();
         let n_dropped: usize = report.dropped.values().sum();
         assert_eq!(report.n_in, report.n_kept + n_dropped, "{report:?}");
         assert_eq!(files[stage.file].lines().count(), report.n_kept);
     }
     let truth = work.model.oracle.true_edges(&work.names);
     let [similar, filtered, executed] = ["edges.jsonl", "filtered.jsonl", "executed.jsonl"]
-        .map(|name| measured(&files[name], &truth));
+        .map(|name| precision_and_recall(&files[name], &truth));
     assert!(similar.1 > 0.6, "{similar:?}");
     assert!(
         similar.0 < filtered.0 && filtered.0 < executed.0,
         "{filtered:?} {executed:?}"
     );
     assert!(executed.0 > 0.7 && executed.1 > 0.5, "{executed:?}");
-    let execute = outcome.report.of(EXECUTE).unwrap();
+    let execute = outcome.report.stage(EXECUTE).unwrap();
     let reason = "the second call failed";
     assert!(
         execute.dropped.contains_key(reason),
         "{:?}",
         execute.dropped
     );
-    // Two calls an edge at most, and each is made once whatever needs it.
-    assert!(execute.counts["calls of APIs"] <= 2 * execute.n_in);
+    // At most two calls per edge, and each call is made once, whatever needs it.
+    assert!(execute.counts["API calls"] <= 2 * execute.n_in);
     assert!(work.calls.borrow().values().all(|(n, _)| *n == 1));
 
-    let made = outcome.made.unwrap();
+    let data_set = outcome.data_set.unwrap();
     assert!(
-        made.edges
+        data_set
+            .edges
             .iter()
             .all(|edge| edge.reason.is_some() && edge.score.is_some())
     );
     let rows = work.dir.path().join("out").join(TRAJECTORIES_FILE);
     let catalogue = ApiCatalogue::read(&work.options().documents).unwrap();
-    let rows = all_rows(read_checked_trajectories(&rows, &catalogue).unwrap()).unwrap();
+    let rows = collect_rows(read_checked_trajectories(&rows, &catalogue).unwrap()).unwrap();
     assert!(rows.len() > 30, "{:?}", outcome.report);
     let sizes: BTreeSet<usize> = rows.iter().map(|row| row.calls.len()).collect();
     assert_eq!(sizes, BTreeSet::from([2, 3, 4]));
     let mut world = GoatExecutor::new();
     for row in &rows {
         for call in &row.calls {
-            // The output is what the world says, and what is derived stands where it is said to.
+            // The output is the world's answer, and derived values occur at the recorded path.
             assert_eq!(world.call(&call.name, &call.arguments).output, call.output);
             for (parameter, origin) in &call.derived {
                 let value = &call.arguments[parameter];
-                let shown = dumps(&row.calls[origin.call].output, Style::Compact);
+                let value_json = dumps(&row.calls[origin.call].output, Style::Compact);
                 assert!(
-                    shown.contains(&dumps(value, Style::Compact)),
+                    value_json.contains(&dumps(value, Style::Compact)),
                     "{parameter}: {row:?}"
                 );
             }
@@ -303,17 +315,22 @@ fn documents_become_trajectories_and_each_filter_is_more_precise() {
         .sum();
     assert!(n_derived > rows.len() / 2, "{n_derived}");
     assert!(rows.iter().filter(|row| !row.facts.is_empty()).count() > rows.len() / 2);
-    let n_rows: usize = made.splits.named().iter().map(|(_, rows)| rows.len()).sum();
+    let n_rows: usize = data_set
+        .splits
+        .by_name()
+        .iter()
+        .map(|(_, rows)| rows.len())
+        .sum();
     assert_eq!(n_rows, rows.len());
-    assert_eq!(files[PAIRS_FILE].lines().count(), made.n_pairs);
-    assert!(made.n_pairs > made.splits.train.len());
-    for (name, rows) in made.splits.named() {
+    assert_eq!(files[PAIRS_FILE].lines().count(), data_set.n_pairs);
+    assert!(data_set.n_pairs > data_set.splits.train.len());
+    for (name, rows) in data_set.splits.by_name() {
         assert_eq!(files[&format!("{name}.jsonl")].lines().count(), rows.len());
     }
 
-    // The same again asks and calls nothing.
+    // A second run sends nothing and calls nothing.
     let n_asked = work.model.n_asked.get();
-    work.whole("out");
+    work.run_all("out");
     assert_eq!(
         (work.files("out"), work.model.n_asked.get()),
         (files, n_asked)
@@ -322,9 +339,37 @@ fn documents_become_trajectories_and_each_filter_is_more_precise() {
 }
 
 #[test]
-fn a_pipeline_that_is_ended_at_any_moment_calls_and_asks_nothing_twice() {
+fn apis_that_the_executor_refuses_cost_no_request_and_are_in_no_row() {
+    let mut work = Work::new();
+    work.refused = "FerryLine/";
+    let outcome = work.run_all("out");
+    let graph = outcome.report.stage("graph").unwrap();
+    let n_refused: Vec<_> = graph
+        .dropped
+        .iter()
+        .filter(|(reason, _)| reason.contains("may change data"))
+        .collect();
+    assert!(
+        matches!(n_refused.as_slice(), [(_, 1..)]),
+        "{:?}",
+        graph.dropped
+    );
+    let files = work.files("out");
+    for stage in ["edges.jsonl", "executed.jsonl", TRAJECTORIES_FILE] {
+        assert!(
+            !files[stage].is_empty() && !files[stage].contains("FerryLine/"),
+            "{stage}"
+        );
+    }
+    let calls = work.calls.borrow();
+    assert!(!calls.is_empty() && calls.keys().all(|call| !call.starts_with("FerryLine/")));
+}
+
+/// Invariant: A pipeline makes each API call once, whatever interrupts it.
+#[test]
+fn an_interrupted_pipeline_repeats_no_call_and_no_request() {
     let work = Work::new();
-    work.whole("whole");
+    work.run_all("whole");
     let n_once = work.model.n_asked.replace(0);
     for n_looks in [97, 400] {
         work.calls.borrow_mut().clear();
@@ -338,16 +383,16 @@ fn a_pipeline_that_is_ended_at_any_moment_calls_and_asks_nothing_twice() {
         assert!(n_stops > 2);
         assert_eq!(work.files(&out), work.files("whole"), "{n_looks}");
         assert_eq!(work.model.n_asked.get(), n_once);
-        // A call that fails while the work ends is not taken for answered.
+        // A call that fails during the shutdown does not count as answered.
         let calls = work.calls.borrow();
         assert!(calls.values().all(|(n, is_failure)| *n == 1 || *is_failure));
     }
 }
 
 #[test]
-fn stages_are_made_alone_and_a_budget_of_calls_is_never_passed() {
+fn a_single_stage_can_run_and_the_budget_of_calls_is_never_exceeded() {
     let work = Work::new();
-    work.whole("whole");
+    work.run_all("whole");
     work.calls.borrow_mut().clear();
     for stage in STAGES {
         let n_calls = work.calls.borrow().len();
@@ -359,7 +404,7 @@ fn stages_are_made_alone_and_a_budget_of_calls_is_never_passed() {
         if let Err(error) = work.run("alone", usize::MAX, limits, only) {
             let error = error.to_string();
             assert!(
-                error.contains("calls are left; the same command with a larger --max-api-calls"),
+                error.contains("calls are left; to continue, run the same command with a larger --max-api-calls"),
                 "{error}"
             );
             assert_eq!(work.calls.borrow().len(), n_calls + 20);
@@ -368,13 +413,16 @@ fn stages_are_made_alone_and_a_budget_of_calls_is_never_passed() {
         }
     }
     assert_eq!(work.files("alone"), work.files("whole"));
-    let early = work.run("early", usize::MAX, Limits::default(), Some(CALLS));
-    let early = early.unwrap_err().to_string();
-    assert!(early.contains("the stage parse comes first"), "{early}");
+    let outcome = work.run("early", usize::MAX, Limits::default(), Some(CALLS));
+    let outcome = outcome.unwrap_err().to_string();
+    assert!(
+        outcome.contains("the earlier stage parse is not done"),
+        "{outcome}"
+    );
 }
 
 #[test]
-fn a_plan_sends_nothing_is_a_bound_and_exact_where_it_can_be() {
+fn a_plan_sends_nothing_and_is_exact_for_existing_items_else_a_bound() {
     let work = Work::new();
     let plan = |work: &Work| {
         let pipeline = GoatPipeline::read(work.options(), None).unwrap();
@@ -386,25 +434,29 @@ fn a_plan_sends_nothing_is_a_bound_and_exact_where_it_can_be() {
             .map(|plan| (plan.stage, plan))
             .collect::<BTreeMap<_, _>>()
     };
-    let before = plan(&work);
+    let plan_before = plan(&work);
     assert!(!work.dir.path().join("out").exists() && work.model.n_asked.get() == 0);
-    assert_eq!(before[PARSE].n_requests, work.names.len());
-    let outcome = work.whole("out");
-    let after = plan(&work);
-    for (stage, plan) in &before {
-        let report = outcome.report.of(stage).unwrap();
+    assert_eq!(plan_before[PARSE].n_requests, work.names.len());
+    let outcome = work.run_all("out");
+    let plan_after = plan(&work);
+    for (stage, plan) in &plan_before {
+        let report = outcome.report.stage(stage).unwrap();
         let n_first = report.requests.n_replies - report.requests.n_asked_again;
         assert!(n_first <= plan.n_requests, "{stage}: {n_first} {plan:?}");
-        let n_calls = report.counts.get("calls of APIs").copied().unwrap_or(0);
+        let n_calls = report.counts.get("API calls").copied().unwrap_or(0);
         assert!(n_calls <= plan.n_api_calls, "{stage}");
-        let left = &after[stage];
+        let stage_plan = &plan_after[stage];
         assert_eq!(
-            (left.n_requests, left.n_there),
+            (stage_plan.n_requests, stage_plan.n_stored),
             (n_first, n_first),
             "{stage}"
         );
         assert_eq!(
-            (left.n_prompt_tokens, left.n_api_calls, left.is_at_most),
+            (
+                stage_plan.n_prompt_tokens,
+                stage_plan.n_api_calls,
+                stage_plan.is_at_most
+            ),
             (0, 0, false)
         );
     }

@@ -1,4 +1,4 @@
-//! How right the edges are after each stage, by edges that somebody has settled.
+//! Evaluates the edges of each stage against edges with known truth.
 //!
 //! # Source
 //!
@@ -9,7 +9,7 @@ use std::path::Path;
 
 use serde::Serialize;
 use serde_json::Value;
-use tooltune_rows::tools::{ApiCatalogue, JsonLines};
+use tooltune_apis::{ApiCatalogue, JsonLines};
 use tooltune_synth::graph::{NamedEdge, NamedGraph};
 
 use super::graph::n_complete;
@@ -17,104 +17,109 @@ use super::{EXECUTE, FILTER, GRAPH, STAGES};
 use crate::error::PipelineError;
 use crate::run::read_items;
 
-/// The field of a line that says whether its edge holds.
+/// The field of a line that states whether its edge holds.
 const HOLDS: &str = "holds";
 
-/// Which edges hold.
+/// The known truth of edges.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EdgeTruth {
-    /// Settled edges; whether each holds.
+    /// Edges with known truth.
     settled: BTreeMap<String, bool>,
-    /// Edges of the over-complete graph.
+    /// Number of edges of the over-complete graph.
     n_complete: usize,
 }
 
-/// How right the edges of a stage are.
+/// Precision and recall of a stage's edges.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct EdgeScores {
-    /// The stage; `all` before the first.
+    /// The stage; `all` before the first one.
     pub stage: &'static str,
-    /// Edges that it has kept.
+    /// Number of edges that it kept.
     pub n_edges: usize,
-    /// Those of them that are settled.
+    /// Number of these edges with known truth.
     pub n_settled: usize,
-    /// Those of these that hold.
+    /// Number of these edges that hold.
     pub n_right: usize,
-    /// Part of the settled ones that hold.
+    /// Fraction of the edges with known truth that hold.
     pub precision: Option<f64>,
-    /// Part of those that hold that it has kept.
+    /// Fraction of the edges that hold that it kept.
     pub recall: Option<f64>,
 }
 
 impl EdgeTruth {
-    /// Reads settled edges, JSON Lines as those of the stages. A line whose `holds` is false is an
-    /// edge that does not hold; if a file has such lines, edges that it does not name count nowhere,
-    /// else they do not hold.
+    /// Reads edges with known truth as JSON Lines, in the format of the stages. A line with `holds`
+    /// false is an edge that does not hold. If a file has such lines, edges that it does not list
+    /// are ignored; otherwise they do not hold.
     ///
     /// # Errors
     ///
-    /// - the file cannot be read, a line is no edge, or its `holds` is neither true nor false
-    /// - an edge names an API or a parameter that there is not, or is both
+    /// - the file cannot be read, a line is not an edge, or its `holds` is not a boolean
+    /// - an edge names an unknown API or parameter, or is listed both ways
     /// - no edge holds
     pub fn read(path: &Path, catalogue: &ApiCatalogue) -> Result<Self, PipelineError> {
-        let mut settled = BTreeMap::new();
+        let mut labels = BTreeMap::new();
         for line in JsonLines::open(path)? {
-            let (place, mut value) = line?;
-            let holds = match value
+            let (location, mut value) = line?;
+            let edge_label = match value
                 .as_object_mut()
                 .and_then(|fields| fields.remove(HOLDS))
             {
                 None => true,
-                Some(Value::Bool(holds)) => holds,
-                Some(other) => return Err(bad(&place, &format!("\"{HOLDS}\" is {other}"))),
+                Some(Value::Bool(edge_label)) => edge_label,
+                Some(other) => {
+                    return Err(truth_error(&location, &format!("\"{HOLDS}\" is {other}")));
+                }
             };
-            let edge: NamedEdge =
-                serde_json::from_value(value).map_err(|error| bad(&place, &error.to_string()))?;
+            let edge: NamedEdge = serde_json::from_value(value)
+                .map_err(|error| truth_error(&location, &error.to_string()))?;
             let label = edge.label();
-            NamedGraph::new([(place.clone(), edge)], catalogue)?;
-            if settled.insert(label, holds).is_some_and(|old| old != holds) {
-                return Err(bad(
-                    &place,
+            NamedGraph::new([(location.clone(), edge)], catalogue)?;
+            if labels
+                .insert(label, edge_label)
+                .is_some_and(|old| old != edge_label)
+            {
+                return Err(truth_error(
+                    &location,
                     "an earlier line says the opposite of this edge",
                 ));
             }
         }
-        if !settled.values().any(|holds| *holds) {
+        if !labels.values().any(|edge_label| *edge_label) {
             let path = path.display();
             return Err(PipelineError::Usage(format!(
-                "{path} has no edge that holds, so that there is no recall; name some"
+                "{path} has no edge that holds, so recall is undefined; add some"
             )));
         }
         Ok(Self {
-            settled,
+            settled: labels,
             n_complete: n_complete(catalogue),
         })
     }
 
-    /// The scores of the stages of a folder that are done.
+    /// The scores of the completed stages of a folder.
     ///
     /// # Errors
     ///
     /// Its files cannot be read.
     pub fn scores(&self, dir: &Path) -> Result<Vec<EdgeScores>, PipelineError> {
-        let mut scores = vec![self.of_all()];
+        let mut scores = vec![self.total_scores()];
         for stage in [GRAPH, FILTER, EXECUTE] {
             if let Some(edges) = read_items::<NamedEdge>(dir, STAGES, stage)? {
-                scores.push(self.of(stage, &edges));
+                scores.push(self.stage_scores(stage, &edges));
             }
         }
         Ok(scores)
     }
 
     fn n_true(&self) -> usize {
-        self.settled.values().filter(|holds| **holds).count()
+        self.settled.values().filter(|is_true| **is_true).count()
     }
 
     fn is_partial(&self) -> bool {
-        self.settled.values().any(|holds| !holds)
+        self.settled.values().any(|is_true| !is_true)
     }
 
-    fn of_all(&self) -> EdgeScores {
+    fn total_scores(&self) -> EdgeScores {
         let n_settled = match self.is_partial() {
             true => self.settled.len(),
             false => self.n_complete,
@@ -122,18 +127,18 @@ impl EdgeTruth {
         self.score("all", self.n_complete, n_settled, self.n_true())
     }
 
-    fn of(&self, stage: &'static str, edges: &[NamedEdge]) -> EdgeScores {
-        let kept: BTreeSet<String> = edges.iter().map(NamedEdge::label).collect();
-        let settled: Vec<bool> = kept
+    fn stage_scores(&self, stage: &'static str, edges: &[NamedEdge]) -> EdgeScores {
+        let edge_labels: BTreeSet<String> = edges.iter().map(NamedEdge::label).collect();
+        let known: Vec<bool> = edge_labels
             .iter()
             .filter_map(|label| self.settled.get(label).copied())
             .collect();
-        let n_right = settled.iter().filter(|holds| **holds).count();
+        let n_right = known.iter().filter(|is_true| **is_true).count();
         let n_settled = match self.is_partial() {
-            true => settled.len(),
-            false => kept.len(),
+            true => known.len(),
+            false => edge_labels.len(),
         };
-        self.score(stage, kept.len(), n_settled, n_right)
+        self.score(stage, edge_labels.len(), n_settled, n_right)
     }
 
     fn score(
@@ -155,9 +160,9 @@ impl EdgeTruth {
     }
 }
 
-fn bad(place: &str, reason: &str) -> PipelineError {
+fn truth_error(location: &str, reason: &str) -> PipelineError {
     PipelineError::Usage(format!(
-        "{place}: {reason}; each line is {{\"source\": API, \"target\": API, \"parameter\": name}}, \
+        "{location}: {reason}; each line is {{\"source\": API, \"target\": API, \"parameter\": name}}, \
          and may have \"{HOLDS}\": true or false"
     ))
 }
@@ -165,7 +170,7 @@ fn bad(place: &str, reason: &str) -> PipelineError {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use tooltune_rows::tools::ApiDocument;
+    use tooltune_apis::ApiDocument;
 
     use super::*;
 
@@ -191,39 +196,40 @@ mod tests {
     }
 
     #[test]
-    fn unnamed_edges_are_wrong_unless_wrong_ones_are_named() {
-        let holds = |source: &str, target: &str| json!(edge(source, target));
+    fn edges_without_a_label_are_wrong_unless_wrong_edges_are_labelled() {
+        let true_edge = |source: &str, target: &str| json!(edge(source, target));
         let fails = |source: &str, target: &str| {
             let mut line = json!(edge(source, target));
             line[HOLDS] = json!(false);
             line
         };
-        let kept = [
+        let edges = [
             edge("Tide", "Berth"),
             edge("Wind", "Berth"),
             edge("Wind", "Tide"),
         ];
-        let of = |lines: &[Value]| {
+        let truth_of = |lines: &[Value]| {
             let truth = read(lines).expect("edges");
-            let (all, stage) = (truth.of_all(), truth.of(GRAPH, &kept));
-            let numbers = |of: &EdgeScores| (of.n_edges, of.n_settled, of.n_right);
+            let (total, stage) = (truth.total_scores(), truth.stage_scores(GRAPH, &edges));
+            let numbers =
+                |truth_of: &EdgeScores| (truth_of.n_edges, truth_of.n_settled, truth_of.n_right);
             (
-                numbers(&all),
+                numbers(&total),
                 numbers(&stage),
                 stage.precision,
                 stage.recall,
             )
         };
-        let whole = of(&[holds("Tide", "Berth"), holds("Berth", "Tide")]);
-        assert_eq!(whole, ((6, 6, 2), (3, 3, 1), Some(1.0 / 3.0), Some(0.5)));
-        let part = of(&[holds("Tide", "Berth"), fails("Wind", "Berth")]);
+        let complete = truth_of(&[true_edge("Tide", "Berth"), true_edge("Berth", "Tide")]);
+        assert_eq!(complete, ((6, 6, 2), (3, 3, 1), Some(1.0 / 3.0), Some(0.5)));
+        let part = truth_of(&[true_edge("Tide", "Berth"), fails("Wind", "Berth")]);
         assert_eq!(part, ((6, 2, 1), (3, 2, 1), Some(0.5), Some(1.0)));
-        let twice = [holds("Tide", "Berth"), fails("Tide", "Berth")];
+        let duplicate = [true_edge("Tide", "Berth"), fails("Tide", "Berth")];
         for (lines, expected) in [
-            (&twice[..], "the opposite"),
-            (&twice[1..], "no edge that holds"),
+            (&duplicate[..], "the opposite"),
+            (&duplicate[1..], "no edge that holds"),
             (&[json!({"source": "Tide"})], "missing field"),
-            (&[holds("Tides", "Berth")], "did you mean \"Tide\""),
+            (&[true_edge("Tides", "Berth")], "did you mean \"Tide\""),
         ] {
             let message = read(lines).expect_err(expected).to_string();
             assert!(message.contains(expected), "{message}");

@@ -1,31 +1,31 @@
-//! The last stages: a sub-query for each call, the user's query, and the answer (Figures 18 to 20).
+//! Stages 7 to 9: a sub-query for each call, the user's query, and the answer (Figures 18 to 20).
 
 use std::collections::{BTreeSet, HashSet};
 
 use serde_json::{Value, json};
-use tooltune_rows::tools::Trajectory;
+use tooltune_apis::Trajectory;
 
 use super::asking::{
-    Freedom, Given, Question, object, object_schema, sentences_schema, shown_document, shown_json,
-    text_of,
+    Freedom, Question, StageInput, object_schema, parse_object, sentences_schema, shown_document,
+    shown_json, string_field,
 };
 use super::calls::results_of;
 use super::items::CalledTask;
-use super::origins::{facts, without_stated};
+use super::origins::{new_facts, remove_stated};
 use super::{QUERY, RESPONSE, SUB_QUERIES, prompts};
-use crate::ask::Asked;
+use crate::ask::ItemPrompt;
 use crate::error::PipelineError;
 use crate::prompts::Prompts;
 use crate::reply::excerpt;
 use crate::report::Dropped;
-use crate::run::{Made, Run};
+use crate::run::{Run, StageResult};
 
-const SAME_QUERY: &str = "its query stands in an earlier row";
-const UNUSABLE: &str = "training would refuse the row";
-const WITHOUT_FACTS: &str = "rows without facts, whose answer states no value of the last outputs";
+const SAME_QUERY: &str = "same query as an earlier row";
+const UNUSABLE: &str = "training would reject the row";
+const WITHOUT_FACTS: &str = "rows without facts: the answer states no value of the final outputs";
 
 /// The schema of a thought and a text, which may be long.
-fn thought_and(name: &'static str) -> Value {
+fn thought_and_field(name: &'static str) -> Value {
     let properties = [
         ("thought".to_owned(), sentences_schema()),
         (name.to_owned(), json!({"type": "string", "minLength": 1})),
@@ -33,24 +33,28 @@ fn thought_and(name: &'static str) -> Value {
     object_schema(properties.into_iter().collect(), &["thought", name])
 }
 
-/// A question for each call of each task.
+/// One question per call of each task.
 pub(super) fn sub_queries(
-    given: Given<'_>,
+    input: StageInput<'_>,
     tasks: &[CalledTask],
     prompts: &Prompts,
-) -> Result<Vec<Asked>, PipelineError> {
-    let mut asked = Vec::new();
-    for called in tasks {
-        for (idx, call) in called.calls.iter().enumerate() {
-            let document = given.document(&call.name)?;
-            let sources: BTreeSet<usize> = call.derived.values().map(|at| at.call + 1).collect();
-            let results = results_of(given, called, &|number| {
+) -> Result<Vec<ItemPrompt>, PipelineError> {
+    let mut item_prompts = Vec::new();
+    for called_task in tasks {
+        for (idx, call) in called_task.calls.iter().enumerate() {
+            let document = input.document(&call.name)?;
+            let sources: BTreeSet<usize> = call
+                .derived
+                .values()
+                .map(|origin| origin.call + 1)
+                .collect();
+            let results = results_of(input, called_task, &|number| {
                 number <= idx && sources.contains(&number)
             });
-            asked.push(given.ask(
+            item_prompts.push(input.ask(
                 prompts,
                 Question {
-                    id: format!("{}/{}", called.task.id, idx + 1),
+                    id: format!("{}/{}", called_task.task.id, idx + 1),
                     prompt: prompts::SUB_QUERY,
                     values: &[
                         ("document", &shown_document(document)),
@@ -60,60 +64,62 @@ pub(super) fn sub_queries(
                         ),
                         ("results", &shown_json(&results)),
                     ],
-                    schema: thought_and("instruction"),
+                    schema: thought_and_field("instruction"),
                     freedom: Freedom::None,
                 },
             )?);
         }
     }
-    Ok(asked)
+    Ok(item_prompts)
 }
 
-/// Asks for the sub-queries; a task that lacks one is dropped.
+/// Requests the sub-queries; a task with a missing one is dropped.
 pub(super) fn ask_sub_queries(
     run: &mut Run<'_>,
     tasks: Vec<CalledTask>,
-    asked: &[Asked],
-) -> Result<Made<CalledTask>, PipelineError> {
-    let read = |_: usize, text: &str| text_of(&object(text)?, "instruction");
-    let mut replies = run.ask(SUB_QUERIES, asked, &read)?.into_iter();
+    item_prompts: &[ItemPrompt],
+) -> Result<StageResult<CalledTask>, PipelineError> {
+    let parse_reply = |_: usize, text: &str| string_field(&parse_object(text)?, "instruction");
+    let mut replies = run
+        .ask(SUB_QUERIES, item_prompts, &parse_reply)?
+        .into_iter();
     let mut results = Vec::with_capacity(tasks.len());
     for mut called in tasks {
-        let mut lost = None;
+        let mut first_dropped = None;
         for call in &mut called.calls {
             match replies.next() {
                 Some(Ok(text)) => call.sub_query = text,
-                Some(Err(dropped)) => lost = lost.or(Some(dropped)),
+                Some(Err(dropped)) => first_dropped = first_dropped.or(Some(dropped)),
                 None => {}
             }
         }
-        results.push(match lost {
+        results.push(match first_dropped {
             Some(dropped) => Err(dropped),
             None => Ok(called),
         });
     }
-    Ok(Made::of(results))
+    Ok(StageResult::from_results(results))
 }
 
-/// A question for each task: what the user asked.
+/// One question per task: the user's query.
 pub(super) fn queries(
-    given: Given<'_>,
+    input: StageInput<'_>,
     tasks: &[CalledTask],
     prompts: &Prompts,
-) -> Result<Vec<Asked>, PipelineError> {
-    let question = |called: &CalledTask| {
-        let steps: Vec<&str> = called
+) -> Result<Vec<ItemPrompt>, PipelineError> {
+    let question = |called_task: &CalledTask| {
+        let steps: Vec<&str> = called_task
             .calls
             .iter()
             .map(|call| call.sub_query.as_str())
             .collect();
-        given.ask(
+        input.ask(
             prompts,
             Question {
-                id: called.task.id.clone(),
+                id: called_task.task.id.clone(),
                 prompt: prompts::QUERY,
                 values: &[("sub_queries", &shown_json(&json!(steps)))],
-                schema: thought_and("query"),
+                schema: thought_and_field("query"),
                 freedom: Freedom::None,
             },
         )
@@ -121,59 +127,59 @@ pub(super) fn queries(
     tasks.iter().map(question).collect()
 }
 
-/// Asks for the queries; of two that are alike, the first stays.
+/// Requests the queries; of equal ones, the first is kept.
 pub(super) fn ask_queries(
     run: &mut Run<'_>,
-    given: Given<'_>,
+    input: StageInput<'_>,
     tasks: Vec<CalledTask>,
-    asked: &[Asked],
-) -> Result<Made<CalledTask>, PipelineError> {
-    let read = |_: usize, text: &str| text_of(&object(text)?, "query");
-    let replies = run.ask(QUERY, asked, &read)?;
-    let mut seen: HashSet<String> = match given.earlier {
+    item_prompts: &[ItemPrompt],
+) -> Result<StageResult<CalledTask>, PipelineError> {
+    let parse_reply = |_: usize, text: &str| string_field(&parse_object(text)?, "query");
+    let replies = run.ask(QUERY, item_prompts, &parse_reply)?;
+    let mut seen: HashSet<String> = match input.earlier {
         Some(earlier) => earlier.queries.clone(),
         None => HashSet::new(),
     };
     let results = tasks.into_iter().zip(replies).map(|(mut called, query)| {
         let query = query?;
-        if !seen.insert(normal(&query)) {
+        if !seen.insert(normalize_query(&query)) {
             let id = &called.task.id;
             return Err(Dropped::new(id, SAME_QUERY, excerpt(&query)));
         }
         called.query = query;
         Ok(called)
     });
-    Ok(Made::of(results.collect::<Vec<_>>()))
+    Ok(StageResult::from_results(results.collect::<Vec<_>>()))
 }
 
-/// A query without what does not tell it from others.
-pub(super) fn normal(query: &str) -> String {
+/// Normalizes a query for comparison.
+pub(super) fn normalize_query(query: &str) -> String {
     let words: Vec<String> = query.split_whitespace().map(str::to_lowercase).collect();
     words.join(" ")
 }
 
-/// A question for each task: the answer.
+/// One question per task: the answer.
 pub(super) fn responses(
-    given: Given<'_>,
+    input: StageInput<'_>,
     tasks: &[CalledTask],
     prompts: &Prompts,
-) -> Result<Vec<Asked>, PipelineError> {
-    let question = |called: &CalledTask| {
-        let steps: Vec<Value> = called
+) -> Result<Vec<ItemPrompt>, PipelineError> {
+    let question = |called_task: &CalledTask| {
+        let steps: Vec<Value> = called_task
             .calls
             .iter()
-            .map(|call| json!({"step": call.sub_query, "result": given.shown_value(&call.output)}))
+            .map(|call| json!({"step": call.sub_query, "result": input.shown_value(&call.output)}))
             .collect();
-        given.ask(
+        input.ask(
             prompts,
             Question {
-                id: called.task.id.clone(),
+                id: called_task.task.id.clone(),
                 prompt: prompts::RESPONSE,
                 values: &[
-                    ("query", &called.query),
+                    ("query", &called_task.query),
                     ("steps", &shown_json(&Value::Array(steps))),
                 ],
-                schema: thought_and("final_answer"),
+                schema: thought_and_field("final_answer"),
                 freedom: Freedom::None,
             },
         )
@@ -181,37 +187,43 @@ pub(super) fn responses(
     tasks.iter().map(question).collect()
 }
 
-/// Asks for the answers, with which the rows are whole.
+/// Requests the answers, which complete the rows.
 pub(super) fn ask_responses(
     run: &mut Run<'_>,
-    given: Given<'_>,
+    input: StageInput<'_>,
     tasks: Vec<CalledTask>,
-    asked: &[Asked],
-) -> Result<Made<Trajectory>, PipelineError> {
-    let read = |_: usize, text: &str| text_of(&object(text)?, "final_answer");
-    let replies = run.ask(RESPONSE, asked, &read)?;
-    let mut made = Made::of(tasks.into_iter().zip(replies).map(|(called, response)| {
-        let row = row(called, response?);
-        match row.check(given.catalogue) {
-            Ok(()) => Ok(row),
-            Err(fault) => Err(Dropped::new(&row.id, UNUSABLE, excerpt(&fault.to_string()))),
-        }
-    }));
-    let n_without = made.kept.iter().filter(|row| row.facts.is_empty()).count();
+    item_prompts: &[ItemPrompt],
+) -> Result<StageResult<Trajectory>, PipelineError> {
+    let parse_reply = |_: usize, text: &str| string_field(&parse_object(text)?, "final_answer");
+    let replies = run.ask(RESPONSE, item_prompts, &parse_reply)?;
+    let mut result = StageResult::from_results(tasks.into_iter().zip(replies).map(
+        |(called_task, response)| {
+            let row = to_trajectory(called_task, response?);
+            match row.check(input.catalogue) {
+                Ok(()) => Ok(row),
+                Err(fault) => Err(Dropped::new(&row.id, UNUSABLE, excerpt(&fault.to_string()))),
+            }
+        },
+    ));
+    let n_without = result
+        .kept
+        .iter()
+        .filter(|row| row.facts.is_empty())
+        .count();
     if n_without > 0 {
-        made.counts.insert(WITHOUT_FACTS.to_owned(), n_without);
+        result.counts.insert(WITHOUT_FACTS.to_owned(), n_without);
     }
-    Ok(made)
+    Ok(result)
 }
 
-fn row(called: CalledTask, response: String) -> Trajectory {
+fn to_trajectory(called_task: CalledTask, response: String) -> Trajectory {
     let CalledTask {
         task,
         mut calls,
         query,
-    } = called;
-    let facts = facts(&calls, &query, &response);
-    without_stated(&mut calls, &query);
+    } = called_task;
+    let facts = new_facts(&calls, &query, &response);
+    remove_stated(&mut calls, &query);
     let mut subgraph = task.apis;
     subgraph.sort();
     Trajectory {

@@ -1,85 +1,91 @@
-//! The second stage, SLOT's first validation: pairs whose form is wrong are dropped, and those that
-//! stand there already.
+//! Stage 2, SLOT's first validation: drops malformed and duplicate pairs.
 
 use std::collections::HashSet;
 
 use serde_json::Value;
-use tooltune_rows::json;
-use tooltune_rows::json_schema::{BoundedValidator, declared_keys};
+use tooltune_json as json;
+use tooltune_json::json_schema::{BoundedValidator, declared_keys};
 
 use super::rows::{CheckedRow, Demonstration, WrittenPair};
 use crate::prompts::digest;
 use crate::reply::excerpt;
 use crate::report::Dropped;
-use crate::run::Made;
+use crate::run::StageResult;
 
-/// Checks all pairs in their order: the first of two that are alike is kept.
-pub(super) fn check(pairs: Vec<WrittenPair>, demonstrations: &[Demonstration]) -> Made<CheckedRow> {
-    let shown = demonstrations
+/// Checks all pairs in order; of equal pairs, the first is kept.
+pub(super) fn check(
+    pairs: Vec<WrittenPair>,
+    demonstrations: &[Demonstration],
+) -> StageResult<CheckedRow> {
+    let demonstration_texts = demonstrations
         .iter()
-        .map(|shown| text_key(&shown.input_text));
-    let mut seen = Seen {
-        shown: shown.collect(),
+        .map(|demonstration_texts| text_key(&demonstration_texts.input_text));
+    let mut seen = SeenRows {
+        shown: demonstration_texts.collect(),
         texts: HashSet::new(),
         golds: HashSet::new(),
     };
-    Made::of(pairs.into_iter().map(|pair| {
+    StageResult::from_results(pairs.into_iter().map(|pair| {
         let id = pair.id.clone();
-        let row = formed(pair).and_then(|row| seen.is_new(row));
-        row.map_err(|Fault { reason, detail }| Dropped::new(&id, reason, excerpt(&detail)))
+        let row = validate(pair).and_then(|row| seen.is_new(row));
+        row.map_err(|PairFault { reason, detail }| Dropped::new(&id, reason, excerpt(&detail)))
     }))
 }
 
 /// Why a pair is dropped.
-struct Fault {
+struct PairFault {
     reason: &'static str,
     detail: String,
 }
 
-fn fault<T>(reason: &'static str, detail: impl ToString) -> Result<T, Fault> {
+fn drop_with<T>(reason: &'static str, detail: impl ToString) -> Result<T, PairFault> {
     let detail = detail.to_string();
-    Err(Fault { reason, detail })
+    Err(PairFault { reason, detail })
 }
 
-/// The pair as a row, if its text, schema and gold are what they should be.
-fn formed(pair: WrittenPair) -> Result<CheckedRow, Fault> {
+/// Converts a pair to a row, if its text, schema and gold are valid.
+fn validate(pair: WrittenPair) -> Result<CheckedRow, PairFault> {
     let input_text = match pair.input_text {
         Value::String(text) if !text.trim().is_empty() => text.trim().to_owned(),
-        other => return fault("the pair has no text", other),
+        other => return drop_with("the pair has no text", other),
     };
-    let json_schema = parsed(pair.json_schema);
+    let json_schema = parse_written(pair.json_schema);
     if !json_schema.is_object() {
-        return fault("the pair has no schema", json_schema);
+        return drop_with("the pair has no schema", json_schema);
     }
-    let validator = match BoundedValidator::new(&json_schema) {
+    let validator = match BoundedValidator::asserting_formats(&json_schema) {
         Ok(validator) => validator,
-        Err(bad) => {
-            let detail = format!("{}: {}", bad.pointer, bad.reason);
-            return fault("the schema is no JSON Schema that can be used", detail);
+        Err(schema_error) => {
+            let detail = format!("{}: {}", schema_error.pointer, schema_error.reason);
+            return drop_with("the schema is not a usable JSON Schema", detail);
         }
     };
     let properties = json_schema.get("properties").and_then(Value::as_object);
     let has_properties = properties.is_some_and(|properties| !properties.is_empty());
     if json_schema.get("type").and_then(Value::as_str) != Some("object") || !has_properties {
-        return fault(
-            "the schema describes no object with properties",
+        return drop_with(
+            "the schema does not describe an object with properties",
             json_schema,
         );
     }
-    let gold = parsed(pair.gold);
+    let gold = parse_written(pair.gold);
     match &gold {
         Value::Object(fields) if !fields.is_empty() => {}
-        other => return fault("the gold is no object, or an empty one", other),
+        other => return drop_with("the gold is not an object, or is empty", other),
     }
-    if let Some(broken) = validator.first_fault(&gold) {
-        let detail = format!("{}: {}", broken.place, broken.reason);
-        return fault("the gold does not fit the schema", detail);
+    if let Some(gold_fault) = validator.first_fault(&gold) {
+        let detail = format!("{}: {}", gold_fault.place, gold_fault.reason);
+        return match gold_fault.rule.as_str() {
+            "format" => drop_with("the gold does not fit a format of the schema", detail),
+            _ => drop_with("the gold does not fit the schema", detail),
+        };
     }
-    // Closed where the schema does not say otherwise: what training would ask for without a name.
+    // Undeclared keys are rejected unless the schema allows them, because training would require
+    // them without naming them.
     let closed = BoundedValidator::new(&declared_keys(&json_schema));
-    if let Some(broken) = closed.ok().and_then(|closed| closed.first_fault(&gold)) {
-        let detail = format!("{}: {}", broken.place, broken.reason);
-        return fault("the gold has keys that the schema does not declare", detail);
+    if let Some(gold_fault) = closed.ok().and_then(|closed| closed.first_fault(&gold)) {
+        let detail = format!("{}: {}", gold_fault.place, gold_fault.reason);
+        return drop_with("the gold has keys that the schema does not declare", detail);
     }
     Ok(CheckedRow {
         id: pair.id,
@@ -91,33 +97,33 @@ fn formed(pair: WrittenPair) -> Result<CheckedRow, Fault> {
     })
 }
 
-/// A value that a model wrote as a text of JSON is that JSON.
-fn parsed(value: Value) -> Value {
+/// Parses a value that a model wrote as a JSON string.
+fn parse_written(value: Value) -> Value {
     match &value {
         Value::String(text) => json::parse(text).unwrap_or(value),
         _ => value,
     }
 }
 
-/// What stands there already, by digests.
-struct Seen {
+/// Digests of earlier rows.
+struct SeenRows {
     shown: HashSet<String>,
     texts: HashSet<String>,
     golds: HashSet<String>,
 }
 
-impl Seen {
-    fn is_new(&mut self, row: CheckedRow) -> Result<CheckedRow, Fault> {
+impl SeenRows {
+    fn is_new(&mut self, row: CheckedRow) -> Result<CheckedRow, PairFault> {
         let text = text_key(&row.input_text);
         if self.shown.contains(&text) {
-            return fault("the text is one of the demonstrations", row.input_text);
+            return drop_with("the text is one of the demonstrations", row.input_text);
         }
         if self.texts.contains(&text) {
-            return fault("the text stands in an earlier row", row.input_text);
+            return drop_with("same text as an earlier row", row.input_text);
         }
         let gold = digest(format!("{}\n{}", row.json_schema, row.gold).as_bytes());
         if self.golds.contains(&gold) {
-            return fault("schema and gold stand in an earlier row", row.gold);
+            return drop_with("same schema and gold as an earlier row", row.gold);
         }
         self.texts.insert(text);
         self.golds.insert(gold);
@@ -125,7 +131,7 @@ impl Seen {
     }
 }
 
-/// Texts that differ in blanks and capitals alone are alike.
+/// Key of a text, ignoring whitespace and case.
 fn text_key(text: &str) -> String {
     let words: Vec<String> = text.split_whitespace().map(str::to_lowercase).collect();
     digest(words.join(" ").as_bytes())
@@ -149,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn each_fault_of_a_pair_has_its_reason() {
+    fn each_invalid_pair_is_dropped_with_a_reason() {
         let schema = json!({
             "type": "object",
             "properties": {"n": {"type": "integer"}, "at": {
@@ -157,45 +163,57 @@ mod tests {
             }},
             "required": ["n"],
         });
-        let good = json!({"n": 3, "at": {"town": "Bern"}});
+        let valid_gold = json!({"n": 3, "at": {"town": "Bern"}});
         let text = json!("3 in Bern");
         let cases = [
-            (pair(text.clone(), schema.clone(), good.clone()), None),
+            (pair(text.clone(), schema.clone(), valid_gold.clone()), None),
             (
                 pair(json!("Two"), json!(schema.to_string()), json!("{\"n\": 2}")),
                 None,
             ),
             (
-                pair(json!(" "), schema.clone(), good.clone()),
+                pair(json!(" "), schema.clone(), valid_gold.clone()),
                 Some("no text"),
             ),
             (
-                pair(Value::Null, schema.clone(), good.clone()),
+                pair(Value::Null, schema.clone(), valid_gold.clone()),
                 Some("no text"),
             ),
             (
-                pair(text.clone(), json!("an object"), good.clone()),
+                pair(text.clone(), json!("an object"), valid_gold.clone()),
                 Some("no schema"),
             ),
             (
-                pair(text.clone(), json!({"type": "number or so"}), good.clone()),
-                Some("no JSON Schema"),
+                pair(
+                    text.clone(),
+                    json!({"type": "number or so"}),
+                    valid_gold.clone(),
+                ),
+                Some("not a usable JSON Schema"),
             ),
             (
                 pair(
                     text.clone(),
                     json!({"type": "array", "items": {}}),
-                    good.clone(),
+                    valid_gold.clone(),
                 ),
-                Some("no object with properties"),
+                Some("not describe an object with properties"),
+            ),
+            (
+                pair(
+                    text.clone(),
+                    json!({"type": "object", "properties": {"day": {"format": "date"}}}),
+                    json!({"day": "20 July 2026"}),
+                ),
+                Some("not fit a format of the schema"),
             ),
             (
                 pair(text.clone(), schema.clone(), json!([1])),
-                Some("no object"),
+                Some("not an object"),
             ),
             (
                 pair(text.clone(), schema.clone(), json!({})),
-                Some("an empty one"),
+                Some("or is empty"),
             ),
             (
                 pair(text.clone(), schema.clone(), json!({"n": "3"})),
@@ -215,30 +233,30 @@ mod tests {
             ),
             (
                 pair(json!("3  IN bern"), schema.clone(), json!({"n": 4})),
-                Some("the text stands in an earlier row"),
+                Some("same text as an earlier row"),
             ),
             (
-                pair(json!("Bern: 3"), schema.clone(), good.clone()),
-                Some("schema and gold stand in an earlier row"),
+                pair(json!("Bern: 3"), schema.clone(), valid_gold.clone()),
+                Some("same schema and gold as an earlier row"),
             ),
             (
                 pair(json!("shown"), schema.clone(), json!({"n": 5})),
                 Some("demonstrations"),
             ),
         ];
-        let shown = [Demonstration {
+        let demonstrations = [Demonstration {
             input_text: "Shown".to_owned(),
             shown: String::new(),
         }];
         let n_kept = cases.iter().filter(|(_, reason)| reason.is_none()).count();
         let (pairs, reasons): (Vec<_>, Vec<_>) = cases.into_iter().unzip();
-        let made = check(pairs, &shown);
-        assert_eq!(made.kept.len(), n_kept);
+        let result = check(pairs, &demonstrations);
+        assert_eq!(result.kept.len(), n_kept);
         let expected: Vec<&str> = reasons.into_iter().flatten().collect();
-        assert_eq!(made.dropped.len(), expected.len());
-        for (dropped, expected) in made.dropped.iter().zip(expected) {
+        assert_eq!(result.dropped.len(), expected.len());
+        for (dropped, expected) in result.dropped.iter().zip(expected) {
             assert!(dropped.reason.contains(expected), "{dropped:?} {expected}");
         }
-        assert_eq!(made.kept[1].gold, json!({"n": 2}));
+        assert_eq!(result.kept[1].gold, json!({"n": 2}));
     }
 }

@@ -1,9 +1,10 @@
-//! How complex the golds of data sets are, beside each other: the means of SLOT's seven measures.
+//! Compares the complexity of the gold values of data sets: the means of SLOT's seven measures.
 
 use std::path::Path;
 
 use serde::Serialize;
-use tooltune_rows::text::{DataFormat, SlotPrompt, all_rows, read_rows};
+use tooltune_json::faults::collect_rows;
+use tooltune_rows::text::{DataFormat, SlotPrompt, read_rows};
 use tooltune_synth::statistics::{N_COMPLEXITY, SlotStatistics};
 
 use crate::error::PipelineError;
@@ -11,29 +12,29 @@ use crate::error::PipelineError;
 /// A data set.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SetComplexity {
-    /// What it is called.
+    /// Name of the data set.
     pub name: String,
-    /// Its rows.
+    /// Number of rows.
     pub n_rows: usize,
-    /// The mean of each of the seven measures over its rows, by their names.
+    /// Means of the seven measures over the rows, by name.
     pub means: Vec<(&'static str, f64)>,
 }
 
-/// Measures the golds of a file of SLOT rows.
+/// Measures the gold values of a file of SLOT rows.
 ///
 /// # Errors
 ///
-/// The file cannot be read, holds other rows, or none.
+/// The file cannot be read, or contains other rows or none.
 pub fn complexity_of_file(name: &str, file: &Path) -> Result<SetComplexity, PipelineError> {
     let mut statistics = SlotStatistics::new(|_| 0, SlotPrompt::default());
-    for row in all_rows(read_rows(file, DataFormat::Slot)?)? {
+    for row in collect_rows(read_rows(file, DataFormat::Slot)?)? {
         if let Some(slot) = &row.slot {
             statistics.add(&slot.input_text, &slot.json_schema, &slot.gold)?;
         }
     }
     let table = statistics.table();
     if table.n_rows == 0 {
-        let reason = format!("{}: there is no row in it to be measured", file.display());
+        let reason = format!("{}: the file has no rows to measure", file.display());
         return Err(PipelineError::Usage(reason));
     }
     let measures = table.measures.iter().take(N_COMPLEXITY);

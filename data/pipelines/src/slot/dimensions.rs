@@ -1,11 +1,11 @@
-//! The five dimensions that a batch of rows is drawn from.
+//! The five dimensions from which a batch of rows is drawn.
 
 use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
 use tooltune_rows::batches::SeededRandom;
 
-/// The table of values, which is part of the program.
+/// The table of values, embedded in the program.
 pub(super) const TABLE: &str = include_str!("dimensions.toml");
 
 /// The values of each dimension.
@@ -23,36 +23,36 @@ pub(super) struct Dimensions {
     pub(super) text_type: Vec<String>,
 }
 
-/// The table, which a test has parsed.
+/// The parsed table; a test checks that it is valid.
 pub(super) static DIMENSIONS: LazyLock<Dimensions> = LazyLock::new(|| {
     toml::from_str(TABLE).unwrap_or_else(|problem| panic!("dimensions.toml: {problem}"))
 });
 
-/// What a batch is to be like.
+/// Properties of a batch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Target {
-    /// What its texts are about.
+    /// Topic of the texts.
     pub industry_vertical: String,
-    /// How its schemas are built.
+    /// Structure of the schemas.
     pub json_complexity: String,
-    /// How long its texts are.
+    /// Length of the texts.
     pub text_length: String,
-    /// What kind of writing they are.
+    /// Genre of the texts.
     pub genre: String,
-    /// What they look like.
+    /// Form of the texts.
     pub text_type: String,
 }
 
 impl Target {
-    /// Draws a value of each dimension, each as likely as the others.
+    /// Draws a value of each dimension uniformly.
     pub(super) fn draw(random: &mut SeededRandom) -> Self {
-        let mut one = |values: &[String]| values[random.below(values.len())].clone();
+        let mut pick = |values: &[String]| values[random.below(values.len())].clone();
         Self {
-            industry_vertical: one(&DIMENSIONS.industry_vertical),
-            json_complexity: one(&DIMENSIONS.json_complexity),
-            text_length: one(&DIMENSIONS.text_length),
-            genre: one(&DIMENSIONS.genre),
-            text_type: one(&DIMENSIONS.text_type),
+            industry_vertical: pick(&DIMENSIONS.industry_vertical),
+            json_complexity: pick(&DIMENSIONS.json_complexity),
+            text_length: pick(&DIMENSIONS.text_length),
+            genre: pick(&DIMENSIONS.genre),
+            text_type: pick(&DIMENSIONS.text_type),
         }
     }
 }
@@ -64,14 +64,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_dimensions_have_the_sizes_of_the_paper_and_no_value_twice() {
-        let all = &*DIMENSIONS;
+    fn the_dimensions_have_the_sizes_of_the_paper_and_distinct_values() {
+        let dimensions = &*DIMENSIONS;
         for (values, size) in [
-            (&all.industry_vertical, 30),
-            (&all.json_complexity, 10),
-            (&all.text_length, 10),
-            (&all.genre, 40),
-            (&all.text_type, 10),
+            (&dimensions.industry_vertical, 30),
+            (&dimensions.json_complexity, 10),
+            (&dimensions.text_length, 10),
+            (&dimensions.genre, 40),
+            (&dimensions.text_type, 10),
         ] {
             assert_eq!(values.len(), size);
             assert_eq!(values.iter().collect::<BTreeSet<_>>().len(), size);

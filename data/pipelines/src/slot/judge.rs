@@ -1,35 +1,35 @@
-//! The third stage, SLOT's second validation: a model says whether the text supports the gold.
+//! Stage 3, SLOT's second validation: a model decides whether the text supports the gold value.
 
 use serde_json::{Value, json};
-use tooltune_rows::json::{Style, dumps};
+use tooltune_json::{Style, dumps};
 
 use super::rows::CheckedRow;
 use super::{JUDGE, SlotOptions};
-use crate::ask::Asked;
+use crate::ask::ItemPrompt;
 use crate::error::PipelineError;
 use crate::generator::Prompt;
 use crate::prompts::Prompts;
 use crate::reply;
 use crate::report::Dropped;
-use crate::run::{Made, Run};
+use crate::run::{Run, StageResult};
 
-/// Why a row is dropped.
+/// The drop reason.
 pub(super) const UNSUPPORTED: &str = "the text does not support the gold";
 
-/// What a judge says of a row.
+/// A judge's verdict on a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Verdict {
     is_supported: bool,
-    /// What the judge does not find in the text.
+    /// Facts that the judge does not find in the text.
     unsupported: String,
 }
 
-/// A question for each row.
+/// One question per row.
 pub(super) fn questions(
     options: &SlotOptions,
     rows: &[CheckedRow],
     prompts: &Prompts,
-) -> Result<Vec<Asked>, PipelineError> {
+) -> Result<Vec<ItemPrompt>, PipelineError> {
     let schema = json!({
         "type": "object",
         "properties": {
@@ -45,7 +45,7 @@ pub(super) fn questions(
             ("input_text", row.input_text.as_str()),
             ("gold", gold.as_str()),
         ];
-        Ok(Asked {
+        Ok(ItemPrompt {
             id: row.id.clone(),
             prompt: Prompt {
                 text: prompts.render(JUDGE, &values)?,
@@ -59,27 +59,27 @@ pub(super) fn questions(
     rows.iter().map(question).collect()
 }
 
-/// Keeps the rows that the judge finds supported.
+/// Keeps the rows that the judge accepts.
 pub(super) fn judge(
     run: &mut Run<'_>,
     rows: Vec<CheckedRow>,
-    asked: &[Asked],
-) -> Result<Made<CheckedRow>, PipelineError> {
-    let verdicts = run.ask(JUDGE, asked, &|_, text| verdict(text))?;
-    Ok(Made::of(rows.into_iter().zip(verdicts).map(
-        |(row, verdict)| {
+    item_prompts: &[ItemPrompt],
+) -> Result<StageResult<CheckedRow>, PipelineError> {
+    let verdicts = run.ask(JUDGE, item_prompts, &|_, text| parse_verdict(text))?;
+    Ok(StageResult::from_results(
+        rows.into_iter().zip(verdicts).map(|(row, verdict)| {
             let verdict = verdict?;
             if verdict.is_supported {
                 return Ok(row);
             }
             Err(Dropped::new(&row.id, UNSUPPORTED, verdict.unsupported))
-        },
-    )))
+        }),
+    ))
 }
 
-/// Reads a verdict as it was asked for, and in the forms that the paper's prompt leads to.
-fn verdict(text: &str) -> Result<Verdict, String> {
-    let words = match reply::json_value(text) {
+/// Parses a verdict in the requested format, or in the formats that the paper's prompt leads to.
+fn parse_verdict(text: &str) -> Result<Verdict, String> {
+    let answer = match reply::json_value(text) {
         Ok(Value::Bool(is_supported)) => {
             return Ok(Verdict {
                 is_supported,
@@ -89,33 +89,33 @@ fn verdict(text: &str) -> Result<Verdict, String> {
         Ok(value) => {
             let unsupported = match value.get("unsupported") {
                 Some(Value::Array(items)) => {
-                    let shown: Vec<String> = items.iter().map(shown).collect();
-                    reply::excerpt(&shown.join("; "))
+                    let texts: Vec<String> = items.iter().map(value_text).collect();
+                    reply::excerpt(&texts.join("; "))
                 }
                 _ => String::new(),
             };
-            let said = value.get("supported");
-            let said = said.ok_or("the reply has no \"supported\"")?;
-            return reply::truth(said)
+            let supported = value.get("supported");
+            let supported = supported.ok_or("the reply has no \"supported\"")?;
+            return reply::parse_bool(supported)
                 .map(|is_supported| Verdict {
                     is_supported,
                     unsupported,
                 })
-                .ok_or_else(|| format!("\"supported\" is {said}; say true or false"));
+                .ok_or_else(|| format!("\"supported\" is {supported}; say true or false"));
         }
         Err(reason) => reason,
     };
-    let tagged = text.rsplit_once("<validity>").map(|(_, rest)| rest);
-    let tagged = tagged.map(|rest| rest.split("</validity>").next().unwrap_or(rest));
-    let said = Value::from(tagged.unwrap_or(text));
-    let is_supported = reply::truth(&said).ok_or(words)?;
+    let tagged = text.rsplit_once("<validity>").map(|(_, tail)| tail);
+    let tagged = tagged.map(|tail| tail.split("</validity>").next().unwrap_or(tail));
+    let supported = Value::from(tagged.unwrap_or(text));
+    let is_supported = reply::parse_bool(&supported).ok_or(answer)?;
     Ok(Verdict {
         is_supported,
         unsupported: String::new(),
     })
 }
 
-fn shown(value: &Value) -> String {
+fn value_text(value: &Value) -> String {
     value
         .as_str()
         .map_or_else(|| value.to_string(), str::to_owned)
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn verdicts_are_read_in_every_form_or_refused() {
+    fn verdicts_are_parsed_from_every_format_or_refused() {
         for (text, expected) in [
             (r#"{"unsupported": [], "supported": true}"#, Some(true)),
             (
@@ -143,10 +143,11 @@ mod tests {
             (r#"{"verdict": true}"#, None),
             ("", None),
         ] {
-            let found = verdict(text).ok().map(|verdict| verdict.is_supported);
-            assert_eq!(found, expected, "{text}");
+            let is_supported = parse_verdict(text).ok().map(|verdict| verdict.is_supported);
+            assert_eq!(is_supported, expected, "{text}");
         }
-        let found = verdict(r#"{"unsupported": ["age", "town"], "supported": false}"#).unwrap();
-        assert_eq!(found.unsupported, "age; town");
+        let is_supported =
+            parse_verdict(r#"{"unsupported": ["age", "town"], "supported": false}"#).unwrap();
+        assert_eq!(is_supported.unsupported, "age; town");
     }
 }

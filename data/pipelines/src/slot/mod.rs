@@ -1,12 +1,13 @@
-//! SLOT's data pipeline: pairs of a text and its JSON by a model, with the paper's two validations.
+//! SLOT's data pipeline: a model writes pairs of a text and its JSON, with the paper's two
+//! validations.
 //!
 //! A batch is drawn from five dimensions, one to three demonstrations and a temperature from 0 to
-//! 0.5; its pairs are checked by rule, and then a judge says whether the text supports the gold.
-//! Texts that are given, such as those of ToTTo or of issues, are annotated by the model and go
-//! through the same stages.
+//! 0.5. Its pairs are checked by rules, and a judge then decides whether the text supports the gold
+//! value. User-provided texts, such as those of ToTTo or of issues, are annotated by the model and
+//! pass through the same stages.
 //!
-//! The decision to question: rows that are alike are dropped before the judge is asked, who costs a
-//! request each.
+//! Duplicate rows are dropped before the judge is asked, because each of its verdicts costs a
+//! request.
 
 mod check;
 mod complexity;
@@ -22,15 +23,15 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
-use self::rows::{Demonstration, GivenText, WrittenPair};
-use crate::ask::{AGAIN_PROMPT, Asked, StagePlan};
+use self::rows::{Demonstration, UserText, WrittenPair};
+use crate::ask::{AGAIN_PROMPT, ItemPrompt, StagePlan};
 use crate::error::PipelineError;
 use crate::generator::ModelInfo;
 use crate::journal::Journal;
 use crate::prompts::{PromptFile, Prompts, digest};
 use crate::report::Report;
 use crate::run::{
-    MAX_TOKENS, Opening, Place, Run, Stage, all_settings, check_range, digest_of, read_items,
+    MAX_TOKENS, Run, RunContext, RunInput, Stage, all_settings, check_range, digest_of, read_items,
 };
 
 pub use self::complexity::{SetComplexity, complexity_of_file};
@@ -42,11 +43,11 @@ const ANNOTATE: &str = "annotate";
 const CHECK: &str = "check";
 const JUDGE: &str = "judge";
 
-/// The rows that a pipeline ends with, in its folder.
+/// The final rows, in the folder of the pipeline.
 pub const ROWS_FILE: &str = "rows.jsonl";
 const CHECKED_FILE: &str = "checked.jsonl";
 
-/// Without given texts.
+/// Stages without user-provided texts.
 const GENERATION: &[Stage] = &[
     Stage {
         name: GENERATE,
@@ -62,7 +63,7 @@ const GENERATION: &[Stage] = &[
     },
 ];
 
-/// With given texts.
+/// Stages with user-provided texts.
 const ANNOTATION: &[Stage] = &[
     Stage {
         name: ANNOTATE,
@@ -82,8 +83,8 @@ const ANNOTATION: &[Stage] = &[
 ///
 /// # Source
 ///
-/// SLOT, Figures 7 and 8, in our words; annotation has the procedure of appendix D.1, whose prompt
-/// the paper does not print.
+/// SLOT, Figures 7 and 8, in our own words; annotation follows the procedure of appendix D.1, whose
+/// prompt the paper does not print.
 pub const PROMPTS: &[PromptFile] = &[
     PromptFile {
         name: GENERATE,
@@ -111,45 +112,45 @@ pub const PROMPTS: &[PromptFile] = &[
     AGAIN_PROMPT,
 ];
 
-/// Rows of one folder: their prompts are held in memory, some kilobytes each. Eight times those of
-/// the paper.
+/// Maximum number of rows per folder, because their prompts are kept in memory (a few kilobytes
+/// each). Eight times as many as in the paper.
 const MAX_ROWS: usize = 1_000_000;
 
-/// What is made.
+/// Options of the pipeline.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SlotOptions {
-    /// Pairs that are asked for; not used with given texts.
+    /// Number of pairs to request; unused with user-provided texts.
     pub rows: usize,
     /// Seed of all draws.
     pub seed: u64,
-    /// SLOT rows to show as demonstrations; rows of our own making by default.
+    /// SLOT rows to show as demonstrations; built-in rows by default.
     pub demonstrations: Option<PathBuf>,
     /// Texts to annotate.
     pub texts: Option<PathBuf>,
-    /// Tokens that a reply with pairs may have.
+    /// Maximum number of tokens of a reply with pairs.
     pub reply_tokens: usize,
-    /// Tokens that a verdict of the judge may have.
+    /// Maximum number of tokens of a judge's verdict.
     pub verdict_tokens: usize,
 }
 
-/// A pipeline with what it is given, read.
+/// A pipeline with its parsed input.
 #[derive(Debug)]
 pub struct SlotPipeline {
     options: SlotOptions,
     prompts: Prompts,
     settings: Map<String, Value>,
     demonstrations: Vec<Demonstration>,
-    texts: Option<Vec<(String, GivenText)>>,
+    texts: Option<Vec<(String, UserText)>>,
 }
 
-/// What a run came to.
+/// The outcome of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
-    /// What became of the stages.
+    /// The reports of the stages.
     pub report: Report,
-    /// What there is to say of the files as they were found and of the replies.
+    /// Remarks about the files and the replies.
     pub notes: Vec<String>,
-    /// Whether the rows are made.
+    /// Whether the rows are complete.
     pub is_whole: bool,
 }
 
@@ -158,8 +159,8 @@ impl SlotPipeline {
     ///
     /// # Errors
     ///
-    /// - a file cannot be read, or holds something else
-    /// - a folder of prompts as [`Prompts::open`] says
+    /// - a file cannot be read, or has unexpected content
+    /// - a folder of prompts is invalid, see [`Prompts::open`]
     pub fn read(options: SlotOptions, prompts: Option<&Path>) -> Result<Self, PipelineError> {
         let file_digest = |file: &Option<PathBuf>| match file {
             Some(file) => digest_of(file).map(Value::from),
@@ -182,7 +183,7 @@ impl SlotPipeline {
         let texts = options
             .texts
             .as_deref()
-            .map(rows::given_texts)
+            .map(rows::read_user_texts)
             .transpose()?;
         if texts.is_none() {
             check_range("--rows", options.rows, MAX_ROWS)?;
@@ -206,37 +207,37 @@ impl SlotPipeline {
         }
     }
 
-    fn first_requests(&self) -> Result<Vec<Asked>, PipelineError> {
-        let (options, shown) = (&self.options, &self.demonstrations);
+    fn first_requests(&self) -> Result<Vec<ItemPrompt>, PipelineError> {
+        let (options, demonstrations) = (&self.options, &self.demonstrations);
         match &self.texts {
-            Some(texts) => write::annotations(options, texts, shown, &self.prompts),
+            Some(texts) => write::annotation_prompts(options, texts, demonstrations, &self.prompts),
             None => {
-                let batches = write::batches(options, shown, &self.prompts)?;
+                let batches = write::batches(options, demonstrations, &self.prompts)?;
                 Ok(batches.into_iter().map(|batch| batch.asked).collect())
             }
         }
     }
 
-    /// What each stage would ask in this folder, without anything being sent or written: exactly
-    /// for what is there, and at most for what still has to come.
+    /// The requests of each stage in this folder, without sending or writing anything: exact for
+    /// existing items, upper bounds for the others.
     ///
     /// # Errors
     ///
-    /// As [`SlotPipeline::run`] before its first request.
+    /// As for [`SlotPipeline::run`] before its first request.
     pub fn plan(&self, dir: &Path, model: &dyn ModelInfo) -> Result<Vec<StagePlan>, PipelineError> {
         let settings = all_settings(&self.settings, &self.prompts, model);
-        let journal = Journal::look(dir, &settings)?;
-        let first = self.first_requests()?;
-        let mut plans = vec![StagePlan::of(
+        let journal = Journal::open_read_only(dir, &settings)?;
+        let first_stage = self.first_requests()?;
+        let mut plans = vec![StagePlan::for_items(
             self.stages()[0].name,
-            &first,
+            &first_stage,
             &journal,
             model,
         )];
         let checked: Option<Vec<CheckedRow>> = read_items(dir, self.stages(), CHECK)?;
         if let Some(checked) = checked {
             let questions = judge::questions(&self.options, &checked, &self.prompts)?;
-            plans.push(StagePlan::of(JUDGE, &questions, &journal, model));
+            plans.push(StagePlan::for_items(JUDGE, &questions, &journal, model));
             return Ok(plans);
         }
         let empty = self
@@ -249,16 +250,19 @@ impl SlotPipeline {
                 (self.options.rows, self.options.reply_tokens / n_pairs)
             }
             Some(texts) => {
-                let given = texts.iter().filter_map(|(_, text)| text.as_deref().ok());
-                let longest = given.clone().map(|text| model.count_tokens(text)).max();
+                let usable_texts = texts.iter().filter_map(|(_, text)| text.as_deref().ok());
+                let longest = usable_texts
+                    .clone()
+                    .map(|text| model.count_tokens(text))
+                    .max();
                 (
-                    given.count(),
+                    usable_texts.count(),
                     longest.unwrap_or(0) + self.options.reply_tokens,
                 )
             }
         };
         let max_tokens = self.options.verdict_tokens;
-        plans.push(StagePlan::at_most(
+        plans.push(StagePlan::upper_bound(
             JUDGE,
             n_rows,
             frame + of_row,
@@ -271,11 +275,11 @@ impl SlotPipeline {
     ///
     /// # Errors
     ///
-    /// - the folder was begun with other settings, prompts, inputs or by another model
-    /// - the budget is used up, the user ends the work, or what generates cannot continue; the
-    ///   same call continues from there
+    /// - the folder was created with other settings, prompts, inputs or another model
+    /// - the budget is used up, the user stops the work, or the generator fails; the same call
+    ///   continues from there
     /// - files cannot be read or written
-    pub fn run(self, place: Place<'_>) -> Result<Outcome, PipelineError> {
+    pub fn run(self, services: RunContext<'_>) -> Result<Outcome, PipelineError> {
         let stages = self.stages();
         let Self {
             options,
@@ -284,8 +288,8 @@ impl SlotPipeline {
             demonstrations,
             texts,
         } = self;
-        let mut run = Run::open(Opening {
-            place,
+        let mut run = Run::open(RunInput {
+            place: services,
             stages,
             settings,
             prompts,
@@ -304,12 +308,13 @@ fn stages_of(
     run: &mut Run<'_>,
     options: &SlotOptions,
     demonstrations: &[Demonstration],
-    texts: Option<&[(String, GivenText)]>,
+    texts: Option<&[(String, UserText)]>,
 ) -> Result<bool, PipelineError> {
     let pairs: Option<Vec<WrittenPair>> = match texts {
         Some(texts) => run.stage(ANNOTATE, |run| {
-            let asked = write::annotations(options, texts, demonstrations, run.prompts())?;
-            write::annotate(run, texts, &asked)
+            let item_prompts =
+                write::annotation_prompts(options, texts, demonstrations, run.prompts())?;
+            write::annotate(run, texts, &item_prompts)
         })?,
         None => run.stage(GENERATE, |run| {
             let batches = write::batches(options, demonstrations, run.prompts())?;
@@ -321,9 +326,9 @@ fn stages_of(
     let Some(checked) = checked else {
         return Ok(false);
     };
-    let judged = run.stage(JUDGE, |run| {
-        let asked = judge::questions(options, &checked, run.prompts())?;
-        judge::judge(run, checked, &asked)
+    let rows = run.stage(JUDGE, |run| {
+        let item_prompts = judge::questions(options, &checked, run.prompts())?;
+        judge::judge(run, checked, &item_prompts)
     })?;
-    Ok(judged.is_some())
+    Ok(rows.is_some())
 }

@@ -1,56 +1,57 @@
-//! What the stages hand on, and what they are given.
+//! The input of the pipeline, and data passed between stages.
 
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tooltune_rows::json::{Style, dumps};
-use tooltune_rows::text::{DataFormat, all_rows, read_rows};
-use tooltune_rows::tools::{JsonLines, ToolsError, read_json};
+use tooltune_apis::{JsonLines, ToolsError, read_json};
+use tooltune_json::faults::collect_rows;
+use tooltune_json::{Style, dumps};
+use tooltune_rows::text::{DataFormat, read_rows};
 use tooltune_synth::slot::{SlotSynthOptions, Split, generate};
 
 use super::dimensions::Target;
 use crate::error::PipelineError;
 use crate::report::Dropped;
 
-/// A pair as a model wrote it: nothing of it is checked.
+/// A pair as a model wrote it, unchecked.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct WrittenPair {
     pub(super) id: String,
     pub(super) input_text: Value,
     pub(super) json_schema: Value,
     pub(super) gold: Value,
-    /// What it was to be like; absent for given texts.
+    /// Requested properties; `None` for user-provided texts.
     #[serde(flatten)]
     pub(super) target: Option<Target>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) temperature: Option<f64>,
 }
 
-/// A row whose form is right.
+/// A well-formed row.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CheckedRow {
-    /// Its name.
+    /// Id of the row.
     pub id: String,
-    /// The text that holds the facts.
+    /// The text with the facts.
     pub input_text: String,
     /// The schema of the gold.
     pub json_schema: Value,
-    /// The right answer.
+    /// The gold value.
     pub gold: Value,
-    /// What it was to be like; absent for given texts.
+    /// Requested properties; `None` for user-provided texts.
     #[serde(flatten)]
     pub target: Option<Target>,
-    /// What it was written at.
+    /// Temperature at which it was written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f64>,
 }
 
-/// A row that shows a model what pairs look like.
+/// A row that shows a model the format of pairs.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Demonstration {
     pub(super) input_text: String,
-    /// The row as a line of JSON.
+    /// The row as a JSON line.
     pub(super) shown: String,
 }
 
@@ -64,10 +65,10 @@ impl Demonstration {
     }
 }
 
-/// Rows of our own making, so that a pipeline runs without any file.
+/// Number of built-in rows, with which a pipeline runs without any file.
 const N_OWN_DEMONSTRATIONS: usize = 200;
 
-/// The rows of a file, or else of our own making.
+/// The rows of a file, or the built-in rows.
 pub(super) fn demonstrations(file: Option<&Path>) -> Result<Vec<Demonstration>, PipelineError> {
     let Some(file) = file else {
         let rows = generate(&SlotSynthOptions {
@@ -79,54 +80,54 @@ pub(super) fn demonstrations(file: Option<&Path>) -> Result<Vec<Demonstration>, 
             .map(|row| Demonstration::new(row.input_text, &row.json_schema, &row.gold))
             .collect());
     };
-    let rows = all_rows(read_rows(file, DataFormat::Slot)?)?;
-    let shown: Vec<Demonstration> = rows
+    let rows = collect_rows(read_rows(file, DataFormat::Slot)?)?;
+    let demonstrations: Vec<Demonstration> = rows
         .into_iter()
         .filter_map(|row| row.slot)
         .map(|row| Demonstration::new(row.input_text, &row.json_schema, &row.gold))
         .collect();
-    if shown.is_empty() {
+    if demonstrations.is_empty() {
         let file = file.display();
-        let reason = format!("--demonstrations {file}: there is no row in it; give SLOT rows");
+        let reason = format!("--demonstrations {file}: the file has no rows; provide SLOT rows");
         return Err(PipelineError::Usage(reason));
     }
-    Ok(shown)
+    Ok(demonstrations)
 }
 
-/// What a file of texts may hold.
+/// The possible content of a text file.
 const TEXTS: &str = "a text, an object with input_text or text, a table of ToTTo with \
                      sentence_annotations, or a GitHub issue with title and body";
 
-/// A text that is given, or why it is passed over.
-pub(super) type GivenText = Result<String, Dropped>;
+/// A user-provided text, or why it is skipped.
+pub(super) type UserText = Result<String, Dropped>;
 
-/// The texts of a file: JSON Lines, or a JSON array, of what [`TEXTS`] says. Of a table of ToTTo the
-/// first final sentence is the text, of an issue `## title` and its body.
+/// The texts of a file: JSON Lines or a JSON array, with entries as in [`TEXTS`]. The text of a
+/// ToTTo table is its first final sentence, the text of an issue is `## title` and its body.
 ///
 /// # Errors
 ///
-/// The file cannot be read, or an entry is none of these.
-pub(super) fn given_texts(file: &Path) -> Result<Vec<(String, GivenText)>, PipelineError> {
+/// The file cannot be read, or contains another kind of entry.
+pub(super) fn read_user_texts(file: &Path) -> Result<Vec<(String, UserText)>, PipelineError> {
     let entries = entries(file)?;
     if entries.is_empty() {
-        let what = "texts";
-        return Err(ToolsError::Empty { what }
+        let kind = "texts";
+        return Err(ToolsError::Empty { what: kind }
             .at(file.display().to_string())
             .into());
     }
     let texts = entries
         .into_iter()
         .enumerate()
-        .map(|(idx, (place, entry))| {
+        .map(|(idx, (location, entry))| {
             let id = format!("text-{:06}", idx + 1);
-            match text_of(&entry) {
+            match entry_text(&entry) {
                 Some(Ok(text)) => Ok((id, Ok(text))),
                 Some(Err(reason)) => {
-                    let dropped = Dropped::new(&id, reason, place);
+                    let dropped = Dropped::new(&id, reason, location);
                     Ok((id, Err(dropped)))
                 }
                 None => Err(PipelineError::Usage(format!(
-                    "{place}: the entry holds no text; give {TEXTS}"
+                    "{location}: the entry has no text; provide {TEXTS}"
                 ))),
             }
         });
@@ -142,32 +143,32 @@ fn entries(file: &Path) -> Result<Vec<(String, Value)>, ToolsError> {
         Value::Array(entries) => entries,
         single => vec![single],
     };
-    let place = |(idx, entry)| (format!("{name}[{idx}]"), entry);
-    Ok(entries.into_iter().enumerate().map(place).collect())
+    let locate = |(idx, entry)| (format!("{name}[{idx}]"), entry);
+    Ok(entries.into_iter().enumerate().map(locate).collect())
 }
 
-/// The text of an entry, or why it has none; nothing where the entry is of no known kind.
-fn text_of(entry: &Value) -> Option<Result<String, &'static str>> {
-    let given = |text: &str| match text.trim() {
+/// The text of an entry, or why it has none; `None` for an unknown kind of entry.
+fn entry_text(entry: &Value) -> Option<Result<String, &'static str>> {
+    let as_text = |text: &str| match text.trim() {
         "" => Err("the text is empty"),
         text => Ok(text.to_owned()),
     };
     let text_at = |name: &str| entry.get(name).and_then(Value::as_str);
     if let Some(text) = entry.as_str().or(text_at("input_text")).or(text_at("text")) {
-        return Some(given(text));
+        return Some(as_text(text));
     }
     if let Some(annotations) = entry.get("sentence_annotations") {
         let sentence = annotations.pointer("/0/final_sentence");
         let sentence = sentence.and_then(Value::as_str);
-        return Some(sentence.map_or(Err("the table has no sentence"), given));
+        return Some(sentence.map_or(Err("the table has no sentence"), as_text));
     }
     let title = text_at("title")?;
     if entry
         .get("pull_request")
         .is_some_and(|request| !request.is_null())
     {
-        return Some(Err("a pull request and no issue"));
+        return Some(Err("a pull request, not an issue"));
     }
     let body = text_at("body").unwrap_or_default();
-    Some(given(&format!("## {title}\n\n{body}")))
+    Some(as_text(&format!("## {title}\n\n{body}")))
 }

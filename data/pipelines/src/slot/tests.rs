@@ -1,4 +1,4 @@
-//! The whole pipeline against a real server that writes pairs by rule.
+//! Runs the whole pipeline against a real server that writes pairs by rule.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -11,14 +11,14 @@ use tooltune_endpoint::chat_server::{
     chat_server, completion, environment, last_content, options as endpoint_options,
 };
 use tooltune_endpoint::http::test_server::{Answer, TestServer};
-use tooltune_rows::text::{DataFormat, all_rows, read_rows};
+use tooltune_json::faults::collect_rows;
+use tooltune_rows::text::{DataFormat, read_rows};
 
 use super::*;
-use crate::endpoint::{Asking, EndpointGenerator};
-use crate::files::Staged;
-use crate::journal::JOURNAL_FILE;
+use crate::endpoint::{EndpointGenerator, GeneratorOptions};
 use crate::report::Report;
 use crate::run::Limits;
+use crate::tests::files;
 
 fn options(rows: usize) -> SlotOptions {
     SlotOptions {
@@ -31,7 +31,7 @@ fn options(rows: usize) -> SlotOptions {
     }
 }
 
-/// A pair whose number, from a digest of the prompt, decides what is wrong with it.
+/// A pair whose number, from a digest of the prompt, determines its defect.
 fn pair(number: u64) -> Value {
     let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}});
     let (schema, gold) = match number % 5 {
@@ -42,8 +42,8 @@ fn pair(number: u64) -> Value {
     json!({"input_text": format!("There are {number}."), "json_schema": schema, "gold": gold})
 }
 
-/// What a well-behaved model says: a function of the prompt alone.
-fn said(request: &Value) -> String {
+/// The reply of a well-behaved model, which depends only on the prompt.
+fn prompt_of(request: &Value) -> String {
     let prompt = last_content(request);
     let number = u64::from_str_radix(&digest(prompt.as_bytes())[..6], 16).unwrap();
     if prompt.starts_with("Judge") {
@@ -72,14 +72,14 @@ fn said(request: &Value) -> String {
 }
 
 fn server() -> TestServer {
-    chat_server(|request, _| completion(&said(request)))
+    chat_server(|request, _| completion(&prompt_of(request)))
 }
 
 fn generator(server: &TestServer) -> EndpointGenerator {
     let endpoint = ChatEndpoint::with_environment(&endpoint_options(&server.url()), &environment);
-    EndpointGenerator::of(
+    EndpointGenerator::from_endpoint(
         endpoint.unwrap(),
-        Asking {
+        GeneratorOptions {
             concurrency: 7,
             extra_body: Map::new(),
             is_constrained: true,
@@ -93,37 +93,24 @@ fn run(
     server: &TestServer,
     n_looks: usize,
 ) -> Result<Report, PipelineError> {
-    let left = Cell::new(n_looks);
-    let outcome = SlotPipeline::read(options, None)?.run(Place {
+    let n_looks_left = Cell::new(n_looks);
+    let outcome = SlotPipeline::read(options, None)?.run(RunContext {
         dir,
         generator: &generator(server),
-        files: &Staged,
         limits: Limits::default(),
         only: None,
+        ask_again: None,
         watch: &mut |_| {
-            left.set(left.get().saturating_sub(1));
-            left.get() > 0
+            n_looks_left.set(n_looks_left.get().saturating_sub(1));
+            n_looks_left.get() > 0
         },
     })?;
     assert!(outcome.is_whole);
     Ok(outcome.report)
 }
 
-fn files(dir: &Path) -> BTreeMap<String, String> {
-    let entries = std::fs::read_dir(dir)
-        .unwrap()
-        .map(|entry| entry.unwrap().path());
-    entries
-        .filter(|path| !path.ends_with(JOURNAL_FILE))
-        .map(|path| {
-            let name = path.file_name().unwrap().to_str().unwrap().to_owned();
-            (name, std::fs::read_to_string(&path).unwrap())
-        })
-        .collect()
-}
-
 #[test]
-fn rows_are_written_checked_and_judged_and_every_drop_is_counted() {
+fn rows_are_generated_checked_and_judged_and_every_drop_is_counted() {
     let (dir, server) = (tempfile::tempdir().unwrap(), server());
     let report = run(dir.path(), options(40), &server, usize::MAX).unwrap();
     let [generate, check, judge] = report.stages.as_slice() else {
@@ -138,7 +125,7 @@ fn rows_are_written_checked_and_judged_and_every_drop_is_counted() {
         kinds,
         [
             "the gold does not fit the schema",
-            "the schema describes no object with properties",
+            "the schema does not describe an object with properties",
         ]
     );
     assert_eq!(
@@ -154,19 +141,20 @@ fn rows_are_written_checked_and_judged_and_every_drop_is_counted() {
             .dropped
             .contains_key("the text does not support the gold")
     );
-    // What training reads.
-    let rows = all_rows(read_rows(&dir.path().join(ROWS_FILE), DataFormat::Slot).unwrap()).unwrap();
+    // The rows as training reads them.
+    let rows =
+        collect_rows(read_rows(&dir.path().join(ROWS_FILE), DataFormat::Slot).unwrap()).unwrap();
     assert_eq!(rows.len(), judge.n_kept);
     assert!(
         rows.iter()
             .all(|row| !row.slot.as_ref().unwrap().input_text.ends_with("7."))
     );
-    let found = complexity_of_file("ours", &dir.path().join(ROWS_FILE)).unwrap();
+    let complexity = complexity_of_file("ours", &dir.path().join(ROWS_FILE)).unwrap();
     assert_eq!(
-        (found.n_rows, &found.means[..2]),
+        (complexity.n_rows, &complexity.means[..2]),
         (judge.n_kept, &[("depth", 1.0), ("keys", 1.0)][..])
     );
-    // Prompts name what they were drawn from, and ask for what is drawn.
+    // Prompts contain the values that they were drawn from, and request the drawn temperature.
     let requests: Vec<Value> = server
         .received()
         .iter()
@@ -198,23 +186,23 @@ fn rows_are_written_checked_and_judged_and_every_drop_is_counted() {
 }
 
 #[test]
-fn a_pipeline_that_is_ended_at_any_moment_ends_as_one_that_was_not() {
-    let (whole, server) = (tempfile::tempdir().unwrap(), server());
-    run(whole.path(), options(12), &server, usize::MAX).unwrap();
+fn an_interrupted_pipeline_resumes_with_the_same_files() {
+    let (complete, server) = (tempfile::tempdir().unwrap(), server());
+    run(complete.path(), options(12), &server, usize::MAX).unwrap();
     let n_requests = server.received().len();
     for n_looks in [2, 3, 5, 9] {
         let (dir, server) = (tempfile::tempdir().unwrap(), self::server());
         while let Err(error) = run(dir.path(), options(12), &server, n_looks) {
             assert!(matches!(error, PipelineError::Stopped { .. }), "{error}");
         }
-        assert_eq!(files(dir.path()), files(whole.path()), "{n_looks}");
-        // What was under way when the work ended is given up, and alone asked again.
+        assert_eq!(files(dir.path()), files(complete.path()), "{n_looks}");
+        // Requests in flight at the end of the work are abandoned, and only they are sent again.
         assert!(server.received().len() >= n_requests);
     }
 }
 
 #[test]
-fn given_texts_go_through_the_same_stages() {
+fn user_texts_pass_through_the_same_stages() {
     let (dir, server) = (tempfile::tempdir().unwrap(), server());
     let texts = dir.path().join("texts.jsonl");
     let lines = [
@@ -235,21 +223,21 @@ fn given_texts_go_through_the_same_stages() {
     };
     let out = dir.path().join("out");
     let report = run(&out, options.clone(), &server, usize::MAX).unwrap();
-    let annotate = report.of("annotate").unwrap();
+    let annotate = report.stage("annotate").unwrap();
     assert_eq!((annotate.n_in, annotate.n_kept), (9, 6));
     let reasons: Vec<&str> = annotate.dropped.keys().map(String::as_str).collect();
     assert_eq!(
         reasons,
         [
-            "a pull request and no issue",
+            "a pull request, not an issue",
             "the table has no sentence",
             "the text is empty"
         ]
     );
-    let check = report.of("check").unwrap();
+    let check = report.stage("check").unwrap();
     assert_eq!(
         check.dropped,
-        BTreeMap::from([("the text stands in an earlier row".to_owned(), 1)])
+        BTreeMap::from([("same text as an earlier row".to_owned(), 1)])
     );
     let rows = files(&out)[ROWS_FILE].clone();
     assert!(
@@ -259,60 +247,67 @@ fn given_texts_go_through_the_same_stages() {
     std::fs::write(&texts, "{\"body\": \"x\"}\n").unwrap();
     let error = SlotPipeline::read(options, None).unwrap_err().to_string();
     assert!(
-        error.contains("texts.jsonl:1: the entry holds no text"),
+        error.contains("texts.jsonl:1: the entry has no text"),
         "{error}"
     );
 }
 
 #[test]
-fn a_plan_sends_nothing_and_is_exact_where_it_can_be() {
+fn a_plan_sends_nothing_and_is_exact_for_existing_items() {
     let (dir, server) = (tempfile::tempdir().unwrap(), server());
     let plan = |rows: usize| {
         let pipeline = SlotPipeline::read(options(rows), None).unwrap();
         pipeline.plan(dir.path(), &generator(&server)).unwrap()
     };
-    let before = plan(40);
+    let plan_before = plan(40);
     assert!(server.received().is_empty());
     assert!(std::fs::read_dir(dir.path()).unwrap().next().is_none());
     assert_eq!(
         (
-            before[0].n_requests,
-            before[0].n_there,
-            before[0].n_max_tokens
+            plan_before[0].n_requests,
+            plan_before[0].n_stored,
+            plan_before[0].n_max_tokens
         ),
         (14, 0, 14 * 900)
     );
-    assert_eq!((before[1].n_requests, before[1].is_at_most), (40, true));
+    assert_eq!(
+        (plan_before[1].n_requests, plan_before[1].is_at_most),
+        (40, true)
+    );
     let report = run(dir.path(), options(40), &server, usize::MAX).unwrap();
-    let n_judged = report.of("judge").unwrap().n_in;
-    assert!(n_judged < before[1].n_requests);
-    let after = plan(40);
+    let n_judged = report.stage("judge").unwrap().n_in;
+    assert!(n_judged < plan_before[1].n_requests);
+    let plan_after = plan(40);
     assert_eq!(
         (
-            after[0].n_requests,
-            after[0].n_there,
-            after[0].n_prompt_tokens
+            plan_after[0].n_requests,
+            plan_after[0].n_stored,
+            plan_after[0].n_prompt_tokens
         ),
         (14, 14, 0)
     );
     assert_eq!(
-        (after[1].n_requests, after[1].n_there, after[1].is_at_most),
+        (
+            plan_after[1].n_requests,
+            plan_after[1].n_stored,
+            plan_after[1].is_at_most
+        ),
         (n_judged, n_judged, false)
     );
 }
 
 #[test]
-fn a_reply_without_json_is_asked_for_once_more_and_then_dropped() {
+fn a_reply_without_json_is_requested_once_more_and_then_dropped() {
     let n_again = AtomicUsize::new(0);
     let server = chat_server(move |request, _| {
         let prompt = last_content(request);
         if !prompt.starts_with("You write") {
-            return completion(&said(request));
+            return completion(&prompt_of(request));
         }
         if prompt.contains("could not be used")
             && n_again.fetch_add(1, Ordering::SeqCst).is_multiple_of(2)
         {
-            return completion(&said(request));
+            return completion(&prompt_of(request));
         }
         Answer::json(
             200,
@@ -321,7 +316,7 @@ fn a_reply_without_json_is_asked_for_once_more_and_then_dropped() {
     });
     let dir = tempfile::tempdir().unwrap();
     let report = run(dir.path(), options(12), &server, usize::MAX).unwrap();
-    let generate = report.of("generate").unwrap();
+    let generate = report.stage("generate").unwrap();
     assert_eq!((generate.n_in, generate.n_kept), (12, 6));
     assert_eq!(
         (generate.requests.n_replies, generate.requests.n_asked_again),

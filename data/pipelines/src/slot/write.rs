@@ -1,39 +1,39 @@
-//! The first stage: a model writes pairs of a text and its JSON, or the JSON of given texts.
+//! Stage 1: a model writes pairs of a text and its JSON, or the JSON of user-provided texts.
 
 use serde_json::{Value, json};
 use tooltune_rows::batches::SeededRandom;
 
 use super::dimensions::Target;
-use super::rows::{Demonstration, GivenText, WrittenPair};
+use super::rows::{Demonstration, UserText, WrittenPair};
 use super::{ANNOTATE, GENERATE, SlotOptions};
-use crate::ask::Asked;
+use crate::ask::ItemPrompt;
 use crate::error::PipelineError;
 use crate::generator::Prompt;
 use crate::prompts::Prompts;
 use crate::reply;
 use crate::report::Dropped;
-use crate::run::{Made, Run};
+use crate::run::{Run, StageResult};
 
-/// Stream base of the batches; other uses of a seed have streams of their own.
+/// First random stream of the batches; other uses of the seed have their own streams.
 const BATCH_STREAM: u64 = 0x736C_6F74_6C6D_0000;
-/// Pairs of one reply, as in the paper's prompt.
+/// Number of pairs per reply, as in the paper's prompt.
 pub(super) const PAIRS_PER_REQUEST: usize = 3;
-/// Demonstrations of a prompt, from one on.
+/// Maximum number of demonstrations per prompt; the minimum is one.
 const MOST_DEMONSTRATIONS: usize = 3;
-/// Temperatures are drawn from 0 to 0.5 in steps of this many to one; so a model here can write
-/// those of one temperature together.
+/// Temperatures are drawn from 0 to 0.5 in steps of 1/20, so that a local model can batch requests
+/// of equal temperature.
 const TEMPERATURE_STEPS: usize = 20;
 const MOST_TEMPERATURE_STEPS: usize = 10;
 
-/// One request of generation.
+/// A generation request.
 #[derive(Debug, Clone)]
 pub(super) struct Batch {
-    pub(super) asked: Asked,
+    pub(super) asked: ItemPrompt,
     target: Target,
     n_pairs: usize,
 }
 
-/// All requests of generation, a function of the options and the demonstrations.
+/// All generation requests; they depend only on the options and the demonstrations.
 pub(super) fn batches(
     options: &SlotOptions,
     demonstrations: &[Demonstration],
@@ -44,7 +44,7 @@ pub(super) fn batches(
         let stream = BATCH_STREAM.wrapping_add(batch_idx as u64);
         let mut random = SeededRandom::new(options.seed, stream);
         let n_pairs = PAIRS_PER_REQUEST.min(options.rows - batch_idx * PAIRS_PER_REQUEST);
-        let examples = drawn(demonstrations, &mut random);
+        let examples = draw_demonstrations(demonstrations, &mut random);
         let target = Target::draw(&mut random);
         let n_steps = random.below(MOST_TEMPERATURE_STEPS + 1);
         let text = prompts.render(
@@ -68,7 +68,7 @@ pub(super) fn batches(
         };
         let id = format!("batch-{:06}", batch_idx + 1);
         Ok(Batch {
-            asked: Asked { id, prompt },
+            asked: ItemPrompt { id, prompt },
             target,
             n_pairs,
         })
@@ -76,29 +76,29 @@ pub(super) fn batches(
     (0..n_batches).map(batch).collect()
 }
 
-/// One to three demonstrations, a line each.
-fn drawn(demonstrations: &[Demonstration], random: &mut SeededRandom) -> String {
+/// One to three demonstrations, one per line.
+fn draw_demonstrations(demonstrations: &[Demonstration], random: &mut SeededRandom) -> String {
     let n = 1 + random.below(MOST_DEMONSTRATIONS);
-    let mut places = Vec::new();
-    while places.len() < n.min(demonstrations.len()) {
-        let place = random.below(demonstrations.len());
-        if !places.contains(&place) {
-            places.push(place);
+    let mut chosen = Vec::new();
+    while chosen.len() < n.min(demonstrations.len()) {
+        let idx = random.below(demonstrations.len());
+        if !chosen.contains(&idx) {
+            chosen.push(idx);
         }
     }
-    let lines: Vec<&str> = places
+    let lines: Vec<&str> = chosen
         .iter()
-        .map(|&at| demonstrations[at].shown.as_str())
+        .map(|&chosen_idx| demonstrations[chosen_idx].shown.as_str())
         .collect();
     lines.join("\n")
 }
 
-/// Servers take seeds of 31 bits.
+/// Servers accept 31-bit seeds.
 fn sampler_seed(random: &mut SeededRandom) -> u64 {
     random.next_u64() >> 33
 }
 
-/// What the schema of an object looks like, as far as the next stage looks at it.
+/// The schema of an object schema, as far as the next stage checks it.
 fn object_schema() -> Value {
     json!({
         "type": "object",
@@ -128,13 +128,13 @@ fn pairs_schema(n_pairs: usize) -> Value {
     })
 }
 
-/// Asks for all batches; each pair that is missing in a reply is dropped by its name.
+/// Requests all batches; missing pairs of a reply are listed as dropped.
 pub(super) fn generate(
     run: &mut Run<'_>,
     batches: &[Batch],
-) -> Result<Made<WrittenPair>, PipelineError> {
-    let asked: Vec<Asked> = batches.iter().map(|batch| batch.asked.clone()).collect();
-    let replies = run.ask(GENERATE, &asked, &|_, text| pairs(text))?;
+) -> Result<StageResult<WrittenPair>, PipelineError> {
+    let item_prompts: Vec<ItemPrompt> = batches.iter().map(|batch| batch.asked.clone()).collect();
+    let replies = run.ask(GENERATE, &item_prompts, &|_, text| parse_pairs(text))?;
     let mut results = Vec::new();
     for (batch, reply) in batches.iter().zip(replies) {
         let id = |n: usize| format!("{}-{}", batch.asked.id, n + 1);
@@ -152,48 +152,53 @@ pub(super) fn generate(
             }
         };
         for n in pairs.len()..batch.n_pairs {
-            let found = format!("{} of {}", pairs.len(), batch.n_pairs);
+            let n_of_n = format!("{} of {}", pairs.len(), batch.n_pairs);
             results.push(Err(Dropped::new(
                 &id(n),
                 "the reply has fewer pairs",
-                found,
+                n_of_n,
             )));
         }
         for (n, pair) in pairs.into_iter().enumerate() {
             results.push(if n < batch.n_pairs {
                 let (target, temperature) = (batch.target.clone(), batch.asked.prompt.temperature);
-                Ok(written(id(n), pair, Some(target), Some(temperature)))
+                Ok(to_written_pair(
+                    id(n),
+                    pair,
+                    Some(target),
+                    Some(temperature),
+                ))
             } else {
-                let found = reply::excerpt(&pair.to_string());
+                let n_of_n = reply::excerpt(&pair.to_string());
                 Err(Dropped::new(
                     &id(n),
-                    "the reply has more pairs than were asked for",
-                    found,
+                    "the reply has more pairs than requested",
+                    n_of_n,
                 ))
             });
         }
     }
-    Ok(Made::of(results))
+    Ok(StageResult::from_results(results))
 }
 
-/// The pairs of a reply: its list `pairs`, a list alone, or one object after the other.
-fn pairs(text: &str) -> Result<Vec<Value>, String> {
+/// The pairs of a reply: its list `parse_pairs`, a bare list, or consecutive objects.
+fn parse_pairs(text: &str) -> Result<Vec<Value>, String> {
     let is_pair = |value: &Value| value.get("gold").is_some() || value.get("input_text").is_some();
-    let mut found = Vec::new();
+    let mut all_pairs = Vec::new();
     for value in reply::json_values(text) {
         match value {
             Value::Object(mut fields) if fields.get("pairs").is_some_and(Value::is_array) => {
                 if let Some(Value::Array(pairs)) = fields.remove("pairs") {
-                    found.extend(pairs);
+                    all_pairs.extend(pairs);
                 }
             }
-            Value::Array(values) => found.extend(values.into_iter().filter(is_pair)),
-            value if is_pair(&value) => found.push(value),
+            Value::Array(values) => all_pairs.extend(values.into_iter().filter(is_pair)),
+            value if is_pair(&value) => all_pairs.push(value),
             _ => {}
         }
     }
-    if found.is_empty() {
-        // Says what stands in place of JSON, or that there is other JSON.
+    if all_pairs.is_empty() {
+        // Gives the error for a reply without JSON, or with other JSON.
         reply::json_value(text)?;
         return Err(
             "the reply has no list \"pairs\" of objects with input_text, json_schema and \
@@ -201,10 +206,10 @@ fn pairs(text: &str) -> Result<Vec<Value>, String> {
                 .to_owned(),
         );
     }
-    Ok(found)
+    Ok(all_pairs)
 }
 
-fn written(
+fn to_written_pair(
     id: String,
     mut pair: Value,
     target: Option<Target>,
@@ -221,25 +226,25 @@ fn written(
     }
 }
 
-/// A request of annotation for each text that is one.
-pub(super) fn annotations(
+/// One annotation request per usable text.
+pub(super) fn annotation_prompts(
     options: &SlotOptions,
-    texts: &[(String, GivenText)],
+    texts: &[(String, UserText)],
     demonstrations: &[Demonstration],
     prompts: &Prompts,
-) -> Result<Vec<Asked>, PipelineError> {
+) -> Result<Vec<ItemPrompt>, PipelineError> {
     let schema = json!({
         "type": "object",
         "properties": {"json_schema": object_schema(), "gold": {"type": "object"}},
         "required": ["json_schema", "gold"],
         "additionalProperties": false,
     });
-    let mut asked = Vec::new();
+    let mut item_prompts = Vec::new();
     for (text_idx, (id, text)) in texts.iter().enumerate() {
         let Ok(text) = text else { continue };
         let stream = BATCH_STREAM.wrapping_add(text_idx as u64);
         let mut random = SeededRandom::new(options.seed, stream);
-        let examples = drawn(demonstrations, &mut random);
+        let examples = draw_demonstrations(demonstrations, &mut random);
         let prompt = Prompt {
             text: prompts.render(ANNOTATE, &[("examples", &examples), ("input_text", text)])?,
             schema: Some(schema.clone()),
@@ -247,36 +252,36 @@ pub(super) fn annotations(
             temperature: 0.0,
             seed: sampler_seed(&mut random),
         };
-        asked.push(Asked {
+        item_prompts.push(ItemPrompt {
             id: id.clone(),
             prompt,
         });
     }
-    Ok(asked)
+    Ok(item_prompts)
 }
 
-/// Asks for the JSON of each text.
+/// Requests the JSON of each text.
 pub(super) fn annotate(
     run: &mut Run<'_>,
-    texts: &[(String, GivenText)],
-    asked: &[Asked],
-) -> Result<Made<WrittenPair>, PipelineError> {
+    texts: &[(String, UserText)],
+    item_prompts: &[ItemPrompt],
+) -> Result<StageResult<WrittenPair>, PipelineError> {
     let mut replies = run
-        .ask(ANNOTATE, asked, &|_, text| annotation(text))?
+        .ask(ANNOTATE, item_prompts, &|_, text| parse_annotation(text))?
         .into_iter();
     let results = texts.iter().filter_map(|(id, text)| match text {
         Err(dropped) => Some(Err(dropped.clone())),
         Ok(text) => replies.next().map(|reply| {
             reply.map(|mut pair| {
                 pair["input_text"] = text.as_str().into();
-                written(id.clone(), pair, None, None)
+                to_written_pair(id.clone(), pair, None, None)
             })
         }),
     });
-    Ok(Made::of(results.collect::<Vec<_>>()))
+    Ok(StageResult::from_results(results.collect::<Vec<_>>()))
 }
 
-fn annotation(text: &str) -> Result<Value, String> {
+fn parse_annotation(text: &str) -> Result<Value, String> {
     let value = reply::json_value(text)?;
     if value.get("json_schema").is_some() && value.get("gold").is_some() {
         Ok(value)
@@ -290,7 +295,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pairs_are_found_in_the_forms_that_models_write() {
+    fn pairs_are_parsed_from_every_format_that_models_write() {
         let pair = r#"{"input_text": "a", "json_schema": {}, "gold": {}}"#;
         for text in [
             format!(r#"{{"planning": "1/3 …", "pairs": [{pair}, {pair}]}}"#),
@@ -298,15 +303,15 @@ mod tests {
             format!("<planning>{{x}}</planning>\n<JSONL>{pair}</JSONL>\n<JSONL>\n{pair}\n</JSONL>"),
             format!("```jsonl\n{pair}\n{pair}\n```"),
         ] {
-            assert_eq!(pairs(&text).map(|pairs| pairs.len()), Ok(2), "{text}");
+            assert_eq!(parse_pairs(&text).map(|pairs| pairs.len()), Ok(2), "{text}");
         }
         assert!(
-            pairs("{\"a\": 1}")
+            parse_pairs("{\"a\": 1}")
                 .unwrap_err()
                 .contains("no list \"pairs\"")
         );
         assert!(
-            pairs("I cannot.")
+            parse_pairs("I cannot.")
                 .unwrap_err()
                 .contains("no JSON: I cannot.")
         );

@@ -1,4 +1,4 @@
-//! Where lines, letters and axes lie.
+//! Positions of lines, letters and axes.
 
 use super::*;
 
@@ -22,7 +22,7 @@ fn heading() -> Heading {
 }
 
 #[test]
-fn lines_break_at_gaps_and_lie_where_the_axes_say() {
+fn lines_break_at_gaps_and_match_the_axes() {
     let points = [
         (0.0, Some(2.0)),
         (25.0, Some(1.0)),
@@ -53,42 +53,42 @@ fn a_lone_value_of_a_long_curve_is_a_dot() {
 
 #[test]
 fn letters_of_lines_that_end_together_are_moved_apart() {
-    let one = curve(0, &[(0.0, Some(0.0)), (100.0, Some(1.0))]);
+    let first_curve = curve(0, &[(0.0, Some(0.0)), (100.0, Some(1.0))]);
     let other = curve(1, &[(0.0, Some(0.0)), (100.0, Some(0.99))]);
-    let chart = Chart::new(heading(), &[one, other]).expect("values");
+    let chart = Chart::new(heading(), &[first_curve, other]).expect("values");
     assert_eq!(chart.lines[0].end_y, "0.00");
     assert_eq!(chart.lines[1].end_y, "9.00");
 }
 
 #[test]
-fn letters_of_many_lines_have_places_of_their_own_within_the_chart() {
+fn letters_of_many_lines_do_not_overlap() {
     let curves: Vec<Curve> = (0..26)
         .map(|run| curve(run, &[(0.0, Some(0.0)), (100.0, Some(1.0))]))
         .collect();
     let chart = Chart::new(heading(), &curves).expect("values");
-    let mut ends: Vec<f64> = chart
+    let mut line_ends: Vec<f64> = chart
         .lines
         .iter()
         .map(|line| line.end_y.parse().expect("a number"))
         .collect();
-    assert!(ends.iter().all(|end| (-0.01..=100.01).contains(end)));
-    ends.sort_by(f64::total_cmp);
-    assert!(ends.windows(2).all(|pair| pair[1] - pair[0] > 3.0));
+    assert!(line_ends.iter().all(|end| (-0.01..=100.01).contains(end)));
+    line_ends.sort_by(f64::total_cmp);
+    assert!(line_ends.windows(2).all(|pair| pair[1] - pair[0] > 3.0));
 }
 
 #[test]
-fn an_axis_begins_at_zero_unless_it_says_where_it_begins() {
+fn an_axis_starts_at_zero_unless_its_unit_states_the_start() {
     let flat = curve(0, &[(0.0, Some(0.0)), (100.0, Some(0.0))]);
     let chart = Chart::new(heading(), &[flat]).expect("values");
     assert_eq!((chart.data.y, chart.unit.as_str()), ([0.0, 1.0], "nats"));
-    let near = [(0.0, Some(2.4)), (100.0, Some(2.2))];
-    let chart = Chart::new(heading(), &[curve(0, &near)]).expect("values");
+    let narrow = [(0.0, Some(2.4)), (100.0, Some(2.2))];
+    let chart = Chart::new(heading(), &[curve(0, &narrow)]).expect("values");
     assert_eq!(chart.data.y[0], 0.0);
     let of_loss = Heading {
         may_begin_high: true,
         ..heading()
     };
-    let chart = Chart::new(of_loss, &[curve(0, &near)]).expect("values");
+    let chart = Chart::new(of_loss, &[curve(0, &narrow)]).expect("values");
     assert_eq!(chart.unit, "nats, axis from 2.20");
     assert!(chart.data.y[0] > 2.0);
 }

@@ -1,4 +1,4 @@
-//! Several runs in one table, on the page and on a terminal.
+//! Tests of the comparison table, on the page and on a terminal.
 
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ fn result(label: &str, step: u64, metrics: Value) -> SuiteResult {
     }
 }
 
-fn slot(n: u64, mean: f64) -> Value {
+fn slot_metrics(n: u64, mean: f64) -> Value {
     json!({"n": n, "mean": {"value": mean, "low": mean - 0.125, "high": mean + 0.125},
            "n_invalid": 3, "schema": "none"})
 }
@@ -35,26 +35,31 @@ fn run(name: &str, rate: &str, best: f64) -> ReportRun {
             value: best,
         }),
         suites: vec![
-            result("step 0", 0, slot(40, 0.25)),
-            result("step 500", 500, slot(40, 0.375)),
-            result("step 1000, best", 1_000, slot(40, best)),
+            result("step 0", 0, slot_metrics(40, 0.25)),
+            result("step 500", 500, slot_metrics(40, 0.375)),
+            result("step 1000, best", 1_000, slot_metrics(40, best)),
         ],
         ..ReportRun::default()
     }
 }
 
-fn words(name: &str) -> Option<&'static str> {
+const FACTS: MetricFacts = MetricFacts {
+    plain_name,
+    greater_is_better: |name| Some(name != "slot.malformed_rate"),
+};
+
+fn plain_name(name: &str) -> Option<&'static str> {
     (name == "slot.mean").then_some("mean of two")
 }
 
 #[test]
-fn runs_stand_beside_each_other_with_what_differs_and_what_they_came_to() {
+fn runs_are_tabulated_with_differing_settings_and_results() {
     let runs = [
         run("slow", "1e-5", 0.5),
         run("a|b", "1e-4", 0.75),
         run("c", "1e-4", 0.625),
     ];
-    let table = compare_runs(&runs, words).expect("objects");
+    let table = compare_runs(&runs, FACTS).expect("objects");
     let lines = [
         "| setting | slow | a\\|b | c |",
         "|---|--:|--:|--:|",
@@ -68,58 +73,79 @@ fn runs_stand_beside_each_other_with_what_differs_and_what_they_came_to() {
         "| slot.mean | best | 0.500 [0.375, 0.625] | 0.750 [0.625, 0.875] | 0.625 [0.500, 0.750] |",
     ];
     assert_eq!(table.markdown().lines().collect::<Vec<_>>(), lines);
-    assert_eq!(table.results[2].words, Some("mean of two"));
-    let same = [run("one", "1e-5", 0.5), run("two", "1e-5", 0.5)];
-    let same = compare_runs(&same, words).expect("objects").markdown();
-    assert!(same.starts_with("the runs do not differ"), "{same}");
+    assert_eq!(table.results[2].plain_name, Some("mean of two"));
+    let best = |line: usize| -> Vec<bool> {
+        table.results[line]
+            .cells
+            .iter()
+            .map(|cell| cell.is_best)
+            .collect()
+    };
+    assert_eq!(best(2), [false; 3], "no value is better than an equal one");
+    assert_eq!(best(3), [false, true, false]);
+    let equal_runs = [run("one", "1e-5", 0.5), run("two", "1e-5", 0.5)];
+    let equal_runs = compare_runs(&equal_runs, FACTS)
+        .expect("objects")
+        .markdown();
+    assert!(
+        equal_runs.starts_with("the runs have the same settings"),
+        "{equal_runs}"
+    );
 }
 
 #[test]
-fn runs_are_compared_by_rows_of_one_kind_where_they_have_some() {
-    let evaluated = |mut of: ReportRun, n: u64, mean: f64| {
-        of.evaluations = vec![
-            result("base", 0, slot(n, 0.125)),
-            result("best", 1_000, slot(n, mean)),
+fn runs_are_compared_on_equal_rows_if_possible() {
+    let evaluated = |mut run: ReportRun, n: u64, mean: f64| {
+        run.evaluations = vec![
+            result("base", 0, slot_metrics(n, 0.125)),
+            result("best", 1_000, slot_metrics(n, mean)),
         ];
-        of
+        run
     };
-    let of = |runs: &[ReportRun]| {
-        let table = compare_runs(runs, words).expect("objects");
+    let compare = |runs: &[ReportRun]| {
+        let table = compare_runs(runs, FACTS).expect("objects");
         table.markdown()
     };
-    let both = of(&[
+    let both = compare(&[
         evaluated(run("a", "1", 0.5), 100, 0.5),
         evaluated(run("b", "1", 0.5), 100, 0.75),
     ]);
     assert!(both.contains("| slot: samples |  | 100 | 100 |"), "{both}");
     assert!(both.contains("| slot.mean | best | 0.500 [0.375, 0.625] | 0.750 ["));
-    // One of them was evaluated on other rows: what both measured within the run is compared.
-    let one = of(&[
+    // One run was evaluated on other rows, so the evaluations within the runs are compared.
+    let only_first = compare(&[
         evaluated(run("a", "1", 0.5), 100, 0.5),
         run("b", "1", 0.625),
     ]);
-    assert!(one.contains("| slot: samples |  | 40 | 40 |"), "{one}");
-    // A run without any evaluation of its own is still compared, and the numbers say by what.
-    let mut bare = evaluated(run("b", "1", 0.5), 100, 0.75);
-    bare.suites.clear();
-    bare.best = None;
-    let bare = of(&[run("a", "1", 0.5), bare]);
-    assert!(bare.contains("| slot: samples |  | 40 | 100 |"), "{bare}");
     assert!(
-        bare.contains("| best checkpoint, step |  | 1,000 | – |"),
-        "{bare}"
+        only_first.contains("| slot: samples |  | 40 | 40 |"),
+        "{only_first}"
+    );
+    // A run without evaluations within the run is still compared; the sample counts show the
+    // difference.
+    let mut without_results = evaluated(run("b", "1", 0.5), 100, 0.75);
+    without_results.suites.clear();
+    without_results.best = None;
+    let without_results = compare(&[run("a", "1", 0.5), without_results]);
+    assert!(
+        without_results.contains("| slot: samples |  | 40 | 100 |"),
+        "{without_results}"
+    );
+    assert!(
+        without_results.contains("| best checkpoint, step |  | 1,000 | – |"),
+        "{without_results}"
     );
 }
 
 #[test]
-fn a_run_that_lacks_a_suite_has_dashes_and_its_last_checkpoint_stands_for_none_selected() {
+fn missing_suites_show_dashes_and_the_last_checkpoint_replaces_a_missing_best() {
     let mut other = run("b", "1", 0.5);
     other.best = None;
-    for one in &mut other.suites {
-        one.suite = SuiteResult::LOSS.to_owned();
-        one.metrics = json!({"loss": one.step.unwrap_or(0) as f64 / 250.0});
+    for suite_result in &mut other.suites {
+        suite_result.suite = SuiteResult::LOSS.to_owned();
+        suite_result.metrics = json!({"loss": suite_result.step.unwrap_or(0) as f64 / 250.0});
     }
-    let table = compare_runs(&[run("a", "1", 0.5), other], words).expect("objects");
+    let table = compare_runs(&[run("a", "1", 0.5), other], FACTS).expect("objects");
     let text = table.markdown();
     for line in [
         "| slot.mean | best | 0.500 [0.375, 0.625] | – |",
@@ -132,14 +158,14 @@ fn a_run_that_lacks_a_suite_has_dashes_and_its_last_checkpoint_stands_for_none_s
 }
 
 #[test]
-fn what_the_gold_scores_stands_beside_the_value_of_each_run() {
-    let mut one = run("a", "1e-4", 0.5);
-    for result in &mut one.suites {
+fn the_gold_score_is_shown_next_to_each_value() {
+    let mut with_gold = run("a", "1e-4", 0.5);
+    for result in &mut with_gold.suites {
         let metrics = result.metrics.as_object_mut().expect("an object");
         let ceilings = json!([{"metric": "mean", "value": 0.875}]);
         metrics.insert("ceilings".to_owned(), ceilings);
     }
-    let table = compare_runs(&[one], words).expect("objects");
-    let shown = serde_json::to_string(&table).expect("serialisable");
-    assert!(shown.contains("0.500 (the gold 0.875)"), "{shown}");
+    let table = compare_runs(&[with_gold], FACTS).expect("objects");
+    let table_json = serde_json::to_string(&table).expect("serialisable");
+    assert!(table_json.contains("0.500 (gold: 0.875)"), "{table_json}");
 }

@@ -10,7 +10,7 @@
     return String(Number(value.toPrecision(4)));
   };
 
-  // The last place whose step is not beyond `step`, or the one after it if that is nearer.
+  // Index of the point whose step is nearest to `step`.
   const nearest = (points, step) => {
     let low = 0;
     let high = points.length - 1;
@@ -105,7 +105,7 @@
 
   document.querySelectorAll("figure.chart").forEach(follow);
 
-  // What is folded would be missing on paper.
+  // Open folded sections for printing, and close them again afterwards.
   let opened = [];
   window.addEventListener("beforeprint", () => {
     opened = [...document.querySelectorAll("details:not([open])")];

@@ -1,55 +1,59 @@
-//! Lays the blocks of several results out in one table: a metric or a group a line.
+//! Combines the tables of several results into one: a line per metric or group.
 
 use super::tables::{Block, Entry, Measure};
 use super::{
     Counts, DASH, GroupCell, GroupRow, GroupValue, MAX_ROWS, MetricCell, MetricRow, Name, Plot,
     Source, Table,
 };
-use crate::number::{beside_ceiling, change, count, estimate};
-use crate::run::{MetricWords, SuiteResult};
+use crate::number::{estimate, format_change, group_digits, with_ceiling};
+use crate::run::{MetricFacts, SuiteResult};
 
-/// How the metrics of a suite are called.
+/// Names of a suite's metrics.
 #[derive(Clone, Copy)]
-pub(super) struct Naming<'r> {
+pub(super) struct MetricNaming<'r> {
     pub(super) suite: &'r SuiteResult,
-    pub(super) words: MetricWords,
+    pub(super) facts: MetricFacts,
 }
 
-impl Naming<'_> {
+impl MetricNaming<'_> {
     fn metric(self, key: &str) -> Name {
         let name = self.suite.metric(key);
-        let words = (self.words)(&name);
-        Name { name, words }
+        let plain_name = (self.facts.plain_name)(&name);
+        Name { name, plain_name }
     }
 
-    /// What is counted has no name of a metric.
-    fn count(key: &str) -> Name {
+    fn less_is_better(self, name: &Name) -> bool {
+        (self.facts.greater_is_better)(&name.name) == Some(false)
+    }
+
+    /// Counts are not metrics, so only their key is shown.
+    fn group_digits(key: &str) -> Name {
         Name {
             name: key.replace('_', " "),
-            words: None,
+            plain_name: None,
         }
     }
 }
 
-/// Names in the order in which they first come.
-fn union<'n>(names: impl Iterator<Item = &'n str>) -> Vec<&'n str> {
-    let mut union = Vec::new();
+/// The distinct names in order of first appearance.
+fn distinct_names<'n>(names: impl Iterator<Item = &'n str>) -> Vec<&'n str> {
+    let mut distinct = Vec::new();
     for name in names {
-        if !union.contains(&name) {
-            union.push(name);
+        if !distinct.contains(&name) {
+            distinct.push(name);
         }
     }
-    union
+    distinct
 }
 
-fn note(n_rows: usize) -> Option<String> {
+fn omitted_rows_note(n_rows: usize) -> Option<String> {
     let n_more = n_rows.saturating_sub(MAX_ROWS) as u64;
-    (n_more > 0).then(|| format!("{} more rows not shown", count(n_more)))
+    (n_more > 0).then(|| format!("{} more rows not shown", group_digits(n_more)))
 }
 
-fn find<'m>(measures: &'m [Measure], name: &str) -> Option<&'m Entry> {
-    let same = measures.iter().find(|measure| measure.name == name);
-    same.map(|measure| &measure.entry)
+fn find_entry<'m>(measures: &'m [Measure], name: &str) -> Option<&'m Entry> {
+    let same_measure = measures.iter().find(|measure| measure.name == name);
+    same_measure.map(|measure| &measure.entry)
 }
 
 fn interval_text(entry: &Entry) -> Option<String> {
@@ -59,20 +63,20 @@ fn interval_text(entry: &Entry) -> Option<String> {
 
 fn value_text(entry: &Entry) -> String {
     match entry {
-        Entry::Count { n } => count(*n),
-        Entry::Number { value, ceiling, .. } => beside_ceiling(*value, *ceiling),
+        Entry::Count { n } => group_digits(*n),
+        Entry::Number { value, ceiling, .. } => with_ceiling(*value, *ceiling),
         Entry::Text { text } => text.clone(),
     }
 }
 
 fn n_text(n: Option<u64>) -> String {
-    n.map_or_else(|| DASH.to_owned(), count)
+    n.map_or_else(|| DASH.to_owned(), group_digits)
 }
 
 pub(super) fn metric_table(
     title: &str,
     results: &[(&Source, &Block)],
-    naming: Naming<'_>,
+    naming: MetricNaming<'_>,
 ) -> Table {
     let measures = |block: &'_ Block| match block {
         Block::Metrics { measures, n, .. } => (measures.clone(), *n),
@@ -85,87 +89,115 @@ pub(super) fn metric_table(
             (*source, measures, n)
         })
         .collect();
-    let all = results.iter().flat_map(|(_, measures, _)| measures);
-    // Beside metrics, what counts something is a remark; a table may also be of counts alone.
+    let all_measures = results.iter().flat_map(|(_, measures, _)| measures);
+    // In a table with metrics, counts are remarks; a table may also contain only counts.
     let is_metric = |measure: &&Measure| matches!(measure.entry, Entry::Number { .. });
-    let has_metrics = all.clone().any(|measure| is_metric(&measure));
+    let has_metrics = all_measures.clone().any(|measure| is_metric(&measure));
     let is_count = |name: &&str| {
-        let mut same = all.clone().filter(|measure| measure.name == *name);
-        same.all(|measure| matches!(measure.entry, Entry::Count { .. }))
+        let mut same_name = all_measures.clone().filter(|measure| measure.name == *name);
+        same_name.all(|measure| matches!(measure.entry, Entry::Count { .. }))
     };
-    let names = union(all.clone().map(|measure| measure.name.as_str()));
-    let (counted, names): (Vec<&str>, Vec<&str>) = names
+    let names = distinct_names(all_measures.clone().map(|measure| measure.name.as_str()));
+    let (count_names, names): (Vec<&str>, Vec<&str>) = names
         .into_iter()
         .partition(|name| has_metrics && is_count(name));
     let counts = results.iter().filter_map(|(source, measures, _)| {
         let count = |name: &&str| {
-            let entry = find(measures, name)?;
+            let entry = find_entry(measures, name)?;
             Some(format!(
                 "{}: {}",
-                Naming::count(name).name,
+                MetricNaming::group_digits(name).name,
                 value_text(entry)
             ))
         };
-        let counts: Vec<String> = counted.iter().filter_map(count).collect();
+        let counts: Vec<String> = count_names.iter().filter_map(count).collect();
         (!counts.is_empty()).then(|| Counts {
             source: (*source).clone(),
             text: counts.join(", "),
         })
     });
     let row = |name: &&str| {
-        let first = results
+        let first_entry = results
             .first()
-            .and_then(|(_, measures, _)| find(measures, name));
+            .and_then(|(_, measures, _)| find_entry(measures, name));
+        let is_of_suite = has_metrics && {
+            let mut same_name = all_measures.clone().filter(|measure| measure.name == *name);
+            // A metric is null if no sample counts for it.
+            same_name.any(|measure| is_metric(&measure) || measure.entry == Entry::null())
+        };
+        let row_name = match is_of_suite {
+            true => naming.metric(name),
+            false => MetricNaming::group_digits(name),
+        };
+        let values = results.iter();
+        let values = values.map(|(_, measures, _)| find_entry(measures, name)?.number());
+        let values: Vec<Option<f64>> = values.collect();
+        let best = naming.facts.best(&row_name.name, &values);
         let cell =
-            |(place, (source, measures, n)): (usize, &(&Source, Vec<Measure>, Option<u64>))| {
-                let entry = find(measures, name);
+            |(idx, (source, measures, n)): (usize, &(&Source, Vec<Measure>, Option<u64>))| {
+                let entry = find_entry(measures, name);
                 let measured = entry.filter(|entry| entry.number().is_some());
                 MetricCell {
                     source: (*source).clone(),
+                    is_best: best.get(idx) == Some(&true),
                     value: entry.map_or_else(|| DASH.to_owned(), value_text),
                     interval: entry.and_then(interval_text),
                     n: n_text(measured.and_then(|entry| entry.n().or(*n))),
-                    change: difference(first, entry).filter(|_| place > 0),
+                    change: change_text(first_entry, entry).filter(|_| idx > 0),
                     plot: entry.and_then(plot),
                 }
             };
-        let is_of_suite = has_metrics && {
-            let mut same = all.clone().filter(|measure| measure.name == *name);
-            // A metric that no sample counts for is null.
-            same.any(|measure| is_metric(&measure) || measure.entry == Entry::none())
-        };
-        MetricRow {
-            name: match is_of_suite {
-                true => naming.metric(name),
-                false => Naming::count(name),
-            },
+        let row = MetricRow {
+            less_is_better: naming.less_is_better(&row_name),
+            name: row_name,
             cells: results.iter().enumerate().map(cell).collect(),
-        }
+        };
+        (row, values.iter().all(|value| *value == Some(0.0)))
     };
+    let (zeros, rows): (Vec<_>, Vec<_>) = names
+        .iter()
+        .take(MAX_ROWS)
+        .map(row)
+        .partition(|(_, is_zero)| *is_zero);
+    let without_flag = |rows: Vec<(MetricRow, bool)>| -> Vec<MetricRow> {
+        rows.into_iter().map(|(row, _)| row).collect()
+    };
+    let (zeros, rows) = (without_flag(zeros), without_flag(rows));
+    let mut counted_n = rows
+        .iter()
+        .chain(&zeros)
+        .flat_map(|row| &row.cells)
+        .map(|cell| &cell.n);
+    let first_n = counted_n.next().filter(|n| *n != DASH).cloned();
+    let n = first_n.filter(|first_entry| counted_n.all(|n| n == first_entry || n == DASH));
     Table::Metrics {
         title: title.to_owned(),
-        has_interval: all
+        has_interval: all_measures
             .clone()
             .any(|measure| measure.entry.interval().is_some()),
-        has_n: all.clone().any(|measure| measure.entry.n().is_some())
-            || results.iter().any(|(_, _, n)| n.is_some()),
         has_change: results.len() > 1,
-        rows: names.iter().take(MAX_ROWS).map(row).collect(),
+        sources: results
+            .iter()
+            .map(|(source, ..)| (*source).clone())
+            .collect(),
+        n,
+        rows,
+        zeros,
         counts: counts.collect(),
-        note: note(names.len()),
+        note: omitted_rows_note(names.len()),
     }
 }
 
-fn difference(first: Option<&Entry>, entry: Option<&Entry>) -> Option<String> {
-    let (first, entry) = (first?, entry?);
-    let difference = entry.number()? - first.number()?;
-    Some(match (first, entry) {
+fn change_text(first_entry: Option<&Entry>, entry: Option<&Entry>) -> Option<String> {
+    let (first_entry, entry) = (first_entry?, entry?);
+    let difference = entry.number()? - first_entry.number()?;
+    Some(match (first_entry, entry) {
         (Entry::Count { .. }, Entry::Count { .. }) if difference == 0.0 => "±0".to_owned(),
         (Entry::Count { .. }, Entry::Count { .. }) => {
             let sign = if difference < 0.0 { "−" } else { "+" };
-            sign.to_owned() + &count(difference.abs() as u64)
+            sign.to_owned() + &group_digits(difference.abs() as u64)
         }
-        _ => change(difference),
+        _ => format_change(difference),
     })
 }
 
@@ -175,7 +207,7 @@ fn plot(entry: &Entry) -> Option<Plot> {
     let is_fraction = [low, value, high]
         .iter()
         .all(|end| (0.0..=1.0).contains(end));
-    let percent = |share: f64| format!("{:.2}", 100.0 * share);
+    let percent = |fraction: f64| format!("{:.2}", 100.0 * fraction);
     is_fraction.then(|| Plot {
         at: percent(value),
         low: percent(low),
@@ -183,7 +215,11 @@ fn plot(entry: &Entry) -> Option<Plot> {
     })
 }
 
-pub(super) fn group_table(title: &str, results: &[(&Source, &Block)], naming: Naming<'_>) -> Table {
+pub(super) fn group_table(
+    title: &str,
+    results: &[(&Source, &Block)],
+    naming: MetricNaming<'_>,
+) -> Table {
     let mut groups = Vec::new();
     let mut label = "";
     for (source, block) in results {
@@ -197,15 +233,15 @@ pub(super) fn group_table(title: &str, results: &[(&Source, &Block)], naming: Na
             groups.push((*source, of_this));
         }
     }
-    let all = || groups.iter().flat_map(|(_, groups)| groups.iter());
-    let names = union(all().map(|group| group.name.as_str()));
-    let measures = all().flat_map(|group| &group.measures);
-    let metrics = union(measures.map(|measure| measure.name.as_str()));
+    let all_groups = || groups.iter().flat_map(|(_, groups)| groups.iter());
+    let names = distinct_names(all_groups().map(|group| group.name.as_str()));
+    let measures = all_groups().flat_map(|group| &group.measures);
+    let metrics = distinct_names(measures.map(|measure| measure.name.as_str()));
     let row = |name: &&str| {
         let cells = groups.iter().filter_map(|(source, groups)| {
             let group = groups.iter().find(|group| group.name == *name)?;
             let value = |metric: &&str| {
-                let entry = find(&group.measures, metric);
+                let entry = find_entry(&group.measures, metric);
                 GroupValue {
                     value: entry.map_or_else(|| DASH.to_owned(), value_text),
                     interval: entry.and_then(interval_text),
@@ -225,21 +261,25 @@ pub(super) fn group_table(title: &str, results: &[(&Source, &Block)], naming: Na
     Table::Groups {
         title: title.to_owned(),
         label: label.to_owned(),
-        has_n: all().any(|group| group.n.is_some()),
+        has_n: all_groups().any(|group| group.n.is_some()),
+        is_zero: {
+            let mut values = all_groups().flat_map(|group| &group.measures);
+            values.all(|measure| measure.entry.number() == Some(0.0))
+        },
         metrics: metrics
             .iter()
             .map(|metric| {
-                let mut same = all().flat_map(|group| &group.measures);
-                let is_metric = same.any(|measure| {
+                let mut same_measures = all_groups().flat_map(|group| &group.measures);
+                let is_metric = same_measures.any(|measure| {
                     measure.name == *metric && matches!(measure.entry, Entry::Number { .. })
                 });
                 match is_metric {
                     true => naming.metric(metric),
-                    false => Naming::count(metric),
+                    false => MetricNaming::group_digits(metric),
                 }
             })
             .collect(),
         rows: names.iter().take(MAX_ROWS).map(row).collect(),
-        note: note(names.len()),
+        note: omitted_rows_note(names.len()),
     }
 }

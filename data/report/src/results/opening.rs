@@ -1,51 +1,57 @@
-//! Puts the base beside the best: their metrics in one table, and a typical sample of both.
+//! Compares the base model with the best checkpoint: their metrics in one table, and a typical
+//! sample of both.
 
 use serde::Serialize;
 
-use super::{Block, Entry, Naming, Read, Source, Table, metric_table, read};
+use super::{Block, Entry, MetricNaming, Source, SuiteRead, Table, metric_table, read_suite};
 use crate::error::ReportError;
 use crate::headline;
-use crate::run::{MetricWords, ReportRun, SuiteResult};
-use crate::samples::{Card, typical};
+use crate::run::{MetricFacts, ReportRun, SuiteResult};
+use crate::samples::{Card, typical_sample};
 
-/// What a suite says of base and best.
+/// One suite's comparison of base and best.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct Opening {
+pub(crate) struct SuiteOpening {
     suite: String,
-    /// Absent where several runs stand in one table already.
+    /// `None` if another table already shows several runs side by side.
     table: Option<Table>,
     sample: Option<Card>,
 }
 
-/// One for each suite that two results can be compared by.
+/// Builds one comparison for each suite that has two comparable results.
 ///
 /// # Errors
 ///
-/// - the metrics of a result are no object
-pub(crate) fn openings(
+/// The metrics of a result are not a JSON object.
+pub(crate) fn suite_openings(
     runs: &[ReportRun],
-    words: MetricWords,
-) -> Result<Vec<Opening>, ReportError> {
-    let suites = headline::suites(runs).into_iter();
-    let openings = suites.map(|suite| opening(suite, runs, words));
+    facts: MetricFacts,
+) -> Result<Vec<SuiteOpening>, ReportError> {
+    let suites = headline::suite_names(runs).into_iter();
+    let openings = suites.map(|suite| suite_opening(suite, runs, facts));
     openings.filter_map(Result::transpose).collect()
 }
 
-fn opening(
+fn suite_opening(
     suite: &str,
     runs: &[ReportRun],
-    words: MetricWords,
-) -> Result<Option<Opening>, ReportError> {
+    facts: MetricFacts,
+) -> Result<Option<SuiteOpening>, ReportError> {
     let mut reads = Vec::new();
-    for (idx, result) in compared(suite, runs) {
-        reads.extend(runs.get(idx).map(|run| read((idx, run), result)));
+    for (idx, result) in results_to_compare(suite, runs) {
+        reads.extend(runs.get(idx).map(|run| read_suite((idx, run), result)));
     }
-    let reads = reads.into_iter().collect::<Result<Vec<Read<'_>>, _>>()?;
+    let reads = reads
+        .into_iter()
+        .collect::<Result<Vec<SuiteRead<'_>>, _>>()?;
     let blocks: Vec<(&Source, Block)> = reads
         .iter()
-        .filter_map(|read| Some((&read.source, numbers(read.headline()?))))
+        .filter_map(|suite_read| Some((&suite_read.source, without_text(suite_read.headline()?))))
         .collect();
-    let blocks: Vec<(&Source, &Block)> = blocks.iter().map(|(source, of)| (*source, of)).collect();
+    let blocks: Vec<(&Source, &Block)> = blocks
+        .iter()
+        .map(|(source, inner)| (*source, inner))
+        .collect();
     if blocks.len() < 2 {
         return Ok(None);
     }
@@ -53,46 +59,50 @@ fn opening(
         .iter()
         .map(|(source, _)| (source.run, source.label.as_str()))
         .collect();
-    let naming = reads.first().map(|read| Naming {
-        suite: read.result,
-        words,
+    let naming = reads.first().map(|suite_read| MetricNaming {
+        suite: suite_read.result,
+        facts,
     });
     let table = naming.filter(|_| runs.len() == 1);
-    Ok(Some(Opening {
+    Ok(Some(SuiteOpening {
         suite: suite.to_owned(),
         table: table.map(|naming| metric_table("", &blocks, naming)),
-        sample: typical(runs, suite, &results),
+        sample: typical_sample(runs, suite, &results),
     }))
 }
 
-/// A table without texts, which compare with nothing.
-fn numbers(block: &Block) -> Block {
+/// The table without text values, which cannot be compared.
+fn without_text(block: &Block) -> Block {
     let mut block = block.clone();
     if let Block::Metrics { measures, .. } = &mut block {
         measures.retain(|measure| match &measure.entry {
-            Entry::Text { .. } => measure.entry == Entry::none(),
+            Entry::Text { .. } => measure.entry == Entry::null(),
             Entry::Count { .. } | Entry::Number { .. } => true,
         });
     }
     block
 }
 
-/// The evaluations of a suite; where there are not two, the run's own results of base and best.
-fn compared<'r>(suite: &str, runs: &'r [ReportRun]) -> Vec<(usize, &'r SuiteResult)> {
+/// The separate evaluations of a suite, or if there are not two, the run's own results of base and
+/// best.
+fn results_to_compare<'r>(suite: &str, runs: &'r [ReportRun]) -> Vec<(usize, &'r SuiteResult)> {
     let evaluations = runs.iter().enumerate().flat_map(|(idx, run)| {
-        let of_suite = run.evaluations.iter().filter(|one| one.suite == suite);
-        of_suite.map(move |one| (idx, one))
+        let of_suite = run
+            .evaluations
+            .iter()
+            .filter(|result| result.suite == suite);
+        of_suite.map(move |result| (idx, result))
     });
     let evaluations: Vec<(usize, &SuiteResult)> = evaluations.collect();
     if evaluations.len() > 1 {
         return evaluations;
     }
-    let within = runs.iter().enumerate().flat_map(|(idx, run)| {
-        let found = headline::within(run, suite);
-        let both = found.map(|one| [one.base, one.best]);
+    let in_runs = runs.iter().enumerate().flat_map(|(idx, run)| {
+        let run_headline = headline::headline_in_run(run, suite);
+        let both = run_headline.map(|result| [result.base, result.best]);
         let mut both: Vec<&SuiteResult> = both.into_iter().flatten().flatten().collect();
-        both.dedup_by_key(|one| one.step);
-        both.into_iter().map(move |one| (idx, one))
+        both.dedup_by_key(|result| result.step);
+        both.into_iter().map(move |result| (idx, result))
     });
-    within.collect()
+    in_runs.collect()
 }

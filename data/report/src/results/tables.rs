@@ -1,36 +1,35 @@
-//! Flattens a `metrics.json` into tables: metrics with their values, and groups of samples with theirs.
+//! Flattens a `metrics.json` into tables: metrics with values, and groups of samples with metrics.
 //!
-//! A suite may nest as it likes. An object with a number `value` is an estimate; an array of
-//! objects, or an object whose name begins with `by_`, is a table of groups; any other object is a
-//! table of its own.
+//! The nesting is free. An object with a number `value` is an estimate. An array of objects, or an
+//! object whose key starts with `by_`, is a table of groups. Any other object is a separate table.
 
 use serde_json::{Map, Value};
-use tooltune_rows::json::{Style, dumps};
+use tooltune_json::{Style, dumps};
 
-use crate::shortened::cell;
+use crate::truncation::shorten_cell;
 
-/// Where the metrics of a suite say in which of them the gold is not the best.
+/// Key of the metrics whose maximum the gold answer does not reach.
 const CEILINGS: &str = "ceilings";
 
 /// One table of one result.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Block {
-    /// A value for each metric.
+    /// One value per metric.
     Metrics {
-        /// Where it stood, such as `retrieval`; empty for the outermost.
+        /// Path of the table in the file, such as `retrieval`; empty for the outermost table.
         title: String,
-        /// Samples behind the metrics.
+        /// Number of samples.
         n: Option<u64>,
-        /// In order.
+        /// The metrics, in file order.
         measures: Vec<Measure>,
     },
-    /// A value for each metric and group.
+    /// One value per metric and group.
     Groups {
-        /// Where it stood.
+        /// Path of the table in the file.
         title: String,
-        /// What tells the groups apart, such as `depth`.
+        /// The property that distinguishes the groups, such as `depth`.
         label: String,
-        /// In order.
+        /// The groups, in file order.
         groups: Vec<Group>,
     },
 }
@@ -42,7 +41,7 @@ pub(super) struct Measure {
     pub(super) entry: Entry,
 }
 
-/// Samples with something in common.
+/// Samples with a common property.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Group {
     pub(super) name: String,
@@ -50,25 +49,25 @@ pub(super) struct Group {
     pub(super) measures: Vec<Measure>,
 }
 
-/// What stands in a cell.
+/// The content of a table cell.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Entry {
     /// A whole number.
     Count { n: u64 },
-    /// Any other number, with its interval and samples if it has some.
+    /// Any other number, with its interval and number of samples if available.
     Number {
         value: f64,
         interval: Option<(f64, f64)>,
         n: Option<u64>,
-        /// What the gold itself scores, where that is not the best.
+        /// The score of the gold answer, if it is below the maximum.
         ceiling: Option<f64>,
     },
-    /// All else.
+    /// Any other value, formatted as text.
     Text { text: String },
 }
 
 impl Block {
-    /// What the tables of two results must share to be one: title and shape.
+    /// Title and shape; the tables of two results are merged if they agree.
     pub(super) fn key(&self) -> (&str, bool) {
         match self {
             Self::Metrics { title, .. } => (title, false),
@@ -78,8 +77,8 @@ impl Block {
 }
 
 impl Entry {
-    /// What stands for null.
-    pub(super) fn none() -> Self {
+    /// The entry of a JSON null.
+    pub(super) fn null() -> Self {
         Self::Text {
             text: "none".to_owned(),
         }
@@ -108,7 +107,7 @@ impl Entry {
     }
 }
 
-/// The tables of a result, outer ones first.
+/// The tables of a result, outer tables first.
 pub(super) fn blocks(metrics: &Map<String, Value>) -> Vec<Block> {
     let mut blocks = Vec::new();
     let ceilings: Vec<(&str, f64)> = ceilings(metrics).collect();
@@ -123,8 +122,8 @@ fn add_blocks(
     blocks: &mut Vec<Block>,
 ) {
     let path = |name: &str| match title {
-        "" => cell(name),
-        _ => format!("{title} / {}", cell(name)),
+        "" => shorten_cell(name),
+        _ => format!("{title} / {}", shorten_cell(name)),
     };
     let mut measures = Vec::new();
     let mut inner = Vec::new();
@@ -132,7 +131,9 @@ fn add_blocks(
         let groups = groups(name, value);
         match value {
             _ if name == "n" && value.is_u64() => {}
-            // They stand beside the metrics that they are of.
+            // The page already names the suite.
+            _ if name == "suite" && title.is_empty() && value.is_string() => {}
+            // Ceilings are shown next to their metrics.
             _ if name == CEILINGS => {}
             _ if groups.is_some() => inner.extend(groups.map(|(label, groups)| {
                 vec![Block::Groups {
@@ -142,12 +143,12 @@ fn add_blocks(
                 }]
             })),
             Value::Object(object) if !object.is_empty() && estimate(object).is_none() => {
-                let mut below = Vec::new();
-                add_blocks(object, &path(name), ceilings, &mut below);
-                inner.push(below);
+                let mut nested_blocks = Vec::new();
+                add_blocks(object, &path(name), ceilings, &mut nested_blocks);
+                inner.push(nested_blocks);
             }
             _ => measures.push(Measure {
-                name: cell(name),
+                name: shorten_cell(name),
                 entry: entry(value),
             }),
         }
@@ -168,14 +169,14 @@ fn add_blocks(
     blocks.extend(inner.into_iter().flatten());
 }
 
-/// The metrics in which the gold is not the best, with what it scores.
+/// The metrics whose maximum the gold answer does not reach, with the gold answer's score.
 fn ceilings(object: &Map<String, Value>) -> impl Iterator<Item = (&str, f64)> {
     let ceilings = object.get(CEILINGS).and_then(Value::as_array);
-    let of_one = |one: &'_ Value| one["value"].as_f64();
+    let of_one = |ceiling: &'_ Value| ceiling["value"].as_f64();
     ceilings
         .into_iter()
         .flatten()
-        .filter_map(move |one| Some((one["metric"].as_str()?, of_one(one)?)))
+        .filter_map(move |ceiling| Some((ceiling["metric"].as_str()?, of_one(ceiling)?)))
 }
 
 fn n_of(object: &Map<String, Value>) -> Option<u64> {
@@ -185,7 +186,7 @@ fn n_of(object: &Map<String, Value>) -> Option<u64> {
 
 fn estimate(object: &Map<String, Value>) -> Option<Entry> {
     let number = |name| object.get(name).and_then(Value::as_f64);
-    // A whole number counts something that happens to be called so, such as a rule of that name.
+    // An integer here is a count whose name happens to equal a metric's, such as that of a rule.
     let is_count = object.get("value").is_some_and(Value::is_u64);
     Some(Entry::Number {
         value: number("value").filter(|_| !is_count)?,
@@ -196,9 +197,11 @@ fn estimate(object: &Map<String, Value>) -> Option<Entry> {
 }
 
 fn entry(value: &Value) -> Entry {
-    let text = |text: &str| Entry::Text { text: cell(text) };
+    let text = |text: &str| Entry::Text {
+        text: shorten_cell(text),
+    };
     match value {
-        Value::Null => Entry::none(),
+        Value::Null => Entry::null(),
         Value::Bool(true) => text("yes"),
         Value::Bool(false) => text("no"),
         Value::String(string) => text(string),
@@ -223,7 +226,8 @@ fn compact(value: &Value) -> String {
     dumps(value, Style::Compact)
 }
 
-/// What tells the groups apart, and the groups; none where a value is no table of groups.
+/// The property that distinguishes the groups, and the groups; `None` if the value is not a table
+/// of groups.
 fn groups(name: &str, value: &Value) -> Option<(String, Vec<Group>)> {
     let label = name.strip_prefix("by_").unwrap_or(name);
     match value {
@@ -231,64 +235,65 @@ fn groups(name: &str, value: &Value) -> Option<(String, Vec<Group>)> {
             let objects: Option<Vec<_>> = items.iter().map(Value::as_object).collect();
             let key = label_key(objects.as_ref()?.first()?, label)?;
             let group = |object: &Map<String, Value>| Group {
-                name: object.get(&key).map_or_else(String::new, plain),
+                name: object.get(&key).map_or_else(String::new, plain_text),
                 n: n_of(object),
-                measures: flat(object, &key),
+                measures: flatten(object, &key),
             };
             let groups = objects?.into_iter().map(group).collect();
-            Some((cell(&key.replace('_', " ")), groups))
+            Some((shorten_cell(&key.replace('_', " ")), groups))
         }
         Value::Object(members) if name.starts_with("by_") && !members.is_empty() => {
             let group = |(name, value): (&String, &Value)| {
                 let object = value.as_object()?;
                 Some(Group {
-                    name: cell(name),
+                    name: shorten_cell(name),
                     n: n_of(object),
                     measures: match estimate(object) {
                         Some(entry) => vec![Measure {
                             name: "value".to_owned(),
                             entry,
                         }],
-                        None => flat(object, "n"),
+                        None => flatten(object, "n"),
                     },
                 })
             };
             let groups: Option<Vec<Group>> = members.iter().map(group).collect();
-            Some((cell(&label.replace('_', " ")), groups?))
+            Some((shorten_cell(&label.replace('_', " ")), groups?))
         }
         _ => None,
     }
 }
 
-/// The field that names a group: that of the table's own name, else the first text, else the first.
+/// The field that names a group: the one with the table's name, otherwise the first string,
+/// otherwise the first field.
 fn label_key(object: &Map<String, Value>, label: &str) -> Option<String> {
-    let own = object.keys().find(|key| key.as_str() == label);
+    let label_field = object.keys().find(|key| key.as_str() == label);
     let text = || object.iter().find(|(_, value)| value.is_string());
-    let key = own.or_else(|| text().map(|(key, _)| key));
+    let key = label_field.or_else(|| text().map(|(key, _)| key));
     key.or_else(|| object.keys().next()).cloned()
 }
 
-fn plain(value: &Value) -> String {
+fn plain_text(value: &Value) -> String {
     match value {
-        Value::String(text) => cell(text),
-        other => cell(&compact(other)),
+        Value::String(text) => shorten_cell(text),
+        other => shorten_cell(&compact(other)),
     }
 }
 
-/// The measures of a group, those of inner objects under their path.
-fn flat(object: &Map<String, Value>, label: &str) -> Vec<Measure> {
+/// The metrics of a group, with inner objects flattened to paths.
+fn flatten(object: &Map<String, Value>, label: &str) -> Vec<Measure> {
     let mut measures = Vec::new();
     for (name, value) in object {
         match value {
             _ if name == label || name == "n" => {}
             Value::Object(inner) if !inner.is_empty() && estimate(inner).is_none() => {
-                measures.extend(flat(inner, "n").into_iter().map(|measure| Measure {
-                    name: format!("{}.{}", cell(name), measure.name),
+                measures.extend(flatten(inner, "n").into_iter().map(|measure| Measure {
+                    name: format!("{}.{}", shorten_cell(name), measure.name),
                     entry: measure.entry,
                 }));
             }
             _ => measures.push(Measure {
-                name: cell(name),
+                name: shorten_cell(name),
                 entry: entry(value),
             }),
         }

@@ -1,4 +1,4 @@
-//! The metrics of suites, as they are written and as they might be, to the tables of the page.
+//! Tests of the result tables, with metrics as suites write them and with unusual nesting.
 
 use serde_json::{Value, json};
 use tooltune_suites::HashEncoder;
@@ -7,11 +7,16 @@ use tooltune_suites::slot::{SlotRow, score_dataset};
 use super::*;
 use crate::SuiteResult;
 
-fn words(name: &str) -> Option<&'static str> {
+const FACTS: MetricFacts = MetricFacts {
+    plain_name,
+    greater_is_better: |name| Some(name != "slot.malformed_rate"),
+};
+
+fn plain_name(name: &str) -> Option<&'static str> {
     (name == "slot.sa").then_some("selection accuracy")
 }
 
-fn shown(results: &[&[(&str, Value)]]) -> Value {
+fn tables_json(results: &[&[(&str, Value)]]) -> Value {
     let run = |results: &&[(&str, Value)]| ReportRun {
         name: "r".to_owned(),
         suites: results
@@ -26,12 +31,12 @@ fn shown(results: &[&[(&str, Value)]]) -> Value {
         ..ReportRun::default()
     };
     let runs: Vec<ReportRun> = results.iter().map(run).collect();
-    let suites = suites(&runs, words).expect("objects");
+    let suites = suites(&runs, FACTS).expect("objects");
     assert_eq!(suites.len(), 1);
     serde_json::to_value(&suites[0]).expect("serialisable")["tables"].clone()
 }
 
-/// The report of the suite slot, as it is written.
+/// Metrics of the slot suite, as they are written.
 fn slot_metrics() -> Value {
     let schema = json!({"type": "object", "additionalProperties": false,
                         "properties": {"a": {}}});
@@ -49,24 +54,38 @@ fn slot_metrics() -> Value {
 }
 
 #[test]
-fn the_report_of_slot_is_a_table_of_metrics_two_of_groups_and_one_of_rules() {
-    let tables = shown(&[&[("best", slot_metrics())]]);
+fn slot_metrics_become_metric_group_and_rule_tables() {
+    let tables = tables_json(&[&[("best", slot_metrics())]]);
     assert_eq!(tables.as_array().map(Vec::len), Some(4));
     let overall = &tables[0];
     assert_eq!(
-        (&overall["title"], &overall["has_n"]),
-        (&json!(""), &json!(true))
+        (&overall["title"], &overall["n"]),
+        (&json!(""), &json!("2"))
     );
-    assert_eq!(overall["rows"].as_array().map(Vec::len), Some(7));
+    let n_rows = |key: &str| overall[key].as_array().map_or(0, Vec::len);
+    assert_eq!(n_rows("rows") + n_rows("zeros"), 7);
+    let zeros: Vec<&Value> = overall["zeros"].as_array().expect("rows").iter().collect();
+    let zeros: Vec<&str> = zeros
+        .iter()
+        .filter_map(|row| row["name"].as_str())
+        .collect();
+    assert_eq!(
+        zeros,
+        [
+            "slot.schema_accuracy",
+            "slot.strict_keys_accuracy",
+            "slot.exact_match"
+        ]
+    );
     let cell = &overall["rows"][0]["cells"][0];
     assert_eq!(overall["rows"][0]["name"], "slot.parse_rate");
     assert_eq!(
         (&cell["value"], &cell["interval"], &cell["n"]),
-        (&json!("1.000"), &json!("1.000 to 1.000"), &json!("2"))
+        (&json!("1.000"), &json!("0.342 to 1.000"), &json!("2"))
     );
     assert_eq!(
         cell["plot"],
-        json!({"at": "100.00", "low": "100.00", "width": "0.00"})
+        json!({"at": "100.00", "low": "34.24", "width": "65.76"})
     );
     let depths = &tables[1];
     assert_eq!(
@@ -77,20 +96,20 @@ fn the_report_of_slot_is_a_table_of_metrics_two_of_groups_and_one_of_rules() {
     assert_eq!(depths["rows"][1]["name"], "2");
     assert_eq!(depths["rows"][1]["cells"][0]["n"], "1");
     let schema_accuracy = &depths["rows"][1]["cells"][0]["values"][1];
-    assert_eq!(schema_accuracy["interval"], "0.000 to 0.000");
+    assert_eq!(schema_accuracy["interval"], "0.000 to 0.793");
     let thirds = &tables[2];
     assert_eq!(
         (&thirds["title"], &thirds["label"]),
         (&json!("by_complexity"), &json!("complexity"))
     );
     assert_eq!(thirds["metrics"].as_array().map(Vec::len), Some(7));
-    // A text of one character below a key, and a number below two.
+    // A string of one character under one key, and a number under two.
     let names = [&thirds["rows"][0]["name"], &thirds["rows"][1]["name"]];
     assert_eq!(names, [&json!("3.1 to 3.1"), &json!("5.0 to 5.0")]);
     let parse_rate = &thirds["rows"][0]["cells"][0]["values"][0];
     assert_eq!(
         (&parse_rate["value"], &parse_rate["interval"]),
-        (&json!("1.000"), &json!("1.000 to 1.000"))
+        (&json!("1.000"), &json!("0.207 to 1.000"))
     );
     let rules = &tables[3];
     assert_eq!(rules["rows"][0]["name"], "additionalProperties");
@@ -99,11 +118,14 @@ fn the_report_of_slot_is_a_table_of_metrics_two_of_groups_and_one_of_rules() {
 }
 
 #[test]
-fn results_stand_beside_each_other_with_the_change_to_the_first() {
-    let one = json!({"n": 40, "sa": {"value": 0.5, "low": 0.4, "high": 0.6}, "sr": null});
+fn results_are_side_by_side_with_the_change_from_the_first() {
+    let first_metrics = json!({"n": 40, "sa": {"value": 0.5, "low": 0.4, "high": 0.6}, "sr": null});
     let other = json!({"n": 50, "sa": {"value": 0.375, "low": 0.25, "high": 0.5},
                        "delta_len": {"value": 1.5, "low": 1.0, "high": 2.0, "n": 7}});
-    let tables = shown(&[&[("base", one.clone()), ("best", other)], &[("best", one)]]);
+    let tables = tables_json(&[
+        &[("base", first_metrics.clone()), ("best", other)],
+        &[("best", first_metrics)],
+    ]);
     let rows = &tables[0]["rows"];
     let cells = |row: usize, field: &str| -> Vec<Value> {
         let cells = rows[row]["cells"].as_array().expect("cells");
@@ -111,6 +133,9 @@ fn results_stand_beside_each_other_with_the_change_to_the_first() {
     };
     assert_eq!(cells(0, "value"), ["0.500", "0.375", "0.500"]);
     assert_eq!(cells(0, "n"), ["40", "50", "40"]);
+    assert_eq!(tables[0]["n"], Value::Null, "no one number of samples");
+    // Two values share the best score, and the third is worse.
+    assert_eq!(cells(0, "is_best"), [true, false, true]);
     assert_eq!(
         cells(0, "change"),
         [Value::Null, json!("−0.125"), json!("±0.000")]
@@ -132,27 +157,30 @@ fn results_stand_beside_each_other_with_the_change_to_the_first() {
 }
 
 #[test]
-fn counts_are_no_metrics_and_stand_below_them() {
+fn counts_are_listed_below_the_metrics() {
     let metrics = |n: u64| {
         json!({"n": 9, "loss": 0.5, "sa": {"value": 0.5}, "n_loss_rows": n,
                "n_learned_tokens": 1_200, "finish_reasons": {"stop": 8, "length": 1}})
     };
-    let tables = shown(&[&[("base", metrics(3)), ("best", metrics(4))]]);
+    let tables = tables_json(&[&[("base", metrics(3)), ("best", metrics(4))]]);
     let rows = tables[0]["rows"].as_array().expect("rows");
     let names: Vec<&Value> = rows.iter().map(|row| &row["name"]).collect();
     assert_eq!(names, ["loss", "slot.sa"]);
-    assert_eq!(rows[1]["words"], "selection accuracy");
+    assert_eq!(rows[1]["plain_name"], "selection accuracy");
     let counts = &tables[0]["counts"];
     assert_eq!(counts[0]["text"], "n loss rows: 3, n learned tokens: 1,200");
     assert_eq!(counts[1]["source"]["label"], "best");
-    // A table of counts alone is one.
-    let ends = tables[1]["rows"].as_array().expect("rows");
-    assert_eq!((ends.len(), &ends[0]["name"]), (2, &json!("stop")));
+    // A table of counts only is kept.
+    let count_rows = tables[1]["rows"].as_array().expect("rows");
+    assert_eq!(
+        (count_rows.len(), &count_rows[0]["name"]),
+        (2, &json!("stop"))
+    );
 }
 
 #[test]
-fn groups_are_found_in_arrays_and_under_names_with_by() {
-    let tables = shown(&[&[(
+fn groups_are_found_in_arrays_and_by_keys() {
+    let tables = tables_json(&[&[(
         "best",
         json!({
             "goat": {"n": 3, "sa": 0.5},
@@ -162,7 +190,7 @@ fn groups_are_found_in_arrays_and_under_names_with_by() {
             "note": "greedy", "ids": [1, 2], "ok": true, "none": {}
         }),
     )]]);
-    let of = |title: &str| {
+    let titled = |title: &str| {
         let tables = tables.as_array().expect("tables");
         tables
             .iter()
@@ -170,8 +198,8 @@ fn groups_are_found_in_arrays_and_under_names_with_by() {
             .expect("a table")
             .clone()
     };
-    assert_eq!(of("goat")["rows"][0]["cells"][0]["value"], "0.500");
-    let kinds = of("by_kind");
+    assert_eq!(titled("goat")["rows"][0]["cells"][0]["value"], "0.500");
+    let kinds = titled("by_kind");
     let names: Value = kinds["metrics"]
         .as_array()
         .expect("metrics")
@@ -188,27 +216,27 @@ fn groups_are_found_in_arrays_and_under_names_with_by() {
         json!({"value": "0.500", "interval": "0.100 to 0.900"})
     );
     assert_eq!(values[1]["value"], "–");
-    let buckets = of("by_complexity");
+    let buckets = titled("by_complexity");
     assert_eq!(
         (&buckets["label"], &buckets["rows"][0]["name"]),
         (&json!("bucket"), &json!("low"))
     );
-    let outer = of("");
+    let outer = titled("");
     let rows = outer["rows"].as_array().expect("rows");
     let texts: Vec<&Value> = rows.iter().map(|row| &row["cells"][0]["value"]).collect();
     assert_eq!(texts, ["greedy", "[1,2]", "yes", "none"]);
 }
 
 #[test]
-fn rows_beyond_the_bound_are_counted() {
+fn rows_over_the_limit_are_counted() {
     let groups: Vec<Value> = (0..130).map(|n| json!({"depth": n, "f": 1.0})).collect();
-    let tables = shown(&[&[("best", json!({"by_depth": groups}))]]);
+    let tables = tables_json(&[&[("best", json!({"by_depth": groups}))]]);
     assert_eq!(tables[0]["rows"].as_array().map(Vec::len), Some(MAX_ROWS));
     assert_eq!(tables[0]["note"], "30 more rows not shown");
 }
 
 #[test]
-fn metrics_that_are_no_object_are_an_error() {
+fn non_object_metrics_are_an_error() {
     let run = ReportRun {
         name: "r".to_owned(),
         suites: vec![SuiteResult {
@@ -219,31 +247,30 @@ fn metrics_that_are_no_object_are_an_error() {
         }],
         ..ReportRun::default()
     };
-    let error = suites(&[run], words).expect_err("an array");
+    let error = suites(&[run], FACTS).expect_err("an array");
     assert!(
         error
             .to_string()
-            .starts_with("r: the metrics of the suite slot (best)"),
+            .starts_with("r: the metrics of suite slot (best)"),
         "{error}"
     );
 }
 
-/// What the gold scores stands beside the metric that it is of, also where a suite nests, and is no
-/// table of its own.
+/// A ceiling is shown next to its metric, at any nesting depth, and not in a table of its own.
 #[test]
-fn a_ceiling_stands_beside_its_value() {
+fn a_ceiling_is_shown_next_to_its_value() {
     let strict = json!({"value": 0.5, "low": 0.25, "high": 0.75});
     let ceilings = json!([{"metric": "strict", "value": 0.625}]);
     for metrics in [
         json!({"n": 4, "strict": strict, "ceilings": ceilings}),
         json!({"slot": {"n": 4, "strict": strict}, "ceilings": ceilings}),
     ] {
-        let tables = shown(&[&[("best", metrics)]]);
+        let tables = tables_json(&[&[("best", metrics)]]);
         assert_eq!(tables.as_array().map(Vec::len), Some(1), "{tables}");
         let rows = &tables[0]["rows"];
         assert_eq!(rows.as_array().map(Vec::len), Some(1), "{tables}");
         assert_eq!(
-            rows[0]["cells"][0]["value"], "0.500 (the gold 0.625)",
+            rows[0]["cells"][0]["value"], "0.500 (gold: 0.625)",
             "{tables}"
         );
     }

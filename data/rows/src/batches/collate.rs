@@ -1,58 +1,58 @@
-//! Token ids and unshifted weights in, flat micro-batches with shifted targets out.
+//! Collates documents into flat micro-batches with shifted targets.
 //!
-//! The only shift of the project is [`shift_for_next_token`]; it runs once per document, before
-//! documents are laid end to end, so no document ever predicts the first token of the next one.
-//! The model, the loss and the trainer never shift again.
+//! [`shift_for_next_token`] is the only shift in the project. It runs once per document before
+//! documents are concatenated, so no document predicts the first token of the next one. The model,
+//! the loss and the trainer never shift again.
 
 use std::num::NonZeroUsize;
 
 use super::BatchError;
 
-/// One tokenized document, as the text side hands it over.
+/// One tokenized document.
 #[derive(Debug, Clone, Copy)]
 pub struct Example<'a> {
-    /// The data set's name for it, used in errors.
+    /// Id of the document in the data set, used in errors.
     pub id: &'a str,
     /// Token ids, unshifted.
     pub input_ids: &'a [u32],
-    /// `loss_weights[i]` is the weight of `input_ids[i]` as a target; 0 means not learned.
+    /// `loss_weights[i]` is the weight of `input_ids[i]` as a target; 0 excludes it from the loss.
     pub loss_weights: &'a [f32],
 }
 
-/// What follows the last document of a micro-batch.
+/// Padding after the last document of a micro-batch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Padding {
-    /// Nothing: the flat length is the number of real tokens.
+    /// No padding: the flat length is the number of document tokens.
     #[default]
     None,
-    /// Tokens of id 0 and weight 0 that belong to no document, up to a multiple of this length.
-    /// Devices that compile a kernel per shape then see few shapes.
+    /// Pads to a multiple of this length with tokens of id 0 and weight 0, which belong to no
+    /// document. Devices that compile a kernel per shape then see few shapes.
     ToMultipleOf(NonZeroUsize),
 }
 
-/// Documents laid end to end: the unit of one forward and backward.
+/// Concatenated documents: the unit of one forward and backward pass.
 ///
-/// All token vectors have one length, padding included. `targets[t]` is predicted by the logits
-/// at `t` and counts with `loss_weights[t]`; at the last token of a document both are 0.
+/// All token vectors have the same length, padding included. The logits at `t` predict `targets[t]`
+/// with weight `loss_weights[t]`; both are 0 at the last token of a document.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct MicroBatch {
     /// Token ids, unshifted.
     pub input_ids: Vec<u32>,
-    /// Position in the own document, from 0; 0 in the padding.
+    /// Position in the document, from 0; 0 in the padding.
     pub position_ids: Vec<u32>,
-    /// The next token of the same document.
+    /// Next token of the same document.
     pub targets: Vec<u32>,
-    /// The weight of `targets`.
+    /// Weight of each target.
     pub loss_weights: Vec<f32>,
-    /// Document `i` is `cu_seqlens[i]..cu_seqlens[i + 1]`; the first entry is 0 and the last is
-    /// where padding begins.
+    /// Document `i` is `cu_seqlens[i]..cu_seqlens[i + 1]`; the first entry is 0 and the last is the
+    /// start of the padding.
     pub cu_seqlens: Vec<usize>,
-    /// Ids of the documents, in order.
+    /// Document ids, in order.
     pub example_ids: Vec<String>,
 }
 
 impl MicroBatch {
-    /// Tokens that belong to a document, padding excluded.
+    /// Number of document tokens, without padding.
     pub fn n_tokens(&self) -> usize {
         self.cu_seqlens.last().copied().unwrap_or(0)
     }
@@ -62,7 +62,7 @@ impl MicroBatch {
         self.example_ids.len()
     }
 
-    /// Sum of the weights after the shift; added in f64 so that the order of examples is unseen.
+    /// Sum of the shifted weights, added in f64 so that the order of examples has no effect.
     pub fn sum_loss_weights(&self) -> f64 {
         self.loss_weights.iter().copied().map(f64::from).sum()
     }
@@ -73,15 +73,6 @@ impl MicroBatch {
             .iter()
             .filter(|weight| **weight > 0.0)
             .count()
-    }
-
-    /// Tokens of the longest document.
-    pub fn max_document_len(&self) -> usize {
-        self.cu_seqlens
-            .windows(2)
-            .map(|ends| ends[1] - ends[0])
-            .max()
-            .unwrap_or(0)
     }
 
     fn push(&mut self, example: &Example) {
@@ -104,16 +95,17 @@ impl MicroBatch {
 
 /// The micro-batches of one optimizer step.
 ///
-/// The loss of the step is the weighted sum over all of them, divided once by
-/// [`StepBatch::sum_loss_weights`]; one micro-batch of eight equals eight of one.
+/// The step's loss is the weighted sum over all micro-batches, divided once by
+/// [`StepBatch::sum_loss_weights`]. One micro-batch of eight examples therefore equals eight of
+/// one.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct StepBatch {
-    /// In the order in which they are run.
+    /// Micro-batches in execution order.
     pub micro_batches: Vec<MicroBatch>,
 }
 
 impl StepBatch {
-    /// The loss's divisor; 0 if nothing in the step is learned.
+    /// Divisor of the loss; 0 if no token of the step is supervised.
     pub fn sum_loss_weights(&self) -> f64 {
         self.micro_batches
             .iter()
@@ -121,7 +113,7 @@ impl StepBatch {
             .sum()
     }
 
-    /// Tokens of all documents, padding excluded.
+    /// Tokens of all documents, without padding.
     pub fn n_tokens(&self) -> usize {
         self.micro_batches.iter().map(MicroBatch::n_tokens).sum()
     }
@@ -135,10 +127,10 @@ impl StepBatch {
     }
 }
 
-/// Turns unshifted ids and weights into targets and their weights.
+/// Shifts ids and weights to targets and target weights.
 ///
-/// Position `t` gets id and weight of `t + 1`; the last position has nothing to predict and gets
-/// target 0 with weight 0. The weight of the first token is lost: nothing predicts it.
+/// Position `t` gets the id and weight of `t + 1`. The last position gets target 0 with weight 0.
+/// The weight of the first token is dropped, because nothing predicts it.
 ///
 /// # Panics
 ///
@@ -154,12 +146,12 @@ pub fn shift_for_next_token(input_ids: &[u32], loss_weights: &[f32]) -> (Vec<u32
     )
 }
 
-/// Lays `examples` end to end, in the order given.
+/// Concatenates `examples` in the given order.
 ///
 /// # Errors
 ///
-/// - no example, or an example without tokens
-/// - the weights of an example are not as many as its tokens
+/// - there are no examples, or an example has no tokens
+/// - an example has a different number of weights than tokens
 /// - a weight is negative, infinite or not a number
 pub fn collate(examples: &[Example], padding: Padding) -> Result<MicroBatch, BatchError> {
     if examples.is_empty() {

@@ -1,11 +1,10 @@
-//! Tokenized examples in, the micro-batches of one optimizer step out, in a seeded order.
+//! Builds the micro-batches of optimizer steps from tokenized examples, in a seeded order.
 //!
-//! [`StepOrder`] says which examples make a step, [`collate`] lays them end to end in a
+//! [`StepOrder`] selects the examples of a step, [`collate`] concatenates them into a
 //! [`MicroBatch`], and a [`StepBatch`] sums the loss weights of all micro-batches of the step.
-//! The decision to question: a micro-batch is flat. Documents follow each other without padding,
-//! `cu_seqlens` says where each begins, and attention stays inside a document. A batch of four
-//! examples and a pack of four examples are therefore the same thing, and no compute goes to
-//! padding.
+//! Micro-batches are flat: documents follow each other without padding, `cu_seqlens` contains their
+//! boundaries, and attention is restricted to each document. A batch of four examples and a pack of
+//! four examples are therefore identical, and no compute is spent on padding.
 
 mod collate;
 mod error;

@@ -1,9 +1,9 @@
-//! Lengths and a seed in, the examples of every optimizer step out.
+//! Selects the examples of every optimizer step from lengths and a seed.
 //!
-//! The order of an epoch is a pure function of the options and the epoch's number: nothing is
-//! carried from one epoch to the next, so a run resumes from two integers, the [`Cursor`], at the
-//! cost of planning one epoch. Every example comes exactly once an epoch; the last step may be
-//! smaller than the others and is never dropped.
+//! The order of an epoch is a pure function of the options and the epoch number. No state is
+//! carried between epochs, so a run resumes from two integers, the [`Cursor`], at the cost of
+//! planning one epoch. Every example occurs exactly once per epoch; the last step may be smaller
+//! than the others and is never dropped.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,74 +12,77 @@ use serde::{Deserialize, Serialize};
 use super::packing::{self, Packing};
 use super::{BatchError, SeededRandom};
 
-/// Stream base of the shuffles; other uses of a run's seed have streams of their own.
+/// Base of the random streams for shuffling; other uses of a run's seed have their own streams.
 const SHUFFLE_STREAM: u64 = 0x6F72_6465_7200_0000;
 
-/// Stream base of the draws from parts of a weight that is no whole number.
+/// Base of the random streams that sample parts with a fractional weight.
 const DRAW_STREAM: u64 = 0x6472_6177_6E00_0000;
 
-/// Micro-batches sorted by length together: enough for even lengths inside each, few enough
-/// that neighbours change from epoch to epoch.
+/// Maximum number of epochs for counting the examples of parts; no run has more.
+const MOST_COUNTED_EPOCHS: u64 = 100_000;
+
+/// Micro-batches sorted by length together: enough for similar lengths within each, few enough that
+/// an example's neighbours change between epochs.
 const GROUPED_MICRO_BATCHES: usize = 50;
 
-/// Whether the examples of a micro-batch are of similar length.
+/// Whether the examples of a micro-batch have similar lengths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum GroupByLength {
-    /// As they come.
+    /// Keeps the shuffled order.
     #[default]
     Off,
-    /// Similar lengths together, the micro-batch with the most tokens first: if memory does not
-    /// suffice, the first step shows it.
+    /// Groups similar lengths, with the largest micro-batch first, so that the first step shows
+    /// whether memory is sufficient.
     On,
 }
 
-/// Whether each epoch has an order of its own.
+/// Whether each epoch has its own order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Shuffle {
-    /// The order of the data set, every epoch.
+    /// Order of the data set in every epoch.
     Off,
-    /// An order drawn from (seed, epoch).
+    /// Order drawn from (seed, epoch).
     #[default]
     On,
 }
 
-/// How examples become micro-batches and steps.
+/// How examples are grouped into micro-batches and steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OrderOptions {
-    /// The run's seed.
+    /// Seed of the run.
     pub seed: u64,
-    /// Rows of a micro-batch: documents, or packs with [`Packing::BlockDiagonal`].
+    /// Rows per micro-batch: documents, or packs with [`Packing::BlockDiagonal`].
     pub per_device_train_batch_size: usize,
-    /// Micro-batches of a step.
+    /// Micro-batches per step (gradient accumulation).
     pub gradient_accumulation_steps: usize,
     /// Whether short documents share a row.
     pub packing: Packing,
-    /// Whether rows of similar length come together.
+    /// Whether rows are grouped by length.
     pub group_by_length: GroupByLength,
-    /// Whether each epoch has an order of its own.
+    /// Whether each epoch has its own order.
     pub shuffle: Shuffle,
 }
 
-/// The next step to take; saved in checkpoints.
+/// The next step to run; saved in checkpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Cursor {
-    /// From 0.
+    /// Epoch, from 0.
     pub epoch: u64,
-    /// Steps of this epoch already taken.
+    /// Completed steps of this epoch.
     pub step_in_epoch: u64,
 }
 
 /// All micro-batches of one epoch, in order.
 #[derive(Debug)]
 struct EpochPlan {
-    /// Their examples, end to end.
+    /// Positions of the examples of all parts, concatenated.
     examples: Vec<u32>,
-    /// Where each of them ends.
+    /// End offset of each micro-batch.
     ends: Vec<u32>,
 }
 
 impl EpochPlan {
-    /// Of micro-batches that are given one by one.
+    /// Builds a plan from a list of micro-batches.
     fn new<'b>(micro_batches: impl Iterator<Item = &'b [u32]>) -> Self {
         let (mut examples, mut ends) = (Vec::new(), Vec::new());
         for micro_batch in micro_batches {
@@ -89,7 +92,7 @@ impl EpochPlan {
         Self { examples, ends }
     }
 
-    /// Of so many examples a micro-batch.
+    /// Builds micro-batches of `size` examples each.
     fn chunked(examples: Vec<u32>, n: usize) -> Self {
         let ends = (1..=examples.len().div_ceil(n)).map(|i| (i * n).min(examples.len()) as u32);
         let ends = ends.collect();
@@ -106,34 +109,35 @@ impl EpochPlan {
     }
 }
 
-/// Examples that follow each other, and how often each comes in an epoch.
+/// Consecutive examples with a sampling weight.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Part {
-    /// How many they are.
+    /// Number of examples.
     pub n_examples: usize,
-    /// How often: 1 is once, 2 twice, and 0.5 one half of them, another one in each epoch.
+    /// Repetitions per epoch: 1 uses each example once, 2 twice, and 0.5 half of the examples,
+    /// drawn again in each epoch. Fractions of an example are carried over to the next epoch.
     pub weight: f64,
 }
 
-/// Which examples each step of each epoch trains on.
+/// The examples of each step of each epoch.
 #[derive(Debug)]
 pub struct StepOrder {
     lengths: Vec<u32>,
-    /// Parts with a weight other than 1; none where every example comes once.
+    /// Parts with a weight other than 1; empty if every example occurs once.
     parts: Vec<Part>,
     options: OrderOptions,
-    /// The plan used last: steps are asked for in order, so one is enough.
+    /// The last plan; one is enough because steps are requested in order.
     cached: Mutex<Option<(u64, Arc<EpochPlan>)>>,
 }
 
 impl StepOrder {
-    /// Prepares the order of a data set whose example `i` has `lengths[i]` tokens.
+    /// Creates the order of a data set whose example `i` has `lengths[i]` tokens.
     ///
     /// # Errors
     ///
     /// - `lengths` is empty
     /// - a batch size, the accumulation or the pack length is 0
-    /// - an example is longer than a pack; [`BatchError::with_ids`] turns its position into its id
+    /// - an example is longer than a pack; [`BatchError::with_ids`] replaces its position by its id
     /// - packing and grouping by length are both on
     pub fn new(lengths: Vec<u32>, options: OrderOptions) -> Result<Self, BatchError> {
         if lengths.is_empty() {
@@ -167,16 +171,17 @@ impl StepOrder {
         })
     }
 
-    /// Has the examples of each part come as often as it says; together the parts are all examples.
+    /// Repeats or samples the examples of each part by its weight. The parts must cover all
+    /// examples.
     ///
     /// # Errors
     ///
-    /// - an epoch would have no example, or more than are counted
+    /// - an epoch would have less than one example on average, or more than can be counted
     pub fn with_parts(self, parts: &[Part]) -> Result<Self, BatchError> {
         if parts.iter().all(|part| part.weight == 1.0) {
             return Ok(self);
         }
-        let n: f64 = parts.iter().map(|part| part.n_drawn() as f64).sum();
+        let n: f64 = parts.iter().map(Part::n_per_epoch).sum();
         if n < 1.0 {
             return Err(BatchError::NoExamples);
         }
@@ -189,24 +194,31 @@ impl StepOrder {
         })
     }
 
-    /// Optimizer steps of `epoch`; with packing, epochs can differ by a few.
+    /// Optimizer steps of `epoch`. With packing or weights the number varies slightly between
+    /// epochs, and an epoch of only small parts can have none.
     pub fn steps_in_epoch(&self, epoch: u64) -> usize {
-        self.plan(epoch)
-            .len()
-            .div_ceil(self.options.gradient_accumulation_steps)
+        let n_micro_batches = match self.options.packing {
+            Packing::None => self
+                .n_drawn(epoch)
+                .div_ceil(self.options.per_device_train_batch_size),
+            Packing::BlockDiagonal { .. } => self.plan(epoch).len(),
+        };
+        n_micro_batches.div_ceil(self.options.gradient_accumulation_steps)
     }
 
-    /// Optimizer steps of so many epochs, the last one perhaps in part; at least one.
+    /// Optimizer steps of `n_epochs` epochs, including a partial last one; at least one.
     pub fn steps_in_epochs(&self, epochs: f64) -> u64 {
         let n_whole = epochs.floor() as u64;
-        let whole = match self.options.packing {
-            Packing::None => n_whole.saturating_mul(self.steps_in_epoch(0) as u64),
-            Packing::BlockDiagonal { .. } => (0..n_whole)
+        let is_even = self.options.packing == Packing::None && !self.epochs_differ();
+        let n_steps = if is_even {
+            n_whole.saturating_mul(self.steps_in_epoch(0) as u64)
+        } else {
+            (0..n_whole)
                 .map(|epoch| self.steps_in_epoch(epoch) as u64)
-                .sum(),
+                .sum()
         };
         let partial = self.steps_in_epoch(n_whole) as f64 * epochs.fract();
-        whole.saturating_add(partial.ceil() as u64).max(1)
+        n_steps.saturating_add(partial.ceil() as u64).max(1)
     }
 
     /// The micro-batches of one step, each a list of positions in the data set.
@@ -231,7 +243,7 @@ impl StepOrder {
             .collect()
     }
 
-    /// Tokens of an example, by its position in the data set.
+    /// Number of tokens of an example, by its position in the data set.
     ///
     /// # Panics
     ///
@@ -240,16 +252,52 @@ impl StepOrder {
         self.lengths[example] as usize
     }
 
-    /// The step at `cursor` and the cursor of the step after it.
+    /// Number of uses of each part's examples ([`StepOrder::with_parts`]) in the first `n_steps`
+    /// steps of a run; empty if every example occurs once per epoch. Steps after 100,000 epochs are
+    /// not counted.
+    pub fn n_seen_of_parts(&self, n_steps: u64) -> Vec<u64> {
+        let mut n_seen = vec![0; self.parts.len()];
+        if n_seen.is_empty() {
+            return n_seen;
+        }
+        let (mut left, mut epoch) = (n_steps, 0);
+        while epoch < MOST_COUNTED_EPOCHS {
+            let in_epoch = self.steps_in_epoch(epoch) as u64;
+            if in_epoch > left {
+                break;
+            }
+            for (n_seen, part) in n_seen.iter_mut().zip(&self.parts) {
+                *n_seen += part.n_drawn(epoch) as u64;
+            }
+            left -= in_epoch;
+            epoch += 1;
+        }
+        let ends = self.parts.iter().scan(0, |end, part| {
+            *end += part.n_examples;
+            Some(*end)
+        });
+        let ends: Vec<usize> = ends.collect();
+        for step in 0..self.steps_in_epoch(epoch).min(left as usize) {
+            for example in self.step(epoch, step).concat() {
+                n_seen[ends.partition_point(|&end| end <= example)] += 1;
+            }
+        }
+        n_seen
+    }
+
+    /// The step at `cursor` and the cursor of the following step.
     ///
-    /// A cursor at or past the end of its epoch means the first step of the next epoch.
-    pub fn next(&self, cursor: Cursor) -> (Vec<Vec<usize>>, Cursor) {
-        let n_steps = self.steps_in_epoch(cursor.epoch) as u64;
-        if cursor.step_in_epoch >= n_steps {
-            return self.next(Cursor {
+    /// A cursor at or after the end of its epoch refers to the first step of the next epoch that
+    /// has one.
+    pub fn next(&self, mut cursor: Cursor) -> (Vec<Vec<usize>>, Cursor) {
+        let mut n_steps = self.steps_in_epoch(cursor.epoch) as u64;
+        // Fractions of parts are carried over, so some epoch after an empty one has steps.
+        while cursor.step_in_epoch >= n_steps {
+            cursor = Cursor {
                 epoch: cursor.epoch + 1,
                 step_in_epoch: 0,
-            });
+            };
+            n_steps = self.steps_in_epoch(cursor.epoch) as u64;
         }
         let step = self.step(cursor.epoch, cursor.step_in_epoch as usize);
         let after = if cursor.step_in_epoch + 1 < n_steps {
@@ -280,7 +328,7 @@ impl StepOrder {
 
     fn plan_epoch(&self, epoch: u64) -> EpochPlan {
         let mut random = SeededRandom::new(self.options.seed, SHUFFLE_STREAM.wrapping_add(epoch));
-        let mut order = self.drawn(epoch);
+        let mut order = self.draw_examples(epoch);
         self.shuffle(&mut random, &mut order);
         let n = self.options.per_device_train_batch_size;
         match (self.options.packing, self.options.group_by_length) {
@@ -292,23 +340,39 @@ impl StepOrder {
         }
     }
 
-    /// The examples of an epoch, in the order of the data set; those of a part with a weight above 1
-    /// several times.
-    fn drawn(&self, epoch: u64) -> Vec<u32> {
+    /// Whether the number of examples depends on the epoch.
+    fn epochs_differ(&self) -> bool {
+        let mut parts = self.parts.iter();
+        parts.any(|part| part.n_per_epoch().fract() != 0.0)
+    }
+
+    /// Number of examples in an epoch.
+    fn n_drawn(&self, epoch: u64) -> usize {
+        if self.parts.is_empty() {
+            return self.lengths.len();
+        }
+        self.parts.iter().map(|part| part.n_drawn(epoch)).sum()
+    }
+
+    /// The examples of an epoch, in data-set order; examples of a part with a weight above 1 are
+    /// repeated.
+    fn draw_examples(&self, epoch: u64) -> Vec<u32> {
         if self.parts.is_empty() {
             return (0..self.lengths.len() as u32).collect();
         }
-        // A stream of its own, so that it does not depend on the shuffle.
+        // Uses a separate stream to be independent of the shuffle.
         let mut random = SeededRandom::new(self.options.seed, DRAW_STREAM.wrapping_add(epoch));
         let mut drawn = Vec::new();
         let mut begin = 0;
         for part in &self.parts {
             let examples: Vec<u32> = (begin..begin + part.n_examples as u32).collect();
             begin += part.n_examples as u32;
-            for _ in 0..part.weight as usize {
+            let n_drawn = part.n_drawn(epoch);
+            let n_whole = n_drawn.checked_div(part.n_examples).unwrap_or(0);
+            for _ in 0..n_whole {
                 drawn.extend_from_slice(&examples);
             }
-            let n_more = part.n_drawn() - part.weight as usize * part.n_examples;
+            let n_more = n_drawn - n_whole * part.n_examples;
             let mut more = examples;
             random.shuffle(&mut more);
             more.truncate(n_more);
@@ -340,7 +404,7 @@ impl StepOrder {
                 packs.ends.push(packs.examples.len() as u32);
             }
         }
-        // Packs leave a window longest document first, which is no order to train in.
+        // Packing emits the longest documents of a window first, so shuffle the packs.
         let mut shuffled: Vec<u32> = (0..packs.len() as u32).collect();
         self.shuffle(random, &mut shuffled);
         let micro_batches = shuffled.chunks(self.options.per_device_train_batch_size);
@@ -362,7 +426,7 @@ impl StepOrder {
         for group in order.chunks_mut(window) {
             group.sort_by_key(|&idx| std::cmp::Reverse(self.lengths[idx as usize]));
         }
-        // Only the last micro-batch can be smaller than the others; it stays last.
+        // Only the last micro-batch can be smaller than the others, so it stays last.
         let n_full = order.len() / n;
         let plan = EpochPlan::chunked(order, n);
         let mut shuffled: Vec<u32> = (0..plan.len() as u32).collect();
@@ -382,9 +446,16 @@ impl StepOrder {
 }
 
 impl Part {
-    /// Examples of an epoch.
-    fn n_drawn(&self) -> usize {
-        (self.n_examples as f64 * self.weight).round() as usize
+    /// Average number of examples per epoch.
+    fn n_per_epoch(&self) -> f64 {
+        self.n_examples as f64 * self.weight
+    }
+
+    /// Number of examples in this epoch. The running total is within one half of its exact value,
+    /// so fractions of an example are carried over, and the number depends only on the epoch.
+    fn n_drawn(&self, epoch: u64) -> usize {
+        let n_before = |epoch: u64| (self.n_per_epoch() * epoch as f64).round();
+        (n_before(epoch.saturating_add(1)) - n_before(epoch)) as usize
     }
 }
 

@@ -1,13 +1,13 @@
-//! Document lengths in, packs of whole documents out.
+//! Packs whole documents by best-fit decreasing length.
 //!
-//! Best-fit decreasing: documents go, longest first, into the fullest pack that still has room.
-//! It runs inside windows of the shuffled order rather than over the whole data set, where the
-//! same documents would share a pack in every epoch.
+//! The longest document goes first, into the fullest pack that still has room. Packing runs within
+//! windows of the shuffled order; over the whole data set, the same documents would share a pack in
+//! every epoch.
 
 use std::collections::BTreeSet;
 
-/// Documents packed together at a time. Within a thousand, best-fit decreasing leaves little
-/// room unused, and neighbours still change from epoch to epoch.
+/// Documents packed together at a time. With a thousand, best-fit decreasing leaves little room
+/// unused, and an example's neighbours still change between epochs.
 pub(super) const WINDOW: usize = 1_000;
 
 /// Whether short documents share one row of a micro-batch.
@@ -16,17 +16,18 @@ pub enum Packing {
     /// Each row is one document.
     #[default]
     None,
-    /// Each row is as many whole documents as fit; attention and positions stay per document.
+    /// Each row contains as many whole documents as fit; attention and positions remain per
+    /// document.
     BlockDiagonal {
-        /// Tokens that a row holds at most.
+        /// Maximum tokens per row.
         max_length: usize,
     },
 }
 
 /// Distributes `window` (positions in `lengths`) over packs of at most `max_length` tokens.
 ///
-/// Ties are broken by place in `window`, so the result is a function of the arguments. Every
-/// length must be at most `max_length`; the caller has checked it.
+/// Ties are broken by the order in `window`, so the result is deterministic. The caller must check
+/// that every length is at most `max_length`.
 pub(super) fn pack(window: &[u32], lengths: &[u32], max_length: usize) -> Vec<Vec<u32>> {
     let mut longest_first = window.to_vec();
     let n_tokens = |idx: u32| lengths[idx as usize] as usize;
@@ -65,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn little_room_is_left_unused_on_mixed_lengths() {
+    fn packing_leaves_little_padding_on_mixed_lengths() {
         let mut random = super::super::SeededRandom::new(1, 0);
         let lengths: Vec<u32> = (0..WINDOW).map(|_| 50 + random.below(450) as u32).collect();
         let window: Vec<u32> = (0..WINDOW as u32).collect();

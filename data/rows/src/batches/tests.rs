@@ -57,7 +57,7 @@ fn paddings() -> impl Strategy<Value = Padding> {
     ]
 }
 
-/// Packs hold 30 tokens: the longest document of [`documents`] fits.
+/// The pack length is 30 tokens: the longest document of [`documents`] fits.
 fn options() -> impl Strategy<Value = OrderOptions> {
     let layout = prop_oneof![
         Just((Packing::None, GroupByLength::Off)),
@@ -121,6 +121,7 @@ proptest! {
         }
     }
 
+    /// Invariant: Padding is never supervised.
     #[test]
     fn padding_is_never_supervised(docs in documents(), padding in paddings()) {
         let batch = collate_all(&docs, padding);
@@ -132,6 +133,7 @@ proptest! {
         }
     }
 
+    /// Invariant: Targets are shifted in one function, once per document.
     #[test]
     fn the_first_token_of_a_document_is_never_a_target(docs in documents()) {
         let batch = collate_all(&docs, Padding::None);
@@ -145,7 +147,7 @@ proptest! {
     }
 
     #[test]
-    fn the_weight_of_a_step_is_that_of_its_examples(docs in documents(), options in options()) {
+    fn the_weight_of_a_step_is_the_sum_of_its_examples(docs in documents(), options in options()) {
         let lengths: Vec<usize> = docs.iter().map(|d| d.input_ids.len()).collect();
         let order = step_order(&lengths, options).unwrap();
         for micro_batches in epoch(&order, 0) {
@@ -161,15 +163,16 @@ proptest! {
         }
     }
 
+    /// Invariant: Each example occurs once per epoch, and a resumed run continues the same order.
     #[test]
     fn each_example_comes_once_an_epoch(
         lengths in vec(1_usize..31, 1..3_000), options in options(), number in 0_u64..5,
     ) {
         let order = step_order(&lengths, options).unwrap();
         let steps = epoch(&order, number);
-        let mut seen: Vec<usize> = steps.iter().flatten().flatten().copied().collect();
-        seen.sort_unstable();
-        prop_assert_eq!(seen, (0..lengths.len()).collect::<Vec<_>>());
+        let mut indices: Vec<usize> = steps.iter().flatten().flatten().copied().collect();
+        indices.sort_unstable();
+        prop_assert_eq!(indices, (0..lengths.len()).collect::<Vec<_>>());
         for (i, step) in steps.iter().enumerate() {
             prop_assert!(!step.is_empty() && step.iter().all(|batch| !batch.is_empty()));
             if i + 1 < steps.len() {
@@ -202,9 +205,9 @@ proptest! {
         for pack in &packs {
             prop_assert!(pack.iter().map(|&idx| lengths[idx as usize]).sum::<u32>() <= 30);
         }
-        let mut seen = packs.concat();
-        seen.sort_unstable();
-        prop_assert_eq!(seen, window);
+        let mut indices = packs.concat();
+        indices.sort_unstable();
+        prop_assert_eq!(indices, window);
     }
 
     #[test]
@@ -217,6 +220,7 @@ proptest! {
         prop_assert_eq!(epoch(&order, 3), epoch(&again, 3));
     }
 
+    /// Invariant: Each example occurs once per epoch, and a resumed run continues the same order.
     #[test]
     fn resuming_in_mid_epoch_gives_the_same_rest(
         lengths in vec(1_usize..31, 1..100), options in options(), n_before in 0_usize..40,
@@ -241,7 +245,7 @@ proptest! {
 }
 
 #[test]
-fn epochs_and_seeds_have_orders_of_their_own() {
+fn each_epoch_and_seed_has_its_own_order() {
     let lengths: Vec<usize> = (0..200).map(|i| 1 + i * 7 % 30).collect();
     for (packing, group) in [
         (Packing::None, GroupByLength::Off),
@@ -267,7 +271,7 @@ fn epochs_and_seeds_have_orders_of_their_own() {
 }
 
 #[test]
-fn without_shuffling_the_order_is_that_of_the_data_set() {
+fn without_shuffling_examples_keep_the_order_of_the_data_set() {
     let options = OrderOptions {
         shuffle: Shuffle::Off,
         ..shuffled(Packing::None, GroupByLength::Off)
@@ -301,8 +305,9 @@ fn grouped_micro_batches_have_even_lengths_and_the_largest_comes_first() {
     );
 }
 
+/// Invariant: A step is the same step however it is split into micro-batches.
 #[test]
-fn a_step_of_eight_and_eight_of_one_weigh_the_same() {
+fn one_micro_batch_of_eight_and_eight_of_one_have_the_same_weight() {
     let weights = [0.0, 0.1, 0.7, 1.0];
     let example = Example {
         id: "a",
@@ -318,7 +323,6 @@ fn a_step_of_eight_and_eight_of_one_weigh_the_same() {
     };
     assert!((one.sum_loss_weights() - eight.sum_loss_weights()).abs() < 1e-12);
     assert_eq!(one.n_tokens(), eight.n_tokens());
-    assert_eq!(one.micro_batches[0].max_document_len(), 4);
 }
 
 #[test]
@@ -353,12 +357,12 @@ fn a_document_longer_than_a_pack_is_an_error_that_names_it() {
         error.to_string().contains("number 1 (from 0) has 9 tokens"),
         "{error}"
     );
-    let named = error
+    let message = error
         .with_ids(|idx| format!("train.jsonl:{}", idx + 1))
         .to_string();
     assert!(
-        named.contains("\"train.jsonl:2\" has 9 tokens, a pack holds 8"),
-        "{named}"
+        message.contains("\"train.jsonl:2\" has 9 tokens, but a pack has 8"),
+        "{message}"
     );
 }
 
@@ -405,7 +409,7 @@ fn a_cursor_past_the_end_starts_the_next_epoch() {
 }
 
 #[test]
-fn parts_come_as_often_as_their_weights_say_and_others_each_epoch() {
+fn weighted_parts_repeat_by_their_weight_and_others_occur_once_per_epoch() {
     let options = OrderOptions {
         seed: 4,
         per_device_train_batch_size: 3,
@@ -446,4 +450,61 @@ fn parts_come_as_often_as_their_weights_say_and_others_each_epoch() {
     }
     let nothing = order().with_parts(&[part(34, 0.001)]);
     assert_eq!(nothing.unwrap_err(), BatchError::NoExamples);
+}
+
+/// A part with less than half an example per epoch is used as often as its weight specifies, over
+/// many epochs.
+#[test]
+fn fractions_of_examples_are_carried_over_the_epochs() {
+    let options = OrderOptions {
+        seed: 7,
+        per_device_train_batch_size: 2,
+        gradient_accumulation_steps: 1,
+        packing: Packing::None,
+        group_by_length: GroupByLength::Off,
+        shuffle: Shuffle::On,
+    };
+    let part = |n_examples, weight| Part { n_examples, weight };
+    // On their own, the last three parts leave most epochs without a step.
+    for parts in [
+        vec![part(20, 1.0), part(4, 0.1)],
+        vec![part(20, 1.0), part(4, 1.1), part(3, 0.01)],
+        vec![part(4, 0.1), part(4, 0.1), part(4, 0.1)],
+    ] {
+        let n: usize = parts.iter().map(|part| part.n_examples).sum();
+        let order = || {
+            let order = step_order(&vec![3; n], options).unwrap();
+            order.with_parts(&parts).unwrap()
+        };
+        let weighted = order();
+        let n_steps = weighted.steps_in_epochs(100.0);
+        let (mut cursor, mut counts) = (Cursor::default(), vec![0_u64; n]);
+        let mut batches_seen = Vec::new();
+        for step in 0..n_steps {
+            assert_eq!(weighted.n_seen_of_parts(step), by_part(&parts, &counts));
+            let (batches, next) = weighted.next(cursor);
+            assert!(!batches.concat().is_empty());
+            // A resumed run starts at a cursor with an empty cache.
+            assert_eq!(order().next(cursor), (batches.clone(), next));
+            batches.concat().iter().for_each(|&idx| counts[idx] += 1);
+            batches_seen.push(cursor);
+            cursor = next;
+        }
+        assert!(cursor.epoch <= 100 && cursor.epoch >= 98, "{cursor:?}");
+        for (part, n_seen) in parts.iter().zip(by_part(&parts, &counts)) {
+            let expected = part.n_examples as f64 * part.weight * 100.0;
+            assert!(
+                (n_seen as f64 - expected).abs() <= 1.0,
+                "{n_seen} of {expected}"
+            );
+        }
+        assert_eq!(by_part(&parts, &counts), weighted.n_seen_of_parts(n_steps));
+    }
+}
+
+/// Sums counts over the examples of each part.
+fn by_part(parts: &[Part], counts: &[u64]) -> Vec<u64> {
+    let mut counts = counts.iter();
+    let sum = |part: &Part| counts.by_ref().take(part.n_examples).sum();
+    parts.iter().map(sum).collect()
 }

@@ -1,43 +1,31 @@
-//! Makes a tokenizer of a byte-level BPE vocabulary, as GGUF files carry it.
+//! Builds a tokenizer from the byte-level BPE vocabulary of a GGUF file.
 //!
-//! GGUF keeps tokens, merges and the name of a pre-tokenizer, but not its definition; the five
-//! definitions here are those of the models' own `tokenizer.json`. A wrong one changes ids on
-//! ordinary text without any error, so an unknown name is refused rather than guessed.
+//! GGUF contains tokens, merges and the name of a pre-tokenizer, but not its definition, which is
+//! in `pre_tokenizers`.
 
+use std::collections::HashSet;
 use std::fmt;
 
 use serde_json::Value;
-use tokenizers::SplitDelimiterBehavior;
-use tokenizers::Tokenizer;
 use tokenizers::models::bpe::{BPE, Vocab};
 use tokenizers::normalizers::unicode::NFC;
-use tokenizers::pre_tokenizers::PreTokenizerWrapper;
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
-use tokenizers::pre_tokenizers::digits::Digits;
-use tokenizers::pre_tokenizers::sequence::Sequence;
-use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
+use tokenizers::{Model as _, Tokenizer};
+use tooltune_json::contained;
 
 use super::gguf_vocabulary::{
-    StoredTokens, VocabularyError, add_all, added_tokens, must_fit, stored_merges, vocabulary,
+    JsonTokens, VocabularyError, add_all, added_tokens, check_tokens, stored_merges, vocabulary,
 };
-use crate::contained::contained;
-
-/// Runs of up to three digits. Source: meta-llama/Llama-3.1-8B-Instruct, `tokenizer.json`.
-const LLAMA3_WORDS: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-/// Single digits. Source: Qwen/Qwen2.5-0.5B-Instruct, `tokenizer.json`.
-const QWEN2_WORDS: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-/// Single digits, and marks are letters. Source: Qwen/Qwen3.5-0.8B, `tokenizer.json`, and
-/// ggml-org/llama.cpp, `src/llama-vocab.cpp`, `LLAMA_VOCAB_PRE_TYPE_QWEN35`.
-const QWEN35_WORDS: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+use super::pre_tokenizers::{PreTokenizer, PreTokenizerSource};
 
 /// The parts of a byte-level BPE tokenizer.
 #[derive(Clone, Default)]
 pub struct ByteLevelBpe {
-    /// Token texts by id, bytes spelled with GPT-2's printable characters.
+    /// Tokens by id; bytes are spelled with GPT-2's printable characters.
     pub tokens: Vec<String>,
-    /// By id: 3 control, 4 user-defined, others plain.
+    /// Token types by id: 3 control, 4 user-defined, others plain.
     pub token_types: Vec<i32>,
-    /// "left right", highest priority first.
+    /// Merges as "left right", highest priority first.
     pub merges: Vec<String>,
     /// Name of the pre-tokenizer, such as "smollm".
     pub pre: String,
@@ -55,41 +43,54 @@ impl fmt::Debug for ByteLevelBpe {
 }
 
 impl ByteLevelBpe {
-    /// Whether llama.cpp puts the begin token before texts where the file says nothing of it.
+    /// Whether llama.cpp adds the begin token if the file does not specify it.
     ///
     /// # Source
     ///
-    /// ggml-org/llama.cpp, `src/llama-vocab.cpp`, `LLAMA_VOCAB_PRE_TYPE_LLAMA3`.
-    pub fn begins_texts(&self) -> bool {
-        matches!(PreTokenizer::named(&self.pre), Ok(PreTokenizer::Llama3))
+    /// ggml-org/llama.cpp, `src/llama-vocab.cpp`, `add_bos` of each `tokenizer_pre`.
+    pub fn adds_bos(&self) -> bool {
+        PreTokenizer::find_by_name(&self.pre).is_ok_and(|definition| definition.adds_bos)
     }
 
-    /// The parts of a `tokenizer.json`, with `n_tokens` tokens: ids that it does not use are filled
-    /// up, as llama.cpp's converter does.
+    /// Whether llama.cpp tokenizes some texts with combining marks differently than the tokenizer
+    /// with this pre-tokenizer name.
+    pub fn differs_with_marks(pre: &str) -> bool {
+        PreTokenizer::find_by_name(pre).is_ok_and(|definition| definition.differs_with_marks)
+    }
+
+    /// Reads a `tokenizer.json` with `n_tokens` tokens; unused ids get filler tokens, as in
+    /// llama.cpp's converter.
     ///
     /// # Errors
     ///
-    /// It is no byte-level BPE, its pre-tokenizer or normaliser is none of those that a name in GGUF
-    /// stands for, or it has more tokens.
+    /// It is not a byte-level BPE, its pre-tokenizer or normalizer has no GGUF name, or it has more
+    /// than `n_tokens` tokens.
     pub fn from_json(json: &str, n_tokens: usize) -> Result<Self, VocabularyError> {
-        let no_form = |what: &str| VocabularyError::NoForm {
-            what: what.to_owned(),
+        let no_form = |feature: &str| VocabularyError::NoGgufEquivalent {
+            what: feature.to_owned(),
         };
-        let file: Value = serde_json::from_str(json).map_err(|_| no_form("no JSON"))?;
+        let file: Value = serde_json::from_str(json).map_err(|_| no_form("invalid JSON"))?;
         let model = &file["model"];
         let is_bpe = model["type"].as_str().unwrap_or("BPE") == "BPE";
-        if !is_bpe || model["byte_fallback"] == true {
-            return Err(no_form("another model than byte-level BPE"));
+        let is_marked = ["continuing_subword_prefix", "end_of_word_suffix"]
+            .iter()
+            .any(|key| model[*key].as_str().is_some_and(|mark| !mark.is_empty()));
+        if !is_bpe || is_marked || model["byte_fallback"] == true {
+            return Err(no_form("a model other than byte-level BPE"));
         }
-        let kind = PreTokenizer::of_json(&file["pre_tokenizer"], model["ignore_merges"] == true)?;
-        let is_harmless = file["normalizer"].is_null() || file["normalizer"]["type"] == "NFC";
-        if !is_harmless {
-            return Err(no_form("a normalizer"));
-        }
-        let StoredTokens {
+        let normalizes = nfc(&file["normalizer"]).ok_or_else(|| no_form("a normalizer"))?;
+        let source = PreTokenizerSource {
+            section: &file["pre_tokenizer"],
+            normalizes,
+            ignores_merges: model["ignore_merges"] == true,
+        };
+        let kind = PreTokenizer::from_json(&source, || {
+            contained(|| merges_produce_all_tokens(&file)).unwrap_or(Some(false)) == Some(true)
+        })?;
+        let JsonTokens {
             tokens,
             token_types,
-        } = StoredTokens::of_json(&file, n_tokens, str::to_owned)?;
+        } = JsonTokens::from_json(&file, n_tokens, str::to_owned)?;
         let merges = stored_merges(model)?;
         let merges = merges.into_iter().map(|(l, r)| format!("{l} {r}"));
         Ok(Self {
@@ -100,32 +101,32 @@ impl ByteLevelBpe {
         })
     }
 
-    /// Builds the tokenizer: no prefix space, no tokens added around a text.
+    /// Builds the tokenizer without a prefix space and without adding tokens around text.
     ///
-    /// Control and user-defined tokens are matched in text before anything else; decoding with
+    /// Control and user-defined tokens are matched in the text first; decoding with
     /// `skip_special_tokens` drops control tokens.
     ///
     /// # Errors
     ///
-    /// The pre-tokenizer is unknown, or tokens, types and merges do not fit each other.
+    /// The pre-tokenizer is unknown, or tokens, types and merges are inconsistent.
     pub fn into_tokenizer(self) -> Result<Tokenizer, VocabularyError> {
-        // The parts are a file's, and the library panics on some that it does not expect.
+        // The parts come from an untrusted file, and the library panics on some invalid ones.
         contained(|| self.build())
             .unwrap_or_else(|panicked| Err(VocabularyError::Tokenizer(panicked.into())))
     }
 
     fn build(self) -> Result<Tokenizer, VocabularyError> {
-        must_fit(&self.tokens, &self.token_types)?;
-        let kind = PreTokenizer::named(&self.pre)?;
+        check_tokens(&self.tokens, &self.token_types)?;
+        let kind = PreTokenizer::find_by_name(&self.pre)?;
         let added = added_tokens(&self.tokens, &self.token_types);
         let vocabulary = vocabulary(self.tokens)?;
         let merges = merges(self.merges, &vocabulary)?;
         let bpe = BPE::builder()
             .vocab_and_merges(vocabulary, merges)
-            .ignore_merges(kind == PreTokenizer::Llama3)
+            .ignore_merges(kind.ignores_merges)
             .build()?;
         let mut tokenizer = Tokenizer::new(bpe);
-        if matches!(kind, PreTokenizer::Qwen2 | PreTokenizer::Qwen35) {
+        if kind.normalizes {
             tokenizer.with_normalizer(Some(NFC))?;
         }
         tokenizer.with_pre_tokenizer(Some(kind.build()?));
@@ -135,18 +136,18 @@ impl ByteLevelBpe {
     }
 }
 
-/// Splits the merges and checks each: the library indexes out of bounds if the joined text is
-/// longer than any token.
+/// Splits and checks the merges: the library indexes out of bounds if the joined text is longer
+/// than any token.
 fn merges(
     merges: Vec<String>,
     vocabulary: &Vocab,
 ) -> Result<Vec<(String, String)>, VocabularyError> {
     let pair = |merge: &str| {
         let (left, right) = merge.split_once(' ')?;
-        let known = [left, right, &format!("{left}{right}")]
+        let are_known = [left, right, &format!("{left}{right}")]
             .into_iter()
             .all(|text| vocabulary.contains_key(text));
-        known.then(|| (left.to_owned(), right.to_owned()))
+        are_known.then(|| (left.to_owned(), right.to_owned()))
     };
     let pairs = merges
         .into_iter()
@@ -158,107 +159,45 @@ fn merges(
     pairs.collect()
 }
 
-/// A pre-tokenizer as JSON, less what changes offsets alone.
-fn described(pre_tokenizer: &PreTokenizerWrapper) -> Result<Value, VocabularyError> {
-    fn strip(value: &mut Value) {
-        match value {
-            Value::Object(fields) => {
-                fields.remove("trim_offsets");
-                fields.values_mut().for_each(strip);
-            }
-            Value::Array(items) => items.iter_mut().for_each(strip),
-            _ => {}
+/// Whether a `normalizer` is NFC; `None` for any other normalizer.
+fn nfc(section: &Value) -> Option<bool> {
+    match section["type"].as_str() {
+        None => section.is_null().then_some(false),
+        Some("NFC") => Some(true),
+        Some("Sequence") => {
+            let steps = section["normalizers"].as_array()?;
+            let steps: Option<Vec<bool>> = steps.iter().map(nfc).collect();
+            Some(steps?.contains(&true))
         }
+        Some(_) => None,
     }
-    let described = serde_json::to_value(pre_tokenizer);
-    let mut described = described.map_err(|error| VocabularyError::NoForm {
-        what: format!("a pre-tokenizer that cannot be described ({error})"),
-    })?;
-    strip(&mut described);
-    Ok(described)
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum PreTokenizer {
-    Smollm,
-    Gpt2,
-    Qwen2,
-    Qwen35,
-    Llama3,
-}
-
-impl PreTokenizer {
-    const ALL: [Self; 5] = [
-        Self::Smollm,
-        Self::Gpt2,
-        Self::Qwen2,
-        Self::Qwen35,
-        Self::Llama3,
-    ];
-
-    /// Its name in GGUF.
-    fn name(self) -> &'static str {
-        match self {
-            Self::Smollm => "smollm",
-            Self::Gpt2 => "gpt-2",
-            Self::Qwen2 => "qwen2",
-            Self::Qwen35 => "qwen35",
-            Self::Llama3 => "llama-bpe",
-        }
-    }
-
-    /// The one that the section of a `tokenizer.json` describes.
-    fn of_json(section: &Value, ignores_merges: bool) -> Result<Self, VocabularyError> {
-        let unknown = || VocabularyError::NoForm {
-            what: "a pre-tokenizer that no name in GGUF stands for".to_owned(),
-        };
-        let theirs: PreTokenizerWrapper =
-            serde_json::from_value(section.clone()).map_err(|_| unknown())?;
-        let theirs = described(&theirs)?;
-        for kind in Self::ALL {
-            let is_same = described(&kind.build()?)? == theirs;
-            if is_same && ignores_merges == (kind == Self::Llama3) {
-                return Ok(kind);
-            }
-        }
-        Err(unknown())
-    }
-
-    /// By the names of llama.cpp, `src/llama-vocab.cpp`.
-    fn named(pre: &str) -> Result<PreTokenizer, VocabularyError> {
-        match pre {
-            "smollm" => Ok(PreTokenizer::Smollm),
-            "gpt-2" => Ok(PreTokenizer::Gpt2),
-            "qwen2" => Ok(PreTokenizer::Qwen2),
-            "qwen35" => Ok(PreTokenizer::Qwen35),
-            "llama-bpe" | "llama3" | "llama-v3" => Ok(PreTokenizer::Llama3),
-            _ => Err(VocabularyError::UnknownPreTokenizer(pre.to_owned())),
-        }
-    }
-
-    fn build(self) -> Result<PreTokenizerWrapper, VocabularyError> {
-        let gpt2_words = ByteLevel::new(false, true, true);
-        let whole = ByteLevel::new(false, true, false);
-        let words = |pattern: &str| {
-            let pattern = SplitPattern::Regex(pattern.to_owned());
-            Split::new(pattern, SplitDelimiterBehavior::Isolated, false)
-        };
-        Ok(match self {
-            PreTokenizer::Gpt2 => gpt2_words.into(),
-            PreTokenizer::Smollm => {
-                Sequence::new(vec![Digits::new(true).into(), gpt2_words.into()]).into()
-            }
-            PreTokenizer::Qwen2 => {
-                Sequence::new(vec![words(QWEN2_WORDS)?.into(), whole.into()]).into()
-            }
-            PreTokenizer::Qwen35 => {
-                Sequence::new(vec![words(QWEN35_WORDS)?.into(), whole.into()]).into()
-            }
-            PreTokenizer::Llama3 => {
-                Sequence::new(vec![words(LLAMA3_WORDS)?.into(), whole.into()]).into()
-            }
-        })
-    }
+/// Whether the merges of a `tokenizer.json` produce each token from its own text, except for added
+/// tokens, which are matched before merging. `None` if the library rejects the parts.
+fn merges_produce_all_tokens(file: &Value) -> Option<bool> {
+    let added: HashSet<&str> = match file["added_tokens"].as_array() {
+        Some(tokens) => tokens
+            .iter()
+            .filter_map(|t| t["content"].as_str())
+            .collect(),
+        None => HashSet::new(),
+    };
+    let model = &file["model"];
+    let entries = model["vocab"].as_object()?.iter();
+    let entries = entries.map(|(text, id)| Some((text.clone(), u32::try_from(id.as_u64()?).ok()?)));
+    let vocabulary: Vocab = entries.collect::<Option<_>>()?;
+    let pairs = stored_merges(model).ok()?;
+    let merge_texts: Vec<String> = pairs.iter().map(|(l, r)| format!("{l} {r}")).collect();
+    let bpe = BPE::builder()
+        .vocab_and_merges(vocabulary.clone(), merges(merge_texts, &vocabulary).ok()?)
+        .ignore_merges(false)
+        .build()
+        .ok()?;
+    let mut plain_tokens = vocabulary
+        .keys()
+        .filter(|text| !added.contains(text.as_str()));
+    Some(plain_tokens.all(|text| bpe.tokenize(text).is_ok_and(|tokens| tokens.len() == 1)))
 }
 
 #[cfg(test)]
@@ -287,7 +226,7 @@ mod tests {
 
     fn words(pre: &str, text: &str) -> Vec<String> {
         let mut split = PreTokenizedString::from(text);
-        PreTokenizer::named(pre)
+        PreTokenizer::find_by_name(pre)
             .unwrap()
             .build()
             .unwrap()
@@ -339,7 +278,7 @@ mod tests {
         for (pre, expected) in expected {
             assert_eq!(words(pre, text), expected, "{pre}");
         }
-        // A vowel sign belongs to its letter for one of them alone.
+        // Only one of them keeps a vowel sign with its letter.
         let text = "\u{915}\u{93f}\u{924}";
         assert_eq!(words("qwen35", text), [text]);
         assert_eq!(words("qwen2", text).len(), 2);
@@ -348,7 +287,7 @@ mod tests {
     #[test]
     fn any_text_survives_encoding_and_decoding() {
         let text = " hello  wörld\t日本語 🙂 12345\r\n<tool>{\"a\": -1.5e3}<|im_end|>\n ";
-        for pre in ["smollm", "gpt-2", "qwen2", "qwen35", "llama-bpe"] {
+        for pre in PreTokenizer::names() {
             let tokenizer = vocabulary(pre).into_tokenizer().unwrap();
             let encoding = tokenizer.encode(text, false).unwrap();
             assert_eq!(
@@ -367,8 +306,8 @@ mod tests {
     }
 
     #[test]
-    fn the_parts_of_a_tokenizer_json_are_those_that_it_was_built_of() {
-        for pre in ["smollm", "gpt-2", "qwen2", "qwen35", "llama-bpe"] {
+    fn vocabulary_parts_survive_a_round_trip_through_tokenizer_json() {
+        for pre in PreTokenizer::names() {
             let parts = vocabulary(pre);
             let n_tokens = parts.tokens.len();
             let json = parts
@@ -377,31 +316,37 @@ mod tests {
                 .unwrap()
                 .to_string(false)
                 .unwrap();
-            let found = ByteLevelBpe::from_json(&json, n_tokens + 2).unwrap();
-            assert_eq!(found.pre, pre);
-            assert_eq!(found.merges, parts.merges);
-            assert_eq!(found.tokens[..n_tokens], parts.tokens);
-            assert_eq!(found.tokens[n_tokens + 1], format!("[PAD{}]", n_tokens + 1));
+            let vocabulary = ByteLevelBpe::from_json(&json, n_tokens + 2).unwrap();
+            assert_eq!(
+                vocabulary.pre,
+                PreTokenizer::find_by_name(pre).unwrap().name()
+            );
+            assert_eq!(vocabulary.merges, parts.merges);
+            assert_eq!(vocabulary.tokens[..n_tokens], parts.tokens);
+            assert_eq!(
+                vocabulary.tokens[n_tokens + 1],
+                format!("[PAD{}]", n_tokens + 1)
+            );
             let as_stored = |kind: &i32| match *kind {
                 CONTROL | USER_DEFINED => *kind,
                 _ => PLAIN,
             };
             let kinds: Vec<i32> = parts.token_types.iter().map(as_stored).collect();
-            assert_eq!(found.token_types[..n_tokens], kinds);
-            assert_eq!(found.token_types[n_tokens..], [UNUSED; 2]);
+            assert_eq!(vocabulary.token_types[..n_tokens], kinds);
+            assert_eq!(vocabulary.token_types[n_tokens..], [UNUSED; 2]);
             let error = ByteLevelBpe::from_json(&json, n_tokens - 1).unwrap_err();
             assert!(error.to_string().contains("beyond the"), "{error}");
         }
         for (json, what) in [
-            ("[", "no JSON"),
-            (r#"{"model": {"type": "Unigram"}}"#, "another model"),
+            ("[", "invalid JSON"),
+            (r#"{"model": {"type": "Unigram"}}"#, "a model other"),
             (
                 r#"{"model": {"type": "BPE", "byte_fallback": true}}"#,
-                "another model",
+                "a model other",
             ),
             (
                 r#"{"model": {"type": "BPE"}, "pre_tokenizer": {"type": "Whitespace"}}"#,
-                "a pre-tokenizer that no name",
+                "a pre-tokenizer without a name",
             ),
         ] {
             let error = ByteLevelBpe::from_json(json, 8).unwrap_err().to_string();
@@ -418,12 +363,12 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_pre_tokenizer_is_named() {
-        let error = vocabulary("tekken")
+    fn an_unknown_pre_tokenizer_error_has_its_name() {
+        let error = vocabulary("viking")
             .into_tokenizer()
             .unwrap_err()
             .to_string();
-        assert!(error.contains("\"tekken\""), "{error}");
+        assert!(error.contains("\"viking\""), "{error}");
     }
 
     #[test]

@@ -1,57 +1,66 @@
-//! The calls of a row against the tools of the same row.
+//! Checks the calls of a row against the tools of the same row.
 //!
-//! The decision to question: an argument that a tool does not declare is a fault, though JSON Schema
-//! lets undeclared properties pass. In rows to learn from it is nearly always a misspelling; a tool
-//! that takes any argument says so with `additionalProperties`.
+//! Undeclared arguments are an error, although JSON Schema allows additional properties by default:
+//! in training rows they are nearly always misspellings. A tool that accepts any argument declares
+//! `additionalProperties`.
 
 use serde_json::Value;
+use tooltune_apis::declared_schema::{
+    Declared, declared_names, field_path, is_schema, with_json_types,
+};
+use tooltune_apis::{DeclaredBy, ToolsError, did_you_mean};
+use tooltune_json::faults::excerpt;
+use tooltune_json::json_schema::FormatRule;
+use tooltune_template::conversation::{Conversation, ToolCall};
 
-use super::conversation::{Conversation, ToolCall};
 use super::error::DataError;
 use super::validators::Validators;
-use crate::faults::excerpt;
-use crate::tools::declared_schema::{Declared, declared_names, dotted, is_schema, typed};
-use crate::tools::{DeclaredBy, ToolsError, did_you_mean};
 
-/// Checks calls, with the compiled parameters of the tools of earlier rows kept.
-#[derive(Debug, Default)]
+/// Checks calls; caches the compiled parameters of the tools of earlier rows.
+#[derive(Debug)]
 pub(super) struct CallCheck {
     validators: Validators,
 }
 
-/// A tool in OpenAI's form, `{"type": "function", "function": {...}}`, or the inner object alone.
+/// A tool in OpenAI's format, `{"type": "function", "function": {...}}`, or only the inner object.
 struct Tool<'t> {
     name: &'t str,
     parameters: Option<&'t Value>,
-    /// Where the parameters stand, such as `tools[2].function.parameters`.
+    /// Path of the parameters, such as `tools[2].function.parameters`.
     field: String,
 }
 
 impl CallCheck {
-    /// Checks the calls of all messages; `calls_of` says where those of a message stand, by its
-    /// position, as in `messages[2].tool_calls`.
+    pub(super) fn new(formats: FormatRule) -> Self {
+        Self {
+            validators: Validators::new(formats),
+        }
+    }
+
+    /// Checks the calls of all messages. `calls_of` gives the path of a message's calls by its
+    /// index, as in `messages[2].tool_calls`.
     ///
-    /// A row without tools says nothing of its calls, and passes. Where a tool is not in a form that
-    /// is known, a call may be of it, so that no name is refused.
+    /// A row without tools passes. If a tool has an unknown format, any name passes, because the
+    /// call may refer to that tool.
     ///
     /// # Errors
     ///
-    /// - no tool is called so
-    /// - an argument is not declared, a required one is missing, or one breaks its schema
+    /// - no tool has the name
+    /// - an argument is not declared, a required one is missing, or one violates its schema
     /// - the parameters of the tool are not a usable JSON Schema
     pub(super) fn check(
         &mut self,
         conversation: &Conversation,
         calls_of: impl Fn(usize) -> String,
     ) -> Result<(), DataError> {
-        let Some(given) = conversation
+        let Some(row_tools) = conversation
             .tools
             .as_deref()
             .filter(|tools| !tools.is_empty())
         else {
             return Ok(());
         };
-        let tools: Vec<Tool<'_>> = given
+        let tools: Vec<Tool<'_>> = row_tools
             .iter()
             .enumerate()
             .filter_map(|(idx, value)| tool(idx, value))
@@ -60,7 +69,7 @@ impl CallCheck {
             for (call_idx, call) in message.tool_calls.iter().enumerate() {
                 let field = format!("{}[{call_idx}]", calls_of(message_idx));
                 let is_known = tools.iter().any(|tool| tool.name == call.name);
-                if !is_known && tools.len() == given.len() {
+                if !is_known && tools.len() == row_tools.len() {
                     let names = tools.iter().map(|tool| tool.name);
                     return Err(DataError::Tools(ToolsError::UnknownApi {
                         field: format!("{field}.name"),
@@ -75,7 +84,7 @@ impl CallCheck {
         Ok(())
     }
 
-    /// Of two tools of one name a call may mean either; the first says what is wrong.
+    /// If two tools have the same name, a call may match either; the first one's error is reported.
     fn check_call(
         &mut self,
         call: &ToolCall,
@@ -103,13 +112,16 @@ impl CallCheck {
         };
         declared_names(tool.name, schema, DeclaredBy::RowTools).check(&call.arguments, field)?;
         let arguments = Value::Object(call.arguments.clone());
-        let typed = typed(schema);
-        let validator = self.validators.of(&tool.field, &typed).map_err(with_fix)?;
+        let schema_with_types = with_json_types(schema);
+        let validator = self
+            .validators
+            .get_or_compile(&tool.field, &schema_with_types)
+            .map_err(with_fix)?;
         if let Some(fault) = validator.first_fault(&arguments) {
             return Err(DataError::Tools(ToolsError::ArgumentBreaksSchema {
-                field: format!("{field}{}", dotted(&fault.place)),
+                field: format!("{field}{}", field_path(&fault.place)),
                 tool: tool.name.to_owned(),
-                reason: excerpt(&fault.reason),
+                reason: excerpt(&fault.reason) + fault.remedy(),
                 by: DeclaredBy::RowTools,
             }));
         }
@@ -117,11 +129,11 @@ impl CallCheck {
             called: tool.name,
             by: DeclaredBy::RowTools,
         };
-        Ok(declared.undeclared_inside(schema, &arguments, field)?)
+        Ok(declared.check_nested_keys(schema, &arguments, field)?)
     }
 }
 
-/// A tool whose name can be read.
+/// A tool with a readable name.
 fn tool(idx: usize, value: &Value) -> Option<Tool<'_>> {
     let (function, field) = match value.get("function") {
         Some(function) => (function, format!("tools[{idx}].function.parameters")),
@@ -134,25 +146,24 @@ fn tool(idx: usize, value: &Value) -> Option<Tool<'_>> {
     })
 }
 
-/// What a tool of a row says of the calls of it, for whoever scores calls by the rules that rows are
-/// checked by.
+/// The declaration of a tool in a row, for scoring calls by the rules that apply to rows.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DeclaredTool {
-    /// Its name.
+    /// Name of the tool.
     pub name: String,
-    /// The JSON Schema of its arguments, with JSON Schema's words for types; none where its
-    /// parameters are no schema.
+    /// JSON Schema of the arguments, with JSON Schema type names; `None` if the parameters are not
+    /// a schema.
     pub parameters: Option<Value>,
-    /// The names of all arguments, where there are no others.
+    /// All argument names, if no others are accepted.
     pub arguments: Option<Vec<String>>,
-    /// The names of those that every call gives.
+    /// Names of the required arguments.
     pub required: Vec<String>,
 }
 
 impl DeclaredTool {
-    /// Reads a tool, `{"type": "function", "function": {...}}` or the inner object alone; none where
+    /// Reads a tool, `{"type": "function", "function": {...}}` or only the inner object; `None` if
     /// its name cannot be read.
-    pub fn of(value: &Value) -> Option<Self> {
+    pub fn from_value(value: &Value) -> Option<Self> {
         let Tool {
             name, parameters, ..
         } = tool(0, value)?;
@@ -165,14 +176,14 @@ impl DeclaredTool {
         };
         Some(Self {
             name: name.to_owned(),
-            parameters: schema.map(typed),
+            parameters: schema.map(with_json_types),
             arguments,
             required,
         })
     }
 }
 
-/// A fault of the tool's own, with what can be done.
+/// An error in the tool itself, with the fix.
 fn with_fix(error: DataError) -> DataError {
     match error {
         DataError::BadSchema {

@@ -1,75 +1,77 @@
-//! What can be wrong between a file of rows and tokenized examples.
+//! Errors between reading rows and tokenized examples.
 //!
-//! The enum is flat, and [`DataError::At`] adds the place: a conversation rendered by hand has no
-//! file and line, the same fault found in a file has. Every message says how to fix the fault.
+//! The enum is flat; [`DataError::At`] adds the location, which is known for rows read from a file
+//! but not for conversations built in memory. Every message states the fix.
 
 use std::path::PathBuf;
 
 use thiserror::Error;
+use tooltune_apis::ToolsError;
+use tooltune_json::faults::Fault;
+use tooltune_json::{JsonError, ReadError, faults};
+use tooltune_template::TemplateError;
 
 use super::formats::FormatError;
-use super::given_back::NotGivenBack;
-use super::message_fields::MessageFieldError;
-use super::template::{TemplateBudgetError, TemplateKwargError, TurnError};
-use crate::faults::{self, Fault};
-use crate::json::JsonError;
-use crate::read_error::ReadError;
-use crate::tools::ToolsError;
+use super::round_trip::RoundTripMismatch;
 
-/// A reason why text cannot become tokens to train on.
+/// A reason why a text cannot be converted to training tokens.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum DataError {
-    /// The fault belongs to one row.
+    /// The error belongs to one row.
     #[error("{id}: {error}")]
     At {
-        /// The row as `file:line`, or the id that the caller gave it.
+        /// The row as `file:line`, or the id given by the caller.
         id: String,
-        /// What is wrong with the row.
+        /// The error of the row.
         error: Box<DataError>,
     },
 
-    /// Several rows are at fault.
+    /// Several rows have errors.
     #[error("{}", faults::lines(shown, *n_more))]
     Several {
-        /// The first faults, in the order of the rows; more than one.
+        /// The first errors, in row order; at least two.
         shown: Vec<DataError>,
-        /// Further ones, counted only.
+        /// Number of errors that are not shown.
         n_more: usize,
     },
 
-    /// A fault that every reader of rows can meet.
+    /// A conversation or its template cannot be used.
+    #[error(transparent)]
+    Template(#[from] TemplateError),
+
+    /// An error shared by all row readers.
     #[error(transparent)]
     Read(#[from] ReadError),
 
-    /// A file of rows has none.
-    #[error("{}: the file holds no rows; each line must be one JSON object", path.display())]
+    /// A file has no rows.
+    #[error("{}: the file has no rows; each line must be one JSON object", path.display())]
     EmptyFile {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
 
-    /// No example was left after rows were dropped.
-    #[error("none of the {n_rows} rows gives an example ({reasons}); relax the options that drop")]
+    /// Every row was dropped.
+    #[error("all {n_rows} rows were dropped ({reasons}); relax the options that drop rows")]
     NoExamples {
-        /// Rows read.
+        /// Number of rows read.
         n_rows: usize,
-        /// How many were dropped for which reason.
+        /// Number of dropped rows by reason.
         reasons: String,
     },
 
-    /// A kind of span that the mask names is in no row.
+    /// The mask names a kind of span that occurs in no row.
     #[error(
         "`{setting}` names {span}, and none of the {n_rows} rows has one: arguments are found in \
-         the `tool_calls` of messages and in goat rows, not in calls that a content writes out; \
-         put the calls there, or delete the setting"
+         `tool_calls` of messages and in goat rows, not in calls written into a content; use \
+         `tool_calls`, or delete the setting"
     )]
     NoSpan {
-        /// The setting.
+        /// Name of the setting.
         setting: &'static str,
-        /// The kind.
+        /// The kind of span that no row has.
         span: &'static str,
-        /// Rows read.
+        /// Number of rows read.
         n_rows: usize,
     },
 
@@ -78,461 +80,264 @@ pub enum DataError {
         "invalid UTF-8 at byte {byte} of the line; save the file as UTF-8 (iconv -t utf-8 converts)"
     )]
     NotUtf8 {
-        /// Offset of the first bad byte in the line, from 0.
+        /// Offset of the first invalid byte in the line, from 0.
         byte: usize,
     },
 
     /// A line is not one JSON value.
     #[error(
-        "not valid JSON: {}; each line must hold one JSON object",
-        within_line(error)
+        "not valid JSON: {}; each line must be one JSON object",
+        error.line_message()
     )]
     NotJson {
-        /// What the parser says; its columns count bytes of the line.
+        /// Parser error; its columns are bytes of the line.
         error: JsonError,
     },
 
-    /// A field of a message cannot be meant as it is written.
-    #[error(transparent)]
-    MessageField(#[from] MessageFieldError),
-
-    /// A message has a role that no chat template knows.
-    #[error("{field} is {role:?}; use system, developer, user, assistant or tool")]
-    UnknownRole {
-        /// Where the role is, such as `messages[2].role`.
-        field: String,
-        /// The role as given.
-        role: String,
-    },
-
-    /// A row spells calls or tools as OpenAI's files once did.
-    #[error(
-        "{field} is an old spelling that no template renders; write {instead} in its place: {}",
-        example_of(instead)
-    )]
-    OldSpelling {
-        /// Where it stands, such as `messages[2].function_call`.
-        field: String,
-        /// The field of today, `tool_calls` or `tools`.
-        instead: &'static str,
-    },
-
-    /// The arguments of a tool call, given as a JSON text, are not one JSON object.
-    #[error("{field} is a text that is not one JSON object ({reason}); give an object")]
-    ToolArguments {
-        /// Where the arguments are.
-        field: String,
-        /// Why the text is refused.
-        reason: String,
-    },
-
-    /// A value is said to come from an earlier result, but the call has no such argument.
-    #[error("{field} names {argument:?}, which is no argument of the call; correct the name")]
-    UnknownArgument {
-        /// Where the name stands.
-        field: String,
-        /// The name.
-        argument: String,
-    },
-
-    /// A row is not what its format says.
+    /// A row does not match its format.
     #[error(transparent)]
     Format(#[from] FormatError),
 
-    /// API documents or trajectories cannot be read, or contradict each other.
+    /// API documents or trajectories cannot be read or are inconsistent.
     #[error(transparent)]
     Tools(#[from] ToolsError),
 
-    /// A call has no sub-query, and the method learns sub-queries.
+    /// A call has no sub-query, but the method trains on sub-queries.
     #[error(
-        "calls[{call}].sub_query is empty or the word DONE, which ends sub-queries; write what the \
-         call is to find out, or use a method without decomposition"
+        "calls[{call}].sub_query is empty or the word DONE, which ends sub-queries; write the \
+         goal of the call, or use a method without decomposition"
     )]
     NoSubQuery {
-        /// The call, from 0.
+        /// Index of the call.
         call: usize,
     },
 
-    /// A call that documents are flat for has no flat form itself.
+    /// Arguments of a call cannot be flattened, although the documents are flat.
     #[error(
-        "calls[{call}].arguments have no flat form: {reason}; raise data.flatten_slots where a list is \
-         longer, or take data.flatten out"
+        "calls[{call}].arguments cannot be flattened: {reason}; raise data.flatten_slots if a \
+         list is longer, or remove data.flatten"
     )]
     NoFlatCall {
-        /// The call, from 0.
+        /// Index of the call.
         call: usize,
-        /// Why not.
+        /// Why the call cannot be flattened.
         reason: String,
     },
 
-    /// A retriever ranked a document that does not exist.
+    /// A retriever returned a document that does not exist.
     #[error(
-        "the retriever names document {position}, but there are {n_documents}; index the documents \
-         of this run"
+        "the retriever returned document {position}, but there are only {n_documents}; index the \
+         documents of this run"
     )]
     BadRanking {
-        /// The position, from 0.
+        /// Position of the document, from 0.
         position: usize,
-        /// Documents of the catalogue.
+        /// Number of documents in the catalogue.
         n_documents: usize,
     },
 
-    /// An option for trajectories makes no sense.
+    /// An option for trajectories is invalid.
     #[error("goat.{field} {reason}")]
     GoatOptions {
-        /// The option.
+        /// Name of the option.
         field: String,
         /// What is wrong and how to fix it.
         reason: &'static str,
     },
 
-    /// A JSON schema cannot be used.
+    /// A JSON Schema cannot be used.
     #[error("{field}{pointer} is not a usable JSON schema: {reason}")]
     BadSchema {
-        /// Where the schema is, such as `json_schema`.
+        /// Path of the schema, such as `json_schema`.
         field: String,
-        /// JSON pointer into the schema; empty for the whole.
+        /// JSON pointer into the schema; empty for the whole schema.
         pointer: String,
-        /// What the validator says.
+        /// The message of the schema validator.
         reason: String,
     },
 
-    /// A gold value does not satisfy the row's own schema.
+    /// A reference answer violates the row's own schema.
     #[error(
-        "gold{pointer} does not satisfy json_schema: {reason}; fix the row, for it would teach \
-         the model to break schemas"
+        "gold{pointer} does not satisfy json_schema: {reason}; fix the row, which would train the \
+         model to violate schemas"
     )]
     GoldInvalid {
-        /// JSON pointer into the gold; empty for the whole.
+        /// JSON pointer into the reference; empty for the whole value.
         pointer: String,
-        /// What the validator says.
+        /// The message of the schema validator.
         reason: String,
     },
 
-    /// A chat template does not compile.
-    #[error("chat template, line {line}: {reason}")]
-    TemplateSyntax {
-        /// Line of the template, from 1.
-        line: usize,
-        /// What the engine says.
-        reason: String,
-    },
-
-    /// A template of a prompt reads what it is not given, or not what it must print.
-    #[error("{reason}")]
-    TemplateVariables {
-        /// Which variable, and what to do.
-        reason: String,
-    },
-
-    /// A variable cannot be handed to a chat template.
-    #[error(transparent)]
-    TemplateKwarg(#[from] TemplateKwargError),
-
-    /// A chat template refused the conversation with `raise_exception`.
-    #[error("the chat template refuses the conversation: {message}")]
-    TemplateRaised {
-        /// The template's own words.
-        message: String,
-    },
-
-    /// A chat template failed while rendering.
-    #[error("chat template, line {line}: {reason}; does the template support these messages?")]
-    TemplateFailed {
-        /// Line of the template, from 1; 0 when unknown.
-        line: usize,
-        /// What the engine says.
-        reason: String,
-    },
-
-    /// A chat template asks for more than it may have.
-    #[error(transparent)]
-    TemplateBudget(#[from] TemplateBudgetError),
-
-    /// A chat template prints a value that has no text of its own, such as none or a list.
+    /// A chat template dropped the reasoning of a message.
     #[error(
-        "chat template, line {line}: it prints {kind}, whose Python spelling would land in the \
-         text; use `| tojson`, or give the message a content"
-    )]
-    NonStringOutput {
-        /// Line of the template, from 1; 0 when unknown.
-        line: usize,
-        /// What kind of value was printed.
-        kind: String,
-    },
-
-    /// The rendered text holds characters that mark spans while rendering.
-    #[error(
-        "the text holds {character:?} (U+10FF00 to U+10FF7F are reserved to mark spans while \
-         rendering); remove these private-use characters from the row"
-    )]
-    ReservedCharacter {
-        /// The first such character.
-        character: char,
-    },
-
-    /// A turn cannot be learned as the row has it.
-    #[error(transparent)]
-    Turn(#[from] TurnError),
-
-    /// A chat template left out an assistant message that should be learned.
-    #[error(
-        "the chat template leaves out the content or the tool calls of message {message}; use a \
-         template that renders them"
-    )]
-    MessageNotRendered {
-        /// The assistant message, from 0.
-        message: usize,
-    },
-
-    /// A message has calls and no content, and the template failed because it knows no calls.
-    #[error(
-        "the chat template renders no tool calls, and message {message} has nothing else (line \
-         {line} of it: {reason}); set data.chat_template to a template that renders them, such as \
-         \"chatml-tools\" for models with <|im_start|> and <|im_end|>"
-    )]
-    ToolCallsNotRendered {
-        /// The message, from 0.
-        message: usize,
-        /// Line of the template, from 1; 0 when unknown.
-        line: usize,
-        /// What the engine says.
-        reason: String,
-    },
-
-    /// A chat template left out a message that the model should have read.
-    #[error(
-        "the chat template leaves out the content of message {message}, a {role} message, so the \
-         model would learn an answer to what it has not read; set data.chat_template to a template \
-         that renders such messages, or leave the message out of the row"
-    )]
-    PromptMessageNotRendered {
-        /// The message, from 0.
-        message: usize,
-        /// Who speaks it.
-        role: &'static str,
-    },
-
-    /// A chat template left out a call, or a part of it.
-    #[error(
-        "the chat template leaves out {part}tool_calls[{call}] of message {message}, so the model \
-         would never see it; set data.chat_template to a template that renders all calls, such as \
-         \"chatml-tools\" for models with <|im_start|> and <|im_end|>, or leave \
-         the call and its result out of the row"
-    )]
-    CallNotRendered {
-        /// The assistant message, from 0.
-        message: usize,
-        /// The call, from 0.
-        call: usize,
-        /// `the name of `, `the arguments of `, or nothing where it is the whole call.
-        part: &'static str,
-    },
-
-    /// A chat template left out the reasoning of a message.
-    #[error(
-        "the chat template leaves out the reasoning of message {message}, so the turn would be learned \
+        "the chat template leaves out the reasoning of message {message}, so the turn would be trained \
          without it; set data.chat_template to a template that renders it, or mask.on_lost_reasoning = \
-         \"keep\", which learns only turns that keep theirs, or leave the reasoning out of the row"
+         \"keep\" to train only on turns that keep theirs, or remove the reasoning from the row"
     )]
     ReasoningNotRendered {
-        /// The assistant message, from 0.
+        /// Index of the assistant message.
         message: usize,
     },
 
-    /// A conversation has tools, and its text is the same without them.
+    /// Spans in `mask.weights` cannot be located in the rendered text.
     #[error(
-        "the chat template renders no tools, so the model would not see those of the row; set \
-         data.chat_template to a template that renders them, such as \
-         \"chatml-tools\" for models with <|im_start|> and <|im_end|>, or leave \
-         tools out of the row"
-    )]
-    ToolsNotRendered,
-
-    /// A conversation has documents, and its text is the same without them.
-    #[error(
-        "the chat template renders no documents, so the model would not see those of the row; set \
-         data.chat_template to a template that renders them, or leave documents out of the row"
-    )]
-    DocumentsNotRendered,
-
-    /// Spans that `mask.weights` needs cannot be located in the rendered text.
-    #[error(
-        "the place of {span} in the rendered text is unknown, because the template trims, \
+        "{span} cannot be located in the rendered text, because the template trims, \
          measures, slices or compares it; remove the span from mask.weights or change the template"
     )]
     SpanLost {
-        /// The span as spelled in the configuration.
+        /// Span name in the configuration.
         span: &'static str,
     },
 
-    /// A span name in `mask.weights` does not exist.
+    /// `mask.weights` names an unknown span.
     #[error("mask.weights: unknown span {span:?}; use one of {known}")]
     UnknownSpan {
-        /// The name as given.
+        /// The unknown name.
         span: String,
-        /// The names that exist.
+        /// The names of all spans.
         known: String,
     },
 
     /// A weight in `mask.weights` is negative, infinite or not a number.
-    #[error("mask.weights: the weight of {span} is {weight}; give a number of at least 0")]
+    #[error("mask.weights: the weight of {span} is {weight}; set it to at least 0")]
     BadWeight {
-        /// The span as spelled in the configuration.
+        /// Span name in the configuration.
         span: String,
-        /// The weight as given.
+        /// The invalid weight.
         weight: f32,
     },
 
     /// A row's own weight is not a number above 0.
-    #[error("the row weighs {weight}; give a number above 0, or leave the row out")]
+    #[error("the weight of the row is {weight}; set it above 0, or remove the row")]
     BadRowWeight {
-        /// The weight as given.
+        /// The invalid weight.
         weight: f32,
     },
 
-    /// The options name no token that ends a turn.
-    #[error("no stop token is given; a model that never learns one never stops")]
+    /// The options contain no end-of-turn token.
+    #[error("no stop token is set; set one, otherwise the model never learns to stop")]
     NoStopIds,
 
     /// A tokenizer file cannot be used.
     #[error("{}: not a usable tokenizer.json: {reason}", path.display())]
     TokenizerFile {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the tokenizer library says.
+        /// Message of the tokenizers library.
         reason: String,
     },
 
-    /// Texts are to be cut at so many tokens, beside so many special ones: no word is left.
-    #[error("max_seq_length = {0} leaves no token for a text beside {1} special ones; raise it")]
+    /// The special tokens alone reach the maximum sequence length.
+    #[error("max_seq_length = {0} leaves no room for text after {1} special tokens; raise it")]
     NoRoomForWords(usize, usize),
 
-    /// A model directory lacks its chat template.
-    #[error(
-        "{}: no chat template; put chat_template.jinja beside tokenizer.json, or chat_template \
-         into tokenizer_config.json", path.display()
-    )]
-    NoTemplate {
-        /// The model directory.
-        path: PathBuf,
-    },
-
-    /// The tokenizer loses or changes a piece of a text.
+    /// The tokenizer loses or changes a part of a text.
     #[error(transparent)]
-    NotGivenBack(#[from] NotGivenBack),
+    RoundTripMismatch(#[from] RoundTripMismatch),
 
     /// The tokenizer failed on a text.
     #[error("the tokenizer failed: {reason}")]
     Tokenize {
-        /// What the tokenizer library says.
+        /// Message of the tokenizers library.
         reason: String,
     },
 
-    /// The tokens begin with two begin-of-sequence tokens.
+    /// The tokens start with two begin-of-sequence tokens.
     #[error(
         "the row begins with two {token:?}: the template writes one and the row's text another; \
          remove it from the row"
     )]
     DoubleBos {
-        /// The token.
+        /// The begin token, as text.
         token: String,
     },
 
-    /// A row has no token to learn.
+    /// A row has no supervised token.
     #[error(
-        "no token of the row would be learned ({reason}); fix the row, or set mask.on_empty = \
+        "no token of the row is supervised ({reason}); fix the row, or set mask.on_empty = \
          \"drop\""
     )]
     NothingTrained {
-        /// Why none is left.
+        /// Why no token is supervised.
         reason: &'static str,
     },
 
-    /// A row has no answer that a model could be asked for.
+    /// A row has no answer to generate.
     #[error(
-        "the row has no assistant message that mask.train_on selects, so there is no answer that the \
-         model could be asked for; end the row with one, or choose its turns with mask.train_on"
+        "the row has no assistant message that mask.train_on selects, so there is no answer to \
+         generate; end the row with an assistant message, or change mask.train_on"
     )]
     NoAnswer,
 
-    /// A row has more tokens than fit.
+    /// A row has more tokens than `max_length`.
     #[error(
-        "{n_tokens} tokens, but max_length is {max_length}: the completion would be cut, and a cut \
-         answer teaches broken answers; raise max_length, or set on_overflow = \"drop\""
+        "{n_tokens} tokens, but max_length is {max_length}: truncation would train the model on \
+         incomplete answers; raise max_length, or set on_overflow = \"drop\""
     )]
     TooLong {
         /// Tokens of the row.
         n_tokens: usize,
-        /// Tokens that fit.
+        /// The setting `max_length`.
         max_length: usize,
     },
 
-    /// No stop token would be learned at the end of a trained turn.
+    /// A trained turn does not end with a supervised stop token.
     #[error(
-        "no stop token is learned at the end of message {message}, so the model would not learn \
-         to stop; the text after the message is {after:?}: use a template that ends the turn with \
-         one of the stop tokens {stop_tokens}, and give that token a weight"
+        "no supervised stop token at the end of message {message}, so the model would not \
+         learn to stop; the text after the message is {after:?}: use a template that ends the turn with \
+         one of the stop tokens {stop_tokens}, and give that token a weight{}",
+        fitting_templates(built_in)
     )]
     EndOfTurnNotTrained {
-        /// The assistant message, from 0.
+        /// Index of the assistant message.
         message: usize,
-        /// The rendered text that follows the message, up to the end of the turn.
+        /// The rendered text after the message, up to the end of the turn.
         after: String,
         /// The stop tokens as text.
         stop_tokens: String,
+        /// Built-in templates whose turns end with a stop token of the model.
+        built_in: Vec<&'static str>,
     },
 
-    /// An answer holds a stop token before its end.
+    /// An answer contains a stop token before its end.
     #[error(
-        "message {message} holds the stop token {token:?} after {before:?}: generation ends there, so \
-         that the model would never write what follows; take the token out of the row, or, where the \
-         chat template writes it, use a template that ends a turn once"
+        "message {message} contains the stop token {token:?} after {before:?}: generation would \
+         end there and never reach the rest; remove the token from the row, or, if the chat \
+         template writes it, use a template that ends a turn once"
     )]
     StopTokenInside {
-        /// The assistant message, from 0.
+        /// Index of the assistant message.
         message: usize,
-        /// The stop token as the text has it.
+        /// The stop token as written in the text.
         token: String,
-        /// The end of the answer's text before it.
+        /// The end of the text before the token.
         before: String,
     },
 
-    /// A token crosses the border of a span, and `mask.straddle` is `error`.
+    /// A token crosses a span boundary, and `mask.straddle` is `error`.
     #[error(
-        "token {token:?} crosses the border of {span}; set mask.straddle to \"mask\" or \"train\""
+        "token {token:?} crosses the boundary of {span}; set mask.straddle to \"mask\" or \"train\""
     )]
     Straddles {
-        /// The token's text.
+        /// Text of the token.
         token: String,
-        /// The span as spelled in the configuration.
+        /// Span name in the configuration.
         span: &'static str,
     },
 }
 
-/// The parser counts lines within the text it got, which is one line of the file.
-fn within_line(error: &JsonError) -> String {
-    match error {
-        JsonError::Refused { column, reason, .. } => format!("column {column}: {reason}"),
-        other => other.to_string(),
-    }
-}
-
-/// How the fields are written that took the place of older ones.
-fn example_of(field: &str) -> &'static str {
-    match field {
-        "tool_calls" => "[{\"name\": ..., \"arguments\": {...}}]",
-        _ => "[{\"type\": \"function\", \"function\": {...}}]",
-    }
-}
-
 impl DataError {
-    /// Adds the row that the fault belongs to, unless one is known already.
+    /// Adds the row that has the error, unless one is already known.
     #[must_use]
     pub fn at(self, id: &str) -> Self {
         match self {
             Self::At { .. } | Self::EmptyFile { .. } | Self::Several { .. } => self,
-            Self::Read(ref error) if error.names_its_file() => self,
+            Self::Template(TemplateError::InFile { .. }) => self,
+            Self::Read(ref error) | Self::Template(TemplateError::Read(ref error))
+                if error.has_file_path() =>
+            {
+                self
+            }
             error => Self::At {
                 id: id.to_owned(),
                 error: Box::new(error),
@@ -540,7 +345,7 @@ impl DataError {
         }
     }
 
-    /// The fault itself, without the row it belongs to; of several the first.
+    /// The error without its row; the first one if there are several.
     pub fn fault(&self) -> &Self {
         match self {
             Self::At { error, .. } => error.fault(),
@@ -548,17 +353,45 @@ impl DataError {
             fault => fault,
         }
     }
+
+    /// Whether a file cannot be read, so no row is wrong.
+    pub fn is_system_error(&self) -> bool {
+        match self.fault() {
+            Self::Read(error) => error.is_system_error(),
+            Self::Template(error) => error.is_system_error(),
+            Self::Tools(error) => error.is_system_error(),
+            _ => false,
+        }
+    }
+}
+
+/// The remedy of a template that ends turns with tokens of another model.
+fn fitting_templates(built_in: &[&str]) -> String {
+    if built_in.is_empty() {
+        return String::new();
+    }
+    let settings: Vec<String> = built_in
+        .iter()
+        .map(|name| format!("data.chat_template = {name:?}"))
+        .collect();
+    format!(
+        "; built-in for the turns of this model: {}",
+        settings.join(" or ")
+    )
 }
 
 impl Fault for DataError {
-    fn several(shown: Vec<Self>, n_more: usize) -> Self {
+    fn combine(shown: Vec<Self>, n_more: usize) -> Self {
         Self::Several { shown, n_more }
     }
 
-    fn placed(&self) -> Option<(&str, String)> {
+    fn location_and_message(&self) -> Option<(&str, String)> {
         match self {
             Self::At { id, error } => Some((id, error.to_string())),
-            Self::Tools(error) => error.placed(),
+            Self::Template(TemplateError::InFile { file, error }) => {
+                Some((file, error.to_string()))
+            }
+            Self::Tools(error) => error.location_and_message(),
             _ => None,
         }
     }

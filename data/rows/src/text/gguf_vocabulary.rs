@@ -1,4 +1,4 @@
-//! What the vocabularies of GGUF files have in common: tokens with their types, and what is wrong with them.
+//! Types, errors and checks shared by GGUF vocabularies.
 
 use serde_json::Value;
 use tokenizers::models::bpe::Vocab;
@@ -6,109 +6,118 @@ use tokenizers::{AddedToken, Tokenizer};
 
 use crate::budgets::SENTENCE_PIECE_BYTES;
 
-/// `token_types` entry of tokens that text is made of.
+/// `token_types` value of ordinary tokens.
 pub(super) const PLAIN: i32 = 1;
-/// `token_types` entry of the token for what a vocabulary lacks.
+/// `token_types` value of the unknown token.
 pub(super) const UNKNOWN: i32 = 2;
-/// `token_types` entry of tokens that steer the model and never come from text.
+/// `token_types` value of control tokens, which never come from text.
 pub(super) const CONTROL: i32 = 3;
-/// `token_types` entry of whole tokens that are ordinary text.
+/// `token_types` value of user-defined tokens: whole tokens that are ordinary text.
 pub(super) const USER_DEFINED: i32 = 4;
-/// `token_types` entry of ids that no text has.
+/// `token_types` value of unused ids.
 pub(super) const UNUSED: i32 = 5;
-/// `token_types` entry of a single byte.
+/// `token_types` value of byte tokens.
 pub(super) const BYTE: i32 = 6;
 
-/// What is wrong with a vocabulary.
+/// Errors of a vocabulary.
 #[derive(Debug, thiserror::Error)]
 pub enum VocabularyError {
-    /// The pre-tokenizer is none of those defined here.
+    /// The pre-tokenizer is not defined here.
     #[error(
-        "pre-tokenizer \"{0}\" is not known; known are smollm, gpt-2, qwen2, qwen35 and llama-bpe; take the model's tokenizer.json instead"
+        "tokenizer.ggml.pre is {name:?}; supported pre-tokenizers in GGUF files: {known}; use the \
+         model's Hugging Face folder"
     )]
-    UnknownPreTokenizer(String),
+    UnknownPreTokenizer {
+        /// Name in the file.
+        name: String,
+        /// The supported names.
+        known: String,
+    },
     /// The vocabulary is empty.
-    #[error("the vocabulary has no tokens: every text would lose its characters")]
+    #[error("the vocabulary has no tokens; convert the model again")]
     NoTokens,
-    /// There is not one type for each token.
+    /// The numbers of token types and tokens differ.
     #[error("{n_types} token types for {n_tokens} tokens; convert the model again")]
     TypeCount {
-        /// Entries of `token_types`.
+        /// Number of entries in `token_types`.
         n_types: usize,
-        /// Entries of `tokens`.
+        /// Number of entries in `tokens`.
         n_tokens: usize,
     },
-    /// Two ids stand for the same text.
+    /// Two ids have the same text.
     #[error("tokens {first} and {second} are both {text:?}; convert the model again")]
     DuplicateToken {
-        /// Lower id.
+        /// The lower of the two ids.
         first: u32,
-        /// Higher id.
+        /// The higher of the two ids.
         second: u32,
-        /// Text of both.
+        /// The text that both tokens have.
         text: String,
     },
     /// A merge is not two tokens separated by one space whose concatenation is a token.
-    #[error("merge {idx}, {merge:?}, does not join two tokens to a token; convert the model again")]
+    #[error(
+        "merge {idx}, {merge:?}, does not join two tokens into a token; convert the model \
+         again"
+    )]
     BadMerge {
         /// Position in `merges`, from 0.
         idx: usize,
-        /// The entry.
+        /// The invalid entry of `merges`.
         merge: String,
     },
-    /// The vocabulary has not every byte.
+    /// The vocabulary lacks a byte token.
     #[error(
         "the vocabulary has no token for byte {byte}: texts could lose characters; convert the model again"
     )]
     NoByte {
-        /// The token that is missing, such as `<0x0A>`.
+        /// The missing token, such as `<0x0A>`.
         byte: String,
     },
-    /// There is not one score for each token.
+    /// The numbers of scores and tokens differ.
     #[error("{n_scores} scores for {n_tokens} tokens; convert the model again")]
     ScoreCount {
-        /// Entries of `scores`.
+        /// Number of entries in `scores`.
         n_scores: usize,
-        /// Entries of `tokens`.
+        /// Number of entries in `tokens`.
         n_tokens: usize,
     },
-    /// A token is too long to be taken apart.
+    /// A token is too long to be split.
     #[error(
-        "token {id} has {n_bytes} bytes, and the limit is {SENTENCE_PIECE_BYTES} (SENTENCE_PIECE_BYTES in \
-         docs/limits.md); the file is damaged"
+        "token {id} has {n_bytes} bytes, but the limit is {SENTENCE_PIECE_BYTES} \
+         (SENTENCE_PIECE_BYTES in docs/limits.md); the file is damaged"
     )]
     LongToken {
-        /// Its place.
+        /// Id of the token.
         id: usize,
-        /// Its length.
+        /// Length of the token in bytes.
         n_bytes: usize,
     },
     /// A `tokenizer.json` of another kind.
     #[error(
-        "tokenizer.json has {what}, which has no form in GGUF here; merge into a GGUF model, or convert \
-         the merged folder with llama.cpp"
+        "tokenizer.json has {what}, which a GGUF file cannot express; train on a GGUF base, or export \
+         --to merged and convert that folder with llama.cpp"
     )]
-    NoForm {
-        /// What GGUF's vocabularies do not say.
+    NoGgufEquivalent {
+        /// The feature that GGUF vocabularies cannot express.
         what: String,
     },
-    /// The tokenizers library refuses the parts.
-    #[error("the vocabulary makes no tokenizer: {0}")]
+    /// The tokenizers library rejects the parts.
+    #[error("no tokenizer can be built from the vocabulary: {0}; convert the model again")]
     Tokenizer(#[from] tokenizers::Error),
 }
 
-/// The tokens of a `tokenizer.json` as GGUF keeps them.
-pub(super) struct StoredTokens {
-    /// Texts by id.
+/// The tokens of a `tokenizer.json` in GGUF's layout.
+pub(super) struct JsonTokens {
+    /// Token text by id.
     pub(super) tokens: Vec<String>,
-    /// Types by id.
+    /// Token type by id.
     pub(super) token_types: Vec<i32>,
 }
 
-impl StoredTokens {
-    /// Those of the file, `n_tokens` of them: ids that it does not use are filled up, as llama.cpp's
-    /// converter does; `user_defined` spells a token that is matched as a whole.
-    pub(super) fn of_json(
+impl JsonTokens {
+    /// The file's tokens, filled up to `n_tokens`: unused ids get filler tokens, as in llama.cpp's
+    /// converter. `user_defined` spells tokens that are matched as a whole.
+    pub(super) fn from_json(
         file: &Value,
         n_tokens: usize,
         user_defined: impl Fn(&str) -> String,
@@ -119,7 +128,7 @@ impl StoredTokens {
         };
         let vocabulary = file["model"]["vocab"].as_object();
         for (text, id) in vocabulary.into_iter().flatten() {
-            stored.put(id.as_u64(), text.clone(), PLAIN)?;
+            stored.insert_token(id.as_u64(), text.clone(), PLAIN)?;
         }
         for token in file["added_tokens"].as_array().into_iter().flatten() {
             let text = token["content"].as_str().unwrap_or_default();
@@ -127,30 +136,35 @@ impl StoredTokens {
                 true => (text.to_owned(), CONTROL),
                 false => (user_defined(text), USER_DEFINED),
             };
-            stored.put(token["id"].as_u64(), text, kind)?;
+            stored.insert_token(token["id"].as_u64(), text, kind)?;
         }
         Ok(stored)
     }
 
-    /// Puts a token in its place.
-    fn put(&mut self, id: Option<u64>, text: String, kind: i32) -> Result<(), VocabularyError> {
-        let place = id.and_then(|id| usize::try_from(id).ok());
-        let place = place.filter(|id| *id < self.tokens.len());
-        let Some(place) = place else {
-            return Err(VocabularyError::NoForm {
+    /// Stores a token at its id.
+    fn insert_token(
+        &mut self,
+        id: Option<u64>,
+        text: String,
+        kind: i32,
+    ) -> Result<(), VocabularyError> {
+        let token_idx = id.and_then(|id| usize::try_from(id).ok());
+        let token_idx = token_idx.filter(|id| *id < self.tokens.len());
+        let Some(token_idx) = token_idx else {
+            return Err(VocabularyError::NoGgufEquivalent {
                 what: format!(
-                    "a token {text:?} beyond the {} of the model",
+                    "a token {text:?} with an id beyond the model's {} tokens",
                     self.tokens.len()
                 ),
             });
         };
-        self.tokens[place] = text;
-        self.token_types[place] = kind;
+        self.tokens[token_idx] = text;
+        self.token_types[token_idx] = kind;
         Ok(())
     }
 }
 
-/// The merges of the model of a `tokenizer.json`, in either of their forms.
+/// The merges of a `tokenizer.json`, in either of the two formats.
 pub(super) fn stored_merges(model: &Value) -> Result<Vec<(&str, &str)>, VocabularyError> {
     let merges = model["merges"].as_array().into_iter().flatten();
     let pairs = merges.map(|merge| match merge {
@@ -162,15 +176,15 @@ pub(super) fn stored_merges(model: &Value) -> Result<Vec<(&str, &str)>, Vocabula
         _ => None,
     });
     let pairs = pairs.map(|pair| {
-        pair.ok_or_else(|| VocabularyError::NoForm {
-            what: "a merge that joins no two tokens".to_owned(),
+        pair.ok_or_else(|| VocabularyError::NoGgufEquivalent {
+            what: "a merge that does not join two tokens".to_owned(),
         })
     });
     pairs.collect()
 }
 
-/// Checks that there are tokens, each with a type.
-pub(super) fn must_fit(tokens: &[String], token_types: &[i32]) -> Result<(), VocabularyError> {
+/// Checks that there are tokens and that each has a type.
+pub(super) fn check_tokens(tokens: &[String], token_types: &[i32]) -> Result<(), VocabularyError> {
     if tokens.is_empty() {
         return Err(VocabularyError::NoTokens);
     }
@@ -183,7 +197,7 @@ pub(super) fn must_fit(tokens: &[String], token_types: &[i32]) -> Result<(), Voc
     Ok(())
 }
 
-/// The tokens that are matched before anything else.
+/// Tokens that are matched before the model runs.
 pub(super) fn added_tokens(tokens: &[String], token_types: &[i32]) -> Vec<AddedToken> {
     let kinds = tokens.iter().zip(token_types);
     kinds
@@ -192,7 +206,7 @@ pub(super) fn added_tokens(tokens: &[String], token_types: &[i32]) -> Vec<AddedT
         .collect()
 }
 
-/// Adds tokens, in one call for each kind: each builds the search for all of them anew.
+/// Adds tokens in one call per kind, because each call rebuilds the search for all tokens.
 pub(super) fn add_all(
     tokenizer: &mut Tokenizer,
     added: Vec<AddedToken>,
@@ -203,7 +217,7 @@ pub(super) fn add_all(
     Ok(())
 }
 
-/// Ids by texts.
+/// Ids by token text.
 pub(super) fn vocabulary(tokens: Vec<String>) -> Result<Vocab, VocabularyError> {
     let mut vocabulary = Vocab::default();
     for (id, text) in (0..).zip(tokens) {

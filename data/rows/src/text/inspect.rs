@@ -1,120 +1,120 @@
-//! What would be learned of one row, token by token, before any training.
+//! Shows the loss weight of each token of a row before training.
 
 use serde::Serialize;
+use tooltune_template::conversation::ValueOrigin;
+use tooltune_template::{ChatTemplate, RenderedText, SpanKind, TurnBegin};
 
-use super::conversation::ValueOrigin;
 use super::error::DataError;
 use super::prepare::{PrepareOptions, read, row_weights};
 use super::rows::Row;
 use super::supervise::Supervisor;
 use super::system::InspectedSystem;
-use super::template::{ChatTemplate, RenderedText, SpanKind, TurnBegin};
 use super::tokenizer::Tokenizer;
 
-/// A token and how it is learned.
+/// A token with its loss weight.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct InspectedToken {
-    /// Token id.
+    /// Id of the token.
     pub id: u32,
-    /// The piece of the row's text that the token covers. Tokens that share a character all show
+    /// The part of the row's text that the token covers. Tokens that share a character all contain
     /// it.
     pub text: String,
     /// First byte in the row's text.
     pub start: usize,
     /// One past the last byte.
     pub end: usize,
-    /// Weight as a target; 0 is not learned.
+    /// Weight as a target; 0 is not supervised.
     pub weight: f32,
-    /// Whether it crosses the border of a learned or weighted span.
+    /// Whether the token crosses the boundary of a supervised or weighted span.
     pub straddles: bool,
 }
 
-/// An argument value of a call that the model is to make.
+/// An argument value of a call in an assistant message.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct InspectedValue {
-    /// The value as the row's text spells it.
+    /// The value as written in the row's text.
     pub text: String,
     /// First byte in the row's text.
     pub start: usize,
     /// One past the last byte.
     pub end: usize,
-    /// Who gave it.
+    /// Origin of the value.
     pub origin: ValueOrigin,
-    /// Whether no token that shares a byte with it is learned.
+    /// Whether no token that shares a byte with the value is supervised.
     pub is_masked: bool,
 }
 
-/// A turn that is learned.
+/// A supervised turn.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct InspectedTurn {
-    /// The assistant message, from 0.
+    /// Index of the assistant message.
     pub message: usize,
-    /// First byte that is learned.
+    /// Byte offset of the first supervised byte.
     pub start: usize,
     /// One past the stop token.
     pub end: usize,
-    /// What stands before the first byte.
+    /// The text before the first byte.
     pub begins: TurnBegin,
-    /// Whether all of the text before it is what the template shows a model that is asked for the
-    /// turn; templates drop thoughts of earlier turns once a later one is there.
+    /// Whether the text before the turn equals the prompt that the template renders for that turn;
+    /// templates drop the reasoning of earlier turns once a later one exists.
     pub is_prompt: bool,
 }
 
-/// A row as the model reads it.
+/// A row as seen by the model.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct InspectedRow {
-    /// The row's id.
+    /// Id of the row.
     pub id: String,
-    /// The rendered text.
+    /// The rendered text of the row.
     pub text: String,
-    /// Its tokens in order, those beyond `max_length` included.
+    /// All tokens in order, including those after `max_length`.
     pub tokens: Vec<InspectedToken>,
-    /// The argument values of the calls in its assistant messages, in order.
+    /// Argument values of the calls in assistant messages, in order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub argument_values: Vec<InspectedValue>,
-    /// Messages, from 0, that `mask.train_on` chooses and `train`, `weight` or `loss` switches off.
+    /// Indices of messages that `mask.train_on` selects but `train`, `weight` or `loss` excludes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub switched_off: Vec<usize>,
-    /// Messages, from 0, that are not learned because the template leaves out their reasoning.
+    /// Indices of messages that are excluded because the template drops their reasoning.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub without_reasoning: Vec<usize>,
-    /// The system message, and who gives it.
+    /// The system message with its origin.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system: Option<InspectedSystem>,
-    /// Tokens that the tokenizer puts before plain texts and that the row does not begin with.
+    /// Tokens that the tokenizer adds before plain text and that the row does not start with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub without_bos: Option<String>,
-    /// The turns that are learned, in order.
+    /// Supervised turns, in order.
     pub turns: Vec<InspectedTurn>,
-    /// The stop token that the template does not write after the last turn, and training does.
+    /// The stop token that training appends because the template does not write it after the last
+    /// turn.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub appended: Option<String>,
-    /// Tokens beyond `max_length`, which training would refuse, drop or cut.
+    /// Tokens after `max_length`, because of which training rejects, drops or truncates the row.
     pub n_overflowing: usize,
-    /// Names of the spans that the template hides, so that they can have no weight of their own.
+    /// Names of the spans that the template hides; they cannot have their own weight.
     pub lost_spans: Vec<&'static str>,
 }
 
 impl InspectedRow {
-    /// The text in as many pieces as there are tokens: several tokens may make one character, of which
-    /// the first shows it and the others show nothing.
+    /// The text split into one piece per token. If several tokens make one character, the first
+    /// contains it and the others are empty.
     pub fn pieces(&self) -> impl Iterator<Item = &str> {
-        self.tokens.iter().scan(0, |shown, token| {
-            let from = token.start.max(*shown);
-            *shown = token.end.max(*shown);
+        self.tokens.iter().scan(0, |end_of_shown, token| {
+            let from = token.start.max(*end_of_shown);
+            *end_of_shown = token.end.max(*end_of_shown);
             Some(self.text.get(from..token.end).unwrap_or_default())
         })
     }
 }
 
-/// Shows which tokens of a row are learned.
+/// Shows which tokens of a row are supervised.
 ///
-/// Length is reported, not judged: a row that [`tokenize_row`](super::tokenize_row) refuses for
-/// its length can be inspected.
+/// Rows that are too long for [`tokenize_row`](super::tokenize_row) can be inspected.
 ///
 /// # Errors
 ///
-/// As [`tokenize_row`](super::tokenize_row), without those about length and empty rows.
+/// As [`tokenize_row`](super::tokenize_row), except for the errors about length and empty rows.
 pub fn inspect_row(
     row: &Row,
     template: &ChatTemplate,
@@ -142,8 +142,8 @@ pub fn inspect_row(
                 straddles: supervision.straddling.contains(&token),
             })
             .collect::<Vec<_>>();
-        let learned = rendered.turns.iter().filter(|turn| turn.weight > 0.0);
-        let turns = learned.map(|turn| {
+        let supervised = rendered.turns.iter().filter(|turn| turn.weight > 0.0);
+        let turns = supervised.map(|turn| {
             supervisor.stop_token(turn).map(|stop| InspectedTurn {
                 message: turn.message,
                 start: turn.start,
@@ -158,11 +158,11 @@ pub fn inspect_row(
             argument_values: argument_values(&rendered, &tokens),
             switched_off: rendered.switched_off.clone(),
             without_reasoning: rendered.without_reasoning.clone(),
-            system: InspectedSystem::of(&row.conversation, template),
+            system: InspectedSystem::new(&row.conversation, template),
             without_bos: {
-                let before = &tokenizer.added().before;
-                let lacks = !encoded.ids.starts_with(before);
-                lacks.then(|| tokenizer.spelled(before))
+                let prefix = &tokenizer.added().before;
+                let lacks = !encoded.ids.starts_with(prefix);
+                lacks.then(|| tokenizer.spell_tokens(prefix))
             },
             turns,
             appended: rendered.appended.clone(),
@@ -185,7 +185,7 @@ fn argument_values(rendered: &RenderedText, tokens: &[InspectedToken]) -> Vec<In
         .spans
         .iter()
         .filter_map(|span| {
-            // Tokens stand in the order of the text.
+            // Tokens are in text order.
             let first = tokens.partition_point(|token| token.end <= span.start);
             Some(InspectedValue {
                 text: rendered.text[span.start..span.end].to_owned(),

@@ -1,38 +1,38 @@
-//! What is learned, as a configuration says it.
+//! Settings that select the supervised tokens.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tooltune_template::{SpanKind, Turns};
 
 use super::error::DataError;
-use super::template::{SpanKind, Turns};
 
-/// Which tokens of a row are learned, and how much each counts.
+/// Which tokens of a row are supervised, and their weights.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MaskConfig {
-    /// The turns that are learned.
+    /// The supervised turns.
     pub train_on: TrainOn,
-    /// Weights of spans inside those turns, applied in order; everything else weighs 1.
+    /// Weights of spans inside those turns, applied in order; other tokens have weight 1.
     pub weights: Vec<SpanWeight>,
-    /// Which argument values of calls weigh 0, whatever `weights` says of them.
+    /// Argument values of calls with weight 0, regardless of `weights`.
     pub arguments: ArgumentMask,
-    /// What becomes of a token that crosses the border of a span.
+    /// Weight of a token that crosses a span boundary.
     pub straddle: Straddle,
-    /// What becomes of a row in which nothing is learned.
+    /// Handling of a row without supervised tokens.
     pub on_empty: OnEmpty,
-    /// What becomes of a row with a learned turn whose reasoning the template leaves out.
+    /// Handling of a row if the template drops the reasoning of a supervised turn.
     pub on_lost_reasoning: OnLostReasoning,
 }
 
-/// Which part of a row is learned.
+/// The supervised part of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum TrainOn {
-    /// Every turn of the assistant.
+    /// Every assistant turn.
     Assistant,
-    /// The last turn of the assistant.
+    /// The last assistant turn.
     LastAssistant,
-    /// The answer of a slot or prompt-completion row, the last turn of a conversation.
+    /// The answer of a slot or prompt-completion row, or the last turn of a conversation.
     #[default]
     Completion,
     /// Every token.
@@ -51,29 +51,29 @@ impl TrainOn {
     }
 }
 
-/// Which values in the arguments of calls are left out of the loss.
+/// Argument values of calls that are excluded from the loss.
 ///
-/// Names, argument names, quotes, brackets and the end of the turn are learned in any case.
+/// API names, argument names, quotes, brackets and the end of the turn are always supervised.
 ///
 /// # Source
 ///
-/// GOAT, appendix H, which masks all of them; the other choices are for comparison.
+/// GOAT, appendix H, which masks all values; the other choices are for comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ArgumentMask {
-    /// None: all are learned.
+    /// Excludes no values.
     #[default]
     None,
-    /// All.
+    /// Excludes all values.
     All,
-    /// Those that stand in the query.
+    /// Excludes values that occur in the query.
     Fixed,
-    /// Those that came from an earlier call.
+    /// Excludes values taken from an earlier call.
     Derived,
 }
 
 impl ArgumentMask {
-    fn masked(self) -> Option<SpanKind> {
+    fn masked_kind(self) -> Option<SpanKind> {
         match self {
             Self::None => None,
             Self::All => Some(SpanKind::ToolCallArgumentValue),
@@ -83,48 +83,48 @@ impl ArgumentMask {
     }
 }
 
-/// The weight of one kind of span.
+/// Weight of one kind of span.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SpanWeight {
-    /// The kind, such as `tool_call.arguments.value`.
+    /// Kind of span, such as `tool_call.arguments.value`.
     pub span: String,
-    /// 0 leaves the span out of the loss, 1 changes nothing.
+    /// 0 excludes the span from the loss, 1 changes nothing.
     pub weight: f32,
 }
 
-/// What a token counts as that lies on the border of a weighted span.
+/// Weight of a token on the boundary of a weighted span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Straddle {
-    /// It takes the smaller of the weights on the two sides.
+    /// The smaller of the weights on the two sides.
     #[default]
     Mask,
-    /// It takes the larger of the two.
+    /// The larger of the weights on the two sides.
     Train,
-    /// The run does not start.
+    /// Stops the run before training.
     Error,
 }
 
-/// What happens to a row without a single learned token.
+/// Handling of a row without supervised tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnEmpty {
-    /// The run does not start.
+    /// Stops the run before training.
     #[default]
     Error,
-    /// The row is left out and counted.
+    /// Drops and counts the row.
     Drop,
 }
 
-/// What happens to a row with a learned turn whose reasoning the template leaves out.
+/// Handling of a row if the template drops the reasoning of a supervised turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnLostReasoning {
-    /// The run does not start.
+    /// Stops the run before training.
     #[default]
     Error,
-    /// The turns without their reasoning are not learned, and counted.
+    /// Excludes and counts the turns without reasoning.
     Keep,
 }
 
@@ -136,16 +136,16 @@ impl MaskConfig {
     /// - a span does not exist
     /// - a weight is negative, infinite or not a number
     pub fn validate(&self) -> Result<(), DataError> {
-        self.checked_weights().map(|_| ())
+        self.resolve_weights().map(|_| ())
     }
 
-    /// Checks that each kind of span that the settings name was there, given how often in all rows.
+    /// Checks that each kind of span named by the settings occurs; takes the counts over all rows.
     ///
     /// # Errors
     ///
-    /// - a kind was in none of the `n_rows` rows
+    /// - a kind occurs in none of the `n_rows` rows
     pub(super) fn check_found(&self, n_spans: &[usize], n_rows: usize) -> Result<(), DataError> {
-        let kinds = self.checked_weights()?;
+        let kinds = self.resolve_weights()?;
         let Some(i) = n_spans.iter().position(|&n| n == 0) else {
             return Ok(());
         };
@@ -161,26 +161,26 @@ impl MaskConfig {
         })
     }
 
-    /// Each kind with its weight; that of [`MaskConfig::arguments`] is the last.
-    pub(super) fn checked_weights(&self) -> Result<Vec<(SpanKind, f32)>, DataError> {
-        let masked = self.arguments.masked().map(|kind| Ok((kind, 0.0)));
+    /// Each kind with its weight; the entry of [`MaskConfig::arguments`] is the last.
+    pub(super) fn resolve_weights(&self) -> Result<Vec<(SpanKind, f32)>, DataError> {
+        let masked = self.arguments.masked_kind().map(|kind| Ok((kind, 0.0)));
         self.weights
             .iter()
-            .map(SpanWeight::checked)
+            .map(SpanWeight::resolve)
             .chain(masked)
             .collect()
     }
 }
 
 impl SpanWeight {
-    fn checked(&self) -> Result<(SpanKind, f32), DataError> {
-        let known = SpanKind::WEIGHTABLE;
-        let kind = known
+    fn resolve(&self) -> Result<(SpanKind, f32), DataError> {
+        let kinds = SpanKind::WEIGHTABLE;
+        let kind = kinds
             .into_iter()
             .find(|kind| kind.name() == self.span)
             .ok_or_else(|| DataError::UnknownSpan {
                 span: self.span.clone(),
-                known: known.map(SpanKind::name).join(", "),
+                known: kinds.map(SpanKind::name).join(", "),
             })?;
         if !self.weight.is_finite() || self.weight < 0.0 {
             return Err(DataError::BadWeight {

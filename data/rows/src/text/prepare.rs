@@ -1,84 +1,84 @@
-//! Rows in, examples and an account of everything that was dropped or straddles out.
+//! Converts rows to examples and reports dropped rows and straddling tokens.
 
 use std::collections::{BTreeMap, HashMap};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tooltune_json::faults::Faults;
+use tooltune_template::conversation::Role;
+use tooltune_template::{ChatTemplate, RenderedText};
 
-use super::conversation::Role;
 use super::error::DataError;
-use super::given_back::must_give_back;
 use super::mask::{ArgumentMask, MaskConfig, OnEmpty, OnLostReasoning};
+use super::round_trip::check_round_trip;
 use super::rows::Row;
 use super::supervise::{Supervision, Supervisor};
-use super::template::{ChatTemplate, RenderedText};
 use super::tokenizer::{Encoded, Tokenizer};
-use crate::faults::Faults;
 
-/// What happens to a row that is longer than `data.max_length`.
+/// Handling of a row that is longer than `data.max_length`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnOverflow {
-    /// The run does not start.
+    /// Stops the run before training.
     #[default]
     Error,
-    /// The row is left out and counted.
+    /// Drops and counts the row.
     Drop,
-    /// The row is cut at its end, which teaches answers without one.
+    /// Truncates the end of the row, which trains on answers without an end.
     Truncate,
 }
 
-/// How rows become examples.
+/// How rows are converted to examples.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PrepareOptions {
-    /// What is learned.
+    /// Which tokens are supervised.
     pub mask: MaskConfig,
-    /// Tokens that a row may have.
+    /// Maximum tokens per row.
     pub max_length: usize,
-    /// What becomes of a longer row.
+    /// Handling of longer rows.
     pub on_overflow: OnOverflow,
-    /// Tokens that end generation; one of them must be learned at the end of each learned turn.
+    /// End-of-turn tokens; each supervised turn must end with a supervised one.
     pub stop_ids: Vec<u32>,
 }
 
-/// A row as tokens.
+/// A tokenized row.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TokenizedExample {
-    /// The row's id.
+    /// Id of the row.
     pub id: String,
     /// Token ids of the whole text, unshifted.
     pub input_ids: Vec<u32>,
-    /// Weight of `input_ids[i]` as a target, unshifted, of the same length; the row's own weight
-    /// is in it.
+    /// Weight of `input_ids[i]` as a target, unshifted, including the row's own weight; same
+    /// length.
     pub loss_weights: Vec<f32>,
 }
 
-/// What became of a row.
+/// Result of a row.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TokenizeOutcome {
-    /// An example, and the texts of its tokens that straddle a span's border.
+    /// The row became an example.
     Example {
-        /// The row as tokens.
+        /// The tokenized row.
         example: TokenizedExample,
-        /// One text per straddling token, in order.
+        /// Text of each straddling token, in order.
         straddling: Vec<String>,
-        /// Spans of each kind whose weight the mask changes.
+        /// Number of spans of each kind with a changed weight.
         n_spans: Vec<usize>,
-        /// Turns of the row that are not learned.
-        unlearned: UnlearnedTurns,
-        /// Whether the end of the row was cut off.
+        /// Turns of the row that are not supervised.
+        unlearned: UnsupervisedTurns,
+        /// Whether the row was truncated.
         is_cut: bool,
     },
-    /// Nothing, as the options ask.
+    /// Dropped, as the options specify.
     Dropped(DroppedRow),
 }
 
-/// How many turns that `mask.train_on` chooses are not learned all the same.
+/// Number of turns that `mask.train_on` selects but that are not supervised.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct UnlearnedTurns {
-    /// Turns that the data switches off, by `train`, `weight` or `loss`.
+pub struct UnsupervisedTurns {
+    /// Turns excluded by `train`, `weight` or `loss` in the data.
     pub n_switched_off: usize,
-    /// Turns whose reasoning the template leaves out, and those of them that were not chosen.
+    /// Turns whose reasoning the template drops, including those that were not selected.
     pub n_without_reasoning: usize,
 }
 
@@ -89,8 +89,8 @@ impl TokenizedExample {
     }
 }
 
-impl UnlearnedTurns {
-    fn of(rendered: &RenderedText) -> Self {
+impl UnsupervisedTurns {
+    fn from_rendered(rendered: &RenderedText) -> Self {
         Self {
             n_switched_off: rendered.switched_off.len(),
             n_without_reasoning: rendered.without_reasoning.len(),
@@ -98,31 +98,31 @@ impl UnlearnedTurns {
     }
 }
 
-/// Examples whose template writes no begin token, where the tokenizer has one for plain texts.
+/// Examples that do not start with the begin token that the tokenizer adds to plain text.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WithoutBos {
-    /// How many.
+    /// Number of examples.
     pub n_examples: usize,
-    /// The tokens that they do not begin with; empty if the tokenizer puts none before plain texts.
+    /// The missing tokens; empty if the tokenizer adds none.
     pub tokens: String,
 }
 
-/// A row that gave no example.
+/// A row that was dropped.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DroppedRow {
-    /// The row's id.
+    /// Id of the row.
     pub id: String,
-    /// Why.
+    /// Why the row was dropped.
     pub reason: DropReason,
 }
 
-/// Why a row was dropped.
+/// Reason for dropping a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DropReason {
-    /// It has more than `max_length` tokens.
+    /// The row has more than `max_length` tokens.
     TooLong,
-    /// None of its tokens would be learned.
+    /// No token of the row is supervised.
     NothingTrained,
 }
 
@@ -130,80 +130,81 @@ impl DropReason {
     fn as_str(self) -> &'static str {
         match self {
             Self::TooLong => "longer than max_length",
-            Self::NothingTrained => "nothing to learn",
+            Self::NothingTrained => "no supervised token",
         }
     }
 }
 
-/// A kind of token that straddles spans.
+/// A token that straddles spans.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StraddlingToken {
-    /// The token's text.
+    /// Text of the token.
     pub text: String,
-    /// How often it straddles.
+    /// How often it occurs.
     pub count: usize,
 }
 
-/// The account of a data set.
+/// Report about a data set.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct PrepareReport {
-    /// Rows read.
+    /// Number of rows that were read.
     pub n_rows: usize,
-    /// Rows that gave no example.
+    /// The rows that were dropped.
     pub dropped: Vec<DroppedRow>,
-    /// Rows whose end beyond `max_length` was cut off.
+    /// Rows truncated at `max_length`.
     pub n_cut: usize,
-    /// The first of them.
+    /// Id of the first truncated row.
     pub first_cut: Option<String>,
-    /// Rows with messages of the role `developer`, which the template renders as those of `system`.
+    /// Rows with `developer` messages, which the template renders as `system`.
     pub n_developer_as_system: usize,
     /// Tokens of all examples.
     pub n_tokens: usize,
     /// Tokens with a weight above 0.
     pub n_trained_tokens: usize,
-    /// Argument values of calls that `mask.arguments` leaves out of the loss.
+    /// Argument values of calls that `mask.arguments` excludes from the loss.
     pub n_masked_values: usize,
-    /// Turns of the examples that are not learned.
-    pub unlearned: UnlearnedTurns,
-    /// Examples that do not begin with the tokens that the tokenizer puts before plain texts.
+    /// Turns of the examples that are not supervised.
+    pub unlearned: UnsupervisedTurns,
+    /// Examples that do not start with the tokens that the tokenizer adds before plain text.
     pub without_bos: WithoutBos,
-    /// Tokens that straddle the border of a learned or weighted span.
+    /// Tokens that straddle the boundary of a supervised or weighted span.
     pub n_straddling: usize,
-    /// The ten commonest of them, commonest first, ties in the order of their text.
+    /// The ten most frequent straddling tokens, ties in text order.
     pub straddling: Vec<StraddlingToken>,
 }
 
 impl PrepareReport {
-    /// Rows that gave no example.
+    /// Number of dropped rows.
     pub fn n_dropped(&self) -> usize {
         self.dropped.len()
     }
 }
 
-/// A data set ready for batches.
+/// A data set ready for batching.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Prepared {
-    /// Examples in the order of the rows.
+    /// Examples in row order.
     pub examples: Vec<TokenizedExample>,
-    /// What became of the rows.
+    /// Report about the rows.
     pub report: PrepareReport,
 }
 
-/// Turns a row into tokens and weights.
+/// Tokenizes a row and assigns loss weights.
 ///
 /// # Errors
 ///
 /// Each names the row:
 ///
-/// - the template refuses the row, or renders its prompt differently once the answer is there
-/// - the template leaves out a message, a call, or the row's tools or documents
-/// - it leaves out the reasoning of a turn that would be learned, unless the options keep such rows
-/// - the row is longer than `max_length`, unless the options drop or cut it
-/// - no token is learned, unless the options drop the row
-/// - a learned turn does not end with a learned stop token, or holds one before its end
-/// - the tokens begin with two begin-of-sequence tokens
-/// - the tokenizer loses or changes a piece of the text
-/// - `mask.weights` names an unknown or lost span, or a token straddles and that is an error
+/// - the template rejects the row, or renders its prompt differently once the answer is present
+/// - the template drops a message, a call, or the row's tools or documents
+/// - the template drops the reasoning of a supervised turn, unless the options keep such rows
+/// - the row is longer than `max_length`, unless the options drop or truncate it
+/// - no token is supervised, unless the options drop the row
+/// - a supervised turn does not end with a supervised stop token, or contains one before its end
+/// - the tokens start with two begin-of-sequence tokens
+/// - the tokenizer loses or changes a part of the text
+/// - `mask.weights` names an unknown or lost span, or a token straddles a boundary and the options
+///   make that an error
 /// - the row's weight is not above 0 and finite
 pub fn tokenize_row(
     row: &Row,
@@ -214,7 +215,7 @@ pub fn tokenize_row(
     let work = || -> Result<TokenizeOutcome, DataError> {
         let (rendered, encoded) = read(row, template, tokenizer, options)?;
         if encoded.ids.len() > options.max_length && options.on_overflow != OnOverflow::Truncate {
-            return too_long(&row.id, encoded.ids.len(), options);
+            return handle_long_row(&row.id, encoded.ids.len(), options);
         }
         let supervisor = Supervisor {
             rendered: &rendered,
@@ -229,8 +230,8 @@ pub fn tokenize_row(
             .iter()
             .map(|&token| supervisor.token_text(token).to_owned())
             .collect();
-        let unlearned = UnlearnedTurns::of(&rendered);
-        finish(
+        let unlearned = UnsupervisedTurns::from_rendered(&rendered);
+        finish_example(
             row,
             encoded.ids,
             supervision,
@@ -254,7 +255,7 @@ pub(super) fn read(
     }
     let turns = options.mask.train_on.turns();
     let mut rendered = template.render_with_spans(&row.conversation, turns)?;
-    // Switched-off and unchosen turns are not learned, so nothing is taught without their reasoning.
+    // Excluded turns are not supervised, so their missing reasoning is harmless.
     let chosen = turns.messages(&row.conversation);
     let would_be_learned =
         |message: &&usize| chosen.contains(message) && !rendered.switched_off.contains(message);
@@ -271,7 +272,7 @@ pub(super) fn read(
         .collect();
     rendered.end_turns(&stop_tokens);
     let encoded = encode(&rendered.text, template, tokenizer)?;
-    must_give_back(&rendered.text, &encoded, tokenizer)?;
+    check_round_trip(&rendered.text, &encoded, tokenizer)?;
     Ok((rendered, encoded))
 }
 
@@ -293,13 +294,13 @@ pub(super) fn encode(
     Ok(encoded)
 }
 
-fn too_long(
+fn handle_long_row(
     id: &str,
     n_tokens: usize,
     options: &PrepareOptions,
 ) -> Result<TokenizeOutcome, DataError> {
     if options.on_overflow == OnOverflow::Drop {
-        return Ok(dropped(id, DropReason::TooLong));
+        return Ok(drop_row(id, DropReason::TooLong));
     }
     Err(DataError::TooLong {
         n_tokens,
@@ -307,14 +308,14 @@ fn too_long(
     })
 }
 
-fn dropped(id: &str, reason: DropReason) -> TokenizeOutcome {
+fn drop_row(id: &str, reason: DropReason) -> TokenizeOutcome {
     TokenizeOutcome::Dropped(DroppedRow {
         id: id.to_owned(),
         reason,
     })
 }
 
-/// The weights of the tokens, times the weight of their row.
+/// Token weights multiplied by the row's weight.
 pub(super) fn row_weights(row: &Row, mut weights: Vec<f32>) -> Result<Vec<f32>, DataError> {
     if !row.weight.is_finite() || row.weight <= 0.0 {
         return Err(DataError::BadRowWeight { weight: row.weight });
@@ -325,32 +326,32 @@ pub(super) fn row_weights(row: &Row, mut weights: Vec<f32>) -> Result<Vec<f32>, 
     Ok(weights)
 }
 
-/// Cuts to the length and refuses a row without anything to learn.
-fn finish(
+/// Truncates to the maximum length and rejects a row without supervised tokens.
+fn finish_example(
     row: &Row,
     mut input_ids: Vec<u32>,
     supervision: Supervision,
     straddling: Vec<String>,
-    unlearned: UnlearnedTurns,
+    unlearned: UnsupervisedTurns,
     options: &PrepareOptions,
 ) -> Result<TokenizeOutcome, DataError> {
     let mut loss_weights = row_weights(row, supervision.weights)?;
     let is_cut = input_ids.len() > options.max_length;
     input_ids.truncate(options.max_length);
     loss_weights.truncate(options.max_length);
-    // Nothing comes before the first token that could predict it.
+    // The first token has no predecessor that could predict it.
     let first = loss_weights.first_mut().map(std::mem::take);
     if loss_weights.iter().all(|&weight| weight == 0.0) {
         return match options.mask.on_empty {
-            OnEmpty::Drop => Ok(dropped(&row.id, DropReason::NothingTrained)),
+            OnEmpty::Drop => Ok(drop_row(&row.id, DropReason::NothingTrained)),
             OnEmpty::Error => Err(DataError::NothingTrained {
                 reason: match (is_cut, unlearned) {
-                    (true, _) => "the answer lies beyond max_length",
+                    (true, _) => "the answer is beyond max_length",
                     _ if first > Some(0.0) => {
-                        "its only learned token is its first one, which nothing predicts"
+                        "its only supervised token is the first one, which nothing predicts"
                     }
-                    (_, UnlearnedTurns { n_switched_off, .. }) if n_switched_off > 0 => {
-                        "train, weight or loss switches its turns off"
+                    (_, UnsupervisedTurns { n_switched_off, .. }) if n_switched_off > 0 => {
+                        "train, weight or loss excludes its turns"
                     }
                     (_, turns)
                         if turns.n_without_reasoning > 0
@@ -376,22 +377,22 @@ fn finish(
     })
 }
 
-/// Turns rows into examples.
+/// Converts rows to examples.
 ///
 /// # Errors
 ///
-/// - rows cannot be read, or as [`tokenize_row`]; the error tells of all rows at fault
-/// - no row gives an example
-/// - the mask names a kind of span that is in no row
+/// - rows cannot be read, or the errors of [`tokenize_row`]; the error lists all bad rows
+/// - every row was dropped
+/// - the mask names a kind of span that occurs in no row
 pub fn prepare(
     rows: impl Iterator<Item = Result<Row, DataError>>,
     template: &ChatTemplate,
     tokenizer: &Tokenizer,
     options: &PrepareOptions,
 ) -> Result<Prepared, DataError> {
-    let mut gathering = Gathering::new(tokenizer, options)?;
+    let mut gathering = ReportBuilder::new(tokenizer, options)?;
     let examples = rows.filter_map(|row| {
-        let row = TokenizedRow::of(row, template, tokenizer, options);
+        let row = TokenizedRow::tokenize(row, template, tokenizer, options);
         gathering.add(row)
     });
     let examples = examples.collect();
@@ -399,7 +400,7 @@ pub fn prepare(
     Ok(Prepared { examples, report })
 }
 
-/// A row on its way from [`tokenize_row`] to a [`Gathering`].
+/// Result of [`tokenize_row`] before it is added to a [`ReportBuilder`].
 #[derive(Debug)]
 pub struct TokenizedRow {
     outcome: Result<TokenizeOutcome, DataError>,
@@ -407,8 +408,8 @@ pub struct TokenizedRow {
 }
 
 impl TokenizedRow {
-    /// Tokenizes a row, if there is one.
-    pub fn of(
+    /// Tokenizes a row, unless reading it failed.
+    pub fn tokenize(
         row: Result<Row, DataError>,
         template: &ChatTemplate,
         tokenizer: &Tokenizer,
@@ -416,7 +417,7 @@ impl TokenizedRow {
     ) -> Self {
         let mut is_developer_as_system = false;
         let outcome = row.and_then(|row| {
-            is_developer_as_system = is_said_by_developer(&row) && !template.knows_developer();
+            is_developer_as_system = has_developer_message(&row) && !template.knows_developer();
             tokenize_row(&row, template, tokenizer, options)
         });
         Self {
@@ -426,11 +427,11 @@ impl TokenizedRow {
     }
 }
 
-/// The account of rows that are prepared one after the other.
+/// Collects the report while rows are prepared.
 #[derive(Debug)]
-pub struct Gathering<'a> {
+pub struct ReportBuilder<'a> {
     options: &'a PrepareOptions,
-    /// What the tokenizer puts before plain texts.
+    /// Tokens that the tokenizer adds before plain text.
     before: &'a [u32],
     report: PrepareReport,
     n_examples: usize,
@@ -439,28 +440,28 @@ pub struct Gathering<'a> {
     faults: Faults<DataError>,
 }
 
-impl<'a> Gathering<'a> {
-    /// Of no rows yet.
+impl<'a> ReportBuilder<'a> {
+    /// Creates an empty report.
     ///
     /// # Errors
     ///
     /// - the mask names an unknown kind of span
     pub fn new(tokenizer: &'a Tokenizer, options: &'a PrepareOptions) -> Result<Self, DataError> {
-        let before = &tokenizer.added().before;
+        let prefix = &tokenizer.added().before;
         let mut report = PrepareReport::default();
-        report.without_bos.tokens = tokenizer.spelled(before);
+        report.without_bos.tokens = tokenizer.spell_tokens(prefix);
         Ok(Self {
             options,
-            before,
+            before: prefix,
             report,
             n_examples: 0,
             straddling: HashMap::new(),
-            n_spans: vec![0; options.mask.checked_weights()?.len()],
+            n_spans: vec![0; options.mask.resolve_weights()?.len()],
             faults: Faults::default(),
         })
     }
 
-    /// Counts a row; its example, if it gave one.
+    /// Adds a row to the report and returns its example, if any.
     pub fn add(&mut self, row: TokenizedRow) -> Option<TokenizedExample> {
         let report = &mut self.report;
         report.n_rows += 1;
@@ -499,19 +500,19 @@ impl<'a> Gathering<'a> {
         Some(example)
     }
 
-    /// The whole account.
+    /// Completes the report.
     ///
     /// # Errors
     ///
     /// As [`prepare`].
     pub fn finish(self) -> Result<PrepareReport, DataError> {
-        self.faults.none()?;
+        self.faults.into_result()?;
         let mut report = self.report;
         report.straddling = commonest(self.straddling);
         if self.n_examples == 0 {
             return Err(DataError::NoExamples {
                 n_rows: report.n_rows,
-                reasons: reasons(&report.dropped),
+                reasons: format_reasons(&report.dropped),
             });
         }
         let mask = &self.options.mask;
@@ -523,7 +524,7 @@ impl<'a> Gathering<'a> {
     }
 }
 
-fn is_said_by_developer(row: &Row) -> bool {
+fn has_developer_message(row: &Row) -> bool {
     let mut messages = row.conversation.messages.iter();
     messages.any(|message| message.role == Role::Developer)
 }
@@ -538,7 +539,7 @@ fn commonest(counts: HashMap<String, usize>) -> Vec<StraddlingToken> {
     all
 }
 
-fn reasons(dropped: &[DroppedRow]) -> String {
+fn format_reasons(dropped: &[DroppedRow]) -> String {
     let mut counts: BTreeMap<DropReason, usize> = BTreeMap::new();
     for row in dropped {
         *counts.entry(row.reason).or_default() += 1;
@@ -550,21 +551,23 @@ fn reasons(dropped: &[DroppedRow]) -> String {
         .join(", ")
 }
 
-/// The prompt of a row as tokens, up to where the model answers, as training reads it before an
-/// answer without a thought: templates that write an empty thought there have it here.
+/// The prompt of a row as tokens, up to the model's answer. It equals the prompt in training for an
+/// answer without reasoning: if the template writes an empty reasoning block, the prompt includes
+/// it.
 ///
 /// # Errors
 ///
-/// - the template refuses the prompt, or shows nothing of its tools or documents
-/// - the tokens begin with two begin-of-sequence tokens
+/// - the template rejects the prompt, or drops its tools or documents
+/// - the tokens start with two begin-of-sequence tokens
 pub fn prompt_ids(
     row: &Row,
     template: &ChatTemplate,
     tokenizer: &Tokenizer,
 ) -> Result<Vec<u32>, DataError> {
     template
-        .must_show_lists(&row.conversation)
+        .check_lists_in_prompt(&row.conversation)
         .and_then(|()| template.render_answer_prompt(&row.conversation))
+        .map_err(DataError::from)
         .and_then(|text| encode(&text, template, tokenizer))
         .map(|encoded| encoded.ids)
         .map_err(|error| error.at(&row.id))

@@ -1,50 +1,51 @@
-//! What a model is asked: a row up to the answer that training gave it, messages, or a plain text.
+//! Builds generation prompts from a row, from messages, or from plain text.
 //!
-//! The decision to question: the prompt of a row is cut from its training text, which is held to
-//! begin with the template's own generation prompt. So what is asked is what was learned from, or
-//! the row is an error; where only the tokens differ, [`AskedPrompt::begins_example`] says so.
+//! The prompt of a row is a prefix of its training text, which must start with the template's own
+//! generation prompt; otherwise the row is an error. If only the tokens differ,
+//! [`TokenizedPrompt::begins_example`] is false.
 
-use super::conversation::Conversation;
+use tooltune_template::conversation::Conversation;
+use tooltune_template::{ChatTemplate, Turn, Turns};
+
 use super::error::DataError;
-use super::given_back::must_give_back;
 use super::prepare::{PrepareOptions, encode, read};
+use super::round_trip::check_round_trip;
 use super::rows::Row;
 use super::supervise::Supervisor;
-use super::template::{ChatTemplate, Turn, Turns};
 use super::tokenizer::{Encoded, Specials, Tokenizer};
 
-/// A prompt, and the answer to it where a row has one.
+/// A prompt, with its reference answer if the row has one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AskedPrompt {
-    /// The row, or what the caller named it.
+pub struct TokenizedPrompt {
+    /// Id of the row, or the name given by the caller.
     pub id: String,
-    /// The whole text, special tokens included.
+    /// The whole text, including special tokens.
     pub text: String,
     /// The text as tokens.
     pub ids: Vec<u32>,
-    /// Messages that are part of it.
+    /// Number of messages in the prompt.
     pub n_messages: usize,
-    /// What training teaches to write: without special tokens, up to the end of the turn.
+    /// The answer from training: without special tokens, up to the end of the turn.
     pub reference: Option<String>,
-    /// Whether the row's training example begins with these very tokens. It does not where a token
-    /// crosses the border between prompt and answer.
+    /// Whether the row's training example starts with exactly these tokens. It does not if a token
+    /// crosses the boundary between prompt and answer.
     pub begins_example: bool,
 }
 
-impl AskedPrompt {
-    /// The prompt of the answer that a row teaches: of the first turn of its completion, or of the
-    /// last turn where `mask.train_on` chooses turns of the assistant.
+impl TokenizedPrompt {
+    /// Builds the prompt for the supervised answer of a row: the first turn of its completion, or
+    /// the last turn if `mask.train_on` selects assistant turns.
     ///
     /// # Errors
     ///
     /// Each names the row:
     ///
-    /// - the row has no turn that the options choose
-    /// - the template refuses the row, leaves a part of it out, or renders its prompt differently
-    ///   once the answer is there
+    /// - the options select no turn of the row
+    /// - the template rejects the row, drops a part of it, or renders its prompt differently once
+    ///   the answer is present
     /// - the answer does not end with a stop token, or the options have none
-    /// - the tokens begin with two begin-of-sequence tokens
-    pub fn of_row(
+    /// - the tokens start with two begin-of-sequence tokens
+    pub fn from_row(
         row: &Row,
         template: &ChatTemplate,
         tokenizer: &Tokenizer,
@@ -53,9 +54,9 @@ impl AskedPrompt {
         let work = || -> Result<Self, DataError> {
             let (rendered, encoded) = read(row, template, tokenizer, options)?;
             let turns = options.mask.train_on.turns();
-            let learned = rendered.turns.iter().filter(|turn| turn.weight > 0.0);
-            let learned: Vec<Turn> = learned.copied().collect();
-            let turn = turns.strict(&learned).ok_or(DataError::NoAnswer)?;
+            let supervised = rendered.turns.iter().filter(|turn| turn.weight > 0.0);
+            let supervised: Vec<Turn> = supervised.copied().collect();
+            let turn = turns.strict_turn(&supervised).ok_or(DataError::NoAnswer)?;
             let supervisor = Supervisor {
                 rendered: &rendered,
                 encoded: &encoded,
@@ -84,43 +85,43 @@ impl AskedPrompt {
         work().map_err(|error| error.at(&row.id))
     }
 
-    /// All messages of a conversation, for which there is no answer yet.
+    /// Builds the prompt from all messages of a conversation without an answer.
     ///
     /// # Errors
     ///
     /// Each names `id`:
     ///
-    /// - the template refuses the conversation, or leaves a part of it out
-    /// - the tokens begin with two begin-of-sequence tokens
-    pub fn of_messages(
+    /// - the template rejects the conversation, or drops a part of it
+    /// - the tokens start with two begin-of-sequence tokens
+    pub fn from_messages(
         id: &str,
         conversation: &Conversation,
         template: &ChatTemplate,
         tokenizer: &Tokenizer,
     ) -> Result<Self, DataError> {
         let work = || -> Result<(String, Encoded), DataError> {
-            // What it renders is not asked for, but what it leaves out is refused.
+            // The result is not used; this call reports parts that the template drops.
             template.render_with_spans(conversation, Turns::Completion)?;
             let text = template.render_prompt(conversation)?;
             let encoded = encode(&text, template, tokenizer)?;
-            must_give_back(&text, &encoded, tokenizer)?;
+            check_round_trip(&text, &encoded, tokenizer)?;
             Ok((text, encoded))
         };
         let (text, encoded) = work().map_err(|error| error.at(id))?;
         Ok(Self::new(id, text, encoded, conversation.messages.len()))
     }
 
-    /// A plain text, after the tokens that the tokenizer puts before plain texts, such as `<s>`:
-    /// once, whether they are written in it or not ([`Tokenizer::plain_text`]).
+    /// Builds a prompt from plain text after the tokens that the tokenizer adds, such as `<s>`.
+    /// They are not added twice if the text already starts with them ([`Tokenizer::plain_text`]).
     ///
     /// # Errors
     ///
-    /// - the tokenizer has no token for a piece of the text, or does not give it back
-    pub fn of_text(id: &str, text: &str, tokenizer: &Tokenizer) -> Result<Self, DataError> {
+    /// - the tokenizer has no token for a part of the text, or does not reproduce it
+    pub fn from_text(id: &str, text: &str, tokenizer: &Tokenizer) -> Result<Self, DataError> {
         let work = || -> Result<(String, Encoded), DataError> {
             let text = tokenizer.plain_text(text)?;
             let encoded = tokenizer.encode(&text)?;
-            must_give_back(&text, &encoded, tokenizer)?;
+            check_round_trip(&text, &encoded, tokenizer)?;
             Ok((text, encoded))
         };
         let (text, encoded) = work().map_err(|error| error.at(id))?;

@@ -1,19 +1,23 @@
-//! JSON Lines in, checked rows out, one at a time.
+//! Reads checked rows from JSON Lines, one at a time.
 //!
-//! Rows stream: memory holds one line, however long the file. A fault names the file, the line and
-//! the field, and the reader stands at the next line afterwards, so that a caller can list all
-//! faults of a file instead of the first.
+//! Rows are streamed, so memory use is one line. Errors name file, line and field. The reader then
+//! continues with the next line, so callers can list all errors of a file.
 
 use std::path::Path;
 
 use serde_json::{Map, Value};
+use tooltune_apis::{ToolsError, read_text};
+use tooltune_json as json;
+use tooltune_json::json_schema::FormatRule;
+use tooltune_json::lines::{Records, open_rows};
+use tooltune_json::{JsonError, ReadError};
+use tooltune_template::conversation::{
+    Conversation, Message, Role, as_array, as_object, missing_field, parse_messages,
+    refuse_old_spelling, text_field, wrong_type,
+};
 
 use super::call_check::CallCheck;
 use super::columns::Columns;
-use super::conversation::{
-    Conversation, Message, Role, as_array, as_object, missing, parse_messages, refuse_old_spelling,
-    text_field, wrong_type,
-};
 use super::error::DataError;
 use super::formats::{
     DataFormat, FormatError, FormattedRow, RecognisedFormat, RowNotes, Wrapping, foreign_row,
@@ -21,35 +25,31 @@ use super::formats::{
 };
 use super::slot::{GoldCheck, SlotRow};
 use super::slot_prompt::SlotPrompt;
-use super::tool_results::must_name_their_calls;
-use crate::json::{self, JsonError};
-use crate::lines::{Records, open_rows};
-use crate::read_error::ReadError;
-use crate::tools::{ToolsError, read_text};
+use super::tool_results::check_result_names;
 
 /// One row, ready to be rendered.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
     /// The row as `file:line`.
     pub id: String,
-    /// What is rendered and learned.
+    /// The conversation to render and train on.
     pub conversation: Conversation,
-    /// What the weights of its tokens are multiplied with; 1 for a row like any other.
+    /// Factor for the weights of its tokens; 1 by default.
     pub weight: f32,
-    /// The row's own fields, for the metrics, where the format is SLOT; nested, even where the
-    /// conversation shows a flat schema.
+    /// The row's own fields for the metrics, if the format is SLOT; nested even if the conversation
+    /// shows a flat schema.
     pub slot: Option<SlotRow>,
 }
 
 impl Row {
-    /// A SLOT row with the prompt that asks for its answer.
+    /// Builds a SLOT row with the prompt that asks for its answer.
     ///
-    /// The gold is taken as it is: only [`read_rows`] checks it against the schema.
+    /// The reference answer is not checked; only [`read_rows`] checks it against the schema.
     ///
     /// # Errors
     ///
     /// As [`SlotPrompt::render`].
-    pub fn of_slot(slot: SlotRow, prompt: &SlotPrompt) -> Result<Self, DataError> {
+    pub fn from_slot(slot: SlotRow, prompt: &SlotPrompt) -> Result<Self, DataError> {
         Ok(Self {
             id: slot.id.clone(),
             conversation: slot.conversation(prompt)?,
@@ -60,23 +60,23 @@ impl Row {
 }
 
 impl Row {
-    /// A SLOT row of which the answer is not known: its conversation ends with what is asked. Its
-    /// gold is an empty object, which gives lists the slots that a flattening asks for.
+    /// Builds a SLOT row without an answer: the conversation ends with the prompt. The reference
+    /// answer is an empty object, for which a flattening creates its fixed number of list slots.
     ///
     /// # Errors
     ///
     /// As [`SlotPrompt::render`]; a schema that cannot be used.
-    pub fn asking(
+    pub fn without_reference(
         id: &str,
         input_text: String,
         json_schema: Value,
         prompt: &SlotPrompt,
     ) -> Result<Self, DataError> {
-        GoldCheck::default().check_schema(&json_schema)?;
-        Self::asking_as_it_is(id, input_text, json_schema, prompt)
+        GoldCheck::new(FormatRule::Asserted).check_schema(&json_schema)?;
+        Self::without_reference_unchecked(id, input_text, json_schema, prompt)
     }
 
-    fn asking_as_it_is(
+    fn without_reference_unchecked(
         id: &str,
         input_text: String,
         json_schema: Value,
@@ -88,48 +88,47 @@ impl Row {
             json_schema,
             gold: Value::Object(Map::new()),
         };
-        let row = Self::of_slot(slot, prompt)?;
+        let row = Self::from_slot(slot, prompt)?;
         Ok(Self {
             conversation: row.conversation.without_answer(),
             ..row
         })
     }
 
-    /// Whether its conversation ends with what is asked.
+    /// Whether the conversation ends with the prompt.
     pub fn has_no_answer(&self) -> bool {
         self.conversation.completion_start >= self.conversation.messages.len()
     }
 }
 
-/// Opens a file of rows in JSON Lines, gzip-compressed or not.
+/// Opens a file of rows in JSON Lines, optionally gzip-compressed; `-` is standard input.
 ///
 /// Blank lines and a byte-order mark at the start of the file are skipped.
-///
-/// The path `-` is the standard input.
 ///
 /// # Errors
 ///
 /// - the file cannot be opened
 ///
-/// The reader itself yields an error for a file without rows, one that is a JSON array or CSV, a line
-/// that is not UTF-8 or not one JSON object, a key that stands twice, an integer beyond 64 bits, a field that is missing or of
-/// another type, a gold value that its schema refuses, and a call that the tools of its row do not
-/// take; a file that is no text in UTF-8, and a line of more than 256 MiB, are one, too, and the last.
+/// The iterator yields an error for a file without rows, a JSON array or CSV file, a line that is
+/// not UTF-8 or not one JSON object, a duplicate key, an integer beyond 64 bits, a field that is
+/// missing or of another type, a reference answer that violates its schema, and a call that does
+/// not match the tools of its row. A file that is not UTF-8 text, or a line of more than 256 MiB,
+/// ends the iteration with an error.
 pub fn read_rows(path: &Path, format: DataFormat) -> Result<RowReader, DataError> {
     Ok(RowReader::new(open_rows(path)?, format))
 }
 
-/// The rows of a file in order.
+/// Iterates over the rows of a file.
 #[derive(Debug)]
 pub struct RowReader {
     records: RowRecords,
     parser: RowParser,
 }
 
-/// A row that is not parsed, with its place, or why there is none.
+/// An unparsed row with its location, or the read error.
 pub type RowRecord = Result<(String, Vec<u8>), DataError>;
 
-/// The rows of a file in order, not parsed.
+/// Iterates over the unparsed rows of a file.
 #[derive(Debug)]
 pub struct RowRecords {
     records: Box<dyn Records>,
@@ -137,7 +136,7 @@ pub struct RowRecords {
 }
 
 impl RowRecords {
-    /// Of a file that is open. A file without any is an error.
+    /// Reads an open file. A file without rows is an error.
     pub fn new(records: Box<dyn Records>) -> Self {
         Self {
             records,
@@ -154,16 +153,16 @@ impl Iterator for RowRecords {
             return None;
         }
         let record = self.records.next_record();
-        let place = self.records.place();
+        let location = self.records.location();
         self.is_done = !matches!(record, Ok(Some(_)));
         match record {
-            Ok(Some(record)) => Some(Ok((place, record))),
+            Ok(Some(record)) => Some(Ok((location, record))),
             Ok(None) if self.records.has_any() => None,
             Ok(None) => {
                 let path = self.records.path().to_owned();
                 Some(Err(DataError::EmptyFile { path }))
             }
-            Err(error) => Some(Err(DataError::from(error).at(&place))),
+            Err(error) => Some(Err(DataError::from(error).at(&location))),
         }
     }
 }
@@ -178,7 +177,7 @@ impl Iterator for RowReader {
 }
 
 impl RowReader {
-    /// The rows of a file that is open; errors are those of [`read_rows`].
+    /// Reads the rows of an open file; errors are as in [`read_rows`].
     pub fn new(records: Box<dyn Records>, format: DataFormat) -> Self {
         Self {
             records: RowRecords::new(records),
@@ -186,7 +185,7 @@ impl RowReader {
         }
     }
 
-    /// Parses rows as a changed parser does.
+    /// Replaces the row parser.
     #[must_use]
     pub fn with(self, change: impl FnOnce(RowParser) -> RowParser) -> Self {
         Self {
@@ -195,13 +194,13 @@ impl RowReader {
         }
     }
 
-    /// What the rows so far have that their format does not read, and calls without results.
+    /// Unread fields and unmatched calls in the rows read so far.
     pub fn notes(&self) -> &RowNotes {
         &self.parser.notes
     }
 }
 
-/// Makes rows of records.
+/// Parses records to rows.
 #[derive(Debug)]
 pub struct RowParser {
     format: DataFormat,
@@ -214,20 +213,20 @@ pub struct RowParser {
 }
 
 impl RowParser {
-    /// For rows of a format.
+    /// Creates a parser for a row format. Formats of schemas, such as `date`, are asserted.
     pub fn new(format: DataFormat) -> Self {
         Self {
             format,
             has_golds: true,
             slot_prompt: SlotPrompt::default(),
             columns: Columns::default(),
-            gold_check: GoldCheck::default(),
-            call_check: Some(CallCheck::default()),
+            gold_check: GoldCheck::new(FormatRule::Asserted),
+            call_check: Some(CallCheck::new(FormatRule::Asserted)),
             notes: RowNotes::default(),
         }
     }
 
-    /// Takes calls as they are, whatever the tools of their row say.
+    /// Disables the check of calls against the tools of their row.
     #[must_use]
     pub fn with_unchecked_calls(self) -> Self {
         Self {
@@ -236,16 +235,26 @@ impl RowParser {
         }
     }
 
-    /// Reads SLOT rows without a gold, too: their conversation ends with what is asked.
+    /// Treats formats of schemas, such as `date`, by this rule.
     #[must_use]
-    pub fn without_golds(self) -> Self {
+    pub fn with_formats(self, formats: FormatRule) -> Self {
+        Self {
+            gold_check: GoldCheck::new(formats),
+            call_check: self.call_check.map(|_| CallCheck::new(formats)),
+            ..self
+        }
+    }
+
+    /// Accepts SLOT rows without a reference answer; their conversation ends with the prompt.
+    #[must_use]
+    pub fn allow_missing_golds(self) -> Self {
         Self {
             has_golds: false,
             ..self
         }
     }
 
-    /// Asks SLOT rows so.
+    /// Sets the prompt of SLOT rows.
     #[must_use]
     pub fn with_slot_prompt(self, slot_prompt: SlotPrompt) -> Self {
         Self {
@@ -254,28 +263,28 @@ impl RowParser {
         }
     }
 
-    /// Finds fields under the names of these columns.
+    /// Sets the column names of fields.
     #[must_use]
     pub fn with_columns(self, columns: Columns) -> Self {
         Self { columns, ..self }
     }
 
-    /// What the rows so far have that their format does not read, and calls without results.
+    /// Unread fields and unmatched calls in the rows parsed so far.
     pub fn notes(&self) -> &RowNotes {
         &self.notes
     }
 
-    /// The notes so far, which are empty afterwards.
+    /// Takes the notes collected so far and clears them.
     pub fn take_notes(&mut self) -> RowNotes {
         std::mem::take(&mut self.notes)
     }
 
-    /// The row of a record.
+    /// Parses a record to a row.
     ///
     /// # Errors
     ///
-    /// - that of the record
-    /// - as those of the rows of [`read_rows`]
+    /// - the error of the record
+    /// - the row errors listed in [`read_rows`]
     pub fn parse(&mut self, record: RowRecord) -> Result<Row, DataError> {
         let (id, record) = record?;
         self.parse_row(&id, &record).map_err(|error| error.at(&id))
@@ -298,35 +307,21 @@ impl RowParser {
             return Err(ReadError::from(oversized).into());
         }
         let Value::Object(fields) = value else {
-            return Err(wrong_type("the line", &value, "a JSON object"));
+            return Err(wrong_type("the line", &value, "a JSON object").into());
         };
-        let fields = self.columns.renamed(fields);
-        self.must_be_of_the_format(&fields)?;
+        let fields = self.columns.rename(fields);
+        let format = self.format.for_row(&fields)?;
+        check_format(format, &fields)?;
         refuse_media(&fields)?;
-        self.notes.not_read.count_fields(id, self.format, &fields);
-        let row = match foreign_row(self.format, &fields) {
+        self.notes.not_read.count_fields(id, format, &fields);
+        let row = match foreign_row(format, &fields) {
             Some(row) => row?,
-            None if self.format == DataFormat::Slot => return self.slot_row(id, fields),
-            None if self.format == DataFormat::Messages => messages(&fields)?,
+            None if format == DataFormat::Slot => return self.slot_row(id, fields),
+            None if format == DataFormat::Messages => messages(&fields)?,
             None => prompt_completion(&fields)?,
         };
         self.notes.not_read.count_types(id, &row.unknown_types);
         self.conversation_row(id, row)
-    }
-
-    /// Refuses a row that has all fields of another format and lacks some of this one.
-    fn must_be_of_the_format(&self, fields: &Map<String, Value>) -> Result<(), DataError> {
-        let is_expected = |found: &str| found == self.format.as_str();
-        match recognise(fields) {
-            Ok(RecognisedFormat::Rows(found)) if self.format.reads(found, fields) => Ok(()),
-            Ok(found) if !is_expected(found.as_str()) => Err(FormatError::Other {
-                found: found.as_str(),
-                expected: self.format.as_str(),
-            }
-            .into()),
-            // What is missing is told by field, and who names a format chooses among several.
-            _ => Ok(()),
-        }
     }
 
     fn slot_row(&mut self, id: &str, mut fields: Map<String, Value>) -> Result<Row, DataError> {
@@ -334,16 +329,21 @@ impl RowParser {
         let input_text = text_field(&fields, "", "input_text", NEEDED)?.to_owned();
         let json_schema = fields
             .remove("json_schema")
-            .ok_or_else(|| missing("json_schema", NEEDED))?;
+            .ok_or_else(|| missing_field("json_schema", NEEDED))?;
         if !json_schema.is_object() {
-            return Err(wrong_type("json_schema", &json_schema, "an object"));
+            return Err(wrong_type("json_schema", &json_schema, "an object").into());
         }
         let gold = match fields.remove("gold") {
             None if !self.has_golds => {
                 self.gold_check.check_schema(&json_schema)?;
-                return Row::asking_as_it_is(id, input_text, json_schema, &self.slot_prompt);
+                return Row::without_reference_unchecked(
+                    id,
+                    input_text,
+                    json_schema,
+                    &self.slot_prompt,
+                );
             }
-            gold => gold.ok_or_else(|| missing("gold", NEEDED))?,
+            gold => gold.ok_or_else(|| missing_field("gold", NEEDED))?,
         };
         self.gold_check.check(&gold, &json_schema)?;
         let slot = SlotRow {
@@ -352,7 +352,7 @@ impl RowParser {
             json_schema,
             gold,
         };
-        Row::of_slot(slot, &self.slot_prompt)
+        Row::from_slot(slot, &self.slot_prompt)
     }
 
     fn conversation_row(&mut self, id: &str, row: FormattedRow) -> Result<Row, DataError> {
@@ -364,7 +364,7 @@ impl RowParser {
         let calls_of = |message_idx: usize| calls[message_idx].clone();
         if let Some(call_check) = &mut self.call_check {
             call_check.check(&conversation, calls_of)?;
-            must_name_their_calls(&conversation, calls_of)?;
+            check_result_names(&conversation, calls_of)?;
         }
         self.notes.tools.count(id, &conversation, calls_of);
         Ok(Row {
@@ -376,14 +376,28 @@ impl RowParser {
     }
 }
 
-/// A plain text becomes one user or assistant message: the template is applied to every format.
+/// Rejects a row that has all fields of another format and lacks some of this one.
+fn check_format(format: DataFormat, fields: &Map<String, Value>) -> Result<(), DataError> {
+    match recognise(fields) {
+        Ok(RecognisedFormat::Rows(recognised)) if format.can_read(recognised, fields) => Ok(()),
+        Ok(recognised) if recognised.as_str() != format.as_str() => Err(FormatError::Other {
+            found: recognised.as_str(),
+            expected: format.as_str(),
+        }
+        .into()),
+        // The error names the missing field; users who name a format choose among several.
+        _ => Ok(()),
+    }
+}
+
+/// Plain strings become one user or assistant message, so the template applies to every format.
 fn prompt_completion(fields: &Map<String, Value>) -> Result<FormattedRow, DataError> {
     const NEEDED: &str = "a prompt-completion row needs prompt and completion";
     let part = |name: &str, role: Role| match fields.get(name) {
-        None => Err(missing(name, NEEDED)),
+        None => Err(missing_field(name, NEEDED)),
         Some(Value::String(text)) => Ok(vec![Message::new(role, text.clone())]),
         Some(value @ Value::Array(_)) => parse_messages(value, name),
-        Some(other) => Err(wrong_type(name, other, "a text or a list of messages")),
+        Some(other) => Err(wrong_type(name, other, "a string or a list of messages")),
     };
     let mut all = part("prompt", Role::User)?;
     let completion_start = all.len();
@@ -410,7 +424,7 @@ fn prompt_completion(fields: &Map<String, Value>) -> Result<FormattedRow, DataEr
 fn messages(fields: &Map<String, Value>) -> Result<FormattedRow, DataError> {
     let value = fields
         .get("messages")
-        .ok_or_else(|| missing("messages", "a messages row needs messages"))?;
+        .ok_or_else(|| missing_field("messages", "a messages row needs messages"))?;
     with_tools(
         fields,
         Conversation::new(parse_messages(value, "messages")?),
@@ -440,17 +454,17 @@ fn with_tools(
     })
 }
 
-/// Reads a file that holds what rows have as `tools`: one list of them.
+/// Reads a file with one list of tools, as in the field `tools` of rows.
 ///
 /// # Errors
 ///
 /// Each names the file:
 ///
 /// - it cannot be read, or is not one JSON value
-/// - it holds no list of objects, or an integer beyond 64 bits
+/// - it is not a list of objects, or contains an integer beyond 64 bits
 pub fn read_tools(path: &Path) -> Result<Vec<Value>, DataError> {
     let text = read_text(path)?;
-    let read = || -> Result<Vec<Value>, DataError> {
+    let parse_tools = || -> Result<Vec<Value>, DataError> {
         let value = json::parse(&text).map_err(|error| ToolsError::NotJson { error })?;
         if let Some(oversized) = json::oversized_integer(&text, |_| true) {
             return Err(ReadError::from(oversized).into());
@@ -465,5 +479,5 @@ pub fn read_tools(path: &Path) -> Result<Vec<Value>, DataError> {
         }
         Ok(tools.to_vec())
     };
-    read().map_err(|error| error.at(&path.display().to_string()))
+    parse_tools().map_err(|error| error.at(&path.display().to_string()))
 }

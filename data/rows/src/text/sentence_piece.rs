@@ -1,9 +1,9 @@
-//! Makes a tokenizer of a SentencePiece vocabulary of the BPE kind, as GGUF files carry it (`llama`).
+//! Builds a tokenizer from the SentencePiece BPE vocabulary (`llama`) of a GGUF file.
 //!
-//! Such a file keeps a score for each token and no merges: of two neighbours those are joined first
-//! whose text has the highest score. The tokenizers library wants a list of merges; it is made of the
-//! scores as transformers makes it of a `tokenizer.model`. Blanks are written `▁`, and characters that
-//! no token has are spelled in bytes.
+//! Such a file contains a score for each token and no merges: the adjacent pair whose text has the
+//! highest score is merged first. The tokenizers library needs a list of merges, which is derived
+//! from the scores as transformers does for a `tokenizer.model`. Spaces are written `▁`, and
+//! characters without a token are encoded as bytes.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -17,31 +17,31 @@ use tokenizers::decoders::sequence::Sequence as Decoders;
 use tokenizers::decoders::strip::Strip;
 use tokenizers::models::bpe::{BPE, Vocab};
 use tokenizers::normalizers::{NormalizerWrapper, Prepend, Replace, Sequence};
+use tooltune_json::contained;
 
 use super::gguf_vocabulary::{
-    BYTE, PLAIN, StoredTokens, UNKNOWN, VocabularyError, add_all, added_tokens, must_fit,
+    BYTE, JsonTokens, PLAIN, UNKNOWN, VocabularyError, add_all, added_tokens, check_tokens,
     stored_merges, vocabulary,
 };
 use crate::budgets::SENTENCE_PIECE_BYTES;
-use crate::contained::contained;
 
-/// What stands for a blank.
+/// The replacement of a space.
 const BLANK: &str = "\u{2581}";
-/// The score of tokens that no merge makes, as llama.cpp's converter gives it.
+/// The score of tokens that no merge produces, as in llama.cpp's converter.
 const NEVER: f32 = -1000.0;
 
-/// The parts of a SentencePiece tokenizer of the BPE kind.
+/// The parts of a SentencePiece BPE tokenizer.
 #[derive(Clone, Default)]
 pub struct SentencePiece {
-    /// Token texts by id; bytes are `<0x00>` to `<0xFF>`.
+    /// Tokens by id; bytes are `<0x00>` to `<0xFF>`.
     pub tokens: Vec<String>,
-    /// By id: 1 plain, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte.
+    /// Token types by id: 1 plain, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte.
     pub token_types: Vec<i32>,
-    /// By id: of two pairs that may be joined, the one whose text has the higher score is.
+    /// Scores by id; the pair whose text has the highest score is merged first.
     pub scores: Vec<f32>,
-    /// What stands for what the vocabulary lacks.
+    /// Id of the unknown token.
     pub unk_token_id: Option<u32>,
-    /// Whether a blank is put before texts, and behind tokens that steer the model.
+    /// Whether a space is added before text and after control tokens.
     pub adds_space: bool,
 }
 
@@ -62,34 +62,34 @@ impl SentencePiece {
         file["model"]["byte_fallback"] == true && file["model"]["merges"].is_array()
     }
 
-    /// The parts of a `tokenizer.json`, with `n_tokens` tokens.
+    /// Reads a `tokenizer.json` with `n_tokens` tokens.
     ///
     /// # Errors
     ///
-    /// It does more with a text than llama.cpp does with such a vocabulary, its merges are not those
-    /// that scores say, or it has more tokens.
+    /// It has features that llama.cpp does not support for such a vocabulary, its merges do not
+    /// follow from scores, or it has more than `n_tokens` tokens.
     pub fn from_json(json: &str, n_tokens: usize) -> Result<Self, VocabularyError> {
-        let no_form = |what: &str| VocabularyError::NoForm {
-            what: what.to_owned(),
+        let no_form = |feature: &str| VocabularyError::NoGgufEquivalent {
+            what: feature.to_owned(),
         };
-        let file: Value = serde_json::from_str(json).map_err(|_| no_form("no JSON"))?;
+        let file: Value = serde_json::from_str(json).map_err(|_| no_form("invalid JSON"))?;
         let model = &file["model"];
         if model["byte_fallback"] != true || model["ignore_merges"] == true {
-            return Err(no_form("another model than BPE with byte fallback"));
+            return Err(no_form("a model other than BPE with byte fallback"));
         }
         let adds_space =
-            adds_space(&file).ok_or_else(|| no_form("another normalizer than SentencePiece's"))?;
+            adds_space(&file).ok_or_else(|| no_form("a normalizer other than SentencePiece's"))?;
         let is_blank = |value: &Value| value == " " || value["String"] == " ";
         let split = &file["pre_tokenizer"];
-        // The normalizer has left no blank for it.
+        // The normalizer has already replaced the spaces that it would split.
         let is_harmless =
             split.is_null() || split["type"] == "Split" && is_blank(&split["pattern"]);
         let is_metaspace = split["type"] == "Metaspace" && split["split"] == false;
         if !is_harmless && !is_metaspace {
             return Err(no_form("a pre-tokenizer"));
         }
-        let stored = StoredTokens::of_json(&file, n_tokens, |text| text.replace(BLANK, " "))?;
-        let StoredTokens {
+        let stored = JsonTokens::from_json(&file, n_tokens, |text| text.replace(BLANK, " "))?;
+        let JsonTokens {
             tokens,
             mut token_types,
         } = stored;
@@ -103,11 +103,11 @@ impl SentencePiece {
                 *kind = UNKNOWN;
             }
         }
-        let merges = merges_of_plain(model, &tokens, &token_types)?;
+        let merges = plain_token_merges(model, &tokens, &token_types)?;
         let ranks = ranks(&merges);
         let scores = tokens.iter().zip(&token_types);
         let scores = scores.map(|(text, kind)| match (*kind, ranks.get(text)) {
-            // The largest rank is far below 2^24, to which f32 counts.
+            // The largest rank is far below 2^24, up to which f32 is exact for integers.
             (PLAIN, Some(rank)) => -(*rank as f32),
             (PLAIN, None) => -(ranks.len() as f32),
             (BYTE, _) => 0.0,
@@ -121,47 +121,50 @@ impl SentencePiece {
             tokens,
             token_types,
         };
-        if parts.says(&merges, &ranks)? {
+        if parts.can_reproduce(&merges, &ranks)? {
             Ok(parts)
         } else {
-            Err(no_form("merges that no scores of tokens say"))
+            Err(no_form("merges that token scores cannot reproduce"))
         }
     }
 
-    /// Whether the scores make these merges, with all of one token side by side: a score is one place
-    /// for all pairs that make it.
-    fn says(
+    /// Whether scores can reproduce these merges. All merges that produce one token must be
+    /// adjacent, because they share that token's score.
+    fn can_reproduce(
         &self,
         merges: &[(&str, &str)],
         ranks: &HashMap<String, usize>,
     ) -> Result<bool, VocabularyError> {
         let theirs: HashSet<(&str, &str)> = merges.iter().copied().collect();
-        let made = self.merges(&vocabulary(self.tokens.clone())?)?;
-        let mut pairs = made
+        let derived_merges = self.merges(&vocabulary(self.tokens.clone())?)?;
+        let mut pairs = derived_merges
             .iter()
             .map(|(left, right)| (left.as_str(), right.as_str()));
-        let is_same = made.len() == theirs.len() && pairs.all(|pair| theirs.contains(&pair));
-        let places = merges.iter().filter_map(|pair| ranks.get(&joined(*pair)));
+        let is_same =
+            derived_merges.len() == theirs.len() && pairs.all(|pair| theirs.contains(&pair));
+        let places = merges
+            .iter()
+            .filter_map(|pair| ranks.get(&join_pair(*pair)));
         let places: Vec<usize> = places.copied().collect();
         Ok(is_same && places.is_sorted())
     }
 
-    /// Builds the tokenizer: no tokens added around a text.
+    /// Builds the tokenizer without adding tokens around text.
     ///
-    /// Control and user-defined tokens are matched in text before anything else; decoding with
+    /// Control and user-defined tokens are matched in the text first; decoding with
     /// `skip_special_tokens` drops control tokens.
     ///
     /// # Errors
     ///
-    /// Tokens, types and scores do not fit each other, a byte has no token, or a token is too long.
+    /// Tokens, types and scores are inconsistent, a byte has no token, or a token is too long.
     pub fn into_tokenizer(self) -> Result<Tokenizer, VocabularyError> {
-        // The parts are a file's, and the library panics on some that it does not expect.
+        // The parts come from an untrusted file, and the library panics on some invalid ones.
         contained(|| self.build())
             .unwrap_or_else(|panicked| Err(VocabularyError::Tokenizer(panicked.into())))
     }
 
     fn build(self) -> Result<Tokenizer, VocabularyError> {
-        must_fit(&self.tokens, &self.token_types)?;
+        check_tokens(&self.tokens, &self.token_types)?;
         if self.scores.len() != self.tokens.len() {
             return Err(VocabularyError::ScoreCount {
                 n_scores: self.scores.len(),
@@ -205,7 +208,7 @@ impl SentencePiece {
         Ok(tokenizer)
     }
 
-    /// Every pair of tokens whose texts make a third one, the highest score first.
+    /// Every pair of tokens whose concatenation is a token, highest score first.
     ///
     /// # Source
     ///
@@ -236,7 +239,7 @@ impl SentencePiece {
                 }
             }
         }
-        // Both ends in characters; what ties is left in the order of ids.
+        // Both ends in characters; ties keep the order of ids.
         let n_chars = |text: &str| text.chars().count();
         pairs.sort_by(|one, other| {
             let by_score = other.0.total_cmp(&one.0);
@@ -249,39 +252,39 @@ impl SentencePiece {
     }
 }
 
-/// The merges of a `tokenizer.json` that make plain tokens: others are matched as a whole and never
-/// come out of merges.
-fn merges_of_plain<'m>(
+/// The merges of a `tokenizer.json` that produce plain tokens; other tokens are matched as a whole
+/// and never produced by merges.
+fn plain_token_merges<'m>(
     model: &'m Value,
     tokens: &[String],
     token_types: &[i32],
 ) -> Result<Vec<(&'m str, &'m str)>, VocabularyError> {
-    let plain = tokens
+    let plain_tokens = tokens
         .iter()
         .zip(token_types)
         .filter(|(_, kind)| **kind == PLAIN);
-    let plain: HashSet<&str> = plain.map(|(text, _)| text.as_str()).collect();
+    let plain_tokens: HashSet<&str> = plain_tokens.map(|(text, _)| text.as_str()).collect();
     let merges = stored_merges(model)?.into_iter();
     Ok(merges
-        .filter(|pair| plain.contains(joined(*pair).as_str()))
+        .filter(|pair| plain_tokens.contains(join_pair(*pair).as_str()))
         .collect())
 }
 
-/// The place of each token among those that merges make.
+/// The rank of each token among the merge results.
 fn ranks(merges: &[(&str, &str)]) -> HashMap<String, usize> {
     let mut ranks = HashMap::new();
     for pair in merges {
         let rank = ranks.len();
-        ranks.entry(joined(*pair)).or_insert(rank);
+        ranks.entry(join_pair(*pair)).or_insert(rank);
     }
     ranks
 }
 
-fn joined((left, right): (&str, &str)) -> String {
+fn join_pair((left, right): (&str, &str)) -> String {
     format!("{left}{right}")
 }
 
-/// Whether a token is written as a byte is.
+/// Whether a token is spelled like a byte token.
 fn is_byte(text: &str) -> bool {
     let digits = text
         .strip_prefix("<0x")
@@ -289,8 +292,8 @@ fn is_byte(text: &str) -> bool {
     digits.is_some_and(|digits| digits.len() == 2 && u8::from_str_radix(digits, 16).is_ok())
 }
 
-/// Whether the normalizer of a `tokenizer.json` puts a blank before texts; `None` if it is another
-/// than SentencePiece's, which writes blanks as `▁`.
+/// Whether the normalizer of a `tokenizer.json` adds a space before text; `None` if it is not
+/// SentencePiece's, which replaces spaces by `▁`.
 fn adds_space(file: &Value) -> Option<bool> {
     let normalizer = &file["normalizer"];
     let steps: Vec<&Value> = match normalizer["type"].as_str() {
@@ -306,7 +309,7 @@ fn adds_space(file: &Value) -> Option<bool> {
     match steps.as_slice() {
         [step] if replaces(step) => Some(false),
         [first, second] if prepends(first) && replaces(second) => Some(true),
-        // The newer form of Llama 2, which prepends at the beginning of a text alone, is another.
+        // Llama 2's newer format, which adds a space only at the start of a text, is not supported.
         [] if split["type"] == "Metaspace" => (split["prepend_scheme"] == "never").then_some(false),
         _ => None,
     }
@@ -317,7 +320,7 @@ mod tests {
     use super::super::gguf_vocabulary::{CONTROL, USER_DEFINED};
     use super::*;
 
-    /// Bytes, letters and blanks, merges of "hello", a control token, and runs of blanks.
+    /// Bytes, letters and spaces, merges of "hello", a control token, and runs of spaces.
     fn parts(adds_space: bool) -> SentencePiece {
         let mut tokens = vec![
             ("<unk>".to_owned(), UNKNOWN, 0.0),
@@ -384,22 +387,26 @@ mod tests {
             let tokenizer = parts(adds_space).into_tokenizer().unwrap();
             let json = tokenizer.to_string(false).unwrap();
             assert!(SentencePiece::is_json(&json));
-            let found = SentencePiece::from_json(&json, parts(adds_space).tokens.len()).unwrap();
-            assert_eq!(found.adds_space, adds_space);
-            assert_eq!(found.tokens, parts(adds_space).tokens);
-            assert_eq!(found.token_types, parts(adds_space).token_types);
-            let again = found.into_tokenizer().unwrap();
+            let vocabulary =
+                SentencePiece::from_json(&json, parts(adds_space).tokens.len()).unwrap();
+            assert_eq!(vocabulary.adds_space, adds_space);
+            assert_eq!(vocabulary.tokens, parts(adds_space).tokens);
+            assert_eq!(vocabulary.token_types, parts(adds_space).token_types);
+            let again = vocabulary.into_tokenizer().unwrap();
             for text in ["hello hello  lo", "  \n<end>wello", "é▁"] {
                 assert_eq!(tokens(&again, text), tokens(&tokenizer, text));
             }
             let error = SentencePiece::from_json(&json, 3).unwrap_err();
             assert!(error.to_string().contains("beyond the"), "{error}");
-            // A pair that scores would join and the file does not, and another normalizer.
+            // A pair that scores would merge but the file does not, and another normalizer.
             for (from, to) in [("[\"h\",\"e\"],", ""), ("\"Replace\"", "\"Lowercase\"")] {
-                let changed = json.replace(from, to);
-                assert_ne!(changed, json);
-                let error = SentencePiece::from_json(&changed, 300).unwrap_err();
-                assert!(error.to_string().contains("no form in GGUF"), "{error}");
+                let modified = json.replace(from, to);
+                assert_ne!(modified, json);
+                let error = SentencePiece::from_json(&modified, 300).unwrap_err();
+                assert!(
+                    error.to_string().contains("a GGUF file cannot express"),
+                    "{error}"
+                );
             }
         }
     }

@@ -1,77 +1,86 @@
-//! SLOT rows: a text and a JSON schema in, a prompt and a JSON answer out.
+//! SLOT rows: an input text and a JSON Schema, converted to a prompt and a JSON answer.
 //!
-//! Whatever the prompt says, the schema's types decide: every gold value is checked against its
-//! schema before anything is learned from it.
+//! Every reference answer is checked against its schema before training.
 
 use serde_json::Value;
+use tooltune_json as json;
+use tooltune_json::Style;
+use tooltune_json::faults::excerpt;
+use tooltune_json::json_schema::FormatRule;
+use tooltune_template::conversation::{Conversation, Message, Role};
 
-use super::conversation::{Conversation, Message, Role};
 use super::error::DataError;
 use super::slot_prompt::SlotPrompt;
 use super::validators::Validators;
-use crate::faults::excerpt;
-use crate::json::{self, Style};
 
 /// One row of the SLOT task.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SlotRow {
     /// The row as `file:line`.
     pub id: String,
-    /// The text that holds the facts.
+    /// The input text with the facts.
     pub input_text: String,
-    /// The JSON schema that the answer must satisfy.
+    /// The JSON Schema that the answer must satisfy.
     pub json_schema: Value,
-    /// The right answer.
+    /// The reference answer.
     pub gold: Value,
 }
 
 impl SlotRow {
-    /// The row as a prompt and its answer.
+    /// Converts the row to a prompt and its answer.
     ///
     /// # Errors
     ///
     /// As [`SlotPrompt::render`].
     pub fn conversation(&self, prompt: &SlotPrompt) -> Result<Conversation, DataError> {
-        let asked = prompt.render(&self.input_text, &self.json_schema)?;
+        let prompt_text = prompt.render(&self.input_text, &self.json_schema)?;
         let answer = slot_completion(&self.gold, &self.json_schema);
         Ok(Conversation::new(vec![
-            Message::new(Role::User, asked),
+            Message::new(Role::User, prompt_text),
             Message::new(Role::Assistant, answer),
         ]))
     }
 }
 
-/// The answer of a SLOT row: the gold as Python's `json.dumps(ensure_ascii=False)` writes it, keys
-/// in the order of the schema at every level, keys that the schema does not name after them.
+/// The answer of a SLOT row: the reference as written by Python's `json.dumps(ensure_ascii=False)`,
+/// with keys in schema order at every level and keys that the schema does not declare at the end.
 pub fn slot_completion(gold: &Value, json_schema: &Value) -> String {
-    json::dumps(&json::in_schema_order(gold, json_schema), Style::Python)
+    json::dumps(&json::order_by_schema(gold, json_schema), Style::Python)
 }
 
-/// Checks gold values, with the compiled schemas of earlier rows kept.
-#[derive(Debug, Default)]
+/// Checks reference answers; caches the compiled schemas of earlier rows.
+#[derive(Debug)]
 pub(super) struct GoldCheck {
     validators: Validators,
 }
 
 impl GoldCheck {
-    /// # Errors
-    ///
-    /// - the schema cannot be used, as [`Validators::of`] says
-    pub(super) fn check_schema(&mut self, json_schema: &Value) -> Result<(), DataError> {
-        self.validators.of("json_schema", json_schema).map(drop)
+    pub(super) fn new(formats: FormatRule) -> Self {
+        Self {
+            validators: Validators::new(formats),
+        }
     }
 
     /// # Errors
     ///
-    /// - the schema cannot be used, as [`Validators::of`] says
-    /// - the gold does not satisfy it; the first fault is reported
+    /// - the schema cannot be used, as in [`Validators::of`]
+    pub(super) fn check_schema(&mut self, json_schema: &Value) -> Result<(), DataError> {
+        self.validators
+            .get_or_compile("json_schema", json_schema)
+            .map(drop)
+    }
+
+    /// # Errors
+    ///
+    /// - the schema cannot be used, as in [`Validators::of`]
+    /// - the reference answer violates it; the first violation is reported
     pub(super) fn check(&mut self, gold: &Value, json_schema: &Value) -> Result<(), DataError> {
-        let validator = self.validators.of("json_schema", json_schema)?;
+        let validator = self.validators.get_or_compile("json_schema", json_schema)?;
         match validator.first_fault(gold) {
             None => Ok(()),
             Some(fault) => Err(DataError::GoldInvalid {
                 pointer: fault.place.to_string(),
-                reason: excerpt(&fault.reason),
+                reason: excerpt(&fault.reason) + fault.remedy(),
             }),
         }
     }

@@ -1,16 +1,17 @@
-//! How a SLOT row is asked: a text with the row's text and its schema in it.
+//! Prompt templates of SLOT rows, with the row's text and its schema.
 //!
-//! The built-in prompts are written as Jinja templates, so that an export carries the one that
-//! training used as a file from which a server's code can be written.
+//! The built-in prompts are Jinja templates, so an export can include the template used in training
+//! for use on a server.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::Value;
+use tooltune_json as json;
+use tooltune_json::Style;
+use tooltune_template::TextTemplate;
 
 use super::error::DataError;
-use super::template::TextTemplate;
-use crate::json::{self, Style};
 
 const INPUT_TEXT: &str = "input_text";
 const JSON_SCHEMA: &str = "json_schema";
@@ -18,18 +19,18 @@ const JSON_SCHEMA: &str = "json_schema";
 /// The prompt of SLOT rows; cheap to clone.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub enum SlotPrompt {
-    /// Ours: values have the types of the schema.
+    /// The default prompt: values have the types of the schema.
     #[default]
     Typed,
-    /// The paper's, word for word, though its sentence about strings contradicts schemas with
-    /// numbers in them.
+    /// The paper's prompt, word for word, although its sentence about strings contradicts schemas
+    /// with numbers.
     Paper,
-    /// A Jinja template of the user's.
+    /// A user's Jinja template.
     Template(Arc<TextTemplate>),
 }
 
 impl SlotPrompt {
-    /// The names of the built-in ones.
+    /// Names of the built-in prompts.
     pub const NAMES: [&'static str; 2] = ["typed", "paper"];
 
     /// The built-in prompt of this name, if there is one.
@@ -41,20 +42,19 @@ impl SlotPrompt {
         }
     }
 
-    /// Reads a template, which prints `input_text`, the row's text, and `json_schema`, the schema
-    /// as JSON without blanks.
+    /// Reads a template that prints `input_text`, the row's text, and `json_schema`, the schema as
+    /// compact JSON.
     ///
     /// # Errors
     ///
-    /// - the file cannot be read, is no template, or asks for more than templates may
-    ///   (docs/limits.md)
-    /// - it does not read both variables, or reads another one
+    /// - the file cannot be read, is not a template, or exceeds a template limit (docs/limits.md)
+    /// - it does not use both variables, or uses another one
     pub fn read(path: &Path) -> Result<Self, DataError> {
         let template = TextTemplate::read(path, &[INPUT_TEXT, JSON_SCHEMA])?;
         Ok(Self::Template(Arc::new(template)))
     }
 
-    /// The prompt as a Jinja template over `input_text` and `json_schema`.
+    /// The prompt as a Jinja template with `input_text` and `json_schema`.
     ///
     /// # Source
     ///
@@ -67,25 +67,25 @@ impl SlotPrompt {
         }
     }
 
-    /// The user turn of a row; the schema is written without blanks, keys in their own order.
+    /// Renders the user turn of a row. The schema is compact JSON with keys in their original
+    /// order.
     ///
     /// # Errors
     ///
-    /// A template of the user's that fails on the row, or asks for more than a rendering may
-    /// (docs/limits.md).
+    /// A user's template fails on the row, or exceeds a rendering limit (docs/limits.md).
     pub fn render(&self, input_text: &str, json_schema: &Value) -> Result<String, DataError> {
         let schema = json::dumps(json_schema, Style::Compact);
         let values = [(INPUT_TEXT, input_text), (JSON_SCHEMA, schema.as_str())];
         match self {
-            Self::Template(template) => template.render(&values),
-            Self::Typed | Self::Paper => Ok(filled(self.source(), &values)),
+            Self::Template(template) => Ok(template.render(&values)?),
+            Self::Typed | Self::Paper => Ok(fill_template(self.source(), &values)),
         }
     }
 }
 
-/// What Jinja makes of a template that does nothing but print variables in this order, each once:
-/// the line break at its end is none of its text.
-fn filled(source: &str, values: &[(&str, &str)]) -> String {
+/// Renders a template that only prints variables in this order, each once, as Jinja would. The line
+/// break at the end of the template is dropped.
+fn fill_template(source: &str, values: &[(&str, &str)]) -> String {
     let mut text = String::new();
     let mut rest = source.strip_suffix('\n').unwrap_or(source);
     for (name, value) in values {
@@ -115,36 +115,40 @@ mod tests {
     }
 
     #[test]
-    fn a_template_engine_prints_the_built_in_prompts_alike() {
+    fn a_template_engine_renders_the_built_in_prompts_identically() {
         let schema = json!({"type": "object", "properties": {"Ä<b>": {"type": "integer"}}});
         let text = "a {{ json_schema }} {json_schema} <b> & \"é\"\n";
         for prompt in [SlotPrompt::Typed, SlotPrompt::Paper] {
-            let read = template(prompt.source()).unwrap();
-            let rendered = [&prompt, &read].map(|prompt| prompt.render(text, &schema).unwrap());
+            let template_prompt = template(prompt.source()).unwrap();
+            let rendered =
+                [&prompt, &template_prompt].map(|prompt| prompt.render(text, &schema).unwrap());
             assert_eq!(rendered[0], rendered[1]);
-            assert_eq!(read.source(), prompt.source());
-            let said = prompt.render(text, &schema).unwrap();
-            assert!(said.contains(text) && said.ends_with("Output:"), "{said}");
+            assert_eq!(template_prompt.source(), prompt.source());
+            let text_prompt = prompt.render(text, &schema).unwrap();
+            assert!(
+                text_prompt.contains(text) && text_prompt.ends_with("Output:"),
+                "{text_prompt}"
+            );
         }
     }
 
     #[test]
     fn a_template_prints_text_and_schema_and_nothing_that_is_not_there() {
         let prompt = template("{{ input_text | upper }}\n{{ json_schema }}").unwrap();
-        let said = prompt.render("a", &json!({"type": "null"}));
-        assert_eq!(said.unwrap(), "A\n{\"type\":\"null\"}");
+        let rendered = prompt.render("a", &json!({"type": "null"}));
+        assert_eq!(rendered.unwrap(), "A\n{\"type\":\"null\"}");
         let fault = |source: &str| template(source).unwrap_err();
         assert_eq!(
             fault("{{ input_text }} {{ schema }} {{ json_schema }}"),
-            "FILE: the template reads schema, which it is not given; it has input_text and \
-             json_schema"
+            "FILE: the template reads schema, which is not defined; its variables are input_text \
+             and json_schema"
         );
         assert_eq!(
             fault("{{ input_text }}"),
-            "FILE: the template never prints json_schema; write {{ json_schema }} where it belongs"
+            "FILE: the template never prints json_schema; add {{ json_schema }}"
         );
         assert!(fault("{{ input_text").starts_with("FILE: "));
-        // A row is asked alike on every day.
+        // A prompt must not depend on the date.
         let day = "{{ input_text }}{{ json_schema }}{{ strftime_now('%d') }}";
         assert!(fault(day).contains("reads strftime_now"));
     }

@@ -1,28 +1,29 @@
-//! Character spans and token offsets in, one loss weight per token out.
+//! Computes one loss weight per token from character spans and token offsets.
 //!
-//! A token belongs to a span when they share at least one byte. A token that also reaches out of
-//! the span straddles its border; `mask.straddle` says which side's weight it takes.
+//! A token belongs to a span if they share at least one byte. A token that also extends beyond the
+//! span straddles its boundary; `mask.straddle` selects the weight that it gets.
 
 use std::collections::BTreeSet;
 
+use tooltune_json::faults::excerpt;
+use tooltune_template::{RenderedText, Span, SpanKind, Turn, built_in_for};
+
 use super::error::DataError;
 use super::mask::{MaskConfig, Straddle, TrainOn};
-use super::template::{RenderedText, Span, SpanKind, Turn};
 use super::tokenizer::{Encoded, Tokenizer};
-use crate::faults::excerpt;
 
 /// Loss weights of a row.
 #[derive(Debug)]
 pub(super) struct Supervision {
     /// Weight of each token as a target, unshifted.
     pub(super) weights: Vec<f32>,
-    /// Tokens that cross the border of a learned or weighted span, in order.
+    /// Tokens that cross the boundary of a supervised or weighted span, in order.
     pub(super) straddling: BTreeSet<usize>,
-    /// Spans of each kind that [`MaskConfig::checked_weights`] names, in its order.
+    /// Number of spans of each kind in [`MaskConfig::resolve_weights`], in its order.
     pub(super) n_spans: Vec<usize>,
 }
 
-/// Everything about a row that weights are made from.
+/// The inputs for the weights of a row.
 pub(super) struct Supervisor<'a> {
     pub(super) rendered: &'a RenderedText,
     pub(super) encoded: &'a Encoded,
@@ -32,7 +33,7 @@ pub(super) struct Supervisor<'a> {
 }
 
 /// A token that shares a byte with a span.
-struct Touching {
+struct OverlappingToken {
     token: usize,
     is_inside: bool,
 }
@@ -43,18 +44,18 @@ impl Supervisor<'_> {
     /// - a located turn has no stop token after its content, or that token has weight 0
     /// - a located turn has a stop token before the end of its content
     /// - `mask.weights` names an unknown span, or one that was lost in rendering
-    /// - a token straddles a border and `mask.straddle` is `error`
+    /// - a token straddles a boundary and `mask.straddle` is `error`
     pub(super) fn supervise(&self) -> Result<Supervision, DataError> {
-        let span_weights = self.mask.checked_weights()?;
-        let learned = self.rendered.turns.iter().filter(|turn| turn.weight > 0.0);
-        let ends = learned
+        let span_weights = self.mask.resolve_weights()?;
+        let supervised = self.rendered.turns.iter().filter(|turn| turn.weight > 0.0);
+        let ends = supervised
             .clone()
             .map(|turn| Ok((turn, self.stop_token(turn)?)))
             .collect::<Result<Vec<(&Turn, usize)>, DataError>>()?;
-        for turn in learned {
-            self.must_not_stop_inside(turn)?;
+        for turn in supervised {
+            self.check_no_inner_stop_token(turn)?;
         }
-        let mut supervision = self.learned_turns(&ends)?;
+        let mut supervision = self.supervise_turns(&ends)?;
         for (kind, weight) in span_weights {
             if self.rendered.lost.contains(&kind) {
                 return Err(DataError::SpanLost { span: kind.name() });
@@ -62,7 +63,7 @@ impl Supervisor<'_> {
             let mut n_spans = 0;
             for span in self.rendered.spans.iter().filter(|span| span.kind == kind) {
                 let weight = weight * self.turn_weight(span.message);
-                self.reweigh(span, weight, &mut supervision)?;
+                self.set_span_weight(span, weight, &mut supervision)?;
                 n_spans += 1;
             }
             supervision.n_spans.push(n_spans);
@@ -76,9 +77,8 @@ impl Supervisor<'_> {
         }
     }
 
-    /// The turn's weight, 1 where the data says nothing, for everything from the start of each turn
-    /// to its stop token.
-    fn learned_turns(&self, ends: &[(&Turn, usize)]) -> Result<Supervision, DataError> {
+    /// Sets the turn's weight, 1 by default, from the start of each turn to its stop token.
+    fn supervise_turns(&self, ends: &[(&Turn, usize)]) -> Result<Supervision, DataError> {
         let n_tokens = self.encoded.ids.len();
         let mut supervision = Supervision {
             weights: vec![0.0; n_tokens],
@@ -106,8 +106,8 @@ impl Supervisor<'_> {
         end: usize,
         supervision: &mut Supervision,
     ) -> Result<(), DataError> {
-        for touching in self.touching(turn.start, end) {
-            self.weigh(&touching, SpanKind::AssistantTurn, turn.weight, supervision)?;
+        for touching in self.overlapping_tokens(turn.start, end) {
+            self.set_token_weight(&touching, SpanKind::AssistantTurn, turn.weight, supervision)?;
         }
         Ok(())
     }
@@ -118,24 +118,24 @@ impl Supervisor<'_> {
         turn.map_or(1.0, |turn| turn.weight)
     }
 
-    /// Changes the weight of a span's tokens where they are learned at all.
-    fn reweigh(
+    /// Changes the weights of a span's tokens, if they are supervised.
+    fn set_span_weight(
         &self,
         span: &Span,
         weight: f32,
         supervision: &mut Supervision,
     ) -> Result<(), DataError> {
-        for touching in self.touching(span.start, span.end) {
+        for touching in self.overlapping_tokens(span.start, span.end) {
             if supervision.weights[touching.token] > 0.0 {
-                self.weigh(&touching, span.kind, weight, supervision)?;
+                self.set_token_weight(&touching, span.kind, weight, supervision)?;
             }
         }
         Ok(())
     }
 
-    fn weigh(
+    fn set_token_weight(
         &self,
-        touching: &Touching,
+        touching: &OverlappingToken,
         kind: SpanKind,
         weight: f32,
         supervision: &mut Supervision,
@@ -159,14 +159,18 @@ impl Supervisor<'_> {
         Ok(())
     }
 
-    fn touching(&self, start: usize, end: usize) -> impl Iterator<Item = Touching> {
+    fn overlapping_tokens(
+        &self,
+        start: usize,
+        end: usize,
+    ) -> impl Iterator<Item = OverlappingToken> {
         let offsets = &self.encoded.offsets;
         let first = offsets.partition_point(|&(from, to)| from < start && to <= start);
         offsets[first..]
             .iter()
             .enumerate()
             .take_while(move |&(_, &(from, _))| from < end)
-            .map(move |(idx, &(from, to))| Touching {
+            .map(move |(idx, &(from, to))| OverlappingToken {
                 token: first + idx,
                 is_inside: from >= start && to <= end,
             })
@@ -182,10 +186,10 @@ impl Supervisor<'_> {
             .ok_or_else(|| self.end_not_trained(turn))
     }
 
-    /// Refuses a stop token in what the model is to write: generation ends at the first one, and
-    /// what follows would be learned and never written.
-    fn must_not_stop_inside(&self, turn: &Turn) -> Result<(), DataError> {
-        let inside = self.touching(turn.start, turn.content_end);
+    /// Rejects a stop token inside the answer: generation ends there, so the rest would be trained
+    /// on but never generated.
+    fn check_no_inner_stop_token(&self, turn: &Turn) -> Result<(), DataError> {
+        let inside = self.overlapping_tokens(turn.start, turn.content_end);
         let mut tokens = inside.map(|touching| touching.token);
         let Some(stop) = tokens.find(|&token| self.stop_ids.contains(&self.encoded.ids[token]))
         else {
@@ -195,7 +199,7 @@ impl Supervisor<'_> {
         Err(DataError::StopTokenInside {
             message: turn.message,
             token: self.token_text(stop).to_owned(),
-            before: last_words(
+            before: text_end(
                 self.rendered
                     .text
                     .get(turn.start..start)
@@ -210,27 +214,34 @@ impl Supervisor<'_> {
                 .id_to_token(*id)
                 .unwrap_or_else(|| format!("id {id}"))
         };
+        let after = &self.rendered.text[turn.content_end..turn.end];
+        let stop_tokens: Vec<String> = self.stop_ids.iter().map(name).collect();
+        // A template that writes a stop token is not at fault: the token has no weight.
+        let is_written = stop_tokens.iter().any(|token| after.contains(token));
+        let built_in = match is_written {
+            true => Vec::new(),
+            false => built_in_for(
+                |token| self.tokenizer.token_to_id(token).is_some(),
+                |token| stop_tokens.iter().any(|stop| stop == token),
+            ),
+        };
         DataError::EndOfTurnNotTrained {
             message: turn.message,
-            after: excerpt(&self.rendered.text[turn.content_end..turn.end]),
-            stop_tokens: self
-                .stop_ids
-                .iter()
-                .map(name)
-                .collect::<Vec<_>>()
-                .join(", "),
+            after: excerpt(after),
+            stop_tokens: stop_tokens.join(", "),
+            built_in,
         }
     }
 
-    /// The piece of the text that a token covers.
+    /// The part of the text that a token covers.
     pub(super) fn token_text(&self, token: usize) -> &str {
         let (start, end) = self.encoded.offsets[token];
         self.rendered.text.get(start..end).unwrap_or_default()
     }
 }
 
-/// The end of a text that may be as long as a row.
-fn last_words(text: &str) -> String {
+/// The end of a text, which may be as long as a row.
+fn text_end(text: &str) -> String {
     const N_CHARACTERS: usize = 40;
     match text.char_indices().rev().nth(N_CHARACTERS) {
         None => text.to_owned(),

@@ -1,28 +1,28 @@
-//! A `tokenizer.json` as a plain map between text and token ids.
+//! A `tokenizer.json` as a plain mapping between text and token ids.
 //!
-//! Special tokens written in the text are read as such, and nothing is ever added to what a chat
-//! template wrote, as in `apply_chat_template(tokenize=True)` of transformers 5.23, which calls the
-//! tokenizer with `add_special_tokens=False`. The file's post-processor, truncation and padding are
-//! switched off, because they add tokens, cut text, and trim the byte offsets that spans are matched
-//! with; what the post-processor adds to a plain text is remembered ([`Tokenizer::added`]). BPE-dropout
-//! (`model.dropout`), which draws other tokens for one text at each reading, is off, too.
+//! Special tokens written in the text are parsed, and nothing is added to the output of a chat
+//! template, as in transformers 5.23: `apply_chat_template(tokenize=True)` calls the tokenizer with
+//! `add_special_tokens=False`. The file's post-processor, truncation and padding are disabled,
+//! because they add tokens, truncate text, and trim the byte offsets that spans are matched with.
+//! The tokens that the post-processor adds to plain text are available as [`Tokenizer::added`].
+//! BPE-dropout (`model.dropout`) is also disabled, because it makes encoding random.
 
 use std::fmt;
 use std::path::Path;
 
 use super::error::DataError;
-use super::tokenizer_library::Library;
+use super::tokenizer_library::LibraryTokenizer;
 
 /// Whether decoding keeps special tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Specials {
-    /// Special tokens appear as text.
+    /// Special tokens are decoded as text.
     Keep,
-    /// Special tokens are left out.
+    /// Special tokens are omitted.
     Skip,
 }
 
-/// A text as tokens.
+/// An encoded text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Encoded {
     /// Token ids in order.
@@ -32,7 +32,7 @@ pub struct Encoded {
     pub offsets: Vec<(usize, usize)>,
 }
 
-/// The special tokens that a tokenizer puts around a plain text, such as `<s>` before it.
+/// The special tokens that a tokenizer adds around plain text, such as `<s>` before it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AddedTokens {
     /// Ids before the text.
@@ -41,27 +41,27 @@ pub struct AddedTokens {
     pub after: Vec<u32>,
 }
 
-/// A token that is matched in texts before the model of the tokenizer reads them.
+/// A token that is matched in the text before the tokenizer's model runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AddedToken {
-    /// How it is written.
+    /// Text of the token.
     pub content: String,
-    /// Only as a word of its own.
+    /// Matches only whole words.
     pub single_word: bool,
-    /// Takes the white space before it.
+    /// Absorbs the white space before it.
     pub lstrip: bool,
-    /// Takes the white space behind it.
+    /// Absorbs the white space after it.
     pub rstrip: bool,
-    /// Matched in the normalised text.
+    /// Matched in the normalized text.
     pub normalized: bool,
-    /// Left out where special tokens are skipped.
+    /// Omitted if special tokens are skipped.
     pub special: bool,
 }
 
-/// A tokenizer of a language model.
+/// The tokenizer of a language model.
 #[derive(Clone)]
 pub struct Tokenizer {
-    library: Library,
+    library: LibraryTokenizer,
     added: AddedTokens,
     dropout: Option<f32>,
 }
@@ -72,23 +72,23 @@ impl Tokenizer {
     /// # Errors
     ///
     /// - the file cannot be read, or is not a tokenizer
-    /// - it does more with a text than tokenizers may (docs/limits.md)
+    /// - it exceeds the limits for tokenizers (docs/limits.md)
     pub fn from_file(path: &Path) -> Result<Self, DataError> {
-        Library::open(path).map(Self::from_library)
+        LibraryTokenizer::open(path).map(Self::from_library)
     }
 
-    /// Takes a tokenizer that was built elsewhere, such as from a GGUF file.
+    /// Wraps a tokenizer that was built elsewhere, for example from a GGUF file.
     ///
-    /// Its post-processor decides what plain texts get; `add_bos_token` in `tokenizer_config.json`
-    /// does not: transformers 5.23 passes over it where there is a `tokenizer.json`
-    /// (`tokenization_utils_base.py`, `_from_pretrained`).
+    /// Its post-processor determines the tokens added to plain text. `add_bos_token` in
+    /// `tokenizer_config.json` has no effect: transformers 5.23 ignores it if there is a
+    /// `tokenizer.json` (`tokenization_utils_base.py`, `_from_pretrained`).
     pub fn from_tokenizers(inner: tokenizers::Tokenizer) -> Self {
-        Self::from_library(Library::of(inner))
+        Self::from_library(LibraryTokenizer::wrap(inner))
     }
 
-    fn from_library(mut library: Library) -> Self {
+    fn from_library(mut library: LibraryTokenizer) -> Self {
         library.inner.with_padding(None);
-        // Switching truncation off has no condition that could fail.
+        // Disabling truncation cannot fail.
         let _ = library.inner.with_truncation(None);
         let dropout = without_dropout(&mut library.inner);
         let added = added_tokens(&library).unwrap_or_default();
@@ -101,63 +101,63 @@ impl Tokenizer {
         }
     }
 
-    /// Whether a token is put before plain texts.
-    pub fn begins_texts(&self) -> bool {
+    /// Whether a token is added before plain text.
+    pub fn adds_bos(&self) -> bool {
         !self.added.before.is_empty()
     }
 
-    /// Says that a token is put before plain texts, where the tokenizer itself does not know it, as
-    /// those of GGUF files.
+    /// Sets the token that is added before plain text, for tokenizers without this information,
+    /// such as those of GGUF files.
     #[must_use]
     pub fn with_bos(self, bos: Option<u32>) -> Self {
-        let before = bos.into_iter().collect();
+        let prefix = bos.into_iter().collect();
         Self {
             added: AddedTokens {
-                before,
+                before: prefix,
                 ..self.added
             },
             ..self
         }
     }
 
-    /// What the tokenizer puts around plain texts, and not around what a chat template writes.
+    /// The tokens that the tokenizer adds around plain text, but not around the output of a chat
+    /// template.
     pub fn added(&self) -> &AddedTokens {
         &self.added
     }
 
-    /// The text as a model reads it that is to continue it: after the tokens that the tokenizer puts
-    /// before plain texts, unless they stand there already. What it puts behind them is left out,
-    /// because it ends texts.
+    /// Encodes a text for continuation, after the tokens that the tokenizer adds before plain text,
+    /// unless the text already starts with them. Tokens added after the text are omitted, because
+    /// they end it.
     ///
     /// # Errors
     ///
     /// As [`Tokenizer::encode`].
     pub fn plain_text(&self, text: &str) -> Result<String, DataError> {
-        let before = &self.added.before;
-        if self.encode(text)?.ids.starts_with(before) {
+        let prefix = &self.added.before;
+        if self.encode(text)?.ids.starts_with(prefix) {
             Ok(text.to_owned())
         } else {
-            Ok(format!("{}{text}", self.spelled(before)))
+            Ok(format!("{}{text}", self.spell_tokens(prefix)))
         }
     }
 
-    /// Tokens as the vocabulary spells them.
-    pub(super) fn spelled(&self, ids: &[u32]) -> String {
+    /// Tokens as spelled in the vocabulary.
+    pub(super) fn spell_tokens(&self, ids: &[u32]) -> String {
         ids.iter().filter_map(|id| self.id_to_token(*id)).collect()
     }
 
-    /// The share of merges that the file leaves out at random (BPE-dropout), and that are all done
-    /// here; `None` where the file leaves out none.
+    /// The file's BPE-dropout rate, which is disabled here; `None` if the file has none.
     pub fn dropout(&self) -> Option<f32> {
         self.dropout
     }
 
-    /// Adds tokens in this order: each gets the id that it has in the vocabulary, or the next free
-    /// one. One that was added before is described anew.
+    /// Adds tokens in order: each gets its id in the vocabulary, or the next free one. The
+    /// properties of an existing added token are replaced.
     ///
     /// # Errors
     ///
-    /// - the tokenizer library refuses one
+    /// - the tokenizers library rejects one
     pub fn add_tokens(
         &mut self,
         tokens: impl IntoIterator<Item = AddedToken>,
@@ -169,18 +169,18 @@ impl Tokenizer {
                 .rstrip(token.rstrip)
                 .normalized(token.normalized)
         });
-        let mut changed = self.library.clone();
+        let mut library = self.library.clone();
         let tokens: Vec<_> = tokens.collect();
-        self.library.run(|| changed.inner.add_tokens(tokens))?;
-        self.library = changed;
+        self.library.run(|| library.inner.add_tokens(tokens))?;
+        self.library = library;
         Ok(())
     }
 
-    /// Reads a text as tokens.
+    /// Encodes a text.
     ///
     /// # Errors
     ///
-    /// - the tokenizer has no token for a piece of the text
+    /// - the tokenizer has no token for a part of the text
     /// - the text is too long, or the file makes it too long (docs/limits.md)
     pub fn encode(&self, text: &str) -> Result<Encoded, DataError> {
         let encoding = self.library.encode(text)?;
@@ -190,17 +190,17 @@ impl Tokenizer {
         })
     }
 
-    /// Writes tokens as text; bytes that are not UTF-8 become U+FFFD.
+    /// Decodes tokens; bytes that are not UTF-8 become U+FFFD.
     ///
     /// # Errors
     ///
-    /// - the tokenizer's decoder refuses the tokens
+    /// - the tokenizer's decoder rejects the tokens
     pub fn decode(&self, ids: &[u32], specials: Specials) -> Result<String, DataError> {
         let skips = specials == Specials::Skip;
         self.library.run(|| self.library.inner.decode(ids, skips))
     }
 
-    /// The whole tokenizer as JSON: equal texts mean equal tokenizers.
+    /// The whole tokenizer as JSON. Equal JSON means equal tokenizers.
     ///
     /// # Errors
     ///
@@ -209,17 +209,17 @@ impl Tokenizer {
         self.library.run(|| self.library.inner.to_string(false))
     }
 
-    /// The id of a token written exactly so.
+    /// The id of the token with exactly this text.
     pub fn token_to_id(&self, token: &str) -> Option<u32> {
         self.library.inner.token_to_id(token)
     }
 
-    /// A token as the vocabulary spells it.
+    /// A token as spelled in the vocabulary.
     pub fn id_to_token(&self, id: u32) -> Option<String> {
         self.library.inner.id_to_token(id)
     }
 
-    /// Tokens in the vocabulary, added ones included.
+    /// Number of tokens in the vocabulary, including added ones.
     pub fn vocab_size(&self) -> usize {
         self.library.inner.get_vocab_size(true)
     }
@@ -234,23 +234,25 @@ impl fmt::Debug for Tokenizer {
     }
 }
 
-/// What the post-processor puts around a text, told by one that it cannot change.
-fn added_tokens(library: &Library) -> Option<AddedTokens> {
+/// The tokens that the post-processor adds around text, found with a sample that it cannot change.
+fn added_tokens(library: &LibraryTokenizer) -> Option<AddedTokens> {
     const PROBE: &str = "a";
-    let plain = library.encode(PROBE).ok()?;
-    let whole = library.encode_whole(PROBE).ok()?;
-    let (plain, whole) = (plain.get_ids(), whole.get_ids());
-    if plain.is_empty() || plain.len() >= whole.len() {
+    let without_added = library.encode(PROBE).ok()?;
+    let with_added = library.encode_whole(PROBE).ok()?;
+    let (without_added, with_added) = (without_added.get_ids(), with_added.get_ids());
+    if without_added.is_empty() || without_added.len() >= with_added.len() {
         return None;
     }
-    let at = whole.windows(plain.len()).position(|ids| ids == plain)?;
+    let at = with_added
+        .windows(without_added.len())
+        .position(|ids| ids == without_added)?;
     Some(AddedTokens {
-        before: whole[..at].to_vec(),
-        after: whole[at + plain.len()..].to_vec(),
+        before: with_added[..at].to_vec(),
+        after: with_added[at + without_added.len()..].to_vec(),
     })
 }
 
-/// Switches BPE-dropout off; returns the share that it left out.
+/// Disables BPE-dropout and returns its rate.
 pub(super) fn without_dropout(tokenizer: &mut tokenizers::Tokenizer) -> Option<f32> {
     let tokenizers::ModelWrapper::BPE(bpe) = tokenizer.get_model() else {
         return None;

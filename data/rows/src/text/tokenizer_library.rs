@@ -1,11 +1,10 @@
-//! The tokenizers library on files of others: bounded, and its panics are errors of the file.
+//! Runs the tokenizers library on untrusted files with limits, and converts its panics to errors.
 //!
-//! A `tokenizer.json` says what is done with a text: it may double it thirty times, and the library
-//! panics on files that it does not expect. So a file is looked at before the library reads it, what
-//! it may make of a text is computed from its parts, and every call that could panic is contained.
-//! The decision to question: where the worst that a normalizer could do is too much, which is seldom
-//! the case for texts of ordinary length, the text is normalised once more, in small pieces, only to
-//! see how long it becomes.
+//! A `tokenizer.json` describes text transformations, which may double a text thirty times, and the
+//! library panics on unexpected files. The file is therefore checked before the library reads it,
+//! the output size for a text is bounded from its parts, and every call that may panic is
+//! contained. If the worst-case output of the normalizer exceeds the limit, which is rare for texts
+//! of ordinary length, the text is first normalized in small pieces to measure its length.
 
 use std::path::Path;
 
@@ -18,86 +17,88 @@ use tokenizers::{
     DecoderWrapper, Encoding, ModelWrapper, NormalizedString, Normalizer as _, NormalizerWrapper,
     PreTokenizerWrapper,
 };
+use tooltune_disk::budgets::TOKENIZER_BYTES;
+use tooltune_disk::regular_file;
+use tooltune_json as json;
+use tooltune_json::{ReadError, contained};
+use tooltune_template::budgets::TEMPLATE_TEXT_BYTES;
 
 use super::error::DataError;
 use crate::budgets::{
-    TEMPLATE_TEXT_BYTES, TOKENIZER_BYTES, TOKENIZER_GROWTH, TOKENIZER_LEVELS,
-    TOKENIZER_PIECE_BYTES, TOKENIZER_STEP_BYTES, TOKENIZER_STEPS, TOKENIZER_TEXT_BYTES,
-    TOKENIZER_WORD_CHARS,
+    TOKENIZER_GROWTH, TOKENIZER_LEVELS, TOKENIZER_PIECE_BYTES, TOKENIZER_STEP_BYTES,
+    TOKENIZER_STEPS, TOKENIZER_TEXT_BYTES, TOKENIZER_WORD_CHARS,
 };
-use crate::contained::contained;
-use crate::json;
-use crate::read_error::ReadError;
-use crate::regular_file;
 
-/// A tokenizer of the library, with where it comes from.
+/// A tokenizer of the library with its origin.
 #[derive(Clone)]
-pub(super) struct Library {
+pub(super) struct LibraryTokenizer {
     pub(super) inner: tokenizers::Tokenizer,
     origin: Option<String>,
-    /// How many times as long the normalizer may make a text.
+    /// Maximum factor by which the normalizer may lengthen a text.
     growth: usize,
 }
 
-impl Library {
+impl LibraryTokenizer {
     /// Loads a `tokenizer.json`.
     ///
     /// # Errors
     ///
     /// - the file cannot be read, is not JSON, or nests too deeply
-    /// - the library refuses it, or panics
-    /// - it does more with a text than tokenizers may (docs/limits.md)
+    /// - the library rejects it or panics
+    /// - it exceeds the limits for tokenizers (docs/limits.md)
     pub(super) fn open(path: &Path) -> Result<Self, DataError> {
         let bytes = regular_file::read(path, TOKENIZER_BYTES)
             .map_err(|error| ReadError::unreadable(path, error))?;
-        let refused = |reason: String| DataError::TokenizerFile {
+        let invalid_file = |reason: String| DataError::TokenizerFile {
             path: path.to_owned(),
             reason,
         };
-        let n_levels = levels(&bytes);
+        let n_levels = json_depth(&bytes);
         if n_levels > TOKENIZER_LEVELS {
-            return Err(refused(format!(
-                "it nests {n_levels} levels deep, and the limit is {TOKENIZER_LEVELS} \
+            return Err(invalid_file(format!(
+                "it nests {n_levels} levels deep, but the limit is {TOKENIZER_LEVELS} \
                  (TOKENIZER_LEVELS in docs/limits.md)"
             )));
         }
-        let parts: Parts =
-            serde_json::from_slice(&bytes).map_err(|error| refused(format!("no JSON: {error}")))?;
-        must_hold_whole_maps(&parts.normalizer).map_err(refused)?;
-        let read = contained(|| tokenizers::Tokenizer::from_bytes(bytes));
-        let inner = read
-            .map_err(|panicked| refused(format!("the tokenizers library fails on it: {panicked}")))?
-            .map_err(|error| refused(error.to_string()))?;
+        let parts: Parts = serde_json::from_slice(&bytes)
+            .map_err(|error| invalid_file(format!("not valid JSON: {error}")))?;
+        check_charsmaps(&parts.normalizer).map_err(invalid_file)?;
+        let result = contained(|| tokenizers::Tokenizer::from_bytes(bytes));
+        let inner = result
+            .map_err(|panicked| {
+                invalid_file(format!("the tokenizers library fails on it: {panicked}"))
+            })?
+            .map_err(|error| invalid_file(error.to_string()))?;
         let library = Self {
-            growth: growth_of_normalizer(&inner),
+            growth: normalizer_growth(&inner),
             inner,
             origin: Some(path.display().to_string()),
         };
-        library.must_do_little().map_err(refused)?;
+        library.check_limits().map_err(invalid_file)?;
         Ok(library)
     }
 
-    /// Takes a tokenizer that was built here.
-    pub(super) fn of(inner: tokenizers::Tokenizer) -> Self {
+    /// Wraps a tokenizer that was built here.
+    pub(super) fn wrap(inner: tokenizers::Tokenizer) -> Self {
         Self {
-            growth: growth_of_normalizer(&inner),
+            growth: normalizer_growth(&inner),
             inner,
             origin: None,
         }
     }
 
-    /// Sees anew what the normalizer may do, after another was put in its place.
+    /// Recomputes the growth factor after the normalizer was replaced.
     pub(super) fn with_normalizer(mut self, normalizer: NormalizerWrapper) -> Self {
         self.inner.with_normalizer(Some(normalizer)).ok();
-        self.growth = growth_of_normalizer(&self.inner);
+        self.growth = normalizer_growth(&self.inner);
         self
     }
 
-    /// Refuses files whose parts could make a text too long or take too long.
-    fn must_do_little(&self) -> Result<(), String> {
-        let too_many = |what: &str, asked: usize, limit: usize, constant: &str| {
+    /// Rejects files whose parts could make a text too long or take too much time.
+    fn check_limits(&self) -> Result<(), String> {
+        let too_many = |what: &str, n_requested: usize, limit: usize, constant: &str| {
             Err(format!(
-                "{what}: {asked}, and the limit is {limit} ({constant} in docs/limits.md)"
+                "{what}: {n_requested}, but the limit is {limit} ({constant} in docs/limits.md)"
             ))
         };
         let mut normalizers = Vec::new();
@@ -122,50 +123,58 @@ impl Library {
             }
         }
         let product = |factors: Vec<usize>| factors.into_iter().fold(1, usize::saturating_mul);
-        let split = product(splits.into_iter().map(growth_of_pre_tokenizer).collect());
-        let decoded = product(decoders.into_iter().map(growth_of_decoder).collect());
+        let split = product(splits.into_iter().map(pre_tokenizer_growth).collect());
+        let decoded = product(decoders.into_iter().map(decoder_growth).collect());
         for (what, growth) in [
-            ("times that its pre-tokenizer may lengthen a text", split),
-            ("times that its decoder may lengthen a text", decoded),
+            (
+                "factor by which its pre-tokenizer may lengthen a text",
+                split,
+            ),
+            ("factor by which its decoder may lengthen a text", decoded),
         ] {
             if growth > TOKENIZER_GROWTH {
                 return too_many(what, growth, TOKENIZER_GROWTH, "TOKENIZER_GROWTH");
             }
         }
         if let ModelWrapper::WordPiece(model) = self.inner.get_model() {
-            let asked = model.max_input_chars_per_word;
-            if asked > TOKENIZER_WORD_CHARS {
+            let n_requested = model.max_input_chars_per_word;
+            if n_requested > TOKENIZER_WORD_CHARS {
                 let what = "its max_input_chars_per_word";
-                return too_many(what, asked, TOKENIZER_WORD_CHARS, "TOKENIZER_WORD_CHARS");
+                return too_many(
+                    what,
+                    n_requested,
+                    TOKENIZER_WORD_CHARS,
+                    "TOKENIZER_WORD_CHARS",
+                );
             }
         }
         match self.inner.get_vocab_size(false) {
-            0 => Err("its vocabulary is empty: every text would lose its characters".to_owned()),
+            0 => Err("its vocabulary is empty; download the file again".to_owned()),
             _ => Ok(()),
         }
     }
 
-    /// Reads a text as tokens, without those that are put around it.
+    /// Encodes a text without adding special tokens.
     ///
     /// # Errors
     ///
-    /// - the text, or what the normalizer makes of it, is too long
-    /// - the library fails on it, or panics
+    /// - the text or its normalized form is too long
+    /// - the library fails or panics
     pub(super) fn encode(&self, text: &str) -> Result<Encoding, DataError> {
         self.call(text, false)
     }
 
-    /// As [`Library::encode`], with the tokens that are put around it.
+    /// Like [`LibraryTokenizer::encode`], with the special tokens added around the text.
     pub(super) fn encode_whole(&self, text: &str) -> Result<Encoding, DataError> {
         self.call(text, true)
     }
 
     fn call(&self, text: &str, adds_special: bool) -> Result<Encoding, DataError> {
-        self.must_stay_short(text)?;
+        self.check_text_length(text)?;
         self.run(|| self.inner.encode(text, adds_special))
     }
 
-    /// Runs a call of the library, whose errors and panics name the file.
+    /// Runs a library call; errors and panics name the file.
     pub(super) fn run<T>(
         &self,
         call: impl FnOnce() -> tokenizers::Result<T>,
@@ -186,15 +195,15 @@ impl Library {
         DataError::Tokenize { reason }
     }
 
-    /// Refuses a step that would make very much of a piece before it does.
-    fn must_do_a_short_step(
+    /// Rejects a step that could produce too much output, before it runs.
+    fn check_normalizer_step(
         &self,
         step: &NormalizerWrapper,
         n_bytes: usize,
     ) -> Result<(), DataError> {
         let most = match (step, growth_of_step(step)) {
             (NormalizerWrapper::Prepend(prepend), _) => n_bytes + prepend.prepend.len(),
-            // What cannot be told is measured when it is done.
+            // Unknown growth is measured after the step.
             (_, usize::MAX) => return Ok(()),
             (_, growth) => n_bytes.saturating_mul(growth),
         };
@@ -202,16 +211,16 @@ impl Library {
             return Ok(());
         }
         Err(self.failed(format!(
-            "a step of its normalizer may make {most} bytes of {n_bytes}, and the limit is \
+            "a step of its normalizer may expand {n_bytes} bytes to {most}, but the limit is \
              {TOKENIZER_STEP_BYTES} (TOKENIZER_STEP_BYTES in docs/limits.md)"
         )))
     }
 
-    fn must_stay_short(&self, text: &str) -> Result<(), DataError> {
+    fn check_text_length(&self, text: &str) -> Result<(), DataError> {
         if text.len() > TEMPLATE_TEXT_BYTES {
             return Err(self.failed(format!(
-                "a text of {} bytes is to be read as tokens, and the limit is \
-                 {TEMPLATE_TEXT_BYTES} (TEMPLATE_TEXT_BYTES in docs/limits.md); shorten it",
+                "the text has {} bytes, but the limit is {TEMPLATE_TEXT_BYTES} \
+                 (TEMPLATE_TEXT_BYTES in docs/limits.md); shorten it",
                 text.len()
             )));
         }
@@ -230,7 +239,7 @@ impl Library {
         for piece in pieces(text) {
             let mut normalized = NormalizedString::from(piece);
             for step in &steps {
-                self.must_do_a_short_step(step, normalized.len())?;
+                self.check_normalizer_step(step, normalized.len())?;
                 self.run(|| step.normalize(&mut normalized))?;
                 let too_much = if normalized.len() > TOKENIZER_PIECE_BYTES {
                     Some((TOKENIZER_PIECE_BYTES, piece, "TOKENIZER_PIECE_BYTES"))
@@ -241,8 +250,8 @@ impl Library {
                 };
                 if let Some((limit, text, name)) = too_much {
                     return Err(self.failed(format!(
-                        "its normalizer makes more than {limit} bytes of a text of {}, which is \
-                         the limit ({name} in docs/limits.md)",
+                        "its normalizer expands a text of {} bytes to more than {limit}, the \
+                         limit ({name} in docs/limits.md)",
                         text.len()
                     )));
                 }
@@ -253,39 +262,41 @@ impl Library {
     }
 }
 
-/// What is looked at of a `tokenizer.json` before the library reads it.
+/// The parts of a `tokenizer.json` that are checked before the library reads it.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Parts {
     normalizer: Value,
 }
 
-/// Refuses maps of SentencePiece that end before the trie which they announce: the library asks for
-/// the memory of all of it before it looks.
-fn must_hold_whole_maps(normalizer: &Value) -> Result<(), String> {
+/// Rejects SentencePiece maps that are shorter than the trie size in their header: the library
+/// would allocate that size before checking.
+fn check_charsmaps(normalizer: &Value) -> Result<(), String> {
     match normalizer {
-        Value::Array(steps) => steps.iter().try_for_each(must_hold_whole_maps),
+        Value::Array(steps) => steps.iter().try_for_each(check_charsmaps),
         Value::Object(fields) => {
             let map = fields.get("precompiled_charsmap").and_then(Value::as_str);
-            if let Some(blob) = map.and_then(decoded) {
+            if let Some(blob) = map.and_then(decode_charsmap) {
                 let n_bytes = blob.len().saturating_sub(4);
-                if let Some(asked) = trie_bytes(&blob).filter(|asked| *asked > n_bytes) {
+                if let Some(n_trie_bytes) =
+                    trie_bytes(&blob).filter(|n_trie_bytes| *n_trie_bytes > n_bytes)
+                {
                     return Err(format!(
-                        "its precompiled_charsmap announces a trie of {asked} bytes, and {n_bytes} \
+                        "its precompiled_charsmap announces a trie of {n_trie_bytes} bytes, but {n_bytes} \
                          follow"
                     ));
                 }
             }
-            fields.values().try_for_each(must_hold_whole_maps)
+            fields.values().try_for_each(check_charsmaps)
         }
         _ => Ok(()),
     }
 }
 
-/// Bytes of a piece of a text, but for its last character.
+/// Bytes of a piece of text, without its last character.
 const PIECE: usize = 256;
 
-/// A text in pieces of some hundred bytes.
+/// Splits a text into pieces of a few hundred bytes.
 fn pieces(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -300,10 +311,10 @@ fn pieces(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// How deep a JSON text nests, as far as brackets outside of its strings tell.
-fn levels(bytes: &[u8]) -> usize {
+/// Nesting depth of a JSON text, counted from the brackets outside strings.
+fn json_depth(bytes: &[u8]) -> usize {
     let (mut depth, mut deepest) = (0_usize, 0);
-    for (_, byte) in json::outside_strings(bytes) {
+    for (_, byte) in json::bytes_outside_strings(bytes) {
         match byte {
             b'[' | b'{' => {
                 depth += 1;
@@ -355,8 +366,8 @@ fn flatten_decoders<'d>(decoder: &'d DecoderWrapper, all: &mut Vec<&'d DecoderWr
     }
 }
 
-/// How many times as long the normalizer may make a text, at worst.
-fn growth_of_normalizer(tokenizer: &tokenizers::Tokenizer) -> usize {
+/// Worst-case factor by which the normalizer may lengthen a text.
+fn normalizer_growth(tokenizer: &tokenizers::Tokenizer) -> usize {
     let mut steps = Vec::new();
     if let Some(normalizer) = tokenizer.get_normalizer() {
         flatten_normalizers(normalizer, &mut steps);
@@ -367,11 +378,11 @@ fn growth_of_normalizer(tokenizer: &tokenizers::Tokenizer) -> usize {
 
 fn growth_of_step(step: &NormalizerWrapper) -> usize {
     match step {
-        // Between any two bytes a pattern may find nothing, which is replaced.
+        // An empty match between any two bytes is replaced.
         NormalizerWrapper::Replace(replace) => replace.content.len() + 1,
         NormalizerWrapper::Prepend(prepend) => prepend.prepend.len() + 1,
         NormalizerWrapper::ByteLevel(_) => 2,
-        // U+FDFA becomes eleven times as long.
+        // U+FDFA expands to eleven times its length.
         NormalizerWrapper::NFKC(_) | NormalizerWrapper::NFKD(_) => 11,
         NormalizerWrapper::Precompiled(map) => longest_replacement(map),
         NormalizerWrapper::Sequence(_) => usize::MAX,
@@ -379,25 +390,25 @@ fn growth_of_step(step: &NormalizerWrapper) -> usize {
     }
 }
 
-/// The longest text that a map of SentencePiece puts in the place of a character.
+/// The longest replacement of a character in a SentencePiece map.
 ///
 /// # Source
 ///
 /// sentencepiece, `src/normalizer.cc`, `DecodePrecompiledCharsMap`: the size of a trie, the trie,
-/// and the texts, each of which ends with a zero.
+/// and the replacements, each terminated by a zero byte.
 fn longest_replacement(map: &impl serde::Serialize) -> usize {
     let longest = || {
         let value = serde_json::to_value(map).ok()?;
-        let blob = decoded(value.get("precompiled_charsmap")?.as_str()?)?;
+        let blob = decode_charsmap(value.get("precompiled_charsmap")?.as_str()?)?;
         let texts = blob.get(trie_bytes(&blob)?.checked_add(4)?..)?;
         texts.split(|byte| *byte == 0).map(<[u8]>::len).max()
     };
-    // What cannot be told is measured on each text.
+    // Unknown growth is measured for each text.
     longest().map_or(usize::MAX, |longest| longest + 1)
 }
 
-fn decoded(map: &str) -> Option<Vec<u8>> {
-    /// As the library reads it, which asks for no padding.
+fn decode_charsmap(map: &str) -> Option<Vec<u8>> {
+    /// Decode like the library, which requires no padding.
     const BASE64: GeneralPurpose = GeneralPurpose::new(
         &alphabet::STANDARD,
         GeneralPurposeConfig::new()
@@ -407,26 +418,26 @@ fn decoded(map: &str) -> Option<Vec<u8>> {
     BASE64.decode(map).ok()
 }
 
-/// The size of the trie that a map of SentencePiece announces.
+/// The trie size in the header of a SentencePiece map.
 fn trie_bytes(blob: &[u8]) -> Option<usize> {
     let size = u32::from_le_bytes(blob.get(..4)?.try_into().ok()?);
     usize::try_from(size).ok()
 }
 
-fn growth_of_pre_tokenizer(step: &PreTokenizerWrapper) -> usize {
+fn pre_tokenizer_growth(step: &PreTokenizerWrapper) -> usize {
     match step {
-        // Each byte is spelled with up to two, and each piece may get a blank.
+        // Each byte is spelled with up to two, and each piece may get a space.
         PreTokenizerWrapper::ByteLevel(_) => 3,
-        // A blank becomes a character of up to four bytes, and each piece may get one.
+        // A space becomes a character of up to four bytes, and each piece may get one.
         PreTokenizerWrapper::Metaspace(_) => 8,
         _ => 1,
     }
 }
 
-fn growth_of_decoder(step: &DecoderWrapper) -> usize {
+fn decoder_growth(step: &DecoderWrapper) -> usize {
     match step {
         DecoderWrapper::Replace(replace) => replace.content.len() + 1,
-        // A byte that is no text becomes U+FFFD.
+        // An invalid byte becomes U+FFFD.
         DecoderWrapper::ByteFallback(_) | DecoderWrapper::ByteLevel(_) => 3,
         _ => 1,
     }

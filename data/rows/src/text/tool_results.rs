@@ -1,39 +1,46 @@
-//! Calls and results of tools that do not belong together.
+//! Finds tool calls and tool results that do not match.
 //!
-//! The decision to question: they are told and counted, not refused. A template renders them all, and
-//! public rows are full of them; but a model that learns a call without its result, or a result with
-//! tags around it that no server writes, learns what it will never see. Only a result that names
-//! another tool than the call it answers is an error: one of the two is wrong.
+//! Mismatches are reported and counted, not rejected, because templates render them and public rows
+//! contain many. They are still harmful: a call without its result, or a result inside tags that no
+//! server writes, never occurs at inference. Two kinds are errors,
+//! because one of two values must be wrong: a result that names a different tool than its call, and a
+//! result with another id than all calls before it.
+//!
+//! # Source
+//!
+//! OpenAI's API reference of chat completions: `tool_call_id` is the id of the call that the message
+//! responds to, and a request with an id of no preceding call is refused.
 
 use std::collections::{HashMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tooltune_template::TemplateError;
+use tooltune_template::conversation::{Conversation, Message, Role};
+use tooltune_template::message_fields::MessageFieldError;
 
-use super::conversation::{Conversation, Message, Role};
 use super::error::DataError;
-use super::message_fields::MessageFieldError;
 
-/// The tag that templates put around the result of a call, and some data sets, too.
+/// The tag that templates, and some data sets, put around the result of a call.
 const TAG: &str = "<tool_response>";
 
-/// How often something stands in the messages of rows.
+/// Number of occurrences in the messages of rows.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InMessages {
-    /// Messages or calls that have it.
+    /// Number of messages or calls.
     pub n: usize,
-    /// The first of them, such as `rows.jsonl:3, messages[2]`; none where there is none.
+    /// The first occurrence, such as `rows.jsonl:3, messages[2]`; `None` if there is none.
     pub first: Option<String>,
 }
 
-/// What of the calls and results in the rows does not belong together.
+/// Mismatches between calls and results in rows.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolNotes {
-    /// Results that bring the tag `<tool_response>` that a template writes.
+    /// Results that contain the tag `<tool_response>`, which the template also writes.
     pub tagged_results: InMessages,
-    /// Results with a `tool_call_id` that no call before them has.
+    /// Results with a `tool_call_id` of no earlier call.
     pub ids_without_call: InMessages,
-    /// Calls without a result in conversations that go on after them.
+    /// Calls without a result in conversations that continue after them.
     pub calls_without_result: InMessages,
 }
 
@@ -48,65 +55,67 @@ impl InMessages {
         self.first = self.first.take().or_else(|| later.first.clone());
     }
 
-    fn line(&self, what: &str, what_to_do: &str) -> Option<String> {
+    fn line(&self, description: &str, remedy: &str) -> Option<String> {
         let first = self.first.as_ref()?;
         Some(format!(
-            "{what}: {}, the first {first}; {what_to_do}",
+            "{description}: {}, the first {first}; {remedy}",
             self.n
         ))
     }
 }
 
 impl ToolNotes {
-    /// Adds the counts of a further file.
+    /// Adds the counts of another file.
     pub(super) fn add(&mut self, later: &Self) {
         self.tagged_results.add(&later.tagged_results);
         self.ids_without_call.add(&later.ids_without_call);
         self.calls_without_result.add(&later.calls_without_result);
     }
 
-    /// A line for each kind that the rows have.
+    /// One line per kind of mismatch.
     pub(super) fn lines(&self) -> Vec<String> {
         let lines = [
             self.tagged_results.line(
-                "results of tools that bring their own <tool_response>",
-                "the chat template writes what stands around a result, so take the tags out of the rows",
+                "tool results that contain <tool_response> tags",
+                "the chat template writes these tags, so remove them from the rows",
             ),
             self.ids_without_call.line(
-                "results of tools whose tool_call_id no call before them has",
-                "give the call that id, or take the field out",
+                "tool results whose tool_call_id matches no earlier call",
+                "give the call that id, or remove the field",
             ),
             self.calls_without_result.line(
-                "calls without a result where the conversation goes on",
-                "add the message of the tool, or end the row with the call",
+                "calls without a result in conversations that continue",
+                "add the tool message, or end the row with the call",
             ),
         ];
         lines.into_iter().flatten().collect()
     }
 
-    /// Counts those of a row; `calls_of` says where the calls of a message stand, by its position, as in
-    /// `messages[2].tool_calls`.
+    /// Counts the mismatches of a row. `calls_of` gives the path of a message's calls by its index,
+    /// as in `messages[2].tool_calls`.
     pub(super) fn count(
         &mut self,
         id: &str,
         conversation: &Conversation,
         calls_of: impl Fn(usize) -> String,
     ) {
-        let place = |message: usize| {
+        let location = |message: usize| {
             let calls = calls_of(message);
             let message = calls
                 .rsplit_once('.')
                 .map(|(message, _)| message.to_owned());
             format!("{id}, {}", message.unwrap_or(calls))
         };
-        let answers = Answers::of(conversation);
+        let answers = ResultMatcher::new(conversation);
         for (idx, message) in conversation.messages.iter().enumerate() {
-            if message.role == Role::Tool && brings_tag(message) {
-                self.tagged_results.count(|| place(idx));
+            if message.role == Role::Tool && starts_with_result_tag(message) {
+                self.tagged_results.count(|| location(idx));
             }
         }
-        for message in answers.strangers {
-            self.ids_without_call.count(|| place(message));
+        let mut strangers = [answers.unmatched_without_ids, answers.unmatched_with_ids].concat();
+        strangers.sort_unstable();
+        for message in strangers {
+            self.ids_without_call.count(|| location(message));
         }
         let last = conversation.messages.len().saturating_sub(1);
         let open = answers.calls.iter().filter(|call| !call.is_answered);
@@ -117,22 +126,37 @@ impl ToolNotes {
     }
 }
 
-/// Refuses a result that names another tool than the call it answers by its id.
+/// Rejects a result that names a different tool than the call with its id, and a result with an id that
+/// no call before it has.
 ///
 /// # Errors
 ///
-/// - a result is such a one
-pub(super) fn must_name_their_calls(
+/// - there is such a result
+pub(super) fn check_result_names(
     conversation: &Conversation,
     calls_of: impl Fn(usize) -> String,
 ) -> Result<(), DataError> {
-    let Some((result, call)) = Answers::of(conversation).misnamed else {
+    let answers = ResultMatcher::new(conversation);
+    let message_of = |result: usize| {
+        let calls = calls_of(result);
+        let message = calls
+            .rsplit_once('.')
+            .map(|(message, _)| message.to_owned());
+        message.unwrap_or(calls)
+    };
+    if let Some(&result) = answers.unmatched_with_ids.first() {
+        let id = &conversation.messages[result].extra["tool_call_id"];
+        return Err(TemplateError::from(MessageFieldError::ResultOfNoCall {
+            field: format!("{}.tool_call_id", message_of(result)),
+            id: id.as_str().map_or_else(|| id.to_string(), str::to_owned),
+            calls: ids_before(conversation, result),
+        })
+        .into());
+    }
+    let Some((result, call)) = answers.misnamed else {
         return Ok(());
     };
-    let calls = calls_of(result);
-    let field = calls
-        .rsplit_once('.')
-        .map_or(&*calls, |(message, _)| message);
+    let field = message_of(result);
     let name = |message: &Message| {
         message
             .extra
@@ -140,16 +164,34 @@ pub(super) fn must_name_their_calls(
             .and_then(Value::as_str)
             .map(str::to_owned)
     };
-    Err(MessageFieldError::ResultOfAnother {
+    Err(TemplateError::from(MessageFieldError::ResultOfAnother {
         field: format!("{field}.name"),
         name: name(&conversation.messages[result]).unwrap_or_default(),
         call: format!("{}[{}]", calls_of(call.message), call.idx),
         called: call.name.to_owned(),
-    }
+    })
     .into())
 }
 
-fn brings_tag(message: &Message) -> bool {
+/// Maximum number of ids in an error.
+const MOST_IDS: usize = 6;
+
+/// The ids of the calls before a message, the latest ones if there are many.
+fn ids_before(conversation: &Conversation, message: usize) -> String {
+    let calls = conversation.messages[..message].iter().rev();
+    let calls = calls.flat_map(|message| message.tool_calls.iter().rev());
+    let mut ids: Vec<String> = calls
+        .filter_map(|call| Some(format!("{:?}", call.id.as_ref()?)))
+        .take(MOST_IDS + 1)
+        .collect();
+    if ids.len() > MOST_IDS {
+        ids[MOST_IDS] = "…".to_owned();
+    }
+    ids.reverse();
+    ids.join(", ")
+}
+
+fn starts_with_result_tag(message: &Message) -> bool {
     let content = message.content.as_deref().unwrap_or_default();
     content.trim_start().starts_with(TAG)
 }
@@ -164,30 +206,32 @@ struct Call<'c> {
     is_answered: bool,
 }
 
-/// The calls with one id in the last message that has it.
+/// The calls with the same id in the last message that has it.
 #[derive(Debug)]
 struct SameId {
     message: usize,
     waiting: VecDeque<usize>,
-    /// Whether it is the id of several calls, so that it says of none which one is meant.
+    /// Whether several calls have this id, so it identifies none of them.
     is_shared: bool,
 }
 
-/// Which calls have a result, and which results have no call.
+/// Matches calls and results.
 #[derive(Debug, Default)]
-struct Answers<'c> {
+struct ResultMatcher<'c> {
     calls: Vec<Call<'c>>,
     by_id: HashMap<&'c str, SameId>,
-    /// Messages with an id that no call before them has.
-    strangers: Vec<usize>,
-    /// The first result that names another tool than its call.
+    /// Messages with an id of no earlier call, because the calls have no ids.
+    unmatched_without_ids: Vec<usize>,
+    /// Messages with an id of no earlier call, although the calls have ids.
+    unmatched_with_ids: Vec<usize>,
+    /// The first result that names a different tool than its call.
     misnamed: Option<(usize, Call<'c>)>,
-    /// The first call of the last message with calls that may be without a result.
-    next: usize,
+    /// The first call of the last message with calls that may have no result.
+    first_open_call: usize,
 }
 
-impl<'c> Answers<'c> {
-    fn of(conversation: &'c Conversation) -> Self {
+impl<'c> ResultMatcher<'c> {
+    fn new(conversation: &'c Conversation) -> Self {
         let mut answers = Self::default();
         for (idx, message) in conversation.messages.iter().enumerate() {
             match message.role {
@@ -202,7 +246,7 @@ impl<'c> Answers<'c> {
     }
 
     fn add_calls(&mut self, message_idx: usize, message: &'c Message) {
-        self.next = self.calls.len();
+        self.first_open_call = self.calls.len();
         for (idx, call) in message.tool_calls.iter().enumerate() {
             if let Some(id) = &call.id {
                 self.add_id(id, message_idx);
@@ -217,7 +261,7 @@ impl<'c> Answers<'c> {
         }
     }
 
-    /// Notes the id of the call that comes next.
+    /// Records the id of the next call.
     fn add_id(&mut self, id: &'c str, message: usize) {
         let call = self.calls.len();
         match self.by_id.get_mut(id) {
@@ -238,17 +282,22 @@ impl<'c> Answers<'c> {
         }
     }
 
-    /// A result is that of the call with its id, and without an id that of the first call before it
-    /// that has none yet.
+    /// A result belongs to the call with its id, or without an id to the first earlier call without
+    /// a result.
     fn add_result(&mut self, message_idx: usize, message: &Message) {
         let Some(id) = message.extra.get("tool_call_id") else {
-            return self.answer_next(|_| true);
+            self.answer_next(|_| true);
+            return;
         };
         let Some(same) = id.as_str().and_then(|id| self.by_id.get_mut(id)) else {
-            self.strangers.push(message_idx);
-            return self.answer_next(|call| !call.has_id);
+            let is_stranger = self.answer_next(|call| !call.has_id) || self.by_id.is_empty();
+            let messages = match is_stranger {
+                true => &mut self.unmatched_without_ids,
+                false => &mut self.unmatched_with_ids,
+            };
+            return messages.push(message_idx);
         };
-        // A second result of one call answers none.
+        // A second result for the same call matches nothing.
         let Some(call) = same.waiting.pop_front() else {
             return;
         };
@@ -259,16 +308,23 @@ impl<'c> Answers<'c> {
         }
     }
 
-    fn answer_next(&mut self, may_be: impl Fn(&Call<'_>) -> bool) {
+    /// Marks the first call without a result as answered if it may be the one; returns whether it is.
+    fn answer_next(&mut self, may_be: impl Fn(&Call<'_>) -> bool) -> bool {
         while self
             .calls
-            .get(self.next)
+            .get(self.first_open_call)
             .is_some_and(|call| call.is_answered)
         {
-            self.next += 1;
+            self.first_open_call += 1;
         }
-        if let Some(call) = self.calls.get_mut(self.next).filter(|call| may_be(call)) {
+        let call = self
+            .calls
+            .get_mut(self.first_open_call)
+            .filter(|call| may_be(call));
+        let is_found = call.is_some();
+        if let Some(call) = call {
             call.is_answered = true;
         }
+        is_found
     }
 }

@@ -1,8 +1,8 @@
-//! Tokenizes a sentence for a BERT encoder, with its special tokens and its length limit.
+//! Tokenizes a sentence for a BERT encoder, with special tokens and a length limit.
 //!
 //! Unlike the language model's tokenizer, this one keeps the file's post-processor, because no
-//! template writes `[CLS]` and `[SEP]`; the file's own truncation and padding (128 in
-//! all-MiniLM-L6-v2) are replaced, because sentence-transformers does so too. BPE-dropout is off.
+//! template writes `[CLS]` and `[SEP]`. The file's own truncation and padding (128 in
+//! all-MiniLM-L6-v2) are replaced, as in sentence-transformers. BPE-dropout is disabled.
 
 use std::fmt;
 use std::path::Path;
@@ -12,25 +12,25 @@ use tokenizers::{NormalizerWrapper, TruncationDirection};
 
 use super::error::DataError;
 use super::tokenizer::without_dropout;
-use super::tokenizer_library::Library;
+use super::tokenizer_library::LibraryTokenizer;
 
-/// How texts are read, beside what `tokenizer.json` says.
+/// Encoding options from files other than `tokenizer.json`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WordPieceOptions {
-    /// Most tokens of a sentence, special ones included.
+    /// Maximum tokens per sentence, including special tokens.
     pub max_seq_length: usize,
-    /// Whether texts are lower-cased before a tokenizer that does not do so by a normalizer of that
-    /// name: `do_lower_case` of `sentence_bert_config.json`.
+    /// Whether to lower-case the text first, unless the tokenizer already has a `Lowercase`
+    /// normalizer: `do_lower_case` of `sentence_bert_config.json`.
     pub do_lower_case: bool,
-    /// What `tokenizer_config.json` says of a BERT tokenizer's normalizer, which then counts.
+    /// BERT normalizer options in `tokenizer_config.json`, which take precedence.
     pub bert: Option<BertNormalization>,
-    /// Whether a long text loses its beginning: `truncation_side = "left"`.
+    /// Whether a long text is truncated at its start: `truncation_side = "left"`.
     pub truncates_left: bool,
 }
 
 impl WordPieceOptions {
-    /// Sentences as `tokenizer.json` reads them, cut at `max_seq_length` tokens.
-    pub fn of_length(max_seq_length: usize) -> Self {
+    /// Default options, with sentences truncated at `max_seq_length` tokens.
+    pub fn with_max_length(max_seq_length: usize) -> Self {
         Self {
             max_seq_length,
             do_lower_case: false,
@@ -40,40 +40,40 @@ impl WordPieceOptions {
     }
 }
 
-/// The choices of a BERT tokenizer's normalizer, with transformers' names.
+/// Options of a BERT normalizer, with transformers' names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BertNormalization {
-    /// Lower-cases.
+    /// Lower-cases the text.
     pub do_lower_case: bool,
-    /// Strips accents; as it lower-cases where nothing is said.
+    /// Strips accents; defaults to the value of `do_lower_case`.
     pub strip_accents: Option<bool>,
-    /// Sets Chinese characters apart.
+    /// Separates Chinese characters.
     pub tokenize_chinese_chars: bool,
 }
 
 /// The token ids of a sentence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SentenceIds {
-    /// Special tokens included, cut at the limit.
+    /// Ids including special tokens, truncated at the limit.
     pub ids: Vec<u32>,
-    /// Tokens that it would have without a limit.
+    /// Number of tokens without truncation.
     pub n_uncut: usize,
 }
 
 impl SentenceIds {
-    /// Whether the limit has taken tokens away.
+    /// Whether the sentence was truncated.
     pub fn is_cut(&self) -> bool {
         self.ids.len() < self.n_uncut
     }
 }
 
-/// A tokenizer of a sentence encoder.
+/// The tokenizer of a sentence encoder.
 #[derive(Clone)]
 pub struct WordPiece {
-    library: Library,
+    library: LibraryTokenizer,
     dropout: Option<f32>,
     n_special: usize,
-    /// Most tokens of a sentence beside the special ones.
+    /// Maximum tokens per sentence without special tokens.
     n_words: usize,
     direction: TruncationDirection,
 }
@@ -84,14 +84,14 @@ impl WordPiece {
     /// # Errors
     ///
     /// - the file cannot be read, or is not a tokenizer
-    /// - the length leaves no room beside the special tokens
+    /// - the special tokens leave no room within the maximum length
     ///
     /// # Source
     ///
     /// sentence-transformers 6.2, `Transformer.__init__`, for lower case; transformers 5.23,
     /// `BertTokenizer`, whose normalizer follows `tokenizer_config.json`.
     pub fn from_file(path: &Path, options: WordPieceOptions) -> Result<Self, DataError> {
-        let mut library = Library::open(path)?;
+        let mut library = LibraryTokenizer::open(path)?;
         library.inner.with_padding(None);
         let processor = library.inner.get_post_processor();
         let n_special = processor.map_or(0, |processor| {
@@ -101,7 +101,7 @@ impl WordPiece {
         if max_length <= n_special {
             return Err(DataError::NoRoomForWords(max_length, n_special));
         }
-        // Texts are cut here, where the length that they had is known.
+        // Texts are truncated here instead, where the full length is known.
         let _ = library.inner.with_truncation(None);
         if let Some(normalizer) = normalizer(library.inner.get_normalizer(), options) {
             library = library.with_normalizer(normalizer);
@@ -121,22 +121,21 @@ impl WordPiece {
         })
     }
 
-    /// The share of merges that the file leaves out at random (BPE-dropout), and that are all done
-    /// here; `None` where the file leaves out none.
+    /// The file's BPE-dropout rate, which is disabled here; `None` if the file has none.
     pub fn dropout(&self) -> Option<f32> {
         self.dropout
     }
 
-    /// Tokens that every sentence has beside its words.
+    /// Number of special tokens per sentence.
     pub fn n_special(&self) -> usize {
         self.n_special
     }
 
-    /// Token ids of a sentence, special tokens included, cut at the limit.
+    /// Token ids of a sentence, including special tokens, truncated at the limit.
     ///
     /// # Errors
     ///
-    /// - the tokenizer has no token for a piece of the text
+    /// - the tokenizer has no token for a part of the text
     pub fn encode(&self, text: &str) -> Result<SentenceIds, DataError> {
         let mut words = self.library.encode(text)?;
         let n_uncut = words.get_ids().len() + self.n_special;
@@ -153,7 +152,7 @@ impl WordPiece {
     }
 }
 
-/// The normalizer in the place of the file's; `None` where that one stays.
+/// The normalizer that replaces the file's; `None` if the file's is kept.
 fn normalizer(
     of_file: Option<&NormalizerWrapper>,
     options: WordPieceOptions,
@@ -170,7 +169,7 @@ fn normalizer(
         }
         (of_file, _) => of_file.cloned(),
     };
-    if !options.do_lower_case || of_file.as_ref().is_some_and(lower_cases) {
+    if !options.do_lower_case || of_file.as_ref().is_some_and(has_lowercase_normalizer) {
         return of_file;
     }
     let mut all = vec![NormalizerWrapper::Lowercase(Lowercase)];
@@ -182,8 +181,8 @@ fn normalizer(
     Some(NormalizerWrapper::Sequence(Sequence::new(all)))
 }
 
-/// Whether a normalizer of that name is among these; a BERT normalizer's own lower-casing is none.
-fn lower_cases(normalizer: &NormalizerWrapper) -> bool {
+/// Whether a normalizer of that name is present; lower-casing by a BERT normalizer does not match.
+fn has_lowercase_normalizer(normalizer: &NormalizerWrapper) -> bool {
     let is_lower_case = |each: &NormalizerWrapper| matches!(each, NormalizerWrapper::Lowercase(_));
     match normalizer {
         NormalizerWrapper::Sequence(sequence) => sequence.as_ref().iter().any(is_lower_case),
@@ -208,35 +207,38 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_is_cut_says_how_long_it_was() {
-        let short = tokenizer(WordPieceOptions::of_length(6)).expect("a tokenizer");
-        let long = tokenizer(WordPieceOptions::of_length(60)).expect("a tokenizer");
+    fn a_truncated_text_reports_its_full_length() {
+        let short = tokenizer(WordPieceOptions::with_max_length(6)).expect("a tokenizer");
+        let long = tokenizer(WordPieceOptions::with_max_length(60)).expect("a tokenizer");
         let text = "a b c d e f g h i j k l m n";
-        let whole = long.encode(text).expect("ids");
-        assert!(!whole.is_cut(), "{whole:?}");
-        let cut = short.encode(text).expect("ids");
-        assert_eq!((cut.ids.len(), cut.n_uncut), (6, whole.ids.len()));
-        assert_eq!(cut.ids[..5], whole.ids[..5]);
-        let left = WordPieceOptions {
+        let full = long.encode(text).expect("ids");
+        assert!(!full.is_cut(), "{full:?}");
+        let truncated = short.encode(text).expect("ids");
+        assert_eq!(
+            (truncated.ids.len(), truncated.n_uncut),
+            (6, full.ids.len())
+        );
+        assert_eq!(truncated.ids[..5], full.ids[..5]);
+        let truncated_left = WordPieceOptions {
             truncates_left: true,
-            ..WordPieceOptions::of_length(6)
+            ..WordPieceOptions::with_max_length(6)
         };
-        let left = tokenizer(left).expect("a tokenizer");
-        let left = left.encode(text).expect("ids");
-        assert_eq!(left.ids[1..], whole.ids[whole.ids.len() - 5..]);
-        assert_eq!(left.n_uncut, whole.n_uncut);
+        let truncated_left = tokenizer(truncated_left).expect("a tokenizer");
+        let truncated_left = truncated_left.encode(text).expect("ids");
+        assert_eq!(truncated_left.ids[1..], full.ids[full.ids.len() - 5..]);
+        assert_eq!(truncated_left.n_uncut, full.n_uncut);
     }
 
     #[test]
     fn a_limit_without_room_for_a_word_is_refused() {
-        let two = WordPieceOptions::of_length(2);
+        let two = WordPieceOptions::with_max_length(2);
         let error = tokenizer(two).expect_err("no room").to_string();
-        assert!(error.contains("leaves no token for a text"), "{error}");
-        tokenizer(WordPieceOptions::of_length(3)).expect("room for one");
+        assert!(error.contains("leaves no room for text"), "{error}");
+        tokenizer(WordPieceOptions::with_max_length(3)).expect("room for one");
     }
 
     #[test]
-    fn lower_case_is_that_of_the_files_that_ask_for_it() {
+    fn any_of_the_tokenizer_files_can_request_lower_case() {
         let keeps = BertNormalization {
             do_lower_case: false,
             strip_accents: Some(false),
@@ -246,7 +248,7 @@ mod tests {
             let options = WordPieceOptions {
                 bert,
                 do_lower_case,
-                ..WordPieceOptions::of_length(48)
+                ..WordPieceOptions::with_max_length(48)
             };
             tokenizer(options)
                 .and_then(|tokenizer| tokenizer.encode(text))
@@ -254,8 +256,7 @@ mod tests {
                 .ids
         };
         let [small, large] = ["get a train", "Get A TRAIN"];
-        // As the file of the tokenizer says, as the file beside it says, and as that of the
-        // sentences says.
+        // Options from tokenizer.json, tokenizer_config.json and sentence_bert_config.json.
         assert_eq!(ids(None, false, large), ids(None, false, small));
         assert_ne!(ids(Some(keeps), false, large), ids(None, false, small));
         assert_eq!(ids(Some(keeps), true, large), ids(None, false, small));

@@ -10,7 +10,7 @@ def main():
     for inherited in sys.argv[2:]:
         os.close(int(inherited))
     sys.argv[:] = [""]
-    # Before 3.11 nothing else keeps the working directory out.
+    # Before 3.11 only this keeps the working directory out of the path.
     sys.path[:] = [place for place in sys.path if place]
     printed = [sys.stdout, sys.stderr]
     request = json.loads(sys.stdin.buffer.read())
@@ -26,20 +26,21 @@ def main():
     except BaseException as error:
         answer = {"raised": described(error, request["code"])}
     write(result, answer, request["max_bytes"])
-    # The code may have put others in their place.
+    # The code may have replaced these.
     for stream in printed + [sys.stdout, sys.stderr]:
         try:
             stream.flush()
         except BaseException:
-            # What cannot be printed is lost, as it would be at the end of any program.
+            # Output that cannot be flushed is lost, as at the end of any program.
             pass
-    # Threads that still run and handlers of the end are the code's, and its call is over.
+    # Skip threads that are still running and exit handlers: they belong to the code, and its call
+    # is over.
     os._exit(0)
 
 
 def call(request):
     module = type(sys)("sandboxed")
-    # Dataclasses and pickles look their module up.
+    # Dataclasses and pickle look up their module.
     sys.modules["sandboxed"] = module
     exec(compile(request["code"], "<code>", "exec"), module.__dict__)
     function = module.__dict__.get(request["function"])
@@ -55,12 +56,12 @@ def call(request):
 
 
 def clean(text):
-    """Text that is UTF-8: half a pair of surrogates is written as its number."""
+    """Valid UTF-8: a lone surrogate is replaced by its escaped number."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def shown(convert, value):
-    """A conversion that is the code's own may fail, too."""
+    """Conversion to text; a `__repr__` or `__str__` of the code may raise."""
     try:
         return clean(convert(value))
     except Exception as error:
@@ -73,7 +74,7 @@ def described(error, code):
 
     linecache.cache["<code>"] = (len(code), None, code.splitlines(True), "<code>")
     within = error.__traceback__
-    # The first two frames are this file's.
+    # The first two frames belong to this file.
     for _ in range(2):
         within = within.tb_next if within is not None else None
     lines = shown(lambda e: "".join(traceback.format_exception(type(e), e, within)), error)
@@ -84,7 +85,7 @@ def write(result, answer, max_bytes):
     text = json.dumps(answer).encode("ascii")
     if len(text) > max_bytes:
         text = json.dumps({"too_large": None}).encode("ascii")
-    # The code may have found the descriptor.
+    # The code may have found the descriptor and written to it.
     os.ftruncate(result, 0)
     os.lseek(result, 0, os.SEEK_SET)
     while text:

@@ -1,4 +1,4 @@
-//! Finds the program that the name of a Python means, and the files that it needs to run.
+//! Finds the executable of a Python interpreter and the files it needs.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -7,26 +7,26 @@ use serde::Deserialize;
 
 use crate::SandboxError;
 
-/// A Python that can be run in the sandbox.
+/// A Python interpreter that can run in the sandbox.
 #[derive(Debug, Clone)]
 pub(super) struct Interpreter {
-    /// The program itself, whatever the name leads through.
+    /// The executable as Python reports it (`sys.executable`).
     pub(super) program: PathBuf,
     pub(super) version: String,
-    /// What must be readable beside the system's files.
+    /// Paths that must be readable in addition to system files.
     pub(super) read_only: Vec<PathBuf>,
 }
 
 #[derive(Deserialize)]
-struct Told {
+struct InterpreterPaths {
     program: PathBuf,
     version: Vec<u32>,
     folders: Vec<PathBuf>,
     files: Vec<PathBuf>,
 }
 
-/// Folders of the interpreter and of its virtual environment, if it is one's, its program behind
-/// all links, and the libraries that it has loaded.
+/// Prints the folders of the interpreter and of its virtual environment, its executable with and
+/// without resolved links, and the libraries that it has loaded.
 const QUESTION: &str = r#"
 import json, os, sys
 folders = {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix}
@@ -44,35 +44,43 @@ print(json.dumps(told))
 
 impl Interpreter {
     pub(super) fn find(python: &str) -> Result<Self, SandboxError> {
-        let bad = |reason: String| SandboxError::NoPython {
+        let no_python = |reason: String| SandboxError::NoPython {
             program: python.to_owned(),
             reason,
         };
         let output = Command::new(python)
             .args(["-I", "-c", QUESTION])
             .output()
-            .map_err(|error| bad(format!("cannot be started ({error})")))?;
+            .map_err(|error| no_python(format!("cannot be started ({error})")))?;
         if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr);
-            let said: String = said.trim().chars().take(400).collect();
-            return Err(bad(format!("ended with {} ({said:?})", output.status)));
+            let stderr_text = String::from_utf8_lossy(&output.stderr);
+            let stderr_text: String = stderr_text.trim().chars().take(400).collect();
+            return Err(no_python(format!(
+                "ended with {} ({stderr_text:?})",
+                output.status
+            )));
         }
-        let told: Told = serde_json::from_slice(&output.stdout)
-            .map_err(|error| bad(format!("does not say where its files are ({error})")))?;
-        if told.version < vec![3, 8] {
-            return Err(bad(format!("is Python {}", dotted(&told.version))));
+        let interpreter_paths: InterpreterPaths =
+            serde_json::from_slice(&output.stdout).map_err(|error| {
+                no_python(format!("does not print the paths of its files ({error})"))
+            })?;
+        if interpreter_paths.version < vec![3, 8] {
+            return Err(no_python(format!(
+                "is Python {}",
+                version_text(&interpreter_paths.version)
+            )));
         }
-        let mut read_only = told.folders;
-        read_only.extend(told.files);
+        let mut read_only = interpreter_paths.folders;
+        read_only.extend(interpreter_paths.files);
         Ok(Self {
-            program: told.program,
-            version: dotted(&told.version),
+            program: interpreter_paths.program,
+            version: version_text(&interpreter_paths.version),
             read_only,
         })
     }
 }
 
-fn dotted(version: &[u32]) -> String {
+fn version_text(version: &[u32]) -> String {
     let parts: Vec<String> = version.iter().map(u32::to_string).collect();
     parts.join(".")
 }

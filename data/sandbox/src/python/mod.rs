@@ -1,8 +1,7 @@
-//! Python code and an argument become the value that a function returns.
+//! Runs Python code with an argument and returns the function's value.
 //!
-//! The value travels through a file of its own, not through standard output, so that what the code
-//! prints is never mistaken for it. Hashes of strings are the same in every run, and with them the
-//! order of sets.
+//! The value is passed in a separate file, not on standard output, so printed text is never
+//! mistaken for it. String hashes are the same in every run, and therefore also the order of sets.
 
 mod interpreter;
 mod outcome;
@@ -20,7 +19,7 @@ use super::protocol::Program;
 use super::{Isolation, Limits, Sandbox, SandboxError};
 use interpreter::Interpreter;
 
-/// Runs Python code in a sandbox, each run in a process of its own.
+/// Runs Python code in a sandbox, each run in a separate process.
 #[derive(Debug, Clone)]
 pub struct PythonRunner {
     sandbox: Sandbox,
@@ -31,17 +30,17 @@ pub struct PythonRunner {
 struct Request<'a> {
     code: &'a str,
     function: &'a str,
-    /// As text, so that Python reads numbers as they are written.
+    /// JSON text, so that Python parses numbers exactly as written.
     argument: &'a str,
     max_bytes: u64,
 }
 
 impl PythonRunner {
-    /// Asks `python`, a path or a name in `PATH` such as `python3`, where its files are.
+    /// Asks `python`, a path or a name in `PATH` such as `python3`, for the paths of its files.
     ///
     /// # Errors
     ///
-    /// - there is no such program, or it is no Python of at least 3.8
+    /// There is no such program, or it is not Python 3.8 or newer.
     pub fn new(sandbox: Sandbox, python: &str) -> Result<Self, SandboxError> {
         let interpreter = Interpreter::find(python)?;
         Ok(Self {
@@ -50,31 +49,31 @@ impl PythonRunner {
         })
     }
 
-    /// The same, whose runs end at once when `stop` is set, with [`SandboxError::Stopped`].
+    /// The same runner; its runs end at once when `stop` is set, with [`SandboxError::Stopped`].
     #[must_use]
-    pub fn stopped_by(self, stop: Arc<AtomicBool>) -> Self {
+    pub fn with_stop_flag(self, stop: Arc<AtomicBool>) -> Self {
         Self {
-            sandbox: self.sandbox.stopped_by(stop),
+            sandbox: self.sandbox.with_stop_flag(stop),
             ..self
         }
     }
 
-    /// What isolates the runs.
+    /// The isolation of the runs.
     pub fn isolation(&self) -> &Isolation {
         self.sandbox.isolation()
     }
 
-    /// The interpreter's program and its version, such as `3.11.7`.
+    /// The interpreter's executable and its version, such as `3.11.7`.
     pub fn interpreter(&self) -> (&Path, &str) {
         (&self.interpreter.program, &self.interpreter.version)
     }
 
-    /// Runs `code`, then calls the function that it defines with one argument, JSON text.
+    /// Runs `code`, then calls the function that it defines with one argument, given as JSON.
     ///
     /// # Errors
     ///
-    /// - the argument is no JSON, a limit is unusable, or the sandbox fails; whatever goes wrong in
-    ///   the code is a [`Failure`] of the outcome
+    /// The argument is not JSON, a limit is invalid, or the sandbox fails. Errors of the code are a
+    /// [`Failure`] in the outcome.
     pub fn run_function(
         &self,
         code: &str,
@@ -91,13 +90,13 @@ impl PythonRunner {
         self.run(&request, &[], limits)
     }
 
-    /// Runs a script of the caller's own: its function `main` gets `request`, JSON text, may read
-    /// the files and folders of `read_only` and load code from there, and returns the result.
+    /// Runs a script of the caller: its function `main` receives `request`, given as JSON, can read
+    /// and import from the files and folders of `read_only`, and returns the result.
     ///
     /// # Errors
     ///
-    /// - the request is no JSON, a folder does not exist, a limit is unusable, or the sandbox
-    ///   fails; whatever goes wrong in the script is a [`Failure`] of the outcome
+    /// The request is not JSON, a folder does not exist, a limit is invalid, or the sandbox fails.
+    /// Errors of the script are a [`Failure`] in the outcome.
     pub fn run_script(
         &self,
         script: &str,
@@ -120,16 +119,16 @@ impl PythonRunner {
         read_only: &[PathBuf],
         limits: &Limits,
     ) -> Result<Outcome, SandboxError> {
-        let bad = |error: serde_json::Error| SandboxError::BadArgument {
+        let bad_argument = |error: serde_json::Error| SandboxError::BadArgument {
             reason: error.to_string(),
         };
-        serde_json::from_str::<IgnoredAny>(request.argument).map_err(bad)?;
-        let text = serde_json::to_vec(request).map_err(bad)?;
+        serde_json::from_str::<IgnoredAny>(request.argument).map_err(bad_argument)?;
+        let text = serde_json::to_vec(request).map_err(bad_argument)?;
         let mut readable = self.interpreter.read_only.clone();
         readable.extend_from_slice(read_only);
         let program = self.interpreter.program_with(BOOTSTRAP);
         let finished = self.sandbox.run(program, &text, &readable, limits)?;
-        Ok(Outcome::of(finished, limits))
+        Ok(Outcome::from_finished(finished, limits))
     }
 }
 
@@ -138,13 +137,13 @@ const BOOTSTRAP: &str = include_str!("bootstrap.py");
 
 impl Interpreter {
     fn program_with(&self, script: &str) -> Program {
-        // `-I` would also ignore the variables below; the environment holds nothing else.
+        // `-I` would also ignore the variables below; the environment contains nothing else.
         let arguments = ["-s", "-B", "-c", script].map(str::to_owned).to_vec();
         let environment = [
             ("PYTHONHASHSEED", "0"),
             ("PYTHONSAFEPATH", "1"),
             ("PYTHONUTF8", "1"),
-            // Libraries of linear algebra reserve memory for every processor that they see.
+            // Linear algebra libraries reserve memory for every processor they detect.
             ("OPENBLAS_NUM_THREADS", "1"),
             ("OMP_NUM_THREADS", "1"),
             ("MKL_NUM_THREADS", "1"),

@@ -1,4 +1,4 @@
-//! What a run of Python code came to: a value, or why there is none.
+//! The outcome of a Python run: a value, or the reason there is none.
 
 use std::time::Duration;
 
@@ -11,48 +11,48 @@ use crate::finished::{Ended, Finished};
 /// A run that took place.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
-    /// What was returned, or why nothing was.
+    /// The returned value, or the reason there is none.
     pub result: Result<Returned, Failure>,
-    /// What the code printed; bytes that are no UTF-8 are replaced by U+FFFD.
+    /// The printed text; invalid UTF-8 is replaced by U+FFFD.
     pub stdout: String,
-    /// The same of standard error.
+    /// The text printed to standard error, with the same replacement.
     pub stderr: String,
-    /// From the start of the process to its end.
+    /// Wall-clock time of the process.
     pub wall: Duration,
-    /// Seconds of processor time, those of starting Python included.
+    /// Seconds of processor time, including the start of Python.
     pub cpu_secs: f64,
 }
 
-/// What a function returned.
+/// The value that a function returned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Returned {
-    /// As `json.dumps` writes it, or why it does not: a type that JSON lacks, or no finite number.
-    /// Tuples are lists, and keys of objects are texts.
+    /// The value as `json.dumps` writes it, or why it cannot: a type that JSON lacks, or a number
+    /// that is not finite. Tuples become lists, and object keys become strings.
     pub json: Result<String, String>,
-    /// Python's `repr` of it.
+    /// The value's `repr` in Python.
     pub repr: String,
-    /// Python's `str` of it.
+    /// The value's `str` in Python.
     pub str: String,
     /// The name of its type.
     pub type_name: String,
 }
 
-/// Why a run brought no value.
+/// Why a run returned no value.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Failure {
-    /// The code raised an exception, or is no Python.
+    /// The code raised an exception, or is not valid Python.
     #[error("{kind}: {message}")]
     Raised {
         /// The exception's class.
         kind: String,
-        /// Its text.
+        /// The exception's message.
         message: String,
-        /// As Python prints it, from the first line of the code.
+        /// The traceback as Python prints it, from the first line of the code.
         traceback: String,
     },
 
-    /// The code defines no such function.
+    /// The code does not define the requested function.
     #[error("the code defines no function {name}")]
     NoFunction {
         /// The function.
@@ -62,46 +62,46 @@ pub enum Failure {
     /// The code ended its process instead of returning.
     #[error("the code ended its process with {code}")]
     Left {
-        /// The code of the end, as text.
+        /// The exit code, as text.
         code: String,
     },
 
-    /// The wall-clock limit came first.
+    /// The run exceeded the wall-clock limit.
     #[error("the code took longer than {secs} s")]
     TimedOut {
         /// The limit.
         secs: String,
     },
 
-    /// The limit of processor time came first.
+    /// The run exceeded the limit of processor time.
     #[error("the code used more than {secs} s of processor time")]
     CpuTime {
         /// The limit.
         secs: u64,
     },
 
-    /// The limit of memory came first.
+    /// The run exceeded the memory limit.
     #[error("the code needs more than {bytes} bytes of memory")]
     Memory {
         /// The limit.
         bytes: u64,
     },
 
-    /// A signal ended the process, such as 11 for a fault in a library.
-    #[error("the process of the code was ended by signal {signal}")]
+    /// A signal ended the process, such as 11 for a crash in a library.
+    #[error("signal {signal} ended the process of the code")]
     Killed {
-        /// Its number.
+        /// The signal number.
         signal: i32,
     },
 
-    /// The code printed too much.
+    /// The code printed more than the limit.
     #[error("the code printed more than {bytes} bytes")]
     OutputTooLarge {
         /// The limit.
         bytes: u64,
     },
 
-    /// The value, as text, is too long.
+    /// The value, as text, exceeds the limit.
     #[error("the value is longer than {bytes} bytes")]
     ResultTooLarge {
         /// The limit.
@@ -109,7 +109,7 @@ pub enum Failure {
     },
 
     /// The process ended without a result.
-    #[error("the process of the code ended with {code} and without a result")]
+    #[error("the process of the code ended with exit code {code} without a result")]
     NoResult {
         /// Its exit code.
         code: i32,
@@ -142,7 +142,7 @@ enum Answer {
 }
 
 impl Outcome {
-    pub(super) fn of(finished: Finished, limits: &Limits) -> Self {
+    pub(super) fn from_finished(finished: Finished, limits: &Limits) -> Self {
         Self {
             result: result(&finished, limits),
             stdout: String::from_utf8_lossy(&finished.stdout).into_owned(),
@@ -171,7 +171,8 @@ fn result(finished: &Finished, limits: &Limits) -> Result<Returned, Failure> {
     if finished.result.len() as u64 > bytes {
         return Err(Failure::ResultTooLarge { bytes });
     }
-    // What is no answer was not written by the bootstrap: the code ended the process itself.
+    // If the result does not parse, the bootstrap did not write it: the code ended the process
+    // itself.
     let answer = serde_json::from_slice(&finished.result);
     match answer.map_err(|_| Failure::NoResult { code })? {
         Answer::Returned {

@@ -1,4 +1,4 @@
-//! The cell: gives up everything that the program shall not have, and becomes it.
+//! The cell: drops all privileges that the program must not have, and becomes it.
 
 use std::env;
 use std::fs::{self, File, OpenOptions};
@@ -19,30 +19,30 @@ use rustix::thread::{
 use super::{files, private_root, syscalls};
 use crate::isolation::Part;
 use crate::limits::Limits;
-use crate::protocol::{self, Order, Program, StageFailure};
+use crate::protocol::{self, Program, RunOrder, StageFailure};
 
-/// Becomes the program of the order; where there is none, returns once all parts are in force.
+/// Becomes the program of the order. Without a program it returns once all parts are in force.
 pub(super) fn run(folder: &Path) -> Result<(), StageFailure> {
-    // Should the guard be killed, this process must not stay behind.
-    step("prctl", set_parent_process_death_signal(Some(Signal::KILL)))?;
-    let order: Order = protocol::read(&folder.join(protocol::ORDER))
+    // If the guard is killed, this process must not be left running.
+    map_failure("prctl", set_parent_process_death_signal(Some(Signal::KILL)))?;
+    let order: RunOrder = protocol::read(&folder.join(protocol::ORDER))
         .map_err(|error| StageFailure::new(None, error.to_string()))?;
     let inherited = inherited_descriptors()?;
-    let request = step("request", File::open(folder.join(protocol::REQUEST)))?;
+    let request = map_failure("request", File::open(folder.join(protocol::REQUEST)))?;
     let result = OpenOptions::new()
         .write(true)
         .open(folder.join(protocol::RESULT));
-    let result = step("result", result)?;
+    let result = map_failure("result", result)?;
     let work = if order.parts.namespaces {
-        private_root::enter(folder, &order.read_only, &order.limits)
+        private_root::enter_private_root(folder, &order.read_only, &order.limits)
             .map_err(|reason| StageFailure::new(Part::Namespaces, reason))?;
         PathBuf::from(private_root::WORK)
     } else {
         folder.join(protocol::WORK)
     };
-    step("chdir", env::set_current_dir(&work))?;
+    map_failure("chdir", env::set_current_dir(&work))?;
     drop_capabilities()?;
-    step("prctl", set_no_new_privs(true))?;
+    map_failure("prctl", set_no_new_privs(true))?;
     if order.parts.landlock {
         files::restrict(&order.read_only, &work)
             .map_err(|reason| StageFailure::new(Part::Landlock, reason))?;
@@ -65,23 +65,26 @@ pub(super) fn run(folder: &Path) -> Result<(), StageFailure> {
     }
 }
 
-fn step<T, E: std::fmt::Display>(what: &str, result: Result<T, E>) -> Result<T, StageFailure> {
-    result.map_err(|error| StageFailure::new(None, format!("{what}: {error}")))
+fn map_failure<T, E: std::fmt::Display>(
+    call_name: &str,
+    result: Result<T, E>,
+) -> Result<T, StageFailure> {
+    result.map_err(|error| StageFailure::new(None, format!("{call_name}: {error}")))
 }
 
 fn no_seccomp(reason: String) -> StageFailure {
     StageFailure::new(Part::Seccomp, reason)
 }
 
-/// Descriptors beyond the standard ones that would reach the program: leaks of the caller's
-/// caller, for everything that Rust opens is closed by `exec`.
+/// Descriptors other than the standard ones that the program would inherit: leaks from the caller's
+/// parents, because Rust opens everything with close-on-exec.
 fn inherited_descriptors() -> Result<Vec<String>, StageFailure> {
     const CLOSED_BY_EXEC: u32 = 0o2_000_000;
     let mut inherited = Vec::new();
-    for entry in step("/proc/self/fdinfo", fs::read_dir("/proc/self/fdinfo"))? {
-        let entry = step("/proc/self/fdinfo", entry)?;
+    for entry in map_failure("/proc/self/fdinfo", fs::read_dir("/proc/self/fdinfo"))? {
+        let entry = map_failure("/proc/self/fdinfo", entry)?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        let text = step("/proc/self/fdinfo", fs::read_to_string(entry.path()))?;
+        let text = map_failure("/proc/self/fdinfo", fs::read_to_string(entry.path()))?;
         let flags = text
             .lines()
             .find_map(|line| line.strip_prefix("flags:"))
@@ -94,28 +97,28 @@ fn inherited_descriptors() -> Result<Vec<String>, StageFailure> {
     Ok(inherited)
 }
 
-/// A process that is root, in its namespaces or in earnest, would get everything back by `exec`
-/// without the locked bits.
+/// Also sets the locked bits: a root process, real or in its namespaces, would otherwise regain all
+/// capabilities by `exec`.
 fn drop_capabilities() -> Result<(), StageFailure> {
-    let held = step("capget", capabilities(None))?;
-    if held.effective.contains(CapabilitySet::SETPCAP) {
+    let held_sets = map_failure("capget", capabilities(None))?;
+    if held_sets.effective.contains(CapabilitySet::SETPCAP) {
         let bits = CapabilitiesSecureBits::NO_ROOT
             | CapabilitiesSecureBits::NO_ROOT_LOCKED
             | CapabilitiesSecureBits::NO_SETUID_FIXUP
             | CapabilitiesSecureBits::NO_SETUID_FIXUP_LOCKED
             | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE
             | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE_LOCKED;
-        step("securebits", set_capabilities_secure_bits(bits))?;
+        map_failure("securebits", set_capabilities_secure_bits(bits))?;
     }
-    let none = CapabilitySets {
+    let empty_sets = CapabilitySets {
         effective: CapabilitySet::empty(),
         permitted: CapabilitySet::empty(),
         inheritable: CapabilitySet::empty(),
     };
-    step("capset", set_capabilities(None, none))
+    map_failure("capset", set_capabilities(None, empty_sets))
 }
 
-fn apply_limits(order: &Order) -> Result<(), StageFailure> {
+fn apply_limits(order: &RunOrder) -> Result<(), StageFailure> {
     let Limits {
         wall_secs: _,
         cpu_secs,
@@ -126,30 +129,30 @@ fn apply_limits(order: &Order) -> Result<(), StageFailure> {
         n_threads,
         output_bytes,
     } = order.limits;
-    limit(Resource::Cpu, cpu_secs, cpu_secs.saturating_add(1))?;
-    limit(Resource::As, memory_bytes, memory_bytes)?;
+    set_limit(Resource::Cpu, cpu_secs, cpu_secs.saturating_add(1))?;
+    set_limit(Resource::As, memory_bytes, memory_bytes)?;
     let file_bytes = file_bytes.max(output_bytes);
-    limit(Resource::Fsize, file_bytes, file_bytes)?;
-    limit(Resource::Nofile, n_open_files, n_open_files)?;
-    limit(Resource::Core, 0, 0)?;
-    limit(Resource::Msgqueue, 0, 0)?;
-    limit(Resource::Memlock, 0, 0)?;
+    set_limit(Resource::Fsize, file_bytes, file_bytes)?;
+    set_limit(Resource::Nofile, n_open_files, n_open_files)?;
+    set_limit(Resource::Core, 0, 0)?;
+    set_limit(Resource::Msgqueue, 0, 0)?;
+    set_limit(Resource::Memlock, 0, 0)?;
     if order.parts.namespaces {
-        // Guard and program count, too. Outside namespaces all processes of the user would.
+        // The guard and the program also count. Outside namespaces all processes of the user would.
         let tasks = n_threads.saturating_add(2);
-        limit(Resource::Nproc, tasks, tasks)?;
+        set_limit(Resource::Nproc, tasks, tasks)?;
     }
     Ok(())
 }
 
 /// A limit that is already lower stays.
-fn limit(resource: Resource, soft: u64, hard: u64) -> Result<(), StageFailure> {
-    let most = getrlimit(resource).maximum.unwrap_or(u64::MAX);
+fn set_limit(resource: Resource, soft: u64, hard: u64) -> Result<(), StageFailure> {
+    let hard_limit = getrlimit(resource).maximum.unwrap_or(u64::MAX);
     let limits = Rlimit {
-        current: Some(soft.min(most)),
-        maximum: Some(hard.min(most)),
+        current: Some(soft.min(hard_limit)),
+        maximum: Some(hard.min(hard_limit)),
     };
-    step(&format!("{resource:?} limit"), setrlimit(resource, limits))
+    map_failure(&format!("{resource:?} limit"), setrlimit(resource, limits))
 }
 
 fn become_program(

@@ -1,8 +1,8 @@
-//! Files that the program may open, by Landlock.
+//! Restricts the files that the program can open, by Landlock.
 //!
-//! Its third version is required, as the first without a way to cut files that cannot be opened;
-//! what later ones add (TCP, device ioctls, signals, abstract sockets) is taken where it is there,
-//! for seccomp denies it anyway.
+//! Version 3 of Landlock is required, the first that prevents truncating files that cannot be
+//! opened. Features of later versions (TCP, device ioctls, signals, abstract sockets) are used if
+//! available; seccomp denies these operations anyway.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use landlock::{
     path_beneath_rules,
 };
 
-/// What a dynamically linked program needs of the system; what does not exist is left out.
+/// System files that a dynamically linked program needs; missing ones are skipped.
 pub(super) const SYSTEM: [&str; 8] = [
     "/usr",
     "/bin",
@@ -24,7 +24,7 @@ pub(super) const SYSTEM: [&str; 8] = [
     "/etc/ld.so.cache",
 ];
 
-/// Devices that hold nothing.
+/// Devices that store nothing.
 pub(super) const DEVICES: [&str; 5] = [
     "/dev/null",
     "/dev/zero",
@@ -35,26 +35,26 @@ pub(super) const DEVICES: [&str; 5] = [
 
 const REQUIRED: ABI = ABI::V3;
 
-/// Leaves to this process reading the system's files and `read_only`, and writing in `work`.
+/// Restricts this process to reading system files and `read_only`, and to writing in `work`.
 ///
 /// # Errors
 ///
-/// - the kernel has no Landlock, or one before its third version
+/// The kernel does not support Landlock version 3.
 pub(super) fn restrict(read_only: &[PathBuf], work: &Path) -> Result<(), String> {
     let handled = Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
         .handle_access(AccessFs::from_all(REQUIRED));
-    // The error lists the rights that are missing, which are all those of a version.
-    let handled = handled
-        .map_err(|_| "the kernel offers no Landlock, or one before its third version".to_owned())?;
-    let status = enforce(handled, read_only, work).map_err(|error| with_causes(&error))?;
+    // The original error lists all missing rights, which are all rights of a version.
+    let handled =
+        handled.map_err(|_| "the kernel does not support Landlock version 3".to_owned())?;
+    let status = apply_ruleset(handled, read_only, work).map_err(|error| with_causes(&error))?;
     match status.ruleset {
-        RulesetStatus::NotEnforced => Err(format!("the kernel says {:?}", status.landlock)),
+        RulesetStatus::NotEnforced => Err(format!("the kernel reports {:?}", status.landlock)),
         RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced => Ok(()),
     }
 }
 
-fn enforce(
+fn apply_ruleset(
     handled: Ruleset,
     read_only: &[PathBuf],
     work: &Path,
@@ -84,9 +84,9 @@ fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
-        let said = error.to_string();
-        if !text.ends_with(&said) {
-            text = format!("{text}: {said}");
+        let message = error.to_string();
+        if !text.ends_with(&message) {
+            text = format!("{text}: {message}");
         }
         cause = error.source();
     }

@@ -1,10 +1,10 @@
-//! A process becomes the process of a model's code, in two stages of the launcher.
+//! Turns a process into the process of model code, in two stages of the launcher.
 //!
-//! Nothing may run between `fork` and `exec` without `unsafe`, so the launcher is started anew for
-//! each stage and changes itself: the guard enters new namespaces and stays the parent, the cell,
-//! first process of those namespaces, gives up files, system calls and capabilities and becomes
-//! the program. The guard lives outside what it guards; its standard input is a leash: once nobody
-//! holds the other end, the program is killed, so that it cannot outlive the caller.
+//! Code between `fork` and `exec` would need `unsafe`. Instead, the launcher is started again for
+//! each stage and changes itself. The guard enters new namespaces and stays the parent. The cell,
+//! the first process of those namespaces, drops files, system calls and capabilities and becomes
+//! the program. The guard stays outside the isolation. Its standard input is a leash: when the
+//! other end is closed, it kills the program, so the program cannot outlive the caller.
 
 mod child;
 mod files;
@@ -23,21 +23,21 @@ use super::protocol::{self, StageFailure};
 pub(super) const GUARD: &str = "guard";
 pub(super) const CELL: &str = "cell";
 
-/// Runs a stage of the sandbox, as [`super::Launcher`] says.
+/// Runs a stage of the sandbox, see [`super::Launcher`].
 ///
-/// `arguments` are those of the command line after the launcher's own. A program calls this before
-/// it starts a thread or opens a file, and ends with the code that it returns.
+/// `arguments` are the command-line arguments after the launcher's own. Call this before starting a
+/// thread or opening a file, and exit with the returned code.
 pub fn enter(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     let [stage, folder] = arguments.as_slice() else {
         return ExitCode::from(64);
     };
     let folder = Path::new(folder);
-    // Opened first: the cell leaves the root that the path belongs to.
-    let opened = OpenOptions::new()
+    // Opened first, because the cell leaves the root to which the path belongs.
+    let report_file = OpenOptions::new()
         .write(true)
         .open(folder.join(protocol::FAILURE));
-    let Ok(mut failure_file) = opened else {
+    let Ok(mut failure_file) = report_file else {
         return ExitCode::from(66);
     };
     let done = match stage.to_str() {
@@ -45,14 +45,14 @@ pub fn enter(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some(CELL) => child::run(folder),
         _ => Err(StageFailure::new(
             None,
-            format!("no stage is called {stage:?}"),
+            format!("there is no stage {stage:?}"),
         )),
     };
     let Err(failure) = done else {
         return ExitCode::SUCCESS;
     };
-    let told = serde_json::to_vec(&failure)
+    let failure_json = serde_json::to_vec(&failure)
         .map_err(std::io::Error::from)
         .and_then(|text| failure_file.write_all(&text));
-    ExitCode::from(if told.is_ok() { 70 } else { 74 })
+    ExitCode::from(if failure_json.is_ok() { 70 } else { 74 })
 }

@@ -14,49 +14,52 @@ use rustix::process::{Pid, PidfdFlags, getegid, geteuid, pidfd_open};
 
 use super::CELL;
 use crate::isolation::Part;
-use crate::protocol::{self, End, Order, StageFailure};
+use crate::protocol::{self, ExitEnd, RunOrder, StageFailure};
 
-/// Starts the cell, kills it once the leash is let go, and writes how it ended.
+/// Starts the cell, kills it when the leash is released, and records how it ended.
 pub(super) fn run(folder: &Path) -> Result<(), StageFailure> {
-    let order: Order = protocol::read(&folder.join(protocol::ORDER)).map_err(plain)?;
+    let order: RunOrder = protocol::read(&folder.join(protocol::ORDER)).map_err(without_part)?;
     if order.parts.namespaces {
         leave_namespaces().map_err(|reason| StageFailure::new(Part::Namespaces, reason))?;
     }
-    // By this name the file is found even if another one has taken its path since.
+    // This path works even if another file has replaced the executable.
     let cell = Command::new("/proc/self/exe")
         .args(&order.launcher_arguments)
         .args([OsStr::new(CELL), folder.as_os_str()])
         .env_clear()
         .stdin(Stdio::null())
         .spawn();
-    let mut cell = cell.map_err(|error| failed("the second stage", &error))?;
-    let status = wait_on_leash(&mut cell).map_err(|error| failed("waiting", &error))?;
-    let end = end(status).map_err(|error| failed("getrusage", &error))?;
-    protocol::write(&folder.join(protocol::END), &end).map_err(plain)
+    let mut cell = cell.map_err(|error| call_failure("the second stage", &error))?;
+    let status =
+        wait_while_parent_lives(&mut cell).map_err(|error| call_failure("waiting", &error))?;
+    let end = exit_end(status).map_err(|error| call_failure("getrusage", &error))?;
+    protocol::write(&folder.join(protocol::END), &end).map_err(without_part)
 }
 
-fn plain(error: impl ToString) -> StageFailure {
+fn without_part(error: impl ToString) -> StageFailure {
     StageFailure::new(None, error.to_string())
 }
 
-fn failed(what: &str, error: &io::Error) -> StageFailure {
-    StageFailure::new(None, format!("{what}: {error}"))
+fn call_failure(call_name: &str, error: &io::Error) -> StageFailure {
+    StageFailure::new(None, format!("{call_name}: {error}"))
 }
 
-/// Enters new namespaces of every kind but time and mounts; children are in a new one of processes.
+/// Enters new namespaces of every kind except time and mount. Children are in a new process
+/// namespace.
 ///
-/// That of mounts is the cell's own, for its change of root would change the guard's.
+/// The cell creates the mount namespace itself, because its change of root would otherwise affect
+/// the guard.
 fn leave_namespaces() -> Result<(), String> {
     let (user, group) = (geteuid().as_raw(), getegid().as_raw());
-    let all = CloneFlags::CLONE_NEWUSER
+    let all_namespaces = CloneFlags::CLONE_NEWUSER
         | CloneFlags::CLONE_NEWPID
         | CloneFlags::CLONE_NEWNET
         | CloneFlags::CLONE_NEWIPC
         | CloneFlags::CLONE_NEWUTS
         | CloneFlags::CLONE_NEWCGROUP;
-    unshare(all).map_err(|error| format!("unshare: {}", io::Error::from(error)))?;
-    // Root inside, so that the cell keeps its capabilities over these namespaces when it is
-    // started; it gives them up before it becomes the program.
+    unshare(all_namespaces).map_err(|error| format!("unshare: {}", io::Error::from(error)))?;
+    // Root inside, so the cell keeps its capabilities over these namespaces when started. It drops
+    // them before it becomes the program.
     let maps = [
         ("/proc/self/setgroups", "deny".to_owned()),
         ("/proc/self/uid_map", format!("0 {user} 1")),
@@ -67,14 +70,14 @@ fn leave_namespaces() -> Result<(), String> {
     })
 }
 
-fn wait_on_leash(cell: &mut Child) -> io::Result<ExitStatus> {
+fn wait_while_parent_lives(cell: &mut Child) -> io::Result<ExitStatus> {
     let pid = i32::try_from(cell.id()).ok().and_then(Pid::from_raw);
-    let pid = pid.ok_or_else(|| io::Error::other("a process without a number"))?;
-    let ended = pidfd_open(pid, PidfdFlags::empty())?;
+    let pid = pid.ok_or_else(|| io::Error::other("the process has no ID"))?;
+    let pid_fd = pidfd_open(pid, PidfdFlags::empty())?;
     let leash = io::stdin();
     loop {
         let mut events = [
-            PollFd::new(&ended, PollFlags::IN),
+            PollFd::new(&pid_fd, PollFlags::IN),
             PollFd::new(&leash, PollFlags::IN),
         ];
         match poll(&mut events, None) {
@@ -82,24 +85,24 @@ fn wait_on_leash(cell: &mut Child) -> io::Result<ExitStatus> {
             Err(rustix::io::Errno::INTR) => continue,
             Err(error) => return Err(error.into()),
         }
-        let [ended, leash] = events.map(|event| !event.revents().is_empty());
-        if leash && !ended {
+        let [pid_fd, leash] = events.map(|event| !event.revents().is_empty());
+        if leash && !pid_fd {
             cell.kill()?;
         }
-        if leash || ended {
+        if leash || pid_fd {
             return cell.wait();
         }
     }
 }
 
-fn end(status: ExitStatus) -> io::Result<End> {
+fn exit_end(status: ExitStatus) -> io::Result<ExitEnd> {
     let usage = getrusage(UsageWho::RUSAGE_CHILDREN)?;
     let times = [usage.user_time(), usage.system_time()];
     let cpu_secs = times
         .iter()
         .map(|time| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6)
         .sum();
-    Ok(End {
+    Ok(ExitEnd {
         code: status.code(),
         signal: status.signal(),
         cpu_secs,

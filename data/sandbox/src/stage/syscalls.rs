@@ -1,21 +1,21 @@
-//! System calls that the program may make, by seccomp.
+//! Restricts the system calls of the program, by seccomp.
 //!
-//! Two filters. The first lets through what an interpreter needs, and answers all else with
-//! ENOSYS, as a kernel does that lacks the call, so that the C library tries an older one. The
-//! second answers EPERM to what is denied on purpose, so that the code is told so; a later filter
-//! has the say where both answer an error. Neither leaves a way to make a process: then none can
-//! stay behind, even without a namespace of processes.
+//! There are two filters. The first allows the calls that an interpreter needs and returns ENOSYS
+//! for all others, like a kernel without the call, so that the C library tries an older one. The
+//! second returns EPERM for calls that are denied on purpose, so that the code gets a clear error.
+//! If both return an error, the later filter wins. Neither allows creating a process, so none can
+//! be left running even without a process namespace.
 
 /// The two filters, compiled.
 #[derive(Debug)]
 pub(super) struct Filters(Vec<seccompiler::BpfProgram>);
 
 impl Filters {
-    /// Installs the filters for this thread and all that it becomes.
+    /// Installs the filters for this thread and everything it executes.
     ///
     /// # Errors
     ///
-    /// - the kernel refuses
+    /// The kernel refuses.
     pub(super) fn apply(&self) -> Result<(), String> {
         self.0
             .iter()
@@ -24,17 +24,14 @@ impl Filters {
     }
 }
 
-/// No filter is known to be right for other processors.
+/// There is no verified filter for other processors.
 ///
 /// # Errors
 ///
-/// - always
+/// Always.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub(super) fn filters() -> Result<Filters, String> {
-    Err(format!(
-        "no filter is written for {}",
-        std::env::consts::ARCH
-    ))
+    Err(format!("there is no filter for {}", std::env::consts::ARCH))
 }
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
@@ -54,25 +51,33 @@ mod written {
 
     type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-    /// Compiles the filters for this process, whose number is in them: it may signal itself.
+    /// Compiles the filters for this process; they contain its ID so that it may signal itself.
     ///
     /// # Errors
     ///
-    /// - the compiler of the filters refuses them
+    /// The filter compiler refuses them.
     pub(in super::super) fn filters() -> Result<Filters, String> {
         let compiled = || -> Result<Filters, BackendError> {
             let errno = |number: i32| SeccompAction::Errno(number.unsigned_abs());
             let arch = std::env::consts::ARCH.try_into()?;
-            let needed =
-                SeccompFilter::new(needed()?, errno(libc::ENOSYS), SeccompAction::Allow, arch)?;
-            let denied =
-                SeccompFilter::new(denied()?, SeccompAction::Allow, errno(libc::EPERM), arch)?;
-            Ok(Filters(vec![needed.try_into()?, denied.try_into()?]))
+            let needed_rules = SeccompFilter::new(
+                needed_rules()?,
+                errno(libc::ENOSYS),
+                SeccompAction::Allow,
+                arch,
+            )?;
+            let denied = SeccompFilter::new(
+                denied_rules()?,
+                SeccompAction::Allow,
+                errno(libc::EPERM),
+                arch,
+            )?;
+            Ok(Filters(vec![needed_rules.try_into()?, denied.try_into()?]))
         };
         compiled().map_err(|error| error.to_string())
     }
 
-    fn needed() -> Result<Rules, BackendError> {
+    fn needed_rules() -> Result<Rules, BackendError> {
         let mut rules: Rules = ALWAYS
             .iter()
             .chain(OLD)
@@ -85,7 +90,8 @@ mod written {
         rules.insert(libc::SYS_prlimit64, any_of(0, &[0])?);
         rules.insert(libc::SYS_fcntl, any_of(1, &FILE_COMMANDS)?);
         rules.insert(libc::SYS_ioctl, any_of(1, &DEVICE_COMMANDS)?);
-        // What event loops wake themselves with; connected ones of this kind reach nothing else.
+        // Event loops use these to wake themselves; connected sockets of this kind reach nothing
+        // else.
         let is_stream = SeccompCmpOp::MaskedEq(0xf);
         let pair = [
             argument(0, SeccompCmpOp::Eq, value(libc::AF_UNIX))?,
@@ -95,7 +101,7 @@ mod written {
         Ok(rules)
     }
 
-    fn denied() -> Result<Rules, BackendError> {
+    fn denied_rules() -> Result<Rules, BackendError> {
         let mut rules: Rules = DENIED
             .iter()
             .chain(OLD_DENIED)
@@ -117,7 +123,7 @@ mod written {
         argument(0, SeccompCmpOp::MaskedEq(flag), flag)
     }
 
-    /// A constant of the C library as the kernel sees it.
+    /// A C library constant as the kernel sees it.
     fn value(constant: i32) -> u64 {
         u64::from(constant.unsigned_abs())
     }
@@ -141,8 +147,8 @@ mod written {
             .collect()
     }
 
-    /// Duplicates, flags, locks and sizes of pipes; not `F_SETOWN` and `F_SETSIG`, which send
-    /// signals to others.
+    /// Duplicates, flags, locks and pipe sizes, but not `F_SETOWN` and `F_SETSIG`, which send
+    /// signals to other processes.
     const FILE_COMMANDS: [u64; 13] = [
         libc::F_DUPFD as u64,
         libc::F_GETFD as u64,
@@ -159,7 +165,7 @@ mod written {
         libc::F_OFD_SETLKW as u64,
     ];
 
-    /// Is it a terminal, how wide, how much is there to read, and what `exec` closes.
+    /// Terminal test, terminal size, readable bytes, and close-on-exec.
     const DEVICE_COMMANDS: [u64; 6] = [
         libc::TCGETS,
         libc::TIOCGWINSZ,
@@ -169,8 +175,8 @@ mod written {
         libc::FIONCLEX,
     ];
 
-    /// `prctl` and `seccomp` are for the second filter, which takes them away; `execve` for the
-    /// program itself, and what else it may start has the same filters.
+    /// The second filter denies `prctl` and `seccomp` later. `execve` is for the program itself;
+    /// whatever it executes keeps the same filters.
     #[rustfmt::skip]
     const ALWAYS: &[i64] = &[
         // The process itself.
@@ -194,7 +200,7 @@ mod written {
         libc::SYS_rt_sigaction, libc::SYS_rt_sigprocmask, libc::SYS_rt_sigreturn,
         libc::SYS_rt_sigpending, libc::SYS_rt_sigtimedwait, libc::SYS_rt_sigsuspend,
         libc::SYS_sigaltstack,
-        // Files, where Landlock or the mounts let it.
+        // Files, as far as Landlock or the mounts allow.
         libc::SYS_openat, libc::SYS_close, libc::SYS_close_range, libc::SYS_read, libc::SYS_write,
         libc::SYS_readv, libc::SYS_writev, libc::SYS_pread64, libc::SYS_pwrite64,
         libc::SYS_preadv, libc::SYS_pwritev, libc::SYS_preadv2, libc::SYS_pwritev2,
@@ -206,14 +212,14 @@ mod written {
         libc::SYS_fallocate, libc::SYS_fadvise64, libc::SYS_fsync, libc::SYS_fdatasync,
         libc::SYS_flock, libc::SYS_copy_file_range, libc::SYS_sendfile, libc::SYS_dup,
         libc::SYS_dup3,
-        // Waiting, and talking within the process.
+        // Waiting, and communication within the process.
         libc::SYS_pipe2, libc::SYS_eventfd2, libc::SYS_ppoll, libc::SYS_pselect6,
         libc::SYS_epoll_create1, libc::SYS_epoll_ctl, libc::SYS_epoll_pwait,
         libc::SYS_epoll_pwait2, libc::SYS_sendto, libc::SYS_recvfrom, libc::SYS_shutdown,
         libc::SYS_getsockname, libc::SYS_getpeername, libc::SYS_getsockopt, libc::SYS_setsockopt,
     ];
 
-    /// What newer processors have only in the forms above.
+    /// Older calls that newer processors have only as the calls above.
     #[cfg(target_arch = "x86_64")]
     #[rustfmt::skip]
     const OLD: &[i64] = &[
@@ -227,8 +233,9 @@ mod written {
     #[cfg(target_arch = "aarch64")]
     const OLD: &[i64] = &[];
 
-    /// What code may try and shall be told of. Owners, modes, times and attributes are here
-    /// because Landlock does not guard them; `truncate` because early Landlock does not.
+    /// Calls that code may try and that should return a clear error. Owners, modes, times and
+    /// attributes are here because Landlock does not restrict them, and `truncate` because early
+    /// Landlock does not.
     #[rustfmt::skip]
     const DENIED: &[i64] = &[
         libc::SYS_socket, libc::SYS_connect, libc::SYS_bind, libc::SYS_listen, libc::SYS_accept,

@@ -1,4 +1,4 @@
-//! Code that wants to reach files, processes and networks that are not its own.
+//! Code that tries to access files, processes and networks outside its sandbox.
 
 use std::fs;
 use std::net::TcpListener;
@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use tooltune_sandbox::{Failure, Limits};
 
 use crate::machines::{Machine, Test};
-use crate::runs::{attempts, failure, patient, run, run_within, value, value_of};
+use crate::runs::{attempt_code, failure, long_limits, run, run_within, value, value_of};
 
 pub(crate) const TESTS: &[Test] = &[
     ("a_fork_bomb_makes_no_process", a_fork_bomb_makes_no_process),
@@ -45,17 +45,17 @@ pub(crate) const TESTS: &[Test] = &[
     ),
 ];
 
-/// Every attempt ended with an error of the system.
+/// Checks that every attempt failed with a system error.
 #[track_caller]
-fn assert_all_denied(ended: &Value) {
-    let ended = ended.as_object().expect("attempts by name");
-    assert!(!ended.is_empty());
-    let successes: Vec<_> = ended.iter().filter(|(_, end)| !end.is_i64()).collect();
+fn assert_all_denied(results: &Value) {
+    let results = results.as_object().expect("attempts by name");
+    assert!(!results.is_empty());
+    let successes: Vec<_> = results.iter().filter(|(_, end)| !end.is_i64()).collect();
     assert!(successes.is_empty(), "these succeeded: {successes:?}");
 }
 
 fn a_fork_bomb_makes_no_process(machine: &Machine) {
-    let code = attempts(
+    let code = attempt_code(
         r#"
     def fork():
         process = os.fork()
@@ -71,16 +71,16 @@ fn a_fork_bomb_makes_no_process(machine: &Machine) {
         tried(lambda: os.system("true")),
     ]"#,
     );
-    let ended = value(machine, &code, &Value::Null);
-    let ends = ended.as_array().expect("ends");
-    assert_eq!(ends.first(), Some(&json!([1])), "{ended}");
-    let (system, others) = ends.split_last().expect("ends");
-    // `system` answers with a status instead of raising.
-    assert_ne!(system, "0", "{ended}");
-    assert!(others.iter().skip(1).all(Value::is_i64), "{ended}");
+    let results = value(machine, &code, &Value::Null);
+    let ends = results.as_array().expect("ends");
+    assert_eq!(ends.first(), Some(&json!([1])), "{results}");
+    let (system, other_results) = ends.split_last().expect("ends");
+    // `system` returns a status instead of raising.
+    assert_ne!(system, "0", "{results}");
+    assert!(other_results.iter().skip(1).all(Value::is_i64), "{results}");
 }
 
-/// Processes with a limit of open files that no other test has.
+/// Processes with a limit of open files that no other test uses.
 fn processes_with(n_open_files: u64) -> Vec<String> {
     let entries = fs::read_dir("/proc").expect("/proc");
     let folders = entries.filter_map(|entry| Some(entry.ok()?.path()));
@@ -99,7 +99,7 @@ fn processes_with(n_open_files: u64) -> Vec<String> {
 }
 
 fn nothing_stays_behind(machine: &Machine) {
-    let code = attempts(
+    let code = attempt_code(
         r#"
     for _ in range(3):
         threading.Thread(target=time.sleep, args=(1000,), daemon=False).start()
@@ -114,20 +114,20 @@ fn nothing_stays_behind(machine: &Machine) {
         time.sleep(0.01)
     return "done""#,
     );
-    // Another run of these tests may be on its way, so that the mark depends on the process, too.
+    // Another run of these tests may be active, so the mark also depends on the process.
     let machines = ["as_it_is", "without_namespaces", "without_landlock"];
     let machine_idx = machines.iter().position(|name| *name == machine.name);
     let machine_idx = machine_idx.expect("a machine") as u64;
-    let mark = 514 + 3 * (u64::from(std::process::id()) % 168) + machine_idx;
+    let n_mark_files = 514 + 3 * (u64::from(std::process::id()) % 168) + machine_idx;
     let limits = Limits {
-        n_open_files: mark,
-        ..patient()
+        n_open_files: n_mark_files,
+        ..long_limits()
     };
-    let ended = run_within(machine, &code, &json!(false), &limits);
-    assert_eq!(value_of(&ended), "done");
-    assert_eq!(processes_with(mark), Vec::<String>::new());
-    // What was never seen running would not be found below, whatever stays behind; a busy machine
-    // may need more time to show it.
+    let outcome = run_within(machine, &code, &json!(false), &limits);
+    assert_eq!(value_of(&outcome), "done");
+    assert_eq!(processes_with(n_mark_files), Vec::<String>::new());
+    // The check below is valid only if the process was seen running; a busy machine may need more
+    // time to show it.
     let was_seen = |wall_secs: f64| {
         let limits = Limits {
             wall_secs,
@@ -137,19 +137,20 @@ fn nothing_stays_behind(machine: &Machine) {
             let running = scope.spawn(|| run_within(machine, &code, &json!(true), &limits));
             let mut was_seen = false;
             while !was_seen && !running.is_finished() {
-                was_seen = !processes_with(mark).is_empty();
+                was_seen = !processes_with(n_mark_files).is_empty();
             }
-            let ended = running.join().expect("a run");
-            assert!(matches!(failure(&ended), Failure::TimedOut { .. }));
+            let outcome = running.join().expect("a run");
+            assert!(matches!(failure(&outcome), Failure::TimedOut { .. }));
             was_seen
         })
     };
     assert!([2.0, 20.0, 200.0].into_iter().any(was_seen));
-    assert_eq!(processes_with(mark), Vec::<String>::new());
+    assert_eq!(processes_with(n_mark_files), Vec::<String>::new());
 }
 
-/// Whether a list of names, as Python writes it, leads to the interpreter or the linker's cache.
-fn is_way(machine: &Machine, names: &str) -> bool {
+/// Whether these names, as Python writes a list, are on the path to the interpreter or the linker
+/// cache.
+fn is_covered(machine: &Machine, names: &str) -> bool {
     let (interpreter, _) = machine.runner.interpreter();
     let on_the_way = |name| interpreter.iter().any(|part| part == name) || name == "ld.so.cache";
     let is_list = names.starts_with('[') && names.ends_with(']');
@@ -163,8 +164,8 @@ fn files_of_the_user_cannot_be_read(machine: &Machine) {
         .expect("a folder");
     let file = secret.path().join("key");
     fs::write(&file, "secret").expect("a file");
-    let home = std::env::var("HOME").unwrap_or_else(|_| "/".to_owned());
-    let given = json!({
+    let home_folder = std::env::var("HOME").unwrap_or_else(|_| "/".to_owned());
+    let files = json!({
         "secret": file,
         "shadow": "/etc/shadow",
         "passwd": "/etc/passwd",
@@ -175,7 +176,7 @@ fn files_of_the_user_cannot_be_read(machine: &Machine) {
         "memory": "/dev/mem",
     });
     let folders = json!({
-        "home": home,
+        "home": home_folder,
         "temporary": std::env::temp_dir(),
         "secret": secret.path(),
         "repository": env!("CARGO_MANIFEST_DIR"),
@@ -183,7 +184,7 @@ fn files_of_the_user_cannot_be_read(machine: &Machine) {
         "var": "/var",
         "sys": "/sys",
     });
-    let code = attempts(
+    let code = attempt_code(
         r#"
     ended = {name: tried(lambda: open(path).read()) for name, path in given["files"].items()}
     for name, path in given["folders"].items():
@@ -191,22 +192,22 @@ fn files_of_the_user_cannot_be_read(machine: &Machine) {
         ended["walk to " + name] = tried(lambda: os.listdir("../../../../../.." + path))
     return ended"#,
     );
-    let mut ended = value(machine, &code, &json!({"files": given, "folders": folders}));
-    let attempts = ended.as_object_mut().expect("attempts by name");
-    // Folders of a root of its own may be there, but hold only the way to what is given.
-    attempts.retain(|_, end| !end.as_str().is_some_and(|names| is_way(machine, names)));
-    assert_all_denied(&ended);
+    let mut results = value(machine, &code, &json!({"files": files, "folders": folders}));
+    let attempts = results.as_object_mut().expect("attempts by name");
+    // A private root may have folders, but they contain only the paths to the given files.
+    attempts.retain(|_, end| !end.as_str().is_some_and(|names| is_covered(machine, names)));
+    assert_all_denied(&results);
 }
 
 fn nothing_outside_can_be_changed(machine: &Machine) {
-    let outside = tempfile::tempdir().expect("a folder");
-    let victim = outside.path().join("victim");
+    let outside_folder = tempfile::tempdir().expect("a folder");
+    let victim = outside_folder.path().join("victim");
     fs::write(&victim, "as it was").expect("a file");
-    let before = fs::metadata(&victim).expect("a file");
+    let metadata_before = fs::metadata(&victim).expect("a file");
     let new =
         |folder: &Path| folder.join(format!("left-by-{}-{}", std::process::id(), machine.name));
-    let places = [
-        outside.path(),
+    let writable_places = [
+        outside_folder.path(),
         &std::env::temp_dir(),
         Path::new("/"),
         Path::new("/usr"),
@@ -215,7 +216,7 @@ fn nothing_outside_can_be_changed(machine: &Machine) {
         Path::new(env!("CARGO_MANIFEST_DIR")),
     ]
     .map(new);
-    let code = attempts(
+    let code = attempt_code(
         r#"
     victim = given["victim"]
     with open("own", "w") as own:
@@ -242,27 +243,27 @@ fn nothing_outside_can_be_changed(machine: &Machine) {
     ended["rmtree"] = tried(lambda: shutil.rmtree(os.path.dirname(victim)))
     return ended"#,
     );
-    let given = json!({"victim": victim, "places": places});
-    assert_all_denied(&value(machine, &code, &given));
+    let argument = json!({"victim": victim, "places": writable_places});
+    assert_all_denied(&value(machine, &code, &argument));
     assert_eq!(fs::read_to_string(&victim).expect("a file"), "as it was");
-    let after = fs::metadata(&victim).expect("a file");
-    assert_eq!(after.permissions(), before.permissions());
+    let metadata_after = fs::metadata(&victim).expect("a file");
+    assert_eq!(metadata_after.permissions(), metadata_before.permissions());
     assert_eq!(
-        after.modified().expect("a time"),
-        before.modified().expect("a time")
+        metadata_after.modified().expect("a time"),
+        metadata_before.modified().expect("a time")
     );
-    let left: Vec<_> = places
+    let changed: Vec<_> = writable_places
         .iter()
         .filter(|path| path.symlink_metadata().is_ok())
         .collect();
-    assert!(left.is_empty(), "{left:?}");
+    assert!(changed.is_empty(), "{changed:?}");
 }
 
 fn links_lead_nowhere(machine: &Machine) {
-    let outside = tempfile::tempdir().expect("a folder");
-    let victim = outside.path().join("victim");
+    let outside_folder = tempfile::tempdir().expect("a folder");
+    let victim = outside_folder.path().join("victim");
     fs::write(&victim, "as it was").expect("a file");
-    let code = attempts(
+    let code = attempt_code(
         r#"
     victim = given
     os.symlink(victim, "file")
@@ -282,7 +283,12 @@ fn links_lead_nowhere(machine: &Machine) {
     );
     assert_all_denied(&value(machine, &code, &json!(victim)));
     assert_eq!(fs::read_to_string(&victim).expect("a file"), "as it was");
-    assert_eq!(fs::read_dir(outside.path()).expect("a folder").count(), 1);
+    assert_eq!(
+        fs::read_dir(outside_folder.path())
+            .expect("a folder")
+            .count(),
+        1
+    );
 }
 
 fn no_socket_reaches_anyone(machine: &Machine) {
@@ -292,8 +298,8 @@ fn no_socket_reaches_anyone(machine: &Machine) {
     let address = SocketAddr::from_abstract_name(&name).expect("a name");
     let unix = UnixListener::bind_addr(&address).expect("an abstract socket");
     unix.set_nonblocking(true).expect("a socket");
-    let given = json!({"port": tcp.local_addr().expect("an address").port(), "name": name});
-    let code = attempts(
+    let argument = json!({"port": tcp.local_addr().expect("an address").port(), "name": name});
+    let code = attempt_code(
         r#"
     def connected(family, kind, address):
         with socket.socket(family, kind) as own:
@@ -318,9 +324,9 @@ fn no_socket_reaches_anyone(machine: &Machine) {
         "pair of datagrams": tried(lambda: socket.socketpair(unix, datagram)),
     }"#,
     );
-    let ended = value(machine, &code, &given);
-    // Names are not found without a socket: that error has a number of its own.
-    assert_all_denied(&ended);
+    let results = value(machine, &code, &argument);
+    // Without a socket, name resolution fails with a different error number.
+    assert_all_denied(&results);
     for nobody in [tcp.accept().map(drop), unix.accept().map(drop)] {
         let error = nobody.expect_err("nobody");
         assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
@@ -328,8 +334,8 @@ fn no_socket_reaches_anyone(machine: &Machine) {
 }
 
 fn nobody_else_can_be_signalled(machine: &Machine) {
-    let given = json!({"caller": std::process::id()});
-    let code = attempts(
+    let argument = json!({"caller": std::process::id()});
+    let code = attempt_code(
         r#"
     libc = ctypes.CDLL(None, use_errno=True)
     def call(number, *arguments):
@@ -354,13 +360,14 @@ fn nobody_else_can_be_signalled(machine: &Machine) {
     ended["limit"] = tried(lambda: __import__("resource").prlimit(given["caller"], 0, (1, 1)))
     return ended"#,
     );
-    assert_all_denied(&value(machine, &code, &given));
-    let own = "import os, signal\ndef attack(_):\n  os.kill(os.getpid(), 0)\n  return 'alive'";
-    assert_eq!(value(machine, own, &Value::Null), "alive");
+    assert_all_denied(&value(machine, &code, &argument));
+    let own_signal =
+        "import os, signal\ndef attack(_):\n  os.kill(os.getpid(), 0)\n  return 'alive'";
+    assert_eq!(value(machine, own_signal, &Value::Null), "alive");
 }
 
 fn other_processes_cannot_be_seen(machine: &Machine) {
-    let code = attempts(
+    let code = attempt_code(
         r#"
     ended = {}
     for process in (given, os.getppid(), 1, "self"):
@@ -377,7 +384,7 @@ fn other_processes_cannot_be_seen(machine: &Machine) {
     );
     assert_all_denied(&value(machine, &code, &json!(std::process::id())));
     let code = "import os\ndef attack(_):\n  return sorted(os.environ)";
-    let known = [
+    let known_ids = [
         "HOME",
         "LANG",
         "LC_CTYPE",
@@ -396,7 +403,7 @@ fn other_processes_cannot_be_seen(machine: &Machine) {
     let names = names.as_array().expect("names");
     let strange: Vec<_> = names
         .iter()
-        .filter(|name| !known.contains(&name.as_str().expect("a name")))
+        .filter(|name| !known_ids.contains(&name.as_str().expect("a name")))
         .collect();
     assert!(strange.is_empty(), "{strange:?}");
 }
@@ -405,7 +412,7 @@ fn descriptors_of_the_caller_are_closed(machine: &Machine) {
     let mut secret = tempfile::tempfile().expect("a file");
     std::io::Write::write_all(&mut secret, b"secret").expect("a file");
     rustix::io::fcntl_setfd(&secret, rustix::io::FdFlags::empty()).expect("a descriptor");
-    let code = attempts(
+    let code = attempt_code(
         r#"
     opened = []
     for number in range(3, 1024):
@@ -416,18 +423,21 @@ fn descriptors_of_the_caller_are_closed(machine: &Machine) {
             pass
     return {"opened": opened, "secret": tried(lambda: os.pread(given, 100, 0))}"#,
     );
-    let seen = value(machine, &code, &json!(secret.as_raw_fd()));
-    // The one for the result, which may have the secret's number.
+    let results = value(machine, &code, &json!(secret.as_raw_fd()));
+    // The descriptor of the result, which may have the secret's number.
     assert_eq!(
-        seen["opened"].as_array().expect("numbers").len(),
+        results["opened"].as_array().expect("numbers").len(),
         1,
-        "{seen}"
+        "{results}"
     );
-    assert!(!seen["secret"].to_string().contains("secret"), "{seen}");
+    assert!(
+        !results["secret"].to_string().contains("secret"),
+        "{results}"
+    );
 }
 
-/// Names and numbers of the kernel's calls on this processor; 0x40000000 is added to those of the
-/// x32 variant.
+/// Names and numbers of the kernel's calls on this processor; those of the x32 variant have
+/// 0x40000000 added.
 #[cfg(target_arch = "x86_64")]
 #[rustfmt::skip]
 const CALLS: &[(&str, u64)] = &[
@@ -446,7 +456,7 @@ const CALLS: &[(&str, u64)] = &[
 
 #[cfg(target_arch = "x86_64")]
 fn calls_into_the_kernel_are_denied(machine: &Machine) {
-    let code = attempts(
+    let code = attempt_code(
         r#"
     libc = ctypes.CDLL(None, use_errno=True)
     def call(number):
@@ -456,45 +466,50 @@ fn calls_into_the_kernel_are_denied(machine: &Machine) {
         return ended
     return {name: tried(lambda: call(number)) for name, number in given.items()}"#,
     );
-    let given: Map<String, Value> = CALLS
+    let arguments: Map<String, Value> = CALLS
         .iter()
         .map(|(name, number)| ((*name).to_owned(), json!(number)))
         .collect();
-    let given = Value::Object(given);
-    let ended = value(machine, &code, &given);
-    assert_all_denied(&ended);
-    let numbers: Vec<i64> = ended
+    let arguments = Value::Object(arguments);
+    let results = value(machine, &code, &arguments);
+    assert_all_denied(&results);
+    let numbers: Vec<i64> = results
         .as_object()
         .expect("attempts")
         .values()
         .filter_map(Value::as_i64)
         .collect();
-    // Refused by the filters, not for the arguments.
+    // Refused by the filters, not because of the arguments.
     assert!(
         numbers.iter().all(|number| [1, 38].contains(number)),
-        "{ended}"
+        "{results}"
     );
 }
 
 #[cfg(not(target_arch = "x86_64"))]
 fn calls_into_the_kernel_are_denied(machine: &Machine) {
-    let code = attempts("    return {'prctl': ctypes.CDLL(None).prctl(38, 0, 0, 0, 0)}");
+    let code = attempt_code("    return {'prctl': ctypes.CDLL(None).prctl(38, 0, 0, 0, 0)}");
     assert_eq!(value(machine, &code, &Value::Null), json!({"prctl": -1}));
 }
 
 fn another_program_is_as_confined(machine: &Machine) {
-    let outside = tempfile::tempdir().expect("a folder");
+    let outside_folder = tempfile::tempdir().expect("a folder");
     let code = r#"
 import os
 def attack(folder):
     script = "exec 2>&1; read line < /etc/passwd; echo line=$line; echo x > " + folder + "/new; /bin/ls /; echo end"
     os.execv("/bin/sh", ["sh", "-c", script])
 "#;
-    let ended = run(machine, code, &json!(outside.path()));
+    let outcome = run(machine, code, &json!(outside_folder.path()));
     assert!(
-        matches!(failure(&ended), Failure::NoResult { .. }),
-        "{ended:?}"
+        matches!(failure(&outcome), Failure::NoResult { .. }),
+        "{outcome:?}"
     );
-    assert!(ended.stdout.contains("line=\n"), "{ended:?}");
-    assert_eq!(fs::read_dir(outside.path()).expect("a folder").count(), 0);
+    assert!(outcome.stdout.contains("line=\n"), "{outcome:?}");
+    assert_eq!(
+        fs::read_dir(outside_folder.path())
+            .expect("a folder")
+            .count(),
+        0
+    );
 }

@@ -1,4 +1,4 @@
-//! Code that wants more time, memory, space or output than it may have.
+//! Code that exceeds its limits of time, memory, space or output.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tooltune_sandbox::{Failure, Limits, Part, PythonRunner, SandboxError};
 
 use crate::machines::{Machine, Test};
-use crate::runs::{attempts, failure, patient, run, run_within, value, value_of};
+use crate::runs::{attempt_code, failure, long_limits, run, run_within, value, value_of};
 
 pub(crate) const TESTS: &[Test] = &[
     ("endless_loops_end", endless_loops_end),
@@ -28,20 +28,20 @@ pub(crate) const TESTS: &[Test] = &[
     ("limits_cannot_be_raised", limits_cannot_be_raised),
 ];
 
-/// Runs what would not end for a thousand seconds, within one second.
+/// Runs code that would take a thousand seconds, with a limit of one second.
 fn stopped_after_a_second(machine: &Machine, code: &str) -> Failure {
     let limits = Limits {
         wall_secs: 1.0,
         ..Limits::default()
     };
     let start = Instant::now();
-    let ended = run_within(machine, code, &Value::Null, &limits);
+    let outcome = run_within(machine, code, &Value::Null, &limits);
     let took = start.elapsed();
     assert!(
         took >= Duration::from_secs(1) && took < Duration::from_secs(500),
         "{took:?}"
     );
-    failure(&ended).clone()
+    failure(&outcome).clone()
 }
 
 fn endless_loops_end(machine: &Machine) {
@@ -51,7 +51,7 @@ fn endless_loops_end(machine: &Machine) {
     let codes = [
         "def attack(_):\n  while True: pass",
         "while True: pass",
-        // Nothing that Python raises or catches stops these.
+        // No Python exception or handler can stop these.
         "def attack(_):\n  while True:\n    try:\n      while True: pass\n    except BaseException: pass",
         "def attack(_):\n  return 'a' * 40 in __import__('re').sub('(a+)+$', '', 'a' * 40 + 'b')",
         "class Slow:\n  def __repr__(self):\n    while True: pass\ndef attack(_):\n  return Slow()",
@@ -75,36 +75,43 @@ fn sleep_ends_with_the_time(machine: &Machine) {
     }
 }
 
-/// Nothing but the caller ends these before ten minutes have gone.
+/// Only the caller ends these before ten minutes.
 fn runs_end_when_their_caller_stops(machine: &Machine) {
     let stop = Arc::new(AtomicBool::new(false));
-    let runner = PythonRunner::clone(&machine.runner).stopped_by(Arc::clone(&stop));
+    let runner = PythonRunner::clone(&machine.runner).with_stop_flag(Arc::clone(&stop));
     let code = "import time\ndef attack(_):\n  time.sleep(1000)";
     let start = Instant::now();
-    let ended = std::thread::scope(|scope| {
-        let run = scope.spawn(|| runner.run_function(code, "attack", "null", &patient()));
+    let outcome = std::thread::scope(|scope| {
+        let run = scope.spawn(|| runner.run_function(code, "attack", "null", &long_limits()));
         std::thread::sleep(Duration::from_millis(500));
         stop.store(true, Ordering::SeqCst);
         run.join().expect("no panic")
     });
-    assert!(matches!(ended, Err(SandboxError::Stopped)), "{ended:?}");
+    assert!(matches!(outcome, Err(SandboxError::Stopped)), "{outcome:?}");
     assert!(start.elapsed() < Duration::from_secs(300));
 }
 
 fn processor_time_ends(machine: &Machine) {
     let limits = Limits {
         cpu_secs: 1,
-        ..patient()
+        ..long_limits()
     };
     let codes = [
         "def attack(_):\n  while True: pass",
         "import signal\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)\ndef attack(_):\n  while True: pass",
     ];
     for code in codes {
-        let ended = run_within(machine, code, &Value::Null, &limits);
-        assert_eq!(failure(&ended), &Failure::CpuTime { secs: 1 }, "{ended:?}");
-        // The kernel counts the limit in ticks, which on a busy machine may find more than there was.
-        assert!(ended.cpu_secs >= 0.5 && ended.cpu_secs < 4.0, "{ended:?}");
+        let outcome = run_within(machine, code, &Value::Null, &limits);
+        assert_eq!(
+            failure(&outcome),
+            &Failure::CpuTime { secs: 1 },
+            "{outcome:?}"
+        );
+        // The kernel counts the limit in ticks, which can exceed the used time on a busy machine.
+        assert!(
+            outcome.cpu_secs >= 0.5 && outcome.cpu_secs < 4.0,
+            "{outcome:?}"
+        );
     }
 }
 
@@ -124,13 +131,13 @@ fn memory_ends(machine: &Machine) {
     }
     let little = Limits {
         memory_bytes: 256 << 20,
-        ..patient()
+        ..long_limits()
     };
     let code = "def attack(n):\n  return len(bytearray(n << 20))";
-    let ended = |n: u64| run_within(machine, code, &json!(n), &little);
-    assert_eq!(value_of(&ended(100)), 100 << 20);
+    let outcome_with = |n: u64| run_within(machine, code, &json!(n), &little);
+    assert_eq!(value_of(&outcome_with(100)), 100 << 20);
     let bytes = little.memory_bytes;
-    assert_eq!(failure(&ended(300)), &Failure::Memory { bytes });
+    assert_eq!(failure(&outcome_with(300)), &Failure::Memory { bytes });
 }
 
 fn threads_end(machine: &Machine) {
@@ -149,30 +156,30 @@ def attack(_):
         pass
     return started
 "#;
-    // Thousands of threads that start beside other tests may take more than the usual processor
-    // time; here another limit is asked for.
+    // Starting thousands of threads next to other tests can exceed the usual processor time; this
+    // test is about another limit.
     let limits = Limits {
         memory_bytes: 128 << 20,
         cpu_secs: 60,
-        ..patient()
+        ..long_limits()
     };
-    let ended = run_within(machine, code, &Value::Null, &limits);
-    let most = if machine.runner.isolation().has(Part::Namespaces) && !is_root() {
+    let outcome = run_within(machine, code, &Value::Null, &limits);
+    let max_threads = if machine.runner.isolation().has(Part::Namespaces) && !is_root() {
         limits.n_threads
     } else {
-        // The stacks alone fill the address space.
+        // The stacks fill the address space.
         limits.memory_bytes / 32768
     };
-    match ended.result {
+    match outcome.result {
         Ok(returned) => {
             let started: u64 = returned.repr.parse().expect("a number");
-            assert!((4..=most).contains(&started), "{started}");
+            assert!((4..=max_threads).contains(&started), "{started}");
         }
-        // Nothing may be left for the answer.
+        // There may be no memory left for the result.
         Err(failure) => assert!(matches!(failure, Failure::Memory { .. }), "{failure}"),
     }
-    let few = "import threading\ndef attack(_):\n  threads = [threading.Thread(target=int) for _ in range(4)]\n  [t.start() for t in threads]\n  [t.join() for t in threads]\n  return 4";
-    assert_eq!(value(machine, few, &Value::Null), 4);
+    let few_threads = "import threading\ndef attack(_):\n  threads = [threading.Thread(target=int) for _ in range(4)]\n  [t.start() for t in threads]\n  [t.join() for t in threads]\n  return 4";
+    assert_eq!(value(machine, few_threads, &Value::Null), 4);
 }
 
 fn is_root() -> bool {
@@ -188,14 +195,14 @@ fn output_ends(machine: &Machine) {
         "def attack(_):\n  while True: print('x')",
     ];
     for code in codes {
-        let ended = run(machine, code, &Value::Null);
-        assert_eq!(failure(&ended), &too_large, "{code}");
-        assert!(ended.stdout.len() <= 1 << 20 && ended.stderr.len() <= 1 << 20);
+        let outcome = run(machine, code, &Value::Null);
+        assert_eq!(failure(&outcome), &too_large, "{code}");
+        assert!(outcome.stdout.len() <= 1 << 20 && outcome.stderr.len() <= 1 << 20);
     }
     let code = "def attack(_):\n  print('x' * 1000000)\n  return 1";
-    let ended = run(machine, code, &Value::Null);
-    assert_eq!(value_of(&ended), 1);
-    assert_eq!(ended.stdout.len(), 1_000_001);
+    let outcome = run(machine, code, &Value::Null);
+    assert_eq!(value_of(&outcome), 1);
+    assert_eq!(outcome.stdout.len(), 1_000_001);
 }
 
 fn results_end(machine: &Machine) {
@@ -217,7 +224,7 @@ fn results_end(machine: &Machine) {
 }
 
 fn files_end(machine: &Machine) {
-    let code = attempts(
+    let code = attempt_code(
         r#"
     def fill():
         with open("large", "wb") as file:
@@ -228,13 +235,13 @@ fn files_end(machine: &Machine) {
             file.truncate(1 << 40)
     return [tried(fill), os.path.getsize("large"), tried(grow)]"#,
     );
-    let ended = value(machine, &code, &Value::Null);
+    let results = value(machine, &code, &Value::Null);
     // EFBIG, at the limit.
-    assert_eq!(ended, json!([27, 16 << 20, 27]));
+    assert_eq!(results, json!([27, 16 << 20, 27]));
 }
 
 fn the_disk_ends(machine: &Machine) {
-    let code = attempts(
+    let code = attempt_code(
         r#"
     def fill():
         for n in range(64):
@@ -250,17 +257,17 @@ fn the_disk_ends(machine: &Machine) {
     );
     let limits = Limits {
         disk_bytes: 8 << 20,
-        ..patient()
+        ..long_limits()
     };
     let has_disk = machine.runner.isolation().has(Part::Namespaces);
-    let ended = run_within(machine, &code, &json!(has_disk), &limits);
-    // ENOSPC, where the directory is a file system of its own.
-    let wanted = if has_disk { json!(28) } else { json!("None") };
-    assert_eq!(value_of(&ended), json!([wanted, 28]));
+    let outcome = run_within(machine, &code, &json!(has_disk), &limits);
+    // ENOSPC, if the directory is a separate file system.
+    let expected = if has_disk { json!(28) } else { json!("None") };
+    assert_eq!(value_of(&outcome), json!([expected, 28]));
 }
 
 fn open_files_end(machine: &Machine) {
-    let code = attempts(
+    let code = attempt_code(
         r#"
     kept = []
     def more():
@@ -268,9 +275,9 @@ fn open_files_end(machine: &Machine) {
             kept.append(open(os.devnull))
     return [tried(more), len(kept)]"#,
     );
-    let ended = value(machine, &code, &Value::Null);
-    // EMFILE; four are taken by the standard streams and the result.
-    assert_eq!(ended, json!([24, 60]));
+    let results = value(machine, &code, &Value::Null);
+    // EMFILE; the standard streams and the result use four descriptors.
+    assert_eq!(results, json!([24, 60]));
 }
 
 fn limits_cannot_be_raised(machine: &Machine) {

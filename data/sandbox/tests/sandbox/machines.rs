@@ -1,4 +1,4 @@
-//! This machine as it is, and as it would be without a part of isolation.
+//! This machine as it is, and simulated machines that lack a part of the isolation.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -16,11 +16,11 @@ pub(crate) struct Machine {
     pub(crate) runner: Arc<PythonRunner>,
 }
 
-/// A test that is run on every machine.
+/// A test that runs on every machine.
 pub(crate) type Test = (&'static str, fn(&Machine));
 
-/// The machines that can isolate; this one must.
-pub(crate) fn isolating() -> Vec<Machine> {
+/// The machines that can isolate; this one must be among them.
+pub(crate) fn isolating_machines() -> Vec<Machine> {
     let kinds = [
         ("as_it_is", ""),
         ("without_namespaces", "namespaces"),
@@ -39,7 +39,7 @@ pub(crate) fn isolating() -> Vec<Machine> {
     machines.collect()
 }
 
-/// This binary as a launcher that lacks the parts.
+/// This binary as a launcher without the given parts.
 pub(crate) fn launcher(lacking: &str) -> Launcher {
     let arguments = match lacking {
         "" => vec!["stage".to_owned()],
@@ -51,9 +51,9 @@ pub(crate) fn launcher(lacking: &str) -> Launcher {
     }
 }
 
-/// A stage in a process that was denied the system calls of the parts named first.
+/// A stage in a process that is denied the system calls of the parts named in the first argument.
 pub(crate) fn stage_without(arguments: &[OsString]) -> ExitCode {
-    let (lacking, rest) = arguments.split_first().expect("names of parts");
+    let (lacking, remaining) = arguments.split_first().expect("names of parts");
     let lacking = lacking.to_str().expect("names of parts");
     let calls = lacking.split(',').map(|part| match part {
         "namespaces" => libc::SYS_unshare,
@@ -73,9 +73,9 @@ pub(crate) fn stage_without(arguments: &[OsString]) -> ExitCode {
     let program: seccompiler::BpfProgram = filter
         .and_then(TryInto::try_into)
         .expect("a filter of system calls");
-    // The second stage comes here with the filter of the first, which may deny it another one.
+    // The second stage inherits the filter of the first, which may prevent installing another one.
     if let Err(error) = seccompiler::apply_filter(&program) {
         assert!(lacking.contains("seccomp"), "{error}");
     }
-    enter(rest.to_vec())
+    enter(remaining.to_vec())
 }

@@ -1,10 +1,10 @@
-//! Code that wants out of the sandbox, and code that only wants its answer, in real processes.
+//! Code that tries to escape the sandbox, and code that only computes a result, in real processes.
 //!
-//! A harness of its own, because the stages of the sandbox need a program that has started no
-//! thread: with the argument `stage` this binary is that program. With `stage-without` and names
-//! of parts it first takes those parts from itself, so that every test also runs as on machines
-//! that lack them. What a machine really lacks cannot be given to it: which kinds of isolation were
-//! tested stands in the names of the tests.
+//! The harness is custom because the stages of the sandbox need a program that has started no
+//! thread: with the argument `stage` this binary is that program. With `stage-without` and names of
+//! parts it first removes those parts from itself, so that every test also runs as on machines
+//! without them. A part that the machine really lacks cannot be added; the test names contain the
+//! tested isolation.
 
 use std::process::ExitCode;
 
@@ -28,9 +28,13 @@ mod runs;
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().skip(1).collect();
     match arguments.split_first() {
-        Some((first, rest)) if first == "stage" => tooltune_sandbox::enter(rest.to_vec()),
+        Some((first_argument, other_arguments)) if first_argument == "stage" => {
+            tooltune_sandbox::enter(other_arguments.to_vec())
+        }
         #[cfg(target_os = "linux")]
-        Some((first, rest)) if first == "stage-without" => machines::stage_without(rest),
+        Some((first_argument, other_arguments)) if first_argument == "stage-without" => {
+            machines::stage_without(other_arguments)
+        }
         _ => libtest_mimic::run(&Arguments::from_args(), trials()).exit_code(),
     }
 }
@@ -38,7 +42,7 @@ fn main() -> ExitCode {
 #[cfg(target_os = "linux")]
 fn trials() -> Vec<Trial> {
     let mut trials = refusals::trials();
-    let machines = machines::isolating();
+    let machines = machines::isolating_machines();
     for machine in machines {
         let tests = [
             escapes::TESTS,
@@ -68,8 +72,8 @@ fn trials() -> Vec<Trial> {
                 program: "unused".into(),
                 arguments: Vec::new(),
             };
-            let refused = Sandbox::new(launcher, requirement);
-            assert!(matches!(refused, Err(SandboxError::OtherSystem)));
+            let refusal = Sandbox::new(launcher, requirement);
+            assert!(matches!(refusal, Err(SandboxError::OtherSystem)));
         }
         Ok(())
     })]

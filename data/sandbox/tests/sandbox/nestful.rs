@@ -1,17 +1,17 @@
-//! NESTFUL's sequences by functions of a folder, as the benchmark lays them out.
+//! NESTFUL call sequences with functions of a folder in the benchmark's layout.
 
 use std::fs;
 use std::path::Path;
 
 use tempfile::TempDir;
-use tooltune_rows::python::{PyValue, loads, python_repr};
+use tooltune_json::python::{PyValue, loads, python_repr};
 use tooltune_suites::nestful::{
     Binding, Execution, FUNCTION_MAP_FILE, NestfulRow, PythonTools, Sequence, ToolRunner,
     official_win, strict_win,
 };
 
 use crate::machines::{Machine, Test};
-use crate::runs::patient;
+use crate::runs::long_limits;
 
 pub(crate) const TESTS: &[Test] = &[
     (
@@ -54,24 +54,24 @@ fn folder() -> TempDir {
 }
 
 fn tools(machine: &Machine, folder: &Path) -> PythonTools {
-    let opened = PythonTools::open(folder, (*machine.runner).clone());
-    let opened = opened.unwrap_or_else(|error| panic!("{error}"));
-    opened.with_limits(patient())
+    let tools = PythonTools::open(folder, (*machine.runner).clone());
+    let tools = tools.unwrap_or_else(|error| panic!("{error}"));
+    tools.with_limits(long_limits())
 }
 
-/// Runs calls given as `name(json, json)`, `$0` being the result of call 0.
+/// Runs calls given as `name(json, json)`; `$0` is the result of call 0.
 fn run(tools: &PythonTools, calls: &[(&str, &str)]) -> Execution {
     let spec = |name: &str| {
         format!(r#"{{"name": "{name}", "parameters": {{}}, "output_parameters": {{"o": {{}}}}}}"#)
     };
     let specs: Vec<String> = calls.iter().map(|(name, _)| spec(name)).collect();
-    let written = calls.iter().enumerate().map(|(i, (name, arguments))| {
+    let steps = calls.iter().enumerate().map(|(i, (name, arguments))| {
         format!(r#"{{"name": "{name}", "label": "$var_{i}", "arguments": {{{arguments}}}}}"#)
     });
-    let written: Vec<String> = written.collect();
+    let steps: Vec<String> = steps.collect();
     let row = format!(
         r#"{{"sample_id": "s", "input": "q", "output": [{}], "tools": [{}], "gold_answer": 0}}"#,
-        written.join(", "),
+        steps.join(", "),
         specs.join(", ")
     );
     let row = NestfulRow::new(&loads(&row).expect("JSON")).expect("a row");
@@ -90,7 +90,7 @@ fn value(execution: &Execution) -> &PyValue {
 fn sequences_share_their_objects(machine: &Machine) {
     let folder = folder();
     let tools = tools(machine, folder.path());
-    // The list of call 0 is changed by call 1, and call 2 sees that.
+    // Call 1 modifies the list of call 0, and call 2 sees the change.
     let shared = run(
         &tools,
         &[
@@ -100,7 +100,8 @@ fn sequences_share_their_objects(machine: &Machine) {
         ],
     );
     assert_eq!(python_repr(value(&shared)), "[[1, 3], [1, 3]]");
-    // Arithmetic beside Python, and a module of the folder that another loads.
+    // Built-in arithmetic together with Python, and a module of the folder that another module
+    // imports.
     let total = run(
         &tools,
         &[
@@ -110,7 +111,7 @@ fn sequences_share_their_objects(machine: &Machine) {
         ],
     );
     assert_eq!(python_repr(value(&total)), "42.0");
-    // Big integers come back whole; a tuple is one, and equals a list that is the gold.
+    // Large integers are preserved; a tuple stays a tuple but equals the gold list.
     let big = run(
         &tools,
         &[(
@@ -127,7 +128,7 @@ fn sequences_share_their_objects(machine: &Machine) {
     let gold = loads("[5, 6]").expect("JSON");
     assert!(strict_win(&tuple, &gold));
     assert_eq!(official_win(&tuple, &gold), Some(true));
-    // What JSON does not have equals nothing.
+    // A value that JSON cannot represent equals nothing.
     let set = run(&tools, &[("a_set", r#""n": 1"#)]);
     assert!(matches!(value(&set), PyValue::Other(_)));
     let infinite = run(&tools, &[("infinite", r#""n": 1"#)]);
@@ -149,12 +150,12 @@ fn failures_name_their_call(machine: &Machine) {
     assert!(raised.reason.starts_with("IndexError"), "{raised}");
     let unknown = failed(&[("pair", r#""left": 1, "middle": 2"#)]);
     assert!(unknown.reason.starts_with("TypeError"), "{unknown}");
-    let outside = failed(&[("read", r#""path": "/etc/passwd""#)]);
-    assert!(outside.reason.contains("Error"), "{outside}");
+    let outside_file = failed(&[("read", r#""path": "/etc/passwd""#)]);
+    assert!(outside_file.reason.contains("Error"), "{outside_file}");
 
     let limits = tooltune_sandbox::Limits {
         wall_secs: 1.5,
-        ..patient()
+        ..long_limits()
     };
     let hasty = tools.clone().with_limits(limits);
     match run(&hasty, &[("forever", r#""n": 1"#)]) {
@@ -165,13 +166,16 @@ fn failures_name_their_call(machine: &Machine) {
 
 fn folders_without_a_map(machine: &Machine) {
     let empty = TempDir::new().expect("a folder");
-    let open = |folder: &Path| {
-        let opened = PythonTools::open(folder, (*machine.runner).clone());
-        opened.expect_err("no tools").to_string()
+    let open_tools = |folder: &Path| {
+        let tools = PythonTools::open(folder, (*machine.runner).clone());
+        tools.expect_err("no tools").to_string()
     };
-    assert!(open(empty.path()).contains(FUNCTION_MAP_FILE));
+    assert!(open_tools(empty.path()).contains(FUNCTION_MAP_FILE));
     let folder = folder();
     fs::write(folder.path().join(FUNCTION_MAP_FILE), r#"{"f": "gone.py"}"#).expect("a map");
-    let error = open(folder.path());
-    assert!(error.contains("f is in gone.py"), "{error}");
+    let error = open_tools(folder.path());
+    assert!(
+        error.contains("maps f to gone.py, which does not exist"),
+        "{error}"
+    );
 }

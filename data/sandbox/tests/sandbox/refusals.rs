@@ -1,4 +1,4 @@
-//! Machines and callers that cannot have code run.
+//! Machines and callers for which no code can be run.
 
 use std::path::PathBuf;
 
@@ -58,8 +58,8 @@ fn a_machine_that_cannot_isolate_is_refused() {
             vec![Part::Namespaces, Part::Landlock, Part::Seccomp],
         ),
     ] {
-        let refused = Sandbox::new(launcher(lacking), Requirement::Isolated);
-        let error = refused.expect_err(lacking);
+        let refusal = Sandbox::new(launcher(lacking), Requirement::Isolated);
+        let error = refusal.expect_err(lacking);
         let SandboxError::NotIsolated { missing } = &error else {
             panic!("{lacking}: {error}");
         };
@@ -71,7 +71,7 @@ fn a_machine_that_cannot_isolate_is_refused() {
             );
             assert!(text.contains(&format!("no {part} (")), "{text}");
         }
-        assert!(text.contains("to have it, "), "{text}");
+        assert!(text.contains("to enable it, "), "{text}");
     }
 }
 
@@ -88,8 +88,8 @@ fn who_allows_it_runs_unisolated_within_limits() {
     let code =
         "import os\ndef f(wait):\n  while wait: pass\n  return sorted(os.listdir('/proc'))[:1]";
     let run = |argument, limits: &Limits| {
-        let ended = runner.run_function(code, "f", argument, limits);
-        ended.expect("a sandbox").result
+        let outcome = runner.run_function(code, "f", argument, limits);
+        outcome.expect("a sandbox").result
     };
     assert!(run("true", &limits).is_err());
     let patient = Limits {
@@ -121,11 +121,11 @@ fn a_python_that_is_none_is_named() {
         assert!(matches!(error, SandboxError::NoPython { .. }), "{error}");
         assert!(error.to_string().starts_with(python), "{error}");
     }
-    let found = PythonRunner::new(sandbox(), "python3").expect("python3");
-    let (program, version) = found.interpreter();
+    let runner = PythonRunner::new(sandbox(), "python3").expect("python3");
+    let (program, version) = runner.interpreter();
     assert!(
         program.is_absolute() && version.starts_with("3."),
-        "{found:?}"
+        "{runner:?}"
     );
 }
 
@@ -162,20 +162,20 @@ fn limits_that_cannot_be_are_named() {
             },
         ),
     ] {
-        let refused = runner.run_function("", "f", "null", &limits);
-        let error = refused.expect_err(field).to_string();
+        let refusal = runner.run_function("", "f", "null", &limits);
+        let error = refusal.expect_err(field).to_string();
         assert!(error.contains(field), "{error}");
     }
-    let refused = runner.run_function("", "f", "{", &limits());
-    assert!(matches!(refused, Err(SandboxError::BadArgument { .. })));
+    let refusal = runner.run_function("", "f", "{", &limits());
+    assert!(matches!(refusal, Err(SandboxError::BadArgument { .. })));
 }
 
 fn folders_that_cannot_be_given_are_named() {
     let runner = PythonRunner::new(sandbox(), "python3").expect("python3");
     for folder in ["/no/such/folder", "/"] {
         let folders = [PathBuf::from(folder)];
-        let refused = runner.run_script("", "null", &folders, &Limits::default());
-        let error = refused.expect_err(folder);
+        let refusal = runner.run_script("", "null", &folders, &Limits::default());
+        let error = refusal.expect_err(folder);
         assert!(matches!(error, SandboxError::BadFolder { .. }), "{error}");
         assert!(error.to_string().contains(folder), "{error}");
     }

@@ -1,4 +1,4 @@
-//! Code that does what it shall, or fails in its own ways.
+//! Code that returns a result, or fails in its own ways.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tooltune_sandbox::{Failure, Returned};
 
 use crate::machines::{Machine, Test};
-use crate::runs::{failure, patient, run, value};
+use crate::runs::{failure, long_limits, run, value};
 
 pub(crate) const TESTS: &[Test] = &[
     (
@@ -44,34 +44,36 @@ pub(crate) const TESTS: &[Test] = &[
     ),
 ];
 
-fn returned(machine: &Machine, expression: &str) -> Returned {
+fn return_value(machine: &Machine, expression: &str) -> Returned {
     let code = format!("import math, datetime\ndef attack(given):\n  return {expression}");
-    let ended = run(machine, &code, &json!({"a": [1, "é"]}));
-    ended.result.unwrap_or_else(|failure| panic!("{failure:?}"))
+    let outcome = run(machine, &code, &json!({"a": [1, "é"]}));
+    outcome
+        .result
+        .unwrap_or_else(|failure| panic!("{failure:?}"))
 }
 
 fn values_come_back(machine: &Machine) {
-    let all = returned(machine, "given");
-    let wanted = Returned {
+    let all_values = return_value(machine, "given");
+    let expected = Returned {
         json: Ok(r#"{"a": [1, "\u00e9"]}"#.to_owned()),
         repr: "{'a': [1, 'é']}".to_owned(),
         str: "{'a': [1, 'é']}".to_owned(),
         type_name: "dict".to_owned(),
     };
-    assert_eq!(all, wanted);
-    let none = returned(machine, "None");
+    assert_eq!(all_values, expected);
+    let none_value = return_value(machine, "None");
     assert_eq!(
-        (none.json.as_deref(), none.repr.as_str()),
+        (none_value.json.as_deref(), none_value.repr.as_str()),
         (Ok("null"), "None")
     );
-    let text = returned(machine, "'it\\'s'");
+    let text = return_value(machine, "'it\\'s'");
     assert_eq!(
         (text.str.as_str(), text.repr.as_str()),
         ("it's", "\"it's\"")
     );
-    let tuple = returned(machine, "(1, 2.0, True)");
+    let tuple = return_value(machine, "(1, 2.0, True)");
     assert_eq!(tuple.json.as_deref(), Ok("[1, 2.0, true]"));
-    let float = returned(machine, "0.1 + 0.2");
+    let float = return_value(machine, "0.1 + 0.2");
     assert_eq!(float.json.as_deref(), Ok("0.30000000000000004"));
     for expression in [
         "{1, 2}",
@@ -80,13 +82,13 @@ fn values_come_back(machine: &Machine) {
         "b'x'",
         "1j",
     ] {
-        let value = returned(machine, expression);
+        let value = return_value(machine, expression);
         assert!(
             value.json.as_ref().is_err_and(|why| !why.is_empty()),
             "{value:?}"
         );
     }
-    let date = returned(machine, "datetime.date(2026, 1, 2)");
+    let date = return_value(machine, "datetime.date(2026, 1, 2)");
     assert_eq!(
         (date.str.as_str(), date.type_name.as_str()),
         ("2026-01-02", "date")
@@ -95,7 +97,7 @@ fn values_come_back(machine: &Machine) {
 
 fn numbers_are_read_as_they_are_written(machine: &Machine) {
     let code = "def attack(given):\n  return [type(given).__name__, given + 1]";
-    for (argument, wanted) in [
+    for (argument, expected) in [
         (
             "123456789012345678901234567890",
             r#"["int", 123456789012345678901234567891]"#,
@@ -104,14 +106,14 @@ fn numbers_are_read_as_they_are_written(machine: &Machine) {
         ("-0.0", r#"["float", 1.0]"#),
         ("1e400", r#"["float", Infinity]"#),
     ] {
-        let ended = machine
+        let outcome = machine
             .runner
-            .run_function(code, "attack", argument, &patient());
-        let returned = ended.expect("a sandbox").result.expect("a value");
-        if wanted.contains("Infinity") {
+            .run_function(code, "attack", argument, &long_limits());
+        let returned = outcome.expect("a sandbox").result.expect("a value");
+        if expected.contains("Infinity") {
             assert!(returned.json.is_err() && returned.repr.contains("inf"))
         } else {
-            assert_eq!(returned.json.as_deref(), Ok(wanted))
+            assert_eq!(returned.json.as_deref(), Ok(expected))
         }
     }
 }
@@ -132,14 +134,14 @@ def attack(given):
     print("unseen")
     return "honest"
 "#;
-    let ended = run(machine, code, &Value::Null);
-    assert_eq!(ended.result.expect("a value").str, "honest");
-    assert!(ended.stdout.contains("raw ") && ended.stdout.contains("returned"));
-    assert!(!ended.stdout.contains("unseen"));
-    assert_eq!(ended.stderr, "warned");
+    let outcome = run(machine, code, &Value::Null);
+    assert_eq!(outcome.result.expect("a value").str, "honest");
+    assert!(outcome.stdout.contains("raw ") && outcome.stdout.contains("returned"));
+    assert!(!outcome.stdout.contains("unseen"));
+    assert_eq!(outcome.stderr, "warned");
 }
 
-fn raised(machine: &Machine, code: &str) -> (String, String, String) {
+fn raised_exception(machine: &Machine, code: &str) -> (String, String, String) {
     match failure(&run(machine, code, &Value::Null)).clone() {
         Failure::Raised {
             kind,
@@ -152,7 +154,7 @@ fn raised(machine: &Machine, code: &str) -> (String, String, String) {
 
 fn exceptions_come_back(machine: &Machine) {
     let code = "def deep(n):\n  return 1 / n\n\ndef attack(_):\n  return deep(0)\n";
-    let (kind, message, traceback) = raised(machine, code);
+    let (kind, message, traceback) = raised_exception(machine, code);
     assert_eq!(
         (kind.as_str(), message.as_str()),
         ("ZeroDivisionError", "division by zero")
@@ -178,33 +180,33 @@ fn exceptions_come_back(machine: &Machine) {
             "TypeError",
         ),
     ] {
-        assert_eq!(raised(machine, code).0, kind, "{code}");
+        assert_eq!(raised_exception(machine, code).0, kind, "{code}");
     }
-    let none = run(machine, "def other(_):\n  pass", &Value::Null);
+    let missing_function = run(machine, "def other(_):\n  pass", &Value::Null);
     let name = "attack".to_owned();
-    assert_eq!(failure(&none), &Failure::NoFunction { name });
+    assert_eq!(failure(&missing_function), &Failure::NoFunction { name });
 }
 
 fn a_process_that_ends_has_no_result(machine: &Machine) {
-    let ended = |code: &str| failure(&run(machine, code, &Value::Null)).clone();
-    let left = |code: &str| Failure::Left {
+    let failure_of = |code: &str| failure(&run(machine, code, &Value::Null)).clone();
+    let left_with = |code: &str| Failure::Left {
         code: code.to_owned(),
     };
     assert_eq!(
-        ended("import sys\ndef attack(_):\n  sys.exit(3)"),
-        left("3")
+        failure_of("import sys\ndef attack(_):\n  sys.exit(3)"),
+        left_with("3")
     );
     assert_eq!(
-        ended("def attack(_):\n  raise SystemExit('enough')"),
-        left("enough")
+        failure_of("def attack(_):\n  raise SystemExit('enough')"),
+        left_with("enough")
     );
     let code = "import os\ndef attack(_):\n  os._exit(3)";
-    assert_eq!(ended(code), Failure::NoResult { code: 3 });
+    assert_eq!(failure_of(code), Failure::NoResult { code: 3 });
     for code in [
         "import os\ndef attack(_):\n  os.abort()",
         "import ctypes\ndef attack(_):\n  ctypes.string_at(0)",
     ] {
-        let end = ended(code);
+        let end = failure_of(code);
         assert!(matches!(end, Failure::Killed { signal: 6 | 11 }), "{end:?}");
     }
 }
@@ -217,17 +219,17 @@ def attack(_):
     sys.stderr.buffer.write(b"\x80")
     return ["\ud800", "\U0001f600"]
 "#;
-    let ended = run(machine, code, &Value::Null);
-    assert_eq!(ended.stdout, "\u{fffd}\u{fffd} ok");
-    assert_eq!(ended.stderr, "\u{fffd}");
-    let returned = ended.result.expect("a value");
+    let outcome = run(machine, code, &Value::Null);
+    assert_eq!(outcome.stdout, "\u{fffd}\u{fffd} ok");
+    assert_eq!(outcome.stderr, "\u{fffd}");
+    let returned = outcome.result.expect("a value");
     assert_eq!(
         returned.json.as_deref(),
         Ok(r#"["\ud800", "\ud83d\ude00"]"#)
     );
     assert_eq!(returned.str, "['\\ud800', '😀']");
     let code = "def attack(_):\n  raise ValueError('\\udcff')";
-    assert_eq!(raised(machine, code).1, "\\udcff");
+    assert_eq!(raised_exception(machine, code).1, "\\udcff");
 }
 
 fn closed_streams_do_no_harm(machine: &Machine) {
@@ -257,22 +259,22 @@ def attack(_):
         other.write("x")
     return [before, open("a/b/note.txt").read(), os.listdir("."), os.getcwd()]
 "#;
-    let seen = value(machine, code, &Value::Null);
+    let results = value(machine, code, &Value::Null);
     assert_eq!(
-        [&seen[0], &seen[1], &seen[2]],
+        [&results[0], &results[1], &results[2]],
         [&json!([]), &json!("kept"), &json!(["a"])]
     );
-    let place = PathBuf::from(seen[3].as_str().expect("a path"));
-    assert!(!place.exists(), "{} is left", place.display());
-    // A second run finds nothing of the first.
+    let work_folder = PathBuf::from(results[3].as_str().expect("a path"));
+    assert!(!work_folder.exists(), "{} is left", work_folder.display());
+    // A second run sees nothing of the first.
     assert_eq!(value(machine, code, &Value::Null)[0], json!([]));
 }
 
 fn runs_are_alike(machine: &Machine) {
     let code = "import time\ndef attack(given):\n  return [list({str(n) for n in range(50)}), hash('x'), time.tzname]";
-    let first = value(machine, code, &Value::Null);
-    assert_eq!(first, value(machine, code, &Value::Null));
-    assert_eq!(first[2], json!(["UTC", "UTC"]));
+    let first_result = value(machine, code, &Value::Null);
+    assert_eq!(first_result, value(machine, code, &Value::Null));
+    assert_eq!(first_result[2], json!(["UTC", "UTC"]));
 }
 
 fn ordinary_python_works(machine: &Machine) {
@@ -303,11 +305,11 @@ def attack(given):
         datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc).isoformat(),
     ]
 "#;
-    let wanted = json!([
+    let expected = json!([
         3, [0, 1, 4, 9], {"x": 1, "y": 2}, "0.3", [7], 2, 1.5, ["aa", "aa"],
         "2026-01-01T00:00:00+00:00"
     ]);
-    assert_eq!(value(machine, code, &Value::Null), wanted);
+    assert_eq!(value(machine, code, &Value::Null), expected);
 }
 
 fn scripts_load_code_from_given_folders(machine: &Machine) {
@@ -361,16 +363,16 @@ def main(request):
     });
     let request = request.to_string();
     let run = |folders: &[PathBuf]| {
-        let ended = machine
+        let outcome = machine
             .runner
-            .run_script(script, &request, folders, &patient());
-        ended.expect("a sandbox")
+            .run_script(script, &request, folders, &long_limits());
+        outcome.expect("a sandbox")
     };
-    let ended = run(std::slice::from_ref(&functions))
+    let outcome = run(std::slice::from_ref(&functions))
         .result
         .expect("a value");
-    let wanted = r#"{"a": 3, "b": 13, "c": {"error": "none"}}"#;
-    assert_eq!(ended.json.as_deref(), Ok(wanted));
+    let expected = r#"{"a": 3, "b": 13, "c": {"error": "none"}}"#;
+    assert_eq!(outcome.json.as_deref(), Ok(expected));
     let without = run(&[]);
     match failure(&without) {
         Failure::Raised { kind, .. } => assert_eq!(kind, "ModuleNotFoundError"),

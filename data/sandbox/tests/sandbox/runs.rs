@@ -1,12 +1,12 @@
-//! Short forms of what every test does.
+//! Shorthands for the tests.
 
 use serde_json::Value;
 use tooltune_sandbox::{Failure, Limits, Outcome};
 
 use crate::machines::Machine;
 
-/// Time enough on the busiest machine.
-pub(crate) fn patient() -> Limits {
+/// Enough time even on a busy machine.
+pub(crate) fn long_limits() -> Limits {
     Limits {
         wall_secs: 600.0,
         ..Limits::default()
@@ -27,7 +27,7 @@ pub(crate) fn run_within(
 }
 
 pub(crate) fn run(machine: &Machine, code: &str, argument: &Value) -> Outcome {
-    run_within(machine, code, argument, &patient())
+    run_within(machine, code, argument, &long_limits())
 }
 
 /// The value that the function `attack` returns.
@@ -51,8 +51,9 @@ pub(crate) fn failure(outcome: &Outcome) -> &Failure {
     }
 }
 
-/// Python that tries each attempt and says how it ended: an error number, or what was returned.
-pub(crate) fn attempts(lines: &str) -> String {
+/// Python code that makes each attempt and records how it ended: an error number, or the returned
+/// value.
+pub(crate) fn attempt_code(lines: &str) -> String {
     format!(
         r#"
 import ctypes, fcntl, os, shutil, signal, socket, subprocess, sys, threading, time

@@ -1,4 +1,4 @@
-//! Inputs of a hundred thousand parts: each operation ends, with a value or with the limit.
+//! Inputs with a hundred thousand parts: each operation ends with a value or a limit error.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// Much more than any of these takes on a slow machine, and much less than what is quadratic takes.
+/// Much longer than any operation needs on a slow machine, and much shorter than a quadratic one.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn outcome(op: &str, input: Value) -> Result<Value, LineError> {
@@ -34,7 +34,7 @@ fn refusal(op: &str, input: Value) -> &'static str {
 }
 
 #[test]
-fn graphs_of_a_hundred_thousand_nodes_are_walked() {
+fn graphs_of_a_hundred_thousand_nodes_are_processed() {
     let nodes: Vec<String> = (0..100_000).map(|i| i.to_string()).collect();
     let edges: Vec<[String; 2]> = (0..99_999)
         .map(|i: usize| [i.to_string(), (i + 1).to_string()])
@@ -44,14 +44,14 @@ fn graphs_of_a_hundred_thousand_nodes_are_walked() {
     let mut sizes = graph;
     sizes["lo"] = json!(1);
     sizes["L"] = json!(2);
-    let found = value("goat.subgraphs", sizes);
-    assert_eq!(found.as_array().map(Vec::len), Some(199_999));
+    let n_subgraphs = value("goat.subgraphs", sizes);
+    assert_eq!(n_subgraphs.as_array().map(Vec::len), Some(199_999));
     let path = json!({"nodes": nodes[..2_000], "edges": edges[..1_999], "lo": 2, "L": 2_000});
     assert_eq!(refusal("goat.subgraphs", path), "too_large");
 }
 
 #[test]
-fn calls_by_the_ten_thousand_are_compared_or_refused() {
+fn ten_thousand_calls_are_compared_or_refused() {
     let calls = |sign: i64| -> Vec<Value> {
         let call =
             |i: i64| json!({"name": "f", "args": {"a": i}, "output": sign * i, "exception": null});
@@ -85,7 +85,7 @@ fn calls_by_the_ten_thousand_are_compared_or_refused() {
     let call = json!({"name": "f", "arguments": Value::Object(fields.collect())});
     let masked = value("goat.mask", json!({"call": call}));
     assert_eq!(masked["char_spans"].as_array().map(Vec::len), Some(100_000));
-    let tokens: Vec<[usize; 2]> = (0..100_000).map(|at| [at, at + 1]).collect();
+    let tokens: Vec<[usize; 2]> = (0..100_000).map(|start| [start, start + 1]).collect();
     value(
         "data.call_spans",
         json!({"calls": chain, "tokens": tokens, "kinds": ["value"]}),
@@ -93,7 +93,7 @@ fn calls_by_the_ten_thousand_are_compared_or_refused() {
 }
 
 #[test]
-fn a_long_key_above_many_values_is_copied_for_none_of_them_or_refused() {
+fn a_long_key_of_many_values_is_not_copied_for_each() {
     let key = "k".repeat(400_000);
     let call = json!({"name": "f", "arguments": {&key: vec![0; 200_000]}});
     let masked = value("goat.mask", json!({"call": call}));
@@ -121,8 +121,8 @@ fn texts_of_sixty_thousand_words_are_compared() {
 #[test]
 fn values_of_a_hundred_thousand_leaves_are_compared() {
     let gold: Vec<usize> = (0..100_000).collect();
-    let none = value("slot.content", json!({"raw": "1", "gold": gold}));
-    assert_eq!(none.to_string(), "[0.0,0.0,0.0]");
+    let no_gold = value("slot.content", json!({"raw": "1", "gold": gold}));
+    assert_eq!(no_gold.to_string(), "[0.0,0.0,0.0]");
     let key = "k".repeat(100_000);
     let raw = json!({&key: gold}).to_string();
     let score = value("slot.content", json!({"raw": raw, "gold": {&key: gold}}));
@@ -130,13 +130,13 @@ fn values_of_a_hundred_thousand_leaves_are_compared() {
 }
 
 #[test]
-fn a_key_that_stands_twice_in_a_line_is_malformed_and_in_a_completion_the_last_counts() {
+fn a_duplicate_key_is_malformed_in_a_line_and_the_last_wins_in_a_completion() {
     let line = r#"{"id": 1, "id": 2, "op": "slot.parse", "input": {"raw": "1"}}"#;
-    let found = score_line(line, 1, &Outside::default());
-    let error = found.outcome.expect_err("twice");
+    let line_score = score_line(line, 1, &Outside::default());
+    let error = line_score.outcome.expect_err("twice");
     assert_eq!(error.kind(), "malformed_line");
     assert!(
-        error.to_string().contains(r#""id" stands twice"#),
+        error.to_string().contains(r#""id" occurs twice"#),
         "{error}"
     );
     let score = value(

@@ -1,7 +1,9 @@
-//! The worked examples, and lines that cannot be read.
+//! Worked examples, and invalid lines.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
 use std::rc::Rc;
 
 use serde_json::{Value, json};
@@ -12,55 +14,58 @@ use tooltune_suites::operations::Encoders;
 
 use crate::operations;
 
-/// Worked examples: `{id, op, input, options?, expected}`; `expected` may be `{"error": kind}`.
-const SUITES: [&str; 7] = [
-    include_str!("../../tests/fixtures/score/slot.jsonl"),
-    include_str!("../../tests/fixtures/score/goat.jsonl"),
-    include_str!("../../tests/fixtures/score/toolqa.jsonl"),
-    include_str!("../../tests/fixtures/score/flat.jsonl"),
-    include_str!("../../tests/fixtures/score/data.jsonl"),
-    include_str!("../../tests/fixtures/score/nestful.jsonl"),
-    include_str!("../../tests/fixtures/score/calls.jsonl"),
-];
+/// The folder of worked examples, one file per suite.
+const EXAMPLES: &str = "tests/fixtures/score";
 
-fn examples() -> impl Iterator<Item = &'static str> {
-    SUITES.iter().flat_map(|suite| suite.lines())
+/// Worked examples: `{id, op, input, options?, expected}`; `expected` may be `{"error": kind}`.
+fn examples() -> Vec<String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(EXAMPLES);
+    let entries = fs::read_dir(folder).expect("the folder of worked examples");
+    let mut files: Vec<_> = entries.map(|entry| entry.expect("a file").path()).collect();
+    files.sort();
+    let texts = files
+        .iter()
+        .map(|file| fs::read_to_string(file).expect("UTF-8"));
+    texts
+        .flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>())
+        .collect()
 }
 
-fn assert_agrees(found: &Value, expected: &Value, id: &Value) {
-    match (found, expected) {
-        (Value::Number(found), Value::Number(expected)) => {
-            let (found, expected) = (found.as_f64().unwrap(), expected.as_f64().unwrap());
+fn assert_agrees(actual: &Value, expected: &Value, id: &Value) {
+    match (actual, expected) {
+        (Value::Number(actual), Value::Number(expected)) => {
+            let (actual, expected) = (actual.as_f64().unwrap(), expected.as_f64().unwrap());
             assert!(
-                (found - expected).abs() <= 1e-9,
-                "{id}: {found} for {expected}"
+                (actual - expected).abs() <= 1e-9,
+                "{id}: {actual} for {expected}"
             );
         }
-        (Value::Array(found), Value::Array(expected)) => {
-            assert_eq!(found.len(), expected.len(), "{id}");
-            found
+        (Value::Array(actual), Value::Array(expected)) => {
+            assert_eq!(actual.len(), expected.len(), "{id}");
+            actual
                 .iter()
                 .zip(expected)
                 .for_each(|(f, e)| assert_agrees(f, e, id));
         }
-        (Value::Object(found), Value::Object(expected)) => {
+        (Value::Object(actual), Value::Object(expected)) => {
             assert!(
-                found.keys().eq(expected.keys()),
-                "{id}: {found:?} for {expected:?}"
+                actual.keys().eq(expected.keys()),
+                "{id}: {actual:?} for {expected:?}"
             );
-            found
+            actual
                 .values()
                 .zip(expected.values())
                 .for_each(|(f, e)| assert_agrees(f, e, id));
         }
-        _ => assert_eq!(found, expected, "{id}"),
+        _ => assert_eq!(actual, expected, "{id}"),
     }
 }
 
+/// Invariant: Every metric operation agrees with worked examples.
 #[test]
 fn every_worked_example_agrees() {
     let outside = Outside::default();
-    for (line_idx, line) in examples().enumerate() {
+    for (line_idx, line) in examples().iter().enumerate() {
         let example = json::parse(line).expect("an example is JSON");
         let (id, expected) = (&example["id"], &example["expected"]);
         let scored = score_line(line, line_idx + 1, &outside);
@@ -72,23 +77,27 @@ fn every_worked_example_agrees() {
     }
 }
 
+/// Invariant: Every metric operation agrees with worked examples.
 #[test]
 fn the_worked_examples_cover_every_operation() {
-    let parsed = examples().map(|line| json::parse(line).expect("an example is JSON"));
-    let shown: BTreeSet<String> = parsed
+    let lines = examples();
+    let parsed = lines
+        .iter()
+        .map(|line| json::parse(line).expect("an example is JSON"));
+    let covered: BTreeSet<String> = parsed
         .filter_map(|example| Some(example["op"].as_str()?.to_owned()))
         .collect();
     for operation in operations() {
         assert!(
-            shown.contains(operation.name),
-            "{} has no example",
+            covered.contains(operation.name),
+            "{} has no worked example: add one to a file in data/score/{EXAMPLES}",
             operation.name
         );
     }
 }
 
 #[test]
-fn names_of_operations_are_unique_and_each_says_what_it_reads() {
+fn operation_names_are_unique_and_inputs_are_documented() {
     let names: Vec<&str> = operations().map(|operation| operation.name).collect();
     assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len());
     for operation in operations() {
@@ -97,7 +106,7 @@ fn names_of_operations_are_unique_and_each_says_what_it_reads() {
 }
 
 #[test]
-fn a_bad_line_is_answered_in_its_place_and_the_later_ones_are_scored() {
+fn an_invalid_line_gets_an_error_and_later_lines_are_scored() {
     let input = b"{\"id\": 1, \"op\": \"slot.parse\", \"input\": {\"raw\": \"[]\"}}\r\n\
         not json\n\
         \xff\xfe\n\
@@ -146,21 +155,27 @@ fn an_error_names_the_line_and_the_field() {
     );
     assert_eq!(
         message(r#"{"op": "slot.parse", "input": {}}"#),
-        ("missing_field", "field `input.raw` is missing".into())
+        (
+            "missing_field",
+            "field `input.raw` is missing; add it".into()
+        )
     );
     assert_eq!(
         message(r#"{"op": "slot.parse"}"#).1,
-        "field `input` is missing"
+        "field `input` is missing; add it"
     );
-    assert_eq!(message(r#"{"input": {}}"#).1, "field `op` is missing");
+    assert_eq!(
+        message(r#"{"input": {}}"#).1,
+        "field `op` is missing; add it"
+    );
     assert_eq!(
         message(r#"{"op": "slot.prase", "input": {}}"#).0,
         "unknown_op"
     );
-    let written = score_line("[1]", 7, &Outside::default()).to_string();
+    let error_line = score_line("[1]", 7, &Outside::default()).to_string();
     assert!(
-        written.contains("\"message\": \"line 7: the line is JSON but no object;"),
-        "{written}"
+        error_line.contains("\"message\": \"line 7: the line is JSON but not an object;"),
+        "{error_line}"
     );
 }
 
@@ -185,7 +200,7 @@ fn minilm_is_the_default_encoder_and_is_loaded_once_and_only_when_needed() {
 }
 
 #[test]
-fn an_encoder_that_is_absent_or_fails_to_load_is_an_error_of_the_line() {
+fn a_missing_or_broken_encoder_is_an_error_of_the_line() {
     let failing = Encoders::with_minilm(Box::new(|| {
         Err(EncoderError::Failed(Box::from(
             "models/minilm/model.safetensors is absent",
@@ -209,15 +224,15 @@ fn an_encoder_that_is_absent_or_fails_to_load_is_an_error_of_the_line() {
 }
 
 #[test]
-fn a_reader_that_breaks_off_is_an_error_with_its_line() {
+fn a_read_error_is_reported_with_its_line() {
     struct Broken;
     impl std::io::Read for Broken {
         fn read(&mut self, _buffer: &mut [u8]) -> std::io::Result<usize> {
             Err(std::io::Error::other("unplugged"))
         }
     }
-    let good = r#"{"op": "slot.parse", "input": {"raw": "1"}}"#.to_owned() + "\n";
-    let reader = std::io::BufReader::new(std::io::Read::chain(good.as_bytes(), Broken));
+    let valid_line = r#"{"op": "slot.parse", "input": {"raw": "1"}}"#.to_owned() + "\n";
+    let reader = std::io::BufReader::new(std::io::Read::chain(valid_line.as_bytes(), Broken));
     let error = score_stream(reader, Vec::new(), &Outside::default()).expect_err("broken");
     assert_eq!(
         error.to_string(),
@@ -226,29 +241,51 @@ fn a_reader_that_breaks_off_is_an_error_with_its_line() {
 }
 
 #[test]
-fn a_line_without_end_is_answered_in_its_place_and_the_next_ones_are_scored() {
-    let good = r#"{"op": "slot.parse", "input": {"raw": "1"}}"#;
-    // One byte beyond the limit, which is the line's end, and then far beyond it.
+fn an_overlong_line_gets_an_error_and_later_lines_are_scored() {
+    let valid_line = r#"{"op": "slot.parse", "input": {"raw": "1"}}"#;
+    // One byte over the limit (the line feed), and far over it.
     let lines = [
-        good.to_owned(),
+        valid_line.to_owned(),
         " ".repeat(100),
         "[".repeat(1_000_000),
-        good.to_owned(),
+        valid_line.to_owned(),
     ];
     let mut output = Vec::new();
     let input = lines.join("\n");
-    let summary = score_lines(input.as_bytes(), &mut output, &Outside::default(), 100).unwrap();
+    let outside = Outside::default();
+    let limit = SKIPPED_LINE_BYTES;
+    let summary = score_lines(input.as_bytes(), &mut output, &outside, 100, limit).unwrap();
     assert_eq!((summary.n_lines, summary.n_malformed), (4, 2));
     let output = String::from_utf8(output).unwrap();
     let answers: Vec<Value> = output.lines().map(|l| json::parse(l).unwrap()).collect();
-    for answer in [0, 3].map(|place| &answers[place]) {
+    for answer in [0, 3].map(|idx| &answers[idx]) {
         assert_eq!(answer["value"], json!(true));
     }
-    for (place, line_no) in [(1, 2), (2, 3)] {
-        let error = &answers[place]["error"];
+    for (idx, line_no) in [(1, 2), (2, 3)] {
+        let error = &answers[idx]["error"];
         assert_eq!(error["kind"], "malformed_line");
-        let said = format!("line {line_no}: the line has more than 100 bytes, the most that");
+        let expected_message =
+            format!("line {line_no}: the line has more than 100 bytes, the limit");
         let message = error["message"].as_str().unwrap();
-        assert!(message.starts_with(&said), "{message}");
+        assert!(message.starts_with(&expected_message), "{message}");
     }
+}
+
+#[test]
+fn a_line_without_end_is_an_error_after_the_earlier_scores() {
+    let good = "{\"op\": \"slot.parse\", \"input\": {\"raw\": \"1\"}}\n";
+    let mut output = Vec::new();
+    let input = good.as_bytes().chain(io::repeat(0));
+    let input = io::BufReader::new(input);
+    let error = score_lines(input, &mut output, &Outside::default(), 100, 10_000).unwrap_err();
+    let expected = "line 2 has more than 10000 bytes, the limit for a line that is skipped \
+                    (SKIPPED_LINE_BYTES in docs/limits.md)";
+    assert!(error.to_string().starts_with(expected), "{error}");
+    assert_eq!(output.iter().filter(|byte| **byte == b'\n').count(), 1);
+    // A line of this length is still skipped.
+    let lines = format!("{}\n{good}", "x".repeat(10_000));
+    let mut output = Vec::new();
+    let outside = Outside::default();
+    let summary = score_lines(lines.as_bytes(), &mut output, &outside, 100, 10_000).unwrap();
+    assert_eq!((summary.n_lines, summary.n_malformed), (2, 1));
 }

@@ -1,14 +1,14 @@
-//! What an answer holds: calls, and what was to be one and is none.
+//! A parsed answer: its calls, and calls that could not be parsed.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tooltune_agents::flat::{FlatToolRow, UnflattenReport};
-use tooltune_rows::json;
-use tooltune_rows::text::ToolCall;
+use tooltune_json as json;
+use tooltune_template::ToolCall;
 
 use super::read::{CallDialect, MAX_CALLS};
 
-/// A call: of the gold, or as a model wrote it.
+/// A call, of the gold answer or written by a model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WrittenCall {
     /// Name of the tool.
@@ -26,27 +26,41 @@ impl From<&ToolCall> for WrittenCall {
     }
 }
 
-/// An answer as it is scored.
+/// How an answer ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum AnswerEnd {
+    /// Complete.
+    #[default]
+    Whole,
+    /// It has neither calls nor visible text.
+    Empty,
+    /// Cut off, for example by a token limit, or missing because a server did not reply.
+    Cut,
+}
+
+/// A parsed answer, ready to be scored.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct CallsAnswer {
-    /// The calls that could be read, in their order.
+    /// The parsed calls, in order.
     pub calls: Vec<WrittenCall>,
-    /// Why each of the others could not, in words.
+    /// Reasons why the other calls could not be parsed.
     pub malformed: Vec<String>,
-    /// How the calls are written; none without calls, and where a server has read them.
+    /// The notation of the calls; `None` without calls, or if a server parsed them.
     pub dialect: Option<CallDialect>,
+    /// How the answer ends. Only a complete answer can be right.
+    pub end: AnswerEnd,
 }
 
 impl CallsAnswer {
-    /// An answer of these calls.
-    pub fn of_calls(calls: Vec<WrittenCall>) -> Self {
+    /// An answer with these calls.
+    pub fn from_calls(calls: Vec<WrittenCall>) -> Self {
         Self {
             calls,
             ..Self::default()
         }
     }
 
-    /// An answer in which nothing is read yet, written so.
+    /// An empty answer in this dialect.
     pub(super) fn in_dialect(dialect: CallDialect) -> Self {
         Self {
             dialect: Some(dialect),
@@ -54,58 +68,38 @@ impl CallsAnswer {
         }
     }
 
-    /// The calls that a server has read: `tool_calls` of a message, whose arguments are JSON texts.
-    pub fn of_server(tool_calls: &[Value]) -> Self {
+    /// Converts `tool_calls` of a server's message, whose arguments are JSON strings.
+    pub fn from_server(tool_calls: &[Value]) -> Self {
         let mut answer = Self::default();
         for call in tool_calls {
             let function = call.get("function").unwrap_or(call);
             let mut function = function.clone();
-            let read = match function.get("arguments") {
-                // Servers write the arguments of a call without any as an empty text.
+            let arguments = match function.get("arguments") {
+                // Servers write an empty string for a call without arguments.
                 Some(Value::String(text)) if text.trim().is_empty() => {
                     Some(Ok(Value::Object(Map::new())))
                 }
                 Some(Value::String(text)) => Some(json::parse(text)),
                 _ => None,
             };
-            match read {
+            match arguments {
                 Some(Ok(value)) => function["arguments"] = value,
                 Some(Err(error)) => {
-                    answer.refuse(format!("the arguments of a call are no JSON: {error}"));
+                    answer.add_malformed(format!("the arguments of a call are not JSON: {error}"));
                     continue;
                 }
                 None => {}
             }
-            answer.add(WrittenCall::of_value(&function));
+            answer.add(WrittenCall::from_value(&function));
         }
-        answer.within_budget()
+        answer.limit_calls()
     }
 
-    /// The answer with every call malformed, if they are written in another way than `dialect`, which
-    /// is that of the model's template: what serves the model would not read them.
-    #[must_use]
-    pub fn held_to(self, dialect: CallDialect) -> Self {
-        match self.dialect {
-            Some(found) if found != dialect && !self.calls.is_empty() => {
-                let mut malformed = self.malformed;
-                malformed.push(format!(
-                    "calls are written as {found}, where the chat template writes {dialect}"
-                ));
-                Self {
-                    calls: Vec::new(),
-                    malformed,
-                    dialect: self.dialect,
-                }
-            }
-            _ => self,
-        }
-    }
-
-    /// The answer with nested arguments, where the model was shown flat tools.
+    /// Nests the arguments of an answer to flat tools.
     ///
-    /// A call with a name that the flat schema of its tool does not have is malformed.
+    /// A call with a name that is not in the flat schema of its tool is malformed.
     #[must_use]
-    pub fn unflattened(self, flat: &FlatToolRow, report: &mut UnflattenReport) -> Self {
+    pub fn unflatten(self, flat: &FlatToolRow, report: &mut UnflattenReport) -> Self {
         let mut answer = Self {
             calls: Vec::with_capacity(self.calls.len()),
             ..self
@@ -121,41 +115,57 @@ impl CallsAnswer {
         answer
     }
 
-    pub(super) fn refuse(&mut self, reason: String) {
+    /// Marks the answer as cut off.
+    #[must_use]
+    pub fn truncate(self) -> Self {
+        Self {
+            end: AnswerEnd::Cut,
+            ..self
+        }
+    }
+
+    /// Records the dialect; the first call of an answer decides.
+    pub(super) fn record_dialect(&mut self, dialect: CallDialect) {
+        self.dialect = self.dialect.or(Some(dialect));
+    }
+
+    /// Whether there are more calls than an answer may have.
+    pub(super) fn is_over_budget(&self) -> bool {
+        self.calls.len() + self.malformed.len() > MAX_CALLS
+    }
+
+    pub(super) fn add_malformed(&mut self, reason: String) {
         self.malformed.push(reason);
     }
 
     pub(super) fn add(&mut self, call: Result<WrittenCall, String>) {
         match call {
             Ok(call) => self.calls.push(call),
-            Err(reason) => self.refuse(reason),
+            Err(reason) => self.add_malformed(reason),
         }
     }
 
     /// Keeps at most [`MAX_CALLS`]; an answer with more is malformed.
-    pub(super) fn within_budget(mut self) -> Self {
-        let n_calls = self.calls.len();
-        if n_calls > MAX_CALLS {
-            self.calls.truncate(MAX_CALLS);
-            self.refuse(format!(
-                "there are {n_calls} calls; an answer may have {MAX_CALLS}"
-            ));
-        }
+    pub(super) fn limit_calls(mut self) -> Self {
         self.malformed.truncate(MAX_CALLS);
+        if self.calls.len() > MAX_CALLS {
+            self.calls.truncate(MAX_CALLS);
+            self.add_malformed(format!("an answer may have at most {MAX_CALLS} calls"));
+        }
         self
     }
 }
 
 impl WrittenCall {
-    /// Reads `{"name": ..., "arguments": {...}}`, with `parameters` in the place of `arguments` as
-    /// Llama writes it, or within `function`.
+    /// Parses `{"name": ..., "arguments": {...}}`. `parameters` (Llama) may replace `arguments`,
+    /// and the object may be nested in `function`.
     ///
     /// # Errors
     ///
-    /// - it is no object, has no name or no object of arguments
-    pub(super) fn of_value(value: &Value) -> Result<Self, String> {
+    /// The value is not an object, or has no name or no arguments object.
+    pub(super) fn from_value(value: &Value) -> Result<Self, String> {
         let Some(mut fields) = value.as_object() else {
-            return Err("a call is no JSON object".to_owned());
+            return Err("a call is not a JSON object".to_owned());
         };
         if let Some(Value::Object(function)) = fields.get("function") {
             fields = function;
@@ -170,7 +180,7 @@ impl WrittenCall {
                 arguments: arguments.clone(),
             }),
             Some(Value::String(_)) => Err(format!(
-                "the arguments of the call of {name} are a text, not a JSON object"
+                "the arguments of the call of {name} are a string, not a JSON object"
             )),
             Some(_) => Err(format!(
                 "the arguments of the call of {name} are not a JSON object"
@@ -179,8 +189,9 @@ impl WrittenCall {
         }
     }
 
-    /// Whether a value is a call, whole or not: it has a name, and arguments or the name of a tool.
-    pub(super) fn is_meant_by(value: &Value, is_tool: impl Fn(&str) -> bool) -> bool {
+    /// Whether a value is an attempted call, valid or not: it has a name, and arguments or the name
+    /// of a known tool.
+    pub(super) fn is_attempted_call(value: &Value, is_tool: impl Fn(&str) -> bool) -> bool {
         let fields = value.get("function").filter(|inner| inner.is_object());
         let fields = fields.unwrap_or(value);
         let has_arguments = ["arguments", "parameters"]

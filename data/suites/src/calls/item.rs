@@ -1,38 +1,39 @@
-//! The turns of a row that a model is asked for, each after the gold history before it.
+//! The assistant turns of a row that a model is asked to produce, each after the original history.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use tooltune_rows::text::{Conversation, Message, Role, Row};
+use tooltune_rows::text::Row;
+use tooltune_template::{Conversation, Message, Role};
 
 use super::answer::{CallsAnswer, WrittenCall};
 use super::read::read_calls;
 use super::tools::ToolSet;
 
-/// Which turns of rows are asked, and how many.
+/// Which turns of a row are asked, and how many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct AskedTurns {
-    /// Which turns of the assistant.
+pub struct TurnSelection {
+    /// Selects among the assistant turns.
     pub which: WhichTurns,
-    /// The most turns of one row; later ones are left out and counted.
+    /// Maximum number of turns per row; later turns are skipped and counted.
     pub max_turns_per_row: usize,
 }
 
-/// Which turns of the assistant are asked.
+/// Which assistant turns are asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WhichTurns {
-    /// All.
+    /// All turns.
     #[default]
     All,
-    /// Those of the completion: the answer of a row of prompt and completion, the last turn of a
+    /// Only the completion: the answer of a prompt-completion row, or the last turn of a
     /// conversation.
     Completion,
 }
 
-impl Default for AskedTurns {
+impl Default for TurnSelection {
     fn default() -> Self {
         Self {
             which: WhichTurns::default(),
@@ -41,51 +42,51 @@ impl Default for AskedTurns {
     }
 }
 
-/// A turn of the assistant that a model is asked for.
+/// An assistant turn that a model is asked to produce.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CallsItem {
-    /// The row and the position of the turn in it, such as `dev.jsonl:3#2`; unique in its set.
+    /// Row and message index of the turn, such as `dev.jsonl:3#2`; unique in its set.
     pub id: String,
-    /// Position of the turn among the messages of its row.
+    /// Index of the turn among the row's messages.
     pub message: usize,
-    /// The calls that are wanted; none where the turn is a text.
+    /// The expected calls; empty if the turn is text.
     pub gold: Vec<WrittenCall>,
-    /// The tools of the row, nested as they are in the file.
+    /// The tools of the row, nested as in the file.
     pub tools: Arc<ToolSet>,
 }
 
-/// Turns of the assistant that are not asked, by the reason.
+/// Skipped assistant turns, by reason.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct SkippedTurns {
-    /// The row has no tools, so that there is nothing to call.
+    /// The row has no tools to call.
     pub n_without_tools: usize,
-    /// The data switches the turn off.
+    /// The data disables the turn.
     pub n_switched_off: usize,
-    /// The row has more turns than are asked of one.
+    /// The row has more turns than the limit.
     pub n_over_budget: usize,
-    /// The turn holds calls as text that cannot be read, by its id with the reason.
+    /// The turn contains calls as text that cannot be parsed; ids with reasons.
     pub unreadable: Vec<String>,
 }
 
 impl SkippedTurns {
-    /// A sentence for each reason that there is.
+    /// One sentence for each reason that occurred.
     pub fn lines(&self) -> Vec<String> {
-        let are = |n: usize| if n == 1 { "turn is" } else { "turns are" };
-        let counted =
-            |n: usize, why: &str| (n > 0).then(|| format!("{n} {} not asked: {why}", are(n)));
-        let first = self.unreadable.first();
+        let turns = |n: usize| if n == 1 { "turn" } else { "turns" };
+        let n_skipped_lines =
+            |n: usize, why: &str| (n > 0).then(|| format!("{n} {} skipped: {why}", turns(n)));
+        let first_unreadable = self.unreadable.first();
         [
-            counted(self.n_without_tools, "no tools in the row"),
-            counted(self.n_switched_off, "switched off by the data"),
-            counted(
+            n_skipped_lines(self.n_without_tools, "the row has no tools"),
+            n_skipped_lines(self.n_switched_off, "disabled by the data"),
+            n_skipped_lines(
                 self.n_over_budget,
-                "more turns in the row than are asked of one",
+                "the row has more turns than max_turns_per_row",
             ),
-            first.map(|first| {
+            first_unreadable.map(|first_unreadable| {
                 let n = self.unreadable.len();
                 format!(
-                    "{n} {} not asked: calls that cannot be read, such as {first}",
-                    are(n)
+                    "{n} {} skipped: calls cannot be parsed, for example {first_unreadable}",
+                    turns(n)
                 )
             }),
         ]
@@ -96,12 +97,12 @@ impl SkippedTurns {
 }
 
 impl CallsItem {
-    /// The messages before the turn: the row's own, whatever a model answered to them.
+    /// The messages before the turn: the original ones, whatever a model answered to them.
     pub fn history(&self) -> Range<usize> {
         0..self.message
     }
 
-    /// What is asked: the history with the tools, of the row's conversation or of its flat form,
+    /// The prompt: the history with the tools, from the row's conversation or from its flat form,
     /// which has the same messages.
     pub fn prompt(&self, conversation: &Conversation) -> Conversation {
         let messages: Vec<Message> = conversation.messages[self.history()].to_vec();
@@ -113,19 +114,23 @@ impl CallsItem {
         }
     }
 
-    /// The gold as an answer, which [`CallsScorer`](super::CallsScorer) scores as any other.
+    /// The gold answer, which [`CallsScorer`](super::CallsScorer) scores like any other.
     pub fn gold_answer(&self) -> CallsAnswer {
-        CallsAnswer::of_calls(self.gold.clone())
+        CallsAnswer::from_calls(self.gold.clone())
     }
 }
 
-/// The turns of a row that are asked; those that are not are counted in `skipped`.
+/// The turns of a row to ask; skipped turns are counted in `skipped`.
 ///
-/// A turn of text is asked, too: where tools are on offer, not to call is an answer. Calls that a
-/// message holds as text count as its calls.
-pub fn calls_items(row: &Row, asked: AskedTurns, skipped: &mut SkippedTurns) -> Vec<CallsItem> {
+/// Text turns are also asked: if tools are available, the right answer may be not to call one.
+/// Calls that a message contains as text count as calls.
+pub fn calls_items(
+    row: &Row,
+    which_turns: TurnSelection,
+    skipped: &mut SkippedTurns,
+) -> Vec<CallsItem> {
     let conversation = &row.conversation;
-    let start = match asked.which {
+    let start = match which_turns.which {
         WhichTurns::All => 0,
         WhichTurns::Completion => conversation.completion_start,
     };
@@ -146,7 +151,7 @@ pub fn calls_items(row: &Row, asked: AskedTurns, skipped: &mut SkippedTurns) -> 
             skipped.n_switched_off += 1;
             continue;
         }
-        if items.len() == asked.max_turns_per_row {
+        if items.len() == which_turns.max_turns_per_row {
             skipped.n_over_budget += 1;
             continue;
         }
@@ -168,9 +173,9 @@ fn gold_calls(message: &Message, tools: &ToolSet) -> Result<Vec<WrittenCall>, St
     if !message.tool_calls.is_empty() {
         return Ok(message.tool_calls.iter().map(WrittenCall::from).collect());
     }
-    let written = read_calls(message.content.as_deref().unwrap_or_default(), tools);
-    match written.malformed.into_iter().next() {
+    let parsed = read_calls(message.content.as_deref().unwrap_or_default(), tools);
+    match parsed.malformed.into_iter().next() {
         Some(reason) => Err(reason),
-        None => Ok(written.calls),
+        None => Ok(parsed.calls),
     }
 }

@@ -1,17 +1,20 @@
-//! Scores calls of tools in conversations: rows of messages with tools, turn by turn.
+//! Scores tool calls in conversations: rows of messages with tools, turn by turn.
 //!
-//! [`calls_items`] lists the turns of a row that are asked. The prompt of each is the row's own
-//! history before it ([`CallsItem::prompt`]), so that one wrong answer costs one turn.
-//! [`read_calls`] finds the calls of an answer in whatever way its family writes them,
-//! [`CallsAnswer::of_server`] takes those that a server has read, and where a model was shown flat
-//! tools [`CallsAnswer::unflattened`] nests the arguments again. [`CallsScorer::score_turn`] pairs
-//! wanted calls with made ones in any order, exact ones first, and compares arguments under the
-//! tool's schema: values by type, 5 and 5.0 equal, an absent argument equal to its default, and one
-//! that the tool or the gold does not have wrong. [`CallsSummary`] sums up.
-//! The gold is scored like any answer ([`CallsItem::gold_answer`]); [`ceilings`](crate::ceilings) names
-//! the metrics in which it is not the best, such as where its calls break their schema.
-//! The decision to question: texts are compared as they are. BFCL's checker ignores case, blanks and
-//! some punctuation, so that it passes `new york` for `New York`; what a server gets is not the same.
+//! [`calls_items`] lists the turns of a row to ask. The prompt of each turn is the row's original
+//! history before it ([`CallsItem::prompt`]), so that a wrong answer affects only one turn.
+//! [`read_calls`] parses the calls of an answer in the notation of any model family, and
+//! [`CallsAnswer::from_server`] converts calls parsed by a server. If the model was shown flat tools,
+//! [`CallsAnswer::unflatten`] nests the arguments again.
+//!
+//! [`CallsScorer::score_turn`] pairs expected with predicted calls in any order, exact matches
+//! first, and compares arguments under the tool's schema. Values are compared by type, 5 equals
+//! 5.0, a missing argument equals its default, and an argument that is not in the tool or the gold
+//! answer is wrong. [`CallsSummary`] aggregates the turns. The gold answer is scored like any other
+//! ([`CallsItem::gold_answer`]); [`ceilings`](crate::ceilings) lists the metrics where it is not
+//! perfect, for example because its calls violate their schema.
+//!
+//! Strings are compared exactly. BFCL's checker ignores case, whitespace and some punctuation, so
+//! it accepts `new york` for `New York`; a server would receive a different value.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -46,15 +49,18 @@ mod same;
 mod score;
 mod suite;
 mod summary;
+mod template;
 mod tools;
 
 #[cfg(test)]
 mod tests;
 
-pub use answer::{CallsAnswer, WrittenCall};
-pub use item::{AskedTurns, CallsItem, SkippedTurns, WhichTurns, calls_items};
+pub use answer::{AnswerEnd, CallsAnswer, WrittenCall};
+pub use item::{CallsItem, SkippedTurns, TurnSelection, WhichTurns, calls_items};
+pub(crate) use read::without_reasoning;
 pub use read::{CallDialect, MAX_CALLS, MAX_TEXT_BYTES, read_calls};
 pub use score::{CallScore, CallsScorer, Fault, Rule, TurnScore, score_turn};
 pub use suite::SUITE;
 pub use summary::{CallGroup, CallsMetrics, CallsSummary, TurnGroup, calls_table};
+pub use template::TemplateCalls;
 pub use tools::ToolSet;

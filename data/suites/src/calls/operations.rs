@@ -1,6 +1,7 @@
-//! Calls of tools as operations of `tooltune score`.
+//! The calls suite as operations of `tooltune score`.
 //!
-//! Each function takes the fields of one line and calls this module; no rule of scoring lives here.
+//! Each function only reads the fields of a line and calls this module; it contains no scoring
+//! rules.
 
 use std::sync::Arc;
 
@@ -10,17 +11,28 @@ use super::{
     CallsAnswer, CallsItem, CallsScorer, CallsSummary, MAX_CALLS, ToolSet, TurnScore, WrittenCall,
     read_calls,
 };
+use crate::is_cut;
 use crate::operations::{Fields, InputField, LineError, Operation, Request};
 
-const fn field(name: &'static str, holds: &'static str) -> InputField {
-    InputField { name, holds }
+const fn field(name: &'static str, description: &'static str) -> InputField {
+    InputField {
+        name,
+        holds: description,
+    }
 }
 
 const TOOLS: InputField = field("tools", "the tools of the row");
-const GOLD: InputField = field("gold", "array of {name, arguments}; empty for a text");
-const RAW: InputField = field("raw", "the answer, a string");
+const GOLD: InputField = field(
+    "gold",
+    "array of {name, arguments}; empty if the gold answer is text",
+);
+const RAW: InputField = field("raw", "the answer as a string");
+const FINISH_REASON: InputField = field(
+    "finish_reason",
+    "why generation ended, a string; optional; an answer that was cut off is never right",
+);
 
-/// The operations of `tooltune score` that read and score calls.
+/// Operations of `tooltune score` that parse and score calls.
 pub(super) static OPERATIONS: &[Operation] = &[
     Operation {
         name: "calls.read",
@@ -30,14 +42,14 @@ pub(super) static OPERATIONS: &[Operation] = &[
     },
     Operation {
         name: "calls.turn",
-        fields: &[TOOLS, GOLD, RAW],
-        definition: "every score of an answer, with the rules that it breaks",
+        fields: &[TOOLS, GOLD, RAW, FINISH_REASON],
+        definition: "all scores of an answer, with the broken rules",
         run: turn,
     },
     Operation {
         name: "calls.dataset",
-        fields: &[field("rows", "array of {tools, gold, raw}")],
-        definition: "means over many answers, by number of calls, depth of schema and tool",
+        fields: &[field("rows", "array of {tools, gold, raw, finish_reason?}")],
+        definition: "means over many answers, by number of calls, schema depth and tool",
         run: dataset,
     },
 ];
@@ -54,15 +66,16 @@ fn read(request: &Request<'_>) -> Result<Value, LineError> {
         calls,
         malformed,
         dialect,
+        ..
     } = read_calls(request.input.text("raw")?, &tools);
     Ok(json!({"calls": calls, "malformed": malformed, "dialect": dialect}))
 }
 
-fn scored(fields: &Fields<'_>, scorer: &mut CallsScorer) -> Result<TurnScore, LineError> {
+fn score_line(fields: &Fields<'_>, scorer: &mut CallsScorer) -> Result<TurnScore, LineError> {
     const CALLS: &str = "an array of {name, arguments}";
     let gold = fields.value("gold")?.as_array();
     let gold = gold.and_then(|gold| {
-        let calls = gold.iter().map(WrittenCall::of_value);
+        let calls = gold.iter().map(WrittenCall::from_value);
         calls.collect::<Result<Vec<_>, _>>().ok()
     });
     let gold = gold.ok_or_else(|| fields.wrong_type("gold", CALLS))?;
@@ -70,7 +83,7 @@ fn scored(fields: &Fields<'_>, scorer: &mut CallsScorer) -> Result<TurnScore, Li
         return Err(LineError::NoValue {
             kind: "too_large",
             message: format!(
-                "`gold` has {} calls; those of a turn are compared up to {MAX_CALLS}",
+                "`gold` has {} calls; at most {MAX_CALLS} calls per turn are compared",
                 gold.len()
             ),
         });
@@ -81,11 +94,19 @@ fn scored(fields: &Fields<'_>, scorer: &mut CallsScorer) -> Result<TurnScore, Li
         gold,
         tools: Arc::new(tools(fields)?),
     };
-    Ok(scorer.score_turn(&item, &read_calls(fields.text("raw")?, &item.tools)))
+    let answer = read_calls(fields.text("raw")?, &item.tools);
+    let answer = match fields.optional_text("finish_reason")? {
+        Some(reason) if is_cut(reason) => answer.truncate(),
+        _ => answer,
+    };
+    Ok(scorer.score_turn(&item, &answer))
 }
 
 fn turn(request: &Request<'_>) -> Result<Value, LineError> {
-    Ok(json!(scored(&request.input, &mut CallsScorer::default())?))
+    Ok(json!(score_line(
+        &request.input,
+        &mut CallsScorer::default()
+    )?))
 }
 
 fn dataset(request: &Request<'_>) -> Result<Value, LineError> {
@@ -94,12 +115,12 @@ fn dataset(request: &Request<'_>) -> Result<Value, LineError> {
     if rows.is_empty() {
         return Err(LineError::NoValue {
             kind: "empty_dataset",
-            message: "there are no rows".to_owned(),
+            message: "`rows` is empty; provide at least one row".to_owned(),
         });
     }
     let scores: Vec<TurnScore> = rows
         .iter()
-        .map(|row| scored(row, &mut scorer))
+        .map(|row| score_line(row, &mut scorer))
         .collect::<Result<_, _>>()?;
     let summary = CallsSummary::new(&scores);
     let means = CallsSummary::NAMES.map(|name| {
@@ -107,12 +128,14 @@ fn dataset(request: &Request<'_>) -> Result<Value, LineError> {
         (name.to_owned(), json!(value))
     });
     let groups = |groups: &[super::CallGroup]| -> Value {
-        let shown = groups.iter().map(|group| {
-            let value = |estimate: Option<crate::Estimate>| estimate.map(|one| one.value);
+        let group_lines = groups.iter().map(|group| {
+            let value = |estimate: Option<crate::Estimate>| {
+                estimate.map(|group_estimate| group_estimate.value)
+            };
             json!({"group": group.group, "n": group.n, "name": value(group.name),
                 "arguments": value(group.arguments), "exact": value(group.exact)})
         });
-        shown.collect()
+        group_lines.collect()
     };
     let by_n_calls = summary.by_n_calls.iter().map(|group| {
         let right = group.metrics.right.map(|right| right.value);

@@ -1,45 +1,45 @@
-//! Pairs wanted calls with those that were made, so that as much as possible is right.
+//! Pairs expected calls with predicted calls so that the total score is maximal.
 
-/// Finds the pairs of rows and columns whose worths have the largest sum, each row and column in one
-/// pair at most; all of the shorter side are paired. Rows must be of one length.
+/// Returns the pairs of rows and columns with the largest total worth, each row and column in at
+/// most one pair. The shorter side is paired completely. All rows must have the same length.
 ///
 /// # Source
 ///
-/// Kuhn, "The Hungarian Method for the Assignment Problem", with potentials, in rows × columns².
-pub(super) fn best_pairs(worth: &[Vec<i64>]) -> Vec<(usize, usize)> {
-    let n_columns = worth.first().map_or(0, Vec::len);
-    if worth.len() > n_columns {
-        let turned: Vec<Vec<i64>> = (0..n_columns)
-            .map(|column| worth.iter().map(|row| row[column]).collect())
+/// Kuhn, "The Hungarian Method for the Assignment Problem", with potentials, in O(rows × columns²).
+pub(super) fn max_gain_pairs(gains: &[Vec<i64>]) -> Vec<(usize, usize)> {
+    let n_columns = gains.first().map_or(0, Vec::len);
+    if gains.len() > n_columns {
+        let transposed: Vec<Vec<i64>> = (0..n_columns)
+            .map(|column| gains.iter().map(|row| row[column]).collect())
             .collect();
-        let pairs = best_pairs(&turned).into_iter();
+        let pairs = max_gain_pairs(&transposed).into_iter();
         return pairs.map(|(column, row)| (row, column)).collect();
     }
-    // Rows and columns are counted from 1; column 0 holds the row that is being placed.
+    // Rows and columns are numbered from 1; column 0 contains the row that is being assigned.
     let mut row_of = vec![0; n_columns + 1];
     let (mut row_potential, mut column_potential) =
-        (vec![0_i64; worth.len() + 1], vec![0_i64; n_columns + 1]);
-    for row in 1..=worth.len() {
+        (vec![0_i64; gains.len() + 1], vec![0_i64; n_columns + 1]);
+    for row in 1..=gains.len() {
         row_of[0] = row;
-        let mut at = 0;
-        let mut before = vec![0; n_columns + 1];
+        let mut current_column = 0;
+        let mut previous = vec![0; n_columns + 1];
         let mut slack = vec![i64::MAX; n_columns + 1];
         let mut is_done = vec![false; n_columns + 1];
-        while row_of[at] != 0 {
-            is_done[at] = true;
-            let here = row_of[at];
-            let (mut step, mut next) = (i64::MAX, 0);
+        while row_of[current_column] != 0 {
+            is_done[current_column] = true;
+            let row_here = row_of[current_column];
+            let (mut step, mut next_column) = (i64::MAX, 0);
             for column in 1..=n_columns {
                 if is_done[column] {
                     continue;
                 }
-                let cost = -worth[here - 1][column - 1];
-                let reduced = cost - row_potential[here] - column_potential[column];
-                if reduced < slack[column] {
-                    (slack[column], before[column]) = (reduced, at);
+                let cost = -gains[row_here - 1][column - 1];
+                let reduced_cost = cost - row_potential[row_here] - column_potential[column];
+                if reduced_cost < slack[column] {
+                    (slack[column], previous[column]) = (reduced_cost, current_column);
                 }
                 if slack[column] < step {
-                    (step, next) = (slack[column], column);
+                    (step, next_column) = (slack[column], column);
                 }
             }
             for column in 0..=n_columns {
@@ -50,11 +50,11 @@ pub(super) fn best_pairs(worth: &[Vec<i64>]) -> Vec<(usize, usize)> {
                     slack[column] -= step;
                 }
             }
-            at = next;
+            current_column = next_column;
         }
-        while at != 0 {
-            row_of[at] = row_of[before[at]];
-            at = before[at];
+        while current_column != 0 {
+            row_of[current_column] = row_of[previous[current_column]];
+            current_column = previous[current_column];
         }
     }
     let columns = row_of.into_iter().enumerate().skip(1);
@@ -72,21 +72,26 @@ mod tests {
 
     use super::*;
 
-    /// The largest sum, by trying everything.
-    fn largest(worth: &[Vec<i64>], row: usize, taken: &mut Vec<bool>, n_left: usize) -> i64 {
-        if n_left == 0 || row == worth.len() {
+    /// The largest total, by brute force.
+    fn largest_total(
+        gains: &[Vec<i64>],
+        row: usize,
+        is_taken: &mut Vec<bool>,
+        n_left: usize,
+    ) -> i64 {
+        if n_left == 0 || row == gains.len() {
             return 0;
         }
         let mut best = i64::MIN;
-        if worth.len() - row > n_left {
-            best = largest(worth, row + 1, taken, n_left);
+        if gains.len() - row > n_left {
+            best = largest_total(gains, row + 1, is_taken, n_left);
         }
-        for column in 0..taken.len() {
-            if !taken[column] {
-                taken[column] = true;
-                let rest = largest(worth, row + 1, taken, n_left - 1);
-                best = best.max(worth[row][column] + rest);
-                taken[column] = false;
+        for column in 0..is_taken.len() {
+            if !is_taken[column] {
+                is_taken[column] = true;
+                let rest_gain = largest_total(gains, row + 1, is_taken, n_left - 1);
+                best = best.max(gains[row][column] + rest_gain);
+                is_taken[column] = false;
             }
         }
         best
@@ -94,17 +99,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_other_pairs_are_worth_more(
-            worth in (0_usize..5, 0_usize..5).prop_flat_map(|(rows, columns)| {
+        fn the_pairs_have_the_largest_total_gain(
+            gains in (0_usize..5, 0_usize..5).prop_flat_map(|(rows, columns)| {
                 prop::collection::vec(prop::collection::vec(-9_i64..9, columns), rows)
             })
         ) {
-            let pairs = best_pairs(&worth);
-            let n_columns = worth.first().map_or(0, Vec::len);
-            let n_pairs = worth.len().min(n_columns);
+            let pairs = max_gain_pairs(&gains);
+            let n_columns = gains.first().map_or(0, Vec::len);
+            let n_pairs = gains.len().min(n_columns);
             prop_assert_eq!(pairs.len(), n_pairs);
-            let sum: i64 = pairs.iter().map(|&(row, column)| worth[row][column]).sum();
-            prop_assert_eq!(sum, largest(&worth, 0, &mut vec![false; n_columns], n_pairs));
+            let sum: i64 = pairs.iter().map(|&(row, column)| gains[row][column]).sum();
+            prop_assert_eq!(sum, largest_total(&gains, 0, &mut vec![false; n_columns], n_pairs));
             let mut columns: Vec<usize> = pairs.iter().map(|pair| pair.1).collect();
             columns.sort_unstable();
             columns.dedup();

@@ -1,12 +1,11 @@
-//! Whether two arguments mean the same under the schema of a tool.
+//! Compares two arguments under the schema of a tool.
 
 use serde_json::{Map, Value};
 
 use super::tools::Schema;
 
-/// Whether two values are equal as JSON Schema has it: numbers by what they are worth, so that 5 and
-/// 5.0 are equal and "5" is not; the order of keys is free, that of lists is not. A key that one of
-/// them lacks counts as its schema's default.
+/// Whether two values are equal as in JSON Schema: numbers by value, so that 5 equals 5.0 but not
+/// "5"; objects in any key order, lists in order. A missing key equals its default in the schema.
 pub(super) fn is_same(schema: Option<Schema<'_>>, left: &Value, right: &Value) -> bool {
     match (left, right) {
         (Value::Number(left), Value::Number(right)) => is_same_number(left, right),
@@ -24,7 +23,7 @@ pub(super) fn is_same(schema: Option<Schema<'_>>, left: &Value, right: &Value) -
     }
 }
 
-/// Whether all fields of the first are those of the second.
+/// Whether the second object has all fields of the first.
 fn has_fields_of(
     schema: Option<Schema<'_>>,
     these: &Map<String, Value>,
@@ -39,20 +38,19 @@ fn has_fields_of(
 }
 
 fn is_same_number(left: &serde_json::Number, right: &serde_json::Number) -> bool {
-    match (whole(left), whole(right)) {
+    match (as_integer(left), as_integer(right)) {
         (Some(left), Some(right)) => left == right,
         (None, None) => left.as_f64() == right.as_f64(),
         _ => false,
     }
 }
 
-/// The integer that a number is, if it is one.
-fn whole(number: &serde_json::Number) -> Option<i128> {
+/// The number as an integer, if it is one.
+fn as_integer(number: &serde_json::Number) -> Option<i128> {
     if let Some(integer) = number.as_i128() {
         return Some(integer);
     }
-    // Beyond these a float is not told apart from its neighbours; two such floats are compared as
-    // floats.
+    // Above this, neighbouring integers are the same float; such floats are compared as floats.
     const EXACT: f64 = (1_u128 << 100) as f64;
     let float = number.as_f64()?;
     (float.fract() == 0.0 && float.abs() < EXACT).then_some(float as i128)
@@ -65,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_equal_as_json_schema_has_it() {
+    fn values_are_equal_by_the_rules_of_json_schema() {
         for (left, right, expected) in [
             (json!(5), json!(5.0), true),
             (json!(5), json!("5"), false),
@@ -94,18 +92,19 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_absent_has_its_default_wherever_it_stands() {
+    fn an_absent_key_equals_its_default_at_any_depth() {
         let schema = json!({"properties": {
             "unit": {"type": "string", "default": "m"},
             "stops": {"type": "array", "items": {"$ref": "#/$defs/stop"}},
         }, "$defs": {"stop": {"allOf": [{"properties": {"wait": {"default": 0}}}]}}});
-        let same = |left: Value, right: Value| is_same(Some(Schema::whole(&schema)), &left, &right);
-        assert!(same(json!({}), json!({"unit": "m"})));
-        assert!(!same(json!({}), json!({"unit": "km"})));
-        assert!(same(
+        let are_same =
+            |left: Value, right: Value| is_same(Some(Schema::of_root(&schema)), &left, &right);
+        assert!(are_same(json!({}), json!({"unit": "m"})));
+        assert!(!are_same(json!({}), json!({"unit": "km"})));
+        assert!(are_same(
             json!({"stops": [{"name": "a"}]}),
             json!({"stops": [{"wait": 0.0, "name": "a"}], "unit": "m"})
         ));
-        assert!(!same(json!({"stops": []}), json!({})));
+        assert!(!are_same(json!({"stops": []}), json!({})));
     }
 }

@@ -1,136 +1,147 @@
-//! Scores one answer: which of the wanted calls it makes, and which rule it breaks.
+//! Scores an answer: which of the expected calls it makes, and which rules it breaks.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use tooltune_rows::json::{self, Style};
-use tooltune_rows::json_schema::{BoundedValidator, KeptBySchema};
+use tooltune_apis::did_you_mean;
+use tooltune_json as json;
+use tooltune_json::Style;
+use tooltune_json::json_schema::{BoundedValidator, SchemaCache};
+use tooltune_json::kind_of;
 use tooltune_rows::text::DeclaredTool;
-use tooltune_rows::tools::{did_you_mean, kind_of};
 
-use super::answer::{CallsAnswer, WrittenCall};
+use super::answer::{AnswerEnd, CallsAnswer, WrittenCall};
 use super::item::CallsItem;
-use super::pairing::best_pairs;
+use super::pairing::max_gain_pairs;
 use super::read::CallDialect;
 use super::same::is_same;
 use super::tools::{Schema, ToolSet};
 
-/// A rule of a turn that an answer breaks.
+/// A rule that an answer can break.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rule {
-    /// What is to be a call can be read as one.
+    /// Every attempted call can be parsed.
     Malformed,
-    /// A call is of a tool that there is.
+    /// Every call is of a known tool.
     InventedName,
-    /// Calls are made where some are wanted.
+    /// At least one call is made if calls are expected.
     MissedCall,
-    /// No more calls are made than are wanted.
+    /// No more calls are made than expected.
     ExtraCall,
-    /// No call is made where a text is wanted.
+    /// No call is made if text is expected.
     UnwantedCall,
-    /// An argument has the wanted value.
+    /// An argument has the expected value.
     Value,
-    /// An argument that is wanted is there.
+    /// Every expected argument is present.
     MissingArgument,
-    /// An argument that the tool requires is there.
+    /// Every argument required by the tool is present.
     MissingRequired,
-    /// An argument is wanted.
+    /// Every argument is expected.
     UnwantedArgument,
-    /// An argument is one of the tool's.
+    /// Every argument is declared by the tool.
     UnknownArgument,
     /// The arguments are valid under the tool's schema.
     Schema,
+    /// The answer was not cut off.
+    Cut,
+    /// The answer is not empty if text is expected.
+    Empty,
 }
 
-/// A rule that an answer breaks, in words.
+/// A broken rule, in words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
-    /// Which.
+    /// The rule.
     pub rule: Rule,
-    /// What was found where, and what was wanted.
+    /// The actual and the expected content, with its location.
     pub message: String,
 }
 
-/// What became of a wanted call.
+/// The score of an expected call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallScore {
-    /// The tool that is wanted.
+    /// The expected tool.
     pub tool: String,
-    /// Levels of objects and lists in its schema; none where the schema is not known.
+    /// Levels of objects and lists in the tool's schema; `None` if the schema is unknown.
     pub depth: Option<usize>,
-    /// Whether the answer has a call of the tool for it.
+    /// Whether the answer has a call of the tool paired with it.
     pub name: bool,
-    /// Wanted arguments, and given ones that are not wanted.
+    /// Number of expected arguments, plus unexpected ones that are present.
     pub n_arguments: usize,
-    /// Those of them that are right.
+    /// Number of right arguments among them.
     pub n_right_arguments: usize,
-    /// Whether the call is made, and all of its arguments are right.
+    /// Whether the call is made with all arguments right.
     pub exact: bool,
 }
 
-/// The scores of one answer. A share is none where nothing of its kind is there.
+/// The scores of one answer. A ratio is `None` if its denominator is zero.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TurnScore {
-    /// Calls that are wanted.
+    /// Number of expected calls.
     pub n_wanted: usize,
-    /// Calls that are made.
+    /// Number of predicted calls.
     pub n_made: usize,
-    /// Whether the answer is the gold's: `exact`, or no call where a text is wanted.
+    /// Whether the answer is right: `exact`, or complete text without a call if text is expected.
     pub right: bool,
-    /// Whether the wanted calls are made, all of their arguments right, and nothing else.
+    /// Whether the answer has exactly the expected calls with all arguments right, and was not cut
+    /// off.
     pub exact: Option<bool>,
-    /// Share of the wanted calls whose tool is called for them.
+    /// Fraction of the expected calls whose tool is called.
     pub name: Option<f64>,
-    /// Share of right arguments, over those that are wanted or given.
+    /// Fraction of right arguments among expected and predicted ones.
     pub arguments: Option<f64>,
-    /// Share of the calls made that their tool takes: the name exists, the arguments are declared
-    /// and valid.
+    /// Fraction of the predicted calls that are valid for their tool: the tool exists, and the
+    /// arguments are declared and valid.
     pub valid: Option<f64>,
-    /// Whether something is to be a call and is none.
+    /// Whether an attempted call cannot be parsed.
     pub malformed: bool,
-    /// Whether a call is of a tool that there is not.
+    /// Whether the answer was cut off.
+    pub cut: bool,
+    /// Whether the answer has neither a call nor text.
+    pub empty: bool,
+    /// Whether a call is of an unknown tool.
     pub invented: bool,
-    /// Whether a call is made, or begun, where a text is wanted.
+    /// Whether a call is made or attempted if text is expected.
     pub unwanted: Option<bool>,
-    /// Whether no call is made, nor begun, where one is wanted.
+    /// Whether no call is made or attempted if calls are expected.
     pub missed: Option<bool>,
-    /// Calls that stand for no wanted one, where some are wanted.
+    /// Number of predicted calls without a matching expected call, if calls are expected.
     pub n_extra: usize,
-    /// Calls that their tool takes.
+    /// Number of calls that are valid for their tool.
     pub n_valid: usize,
-    /// Calls of tools whose parameters are no usable JSON Schema; their names alone are checked.
+    /// Number of calls of tools without a usable JSON Schema; only their names are checked.
     pub n_unchecked: usize,
-    /// The wanted calls.
+    /// The expected calls.
     pub calls: Vec<CallScore>,
-    /// How the calls are written; none without calls.
+    /// The notation of the calls; `None` without calls.
     pub dialect: Option<CallDialect>,
-    /// Every rule that is broken.
+    /// All broken rules.
     pub faults: Vec<Fault>,
 }
 
-/// Scores answers, with the compiled schemas of earlier ones kept.
+/// Scores answers and caches the compiled schemas.
 #[derive(Debug, Default)]
 pub struct CallsScorer {
-    /// None where a schema is unusable.
-    checkers: KeptBySchema<Option<BoundedValidator>>,
+    /// `None` if a schema is unusable.
+    checkers: SchemaCache<Option<BoundedValidator>>,
 }
 
-/// Scores one answer; for more of them use a [`CallsScorer`], which compiles each schema once.
+/// Scores one answer. To score several, use a [`CallsScorer`], which compiles each schema once.
 pub fn score_turn(item: &CallsItem, answer: &CallsAnswer) -> TurnScore {
     CallsScorer::default().score_turn(item, answer)
 }
 
-/// How a call that is made compares with a wanted one of the same tool.
+/// Comparison of a predicted call with an expected one of the same tool.
 struct Comparison<'c> {
     n_arguments: usize,
     n_right: usize,
     differences: Vec<Difference<'c>>,
 }
 
-/// An argument that is not the wanted one.
+/// An argument that differs from the expected one.
 struct Difference<'c> {
     rule: Rule,
     key: &'c str,
@@ -138,7 +149,7 @@ struct Difference<'c> {
     given: Option<&'c Value>,
 }
 
-/// A wanted call and the one that is made for it.
+/// An expected call and the predicted call paired with it.
 struct Pair<'c> {
     gold: usize,
     made: usize,
@@ -146,18 +157,20 @@ struct Pair<'c> {
 }
 
 impl CallsScorer {
-    /// Scores an answer, with nested arguments.
+    /// Scores an answer with nested arguments.
     pub fn score_turn(&mut self, item: &CallsItem, answer: &CallsAnswer) -> TurnScore {
-        let (gold, made) = (&item.gold, &answer.calls);
-        let pairs = paired(gold, made, &item.tools);
+        let (gold, predicted) = (&item.gold, &answer.calls);
+        let pairs = pair_calls(gold, predicted, &item.tools);
         let mut faults: Vec<Fault> = Vec::new();
         let malformed = answer.malformed.iter().cloned();
         faults.extend(malformed.map(|message| Fault {
             rule: Rule::Malformed,
             message,
         }));
-        let mut checks = Vec::with_capacity(made.len());
-        for call in made {
+        let wants = !gold.is_empty();
+        faults.extend(end_fault(answer.end, wants));
+        let mut checks = Vec::with_capacity(predicted.len());
+        for call in predicted {
             checks.push(self.check(call, &item.tools));
         }
         let mut calls: Vec<CallScore> = gold
@@ -171,7 +184,7 @@ impl CallsScorer {
                 exact: false,
             })
             .collect();
-        let mut is_paired = vec![false; made.len()];
+        let mut is_paired = vec![false; predicted.len()];
         for pair in pairs {
             is_paired[pair.made] = true;
             let score = &mut calls[pair.gold];
@@ -181,41 +194,46 @@ impl CallsScorer {
             score.exact = pair.comparison.is_exact();
             if !score.exact {
                 let differences = pair.comparison.differences.iter();
-                faults.extend(differences.map(|one| one.fault(&score.tool)));
+                faults.extend(differences.map(|difference| difference.to_fault(&score.tool)));
                 faults.append(&mut checks[pair.made].faults);
             }
         }
-        for ((call, check), is_paired) in made.iter().zip(&mut checks).zip(&is_paired) {
+        for ((call, check), is_paired) in predicted.iter().zip(&mut checks).zip(&is_paired) {
             if !is_paired {
-                faults.push(unpaired(call, gold.is_empty()));
+                faults.push(unpaired_fault(call, gold.is_empty()));
                 faults.append(&mut check.names);
                 faults.append(&mut check.faults);
             }
         }
         faults.extend(calls.iter().filter(|call| !call.name).map(|call| Fault {
             rule: Rule::MissedCall,
-            message: format!("{} is wanted and not called", call.tool),
+            message: format!("missing call of {}", call.tool),
         }));
         let n_valid = checks.iter().filter(|check| check.is_valid).count();
         let is_malformed = !answer.malformed.is_empty();
-        let is_called = !made.is_empty() || is_malformed;
-        let wants = !gold.is_empty();
+        let is_called = !predicted.is_empty() || is_malformed;
         let n_paired = is_paired.iter().filter(|paired| **paired).count();
-        let all_exact = calls.iter().all(|call| call.exact) && n_paired == made.len();
-        let exact = wants.then_some(all_exact && !is_malformed);
+        let all_exact = calls.iter().all(|call| call.exact) && n_paired == predicted.len();
+        let is_cut = answer.end == AnswerEnd::Cut;
+        let exact = wants.then_some(all_exact && !is_malformed && !is_cut);
+        let is_text = !is_called && answer.end == AnswerEnd::Whole;
         TurnScore {
             n_wanted: gold.len(),
-            n_made: made.len(),
-            right: exact.unwrap_or(!is_called),
+            n_made: predicted.len(),
+            right: exact.unwrap_or(is_text),
             exact,
             name: Share::new(n_paired, gold.len()).value(),
-            arguments: Share::of_arguments(&calls).value(),
-            valid: Share::new(n_valid, made.len()).value(),
+            arguments: Share::right_arguments(&calls).value(),
+            valid: Share::new(n_valid, predicted.len()).value(),
             malformed: is_malformed,
-            invented: made.iter().any(|call| item.tools.is_invented(&call.name)),
+            cut: is_cut,
+            empty: answer.end == AnswerEnd::Empty,
+            invented: predicted
+                .iter()
+                .any(|call| item.tools.is_unknown(&call.name)),
             unwanted: (!wants).then_some(is_called),
             missed: wants.then_some(!is_called),
-            n_extra: if wants { made.len() - n_paired } else { 0 },
+            n_extra: if wants { predicted.len() - n_paired } else { 0 },
             n_valid,
             n_unchecked: checks.iter().filter(|check| check.is_unchecked).count(),
             calls,
@@ -224,15 +242,15 @@ impl CallsScorer {
         }
     }
 
-    /// Whether a tool takes a call, and why not.
+    /// Checks whether a call is valid for its tool.
     fn check(&mut self, call: &WrittenCall, tools: &ToolSet) -> Check {
         let mut check = Check::default();
-        let Some(tool) = tools.named(&call.name) else {
-            if tools.is_invented(&call.name) {
+        let Some(tool) = tools.find_tool(&call.name) else {
+            if tools.is_unknown(&call.name) {
                 check.faults.push(Fault {
                     rule: Rule::InventedName,
                     message: format!(
-                        "no tool is called {}{}",
+                        "unknown tool {}{}",
                         call.name,
                         did_you_mean(&call.name, tools.names())
                     ),
@@ -252,105 +270,138 @@ impl CallsScorer {
             check.is_unchecked = true;
             return check;
         };
-        let Ok(checker) = self.checkers.of(schema, |schema| {
+        // Formats are annotations, as in the benchmarks whose metrics these are: their references
+        // have dates such as "20 July 2026".
+        let Ok(checker) = self.checkers.get_or_compile(schema, |schema| {
             Ok::<_, Infallible>(BoundedValidator::new(schema).ok())
         });
         let Some(checker) = &*checker else {
             check.is_unchecked = true;
             return check;
         };
-        let broken = checker.faults(&Value::Object(call.arguments.clone()));
-        check.is_valid &= broken.is_empty();
-        for one in broken {
-            let is_of_names = matches!(&*one.rule, "required" | "additionalProperties");
-            let place = one.place.to_string();
-            let faults = if place.is_empty() && is_of_names {
+        let schema_faults = checker.faults(&Value::Object(call.arguments.clone()));
+        check.is_valid &= schema_faults.is_empty();
+        for schema_fault in schema_faults {
+            let is_of_names = matches!(&*schema_fault.rule, "required" | "additionalProperties");
+            let location = schema_fault.place.to_string();
+            let faults = if location.is_empty() && is_of_names {
                 &mut check.names
             } else {
                 &mut check.faults
             };
             faults.push(Fault {
                 rule: Rule::Schema,
-                message: format!("{}{}: {}", call.name, place.replace('/', "."), one.masked),
+                message: format!(
+                    "{}{}: {}",
+                    call.name,
+                    location.replace('/', "."),
+                    schema_fault.masked
+                ),
             });
         }
         check
     }
 }
 
-/// What a tool says of a call.
+/// Result of checking a call against its tool.
 #[derive(Default)]
 struct Check {
     is_valid: bool,
     is_unchecked: bool,
-    /// Arguments that are missing or not declared; the comparison with a wanted call tells them.
+    /// Missing or undeclared arguments, which the comparison with an expected call also reports.
     names: Vec<Fault>,
     faults: Vec<Fault>,
 }
 
-fn unpaired(call: &WrittenCall, wants_text: bool) -> Fault {
+/// The rule broken by the end of an answer.
+fn end_fault(end: AnswerEnd, wants_calls: bool) -> Option<Fault> {
+    let (rule, message) = match end {
+        AnswerEnd::Cut => (Rule::Cut, "the answer was cut off"),
+        AnswerEnd::Empty if !wants_calls => {
+            (Rule::Empty, "the answer is empty, but text is expected")
+        }
+        AnswerEnd::Empty | AnswerEnd::Whole => return None,
+    };
+    Some(Fault {
+        rule,
+        message: message.to_owned(),
+    })
+}
+
+fn unpaired_fault(call: &WrittenCall, wants_text: bool) -> Fault {
     if wants_text {
         Fault {
             rule: Rule::UnwantedCall,
-            message: format!("{} is called where a text is wanted", call.name),
+            message: format!("unexpected call of {}: text is expected", call.name),
         }
     } else {
         Fault {
             rule: Rule::ExtraCall,
-            message: format!("{} is called and not wanted", call.name),
+            message: format!("unexpected call of {}", call.name),
         }
     }
 }
 
-/// Pairs each wanted call with one that is made of the same tool: calls that are exact first, then
-/// those with the most right arguments.
-fn paired<'c>(gold: &'c [WrittenCall], made: &'c [WrittenCall], tools: &ToolSet) -> Vec<Pair<'c>> {
+/// Pairs each expected call with a predicted call of the same tool: exact matches first, then the
+/// calls with the most right arguments.
+fn pair_calls<'c>(
+    gold: &'c [WrittenCall],
+    predicted: &'c [WrittenCall],
+    tools: &ToolSet,
+) -> Vec<Pair<'c>> {
     let mut by_name: BTreeMap<&str, (Vec<usize>, Vec<usize>)> = BTreeMap::new();
     for (idx, call) in gold.iter().enumerate() {
         by_name.entry(&call.name).or_default().0.push(idx);
     }
-    for (idx, call) in made.iter().enumerate() {
+    for (idx, call) in predicted.iter().enumerate() {
         if let Some((_, of_name)) = by_name.get_mut(call.name.as_str()) {
             of_name.push(idx);
         }
     }
     let mut pairs = Vec::new();
-    for (name, (mut wanted, mut given)) in by_name {
-        let tool = tools.named(name);
-        let compared =
-            |gold_idx: usize, made_idx: usize| compared(tool, &gold[gold_idx], &made[made_idx]);
-        // Calls that are exact to one are exact to the same others, so that the first will do.
-        wanted.retain(|&gold| {
-            let exact = given.iter().enumerate().find_map(|(place, &made)| {
-                let comparison = compared(gold, made);
-                comparison.is_exact().then_some((place, made, comparison))
-            });
-            let Some((place, made, comparison)) = exact else {
+    for (name, (mut gold_idxs, mut predicted_idxs)) in by_name {
+        let tool = tools.find_tool(name);
+        let compare_at =
+            |gold_idx: usize, made_idx: usize| compare(tool, &gold[gold_idx], &predicted[made_idx]);
+        // Calls that match one expected call exactly match the same others, so the first one will
+        // do.
+        gold_idxs.retain(|&gold| {
+            let exact_match =
+                predicted_idxs
+                    .iter()
+                    .enumerate()
+                    .find_map(|(position, &predicted)| {
+                        let comparison = compare_at(gold, predicted);
+                        comparison
+                            .is_exact()
+                            .then_some((position, predicted, comparison))
+                    });
+            let Some((position, predicted, comparison)) = exact_match else {
                 return true;
             };
-            given.remove(place);
+            predicted_idxs.remove(position);
             pairs.push(Pair {
                 gold,
-                made,
+                made: predicted,
                 comparison,
             });
             false
         });
-        let worth: Vec<Vec<i64>> = wanted
+        let gains: Vec<Vec<i64>> = gold_idxs
             .iter()
             .map(|&gold| {
-                given
+                predicted_idxs
                     .iter()
-                    .map(|&made| compared(gold, made).worth())
+                    .map(|&predicted| compare_at(gold, predicted).gain())
                     .collect()
             })
             .collect();
-        for (row, column) in best_pairs(&worth) {
-            let (gold, made) = (wanted[row], given[column]);
+        for (row, column) in max_gain_pairs(&gains) {
+            let (gold, predicted) = (gold_idxs[row], predicted_idxs[column]);
             pairs.push(Pair {
                 gold,
-                made,
-                comparison: compared(gold, made),
+                made: predicted,
+                comparison: compare_at(gold, predicted),
             });
         }
     }
@@ -363,8 +414,8 @@ impl Comparison<'_> {
         self.differences.is_empty()
     }
 
-    /// Right arguments first, then few differences.
-    fn worth(&self) -> i64 {
+    /// Right arguments first, then fewer differences.
+    fn gain(&self) -> i64 {
         const MAX_DIFFERENCES: usize = 1_000_000;
         let n_differences = self.differences.len().min(MAX_DIFFERENCES);
         self.n_right as i64 * MAX_DIFFERENCES as i64 - n_differences as i64
@@ -372,26 +423,26 @@ impl Comparison<'_> {
 }
 
 impl Difference<'_> {
-    fn fault(&self, tool: &str) -> Fault {
+    fn to_fault(&self, tool: &str) -> Fault {
         let key = self.key;
         let message = match (self.wanted, self.given) {
-            (Some(wanted), Some(given)) => format!(
-                "{tool}.{key} is {}, not {}",
-                shown(given, wanted),
-                shown(wanted, given)
+            (Some(expected), Some(predicted)) => format!(
+                "{tool}.{key} is {}, expected {}",
+                display_value(predicted, expected),
+                display_value(expected, predicted)
             ),
             (Some(_), None) if self.rule == Rule::MissingRequired => {
-                format!("{tool} lacks {key}, which it requires")
+                format!("{tool} lacks the required argument {key}")
             }
-            (Some(wanted), None) => {
-                format!("{tool} lacks {key}, which is to be {}", excerpt(wanted))
+            (Some(expected), None) => {
+                format!("{tool} lacks {key}, expected {}", shorten_json(expected))
             }
             (None, _) if self.rule == Rule::UnknownArgument => {
                 return unknown_argument(tool, key);
             }
-            (None, given) => {
-                let given = given.map(excerpt).unwrap_or_default();
-                format!("{tool}.{key} is {given}, and is not wanted")
+            (None, predicted) => {
+                let predicted = predicted.map(shorten_json).unwrap_or_default();
+                format!("{tool}.{key} is {predicted}, but is not expected")
             }
         };
         Fault {
@@ -401,25 +452,25 @@ impl Difference<'_> {
     }
 }
 
-fn compared<'c>(
+fn compare<'c>(
     tool: Option<&DeclaredTool>,
     gold: &'c WrittenCall,
-    made: &'c WrittenCall,
+    predicted: &'c WrittenCall,
 ) -> Comparison<'c> {
     let schema = tool.and_then(|tool| tool.parameters.as_ref());
-    let schema = schema.map(Schema::whole);
+    let schema = schema.map(Schema::of_root);
     let mut n_right = 0;
     let mut differences = Vec::new();
-    for (key, wanted) in &gold.arguments {
+    for (key, expected) in &gold.arguments {
         let part = schema.and_then(|schema| schema.property(key));
-        let given = made.arguments.get(key);
-        let counted = given.or_else(|| part.and_then(Schema::default));
-        if counted.is_some_and(|value| is_same(part, wanted, value)) {
+        let predicted_value = predicted.arguments.get(key);
+        let value_or_default = predicted_value.or_else(|| part.and_then(Schema::default));
+        if value_or_default.is_some_and(|value| is_same(part, expected, value)) {
             n_right += 1;
             continue;
         }
-        let requires = |tool: &DeclaredTool| tool.required.iter().any(|one| one == key);
-        let rule = match given {
+        let requires = |tool: &DeclaredTool| tool.required.iter().any(|required| required == key);
+        let rule = match predicted_value {
             Some(_) => Rule::Value,
             None if tool.is_some_and(requires) => Rule::MissingRequired,
             None => Rule::MissingArgument,
@@ -427,13 +478,13 @@ fn compared<'c>(
         differences.push(Difference {
             rule,
             key,
-            wanted: Some(wanted),
-            given,
+            wanted: Some(expected),
+            given: predicted_value,
         });
     }
     let n_before = differences.len();
-    let unwanted = unwanted_arguments(schema, &gold.arguments, &made.arguments);
-    differences.extend(unwanted.map(|(key, given)| Difference {
+    let unwanted = unwanted_arguments(schema, &gold.arguments, &predicted.arguments);
+    differences.extend(unwanted.map(|(key, predicted_value)| Difference {
         rule: if tool.is_some_and(|tool| !is_declared(tool, key)) {
             Rule::UnknownArgument
         } else {
@@ -441,7 +492,7 @@ fn compared<'c>(
         },
         key,
         wanted: None,
-        given: Some(given),
+        given: Some(predicted_value),
     }));
     Comparison {
         n_arguments: gold.arguments.len() + differences.len() - n_before,
@@ -457,13 +508,13 @@ fn unknown_argument(tool: &str, key: &str) -> Fault {
     }
 }
 
-/// The given arguments that the gold does not have, and that are not their schema's defaults.
+/// The predicted arguments that are neither in the gold call nor equal to their schema's default.
 fn unwanted_arguments<'m>(
     schema: Option<Schema<'_>>,
     gold: &Map<String, Value>,
-    made: &'m Map<String, Value>,
+    predicted: &'m Map<String, Value>,
 ) -> impl Iterator<Item = (&'m String, &'m Value)> {
-    made.iter().filter(move |(key, value)| {
+    predicted.iter().filter(move |(key, value)| {
         let part = schema.and_then(|schema| schema.property(key));
         let default = part.and_then(Schema::default);
         !gold.contains_key(*key) && !default.is_some_and(|default| is_same(part, default, value))
@@ -472,12 +523,12 @@ fn unwanted_arguments<'m>(
 
 fn is_declared(tool: &DeclaredTool, key: &str) -> bool {
     let arguments = tool.arguments.as_ref();
-    arguments.is_none_or(|all| all.iter().any(|one| one == key))
+    arguments.is_none_or(|declared| declared.iter().any(|name| name == key))
 }
 
-/// A value as JSON, with its type where that is another than of the value that it is compared with.
-fn shown(value: &Value, other: &Value) -> String {
-    let (kind, text) = (kind_of(value), excerpt(value));
+/// A value as JSON, with its type if that differs from the type of the other value.
+fn display_value(value: &Value, other: &Value) -> String {
+    let (kind, text) = (kind_of(value), shorten_json(value));
     if kind == kind_of(other) || value.is_null() {
         text
     } else {
@@ -485,8 +536,8 @@ fn shown(value: &Value, other: &Value) -> String {
     }
 }
 
-/// The beginning of a value as JSON.
-fn excerpt(value: &Value) -> String {
+/// The start of a value as JSON.
+fn shorten_json(value: &Value) -> String {
     const MAX_CHARACTERS: usize = 80;
     let text = json::dumps(value, Style::Python);
     match text.char_indices().nth(MAX_CHARACTERS) {
@@ -495,7 +546,7 @@ fn excerpt(value: &Value) -> String {
     }
 }
 
-/// Some of all there are.
+/// A fraction of a total.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Share {
     pub(super) n: usize,
@@ -508,9 +559,9 @@ impl Share {
     }
 
     /// The right arguments of calls.
-    pub(super) fn of_arguments<'c>(calls: impl IntoIterator<Item = &'c CallScore>) -> Self {
-        let none = Self::new(0, 0);
-        calls.into_iter().fold(none, |sum, call| Self {
+    pub(super) fn right_arguments<'c>(calls: impl IntoIterator<Item = &'c CallScore>) -> Self {
+        let zero = Self::new(0, 0);
+        calls.into_iter().fold(zero, |sum, call| Self {
             n: sum.n + call.n_right_arguments,
             n_all: sum.n_all + call.n_arguments,
         })

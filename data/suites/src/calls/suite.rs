@@ -1,69 +1,82 @@
-//! Lists the suite calls for the registry.
+//! Registers the calls suite.
 
 use serde_json::Value;
 
 use super::CallsSummary;
 use crate::bootstrap::indicator;
-use crate::registry::{Needs, RowsOf, SampleScores, SuiteInfo, field, less, more};
+use crate::registry::{
+    LineFields, RowSource, SampleScores, SuiteInfo, SuiteNeeds, field, higher_better, lower_better,
+};
 
-/// Turns of conversations become calls of the tools of their row.
+/// Conversation turns to calls of the row's tools.
 pub static SUITE: SuiteInfo = SuiteInfo {
     name: "calls",
-    about: "Calls of tools in conversations, turn by turn.",
+    about: "Tool calls in conversations, turn by turn.",
     metrics: &CallsSummary::NAMES,
-    words: &[
-        ("right", "turns that are right"),
-        ("exact", "turns with all wanted calls and no other"),
-        ("name", "wanted calls whose tool is called"),
+    plain_names: &[
+        (
+            "balanced",
+            "harmonic mean of accuracy on turns with and without calls",
+        ),
+        ("right", "right turns"),
+        ("exact", "turns with exactly the expected calls"),
+        ("text_right", "right turns among those with expected text"),
+        ("name", "expected calls whose tool is called"),
         ("arguments", "right arguments"),
-        ("call_exact", "wanted calls with all arguments right"),
-        ("valid", "calls that their tool takes"),
+        ("call_exact", "expected calls with all arguments right"),
+        ("valid", "predicted calls that are valid for their tool"),
+        ("malformed_rate", "turns with a malformed call"),
+        ("invented_rate", "turns with a call of an unknown tool"),
         (
-            "malformed_rate",
-            "turns with something that is to be a call and is none",
+            "unwanted_rate",
+            "turns with a call although text is expected",
         ),
         (
-            "invented_rate",
-            "turns with a call of a tool that there is not",
+            "missed_rate",
+            "turns without a call although calls are expected",
         ),
-        ("unwanted_rate", "turns with a call where a text is wanted"),
-        ("missed_rate", "turns without a call where calls are wanted"),
-        ("extra_rate", "turns with more calls than are wanted"),
+        ("extra_rate", "turns with more calls than expected"),
+        ("cut_rate", "turns whose answer was cut off"),
     ],
     flat_metrics: &[],
     lower_is_better: &CallsSummary::LOWER_IS_BETTER,
-    default_metric: "calls.right",
-    needs: Needs {
-        rows: Some(RowsOf {
-            formats: &["messages", "sharegpt", "xlam", "prompt-completion"],
+    default_metric: "calls.balanced",
+    needs: SuiteNeeds {
+        rows: Some(RowSource {
+            formats: &["messages", "sharegpt", "xlam", "prompt-completion", "chat"],
             are_samples: false,
             by_default: false,
         }),
-        ..Needs::GENERATOR
+        ..SuiteNeeds::GENERATOR
     },
     operations: super::operations::OPERATIONS,
-    metrics_mark: "by_schema_depth",
     samples: &[SampleScores {
         of: "calls",
-        id: "id",
-        mark: "n_wanted",
+        fields: LineFields::COMPLETION,
+        kinds: &["turn"],
         measures: &[
-            more("right"),
-            more("exact"),
-            more("name").weighed(|line| number(line, "n_wanted")),
-            more("arguments").weighed(|line| Some(arguments(line)?[1])),
-            more("call_exact")
-                .by(exact_calls)
-                .weighed(|line| number(line, "n_wanted")),
-            more("valid").weighed(|line| number(line, "n_made")),
-            less("malformed_rate").from("malformed"),
-            less("invented_rate").from("invented"),
-            less("unwanted_rate").from("unwanted"),
-            less("missed_rate").from("missed"),
-            less("extra_rate").by(has_extra_calls),
+            higher_better("right"),
+            higher_better("exact"),
+            higher_better("text_right").computed_by(right_text),
+            higher_better("name").weighted_by(|line| number(line, "n_wanted")),
+            higher_better("arguments").weighted_by(|line| Some(arguments(line)?[1])),
+            higher_better("call_exact")
+                .computed_by(exact_calls)
+                .weighted_by(|line| number(line, "n_wanted")),
+            higher_better("valid").weighted_by(|line| number(line, "n_made")),
+            lower_better("malformed_rate").in_field("malformed"),
+            lower_better("invented_rate").in_field("invented"),
+            lower_better("unwanted_rate").in_field("unwanted"),
+            lower_better("missed_rate").in_field("missed"),
+            lower_better("extra_rate").computed_by(has_extra_calls),
+            lower_better("cut_rate").in_field("cut"),
         ],
     }],
-    ranked_by: &[more("right"), more("name"), more("arguments")],
+    ranked_by: &[
+        higher_better("right"),
+        higher_better("name"),
+        higher_better("arguments"),
+    ],
     own_files: &[],
 };
 
@@ -71,7 +84,7 @@ fn number(line: &Value, name: &str) -> Option<f64> {
     field(line, name)?.as_f64()
 }
 
-/// The right arguments of a turn's wanted calls, and all of them.
+/// The number of right arguments of a turn's expected calls, and the total.
 fn arguments(line: &Value) -> Option<[f64; 2]> {
     let calls = field(line, "calls")?.as_array()?.iter();
     let pair = |call: &Value| {
@@ -83,7 +96,7 @@ fn arguments(line: &Value) -> Option<[f64; 2]> {
         .try_fold([0.0; 2], |[a, b], pair| pair.map(|[c, d]| [a + c, b + d]))
 }
 
-/// The share of a turn's wanted calls that are made with all arguments right.
+/// The fraction of a turn's expected calls made with all arguments right.
 fn exact_calls(line: &Value) -> Option<f64> {
     let calls = field(line, "calls")?.as_array()?.iter();
     let n_exact = calls.filter(|call| call["exact"] == true).count();
@@ -91,7 +104,14 @@ fn exact_calls(line: &Value) -> Option<f64> {
     Some(n_exact as f64 / n_wanted)
 }
 
-/// Whether a turn has more calls than are wanted; absent where none is.
+/// Whether a turn with expected text is right; `None` if calls are expected.
+fn right_text(line: &Value) -> Option<f64> {
+    let wants_text = field(line, "n_wanted")?.as_u64()? == 0;
+    let is_right = field(line, "right")?.as_bool()?;
+    wants_text.then_some(indicator(is_right))
+}
+
+/// Whether a turn has more calls than expected; `None` if no call is expected.
 fn has_extra_calls(line: &Value) -> Option<f64> {
     let n = |name: &str| field(line, name)?.as_u64();
     (n("n_wanted")? > 0).then_some(indicator(n("n_made")? > n("n_wanted")?))

@@ -1,8 +1,9 @@
-//! Sums the turns of a run up: over all, by the calls that are wanted, by schema and by tool.
+//! Aggregates the turns of a run: over all turns, by number of expected calls, by schema depth and
+//! by tool.
 //!
-//! The decision to question: shares of calls and arguments are taken over all calls of a set, so that
-//! a turn of four calls weighs four times; shares of turns are beside them. Intervals draw turns,
-//! since the calls of one turn stand and fall together.
+//! Rates of calls and arguments are computed over all calls of a set, so that a turn of four calls
+//! has four times the weight; rates of turns are reported as well. Intervals resample turns,
+//! because the calls of one turn are not independent.
 
 use std::collections::BTreeMap;
 
@@ -11,87 +12,97 @@ use serde::{Deserialize, Serialize};
 use super::score::{CallScore, Rule, Share, TurnScore};
 use crate::bootstrap::{Estimate, cell, indicator, mean, ratio_estimate};
 
-/// Means over turns, each with its bootstrap 95 % interval; none where nothing counts for it.
+/// Means over turns, each with its bootstrap 95 % interval; `None` if the denominator is zero.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct CallsMetrics {
-    /// Turns.
+    /// Number of turns.
     pub n: usize,
-    /// Wanted calls.
+    /// Number of expected calls.
     pub n_calls: usize,
-    /// Share of turns that are right: all wanted calls and nothing else, or no call.
+    /// Harmonic mean of `exact` and `text_right`, or the one that is defined if all turns are of
+    /// one kind. A model that never calls, or always does, scores 0 on mixed data.
+    pub balanced: Option<Estimate>,
+    /// Fraction of right turns: exactly the expected calls, or complete text without a call.
     pub right: Option<Estimate>,
-    /// The same over the turns in which calls are wanted.
+    /// As `right`, over the turns with expected calls.
     pub exact: Option<Estimate>,
-    /// Share of wanted calls whose tool is called.
+    /// As `right`, over the turns with expected text.
+    pub text_right: Option<Estimate>,
+    /// Fraction of expected calls whose tool is called.
     pub name: Option<Estimate>,
-    /// Share of right arguments, over those that are wanted or given.
+    /// Fraction of right arguments among expected and predicted ones.
     pub arguments: Option<Estimate>,
-    /// Share of wanted calls that are made with all arguments right.
+    /// Fraction of expected calls made with all arguments right.
     pub call_exact: Option<Estimate>,
-    /// Share of the calls made that their tool takes.
+    /// Fraction of predicted calls that are valid for their tool.
     pub valid: Option<Estimate>,
-    /// Share of turns in which something is to be a call and is none.
+    /// Fraction of turns whose answer was cut off.
+    pub cut_rate: Option<Estimate>,
+    /// Fraction of turns with an attempted call that cannot be parsed.
     pub malformed_rate: Option<Estimate>,
-    /// Share of turns with a call of a tool that there is not.
+    /// Fraction of turns with a call of an unknown tool.
     pub invented_rate: Option<Estimate>,
-    /// Share of turns with a call, of those in which a text is wanted.
+    /// Fraction of turns with a call, among turns with expected text.
     pub unwanted_rate: Option<Estimate>,
-    /// Share of turns without a call, of those in which calls are wanted.
+    /// Fraction of turns without a call, among turns with expected calls.
     pub missed_rate: Option<Estimate>,
-    /// Share of turns with more calls than are wanted, of those in which calls are wanted.
+    /// Fraction of turns with more calls than expected, among turns with expected calls.
     pub extra_rate: Option<Estimate>,
 }
 
-/// The numbers of the turns that want as many calls.
+/// Metrics of the turns with the same number of expected calls.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TurnGroup {
-    /// How many calls they want.
+    /// Number of expected calls.
     pub group: String,
-    /// Their numbers.
+    /// Metrics of these turns.
     #[serde(flatten)]
     pub metrics: CallsMetrics,
 }
 
-/// The numbers of the wanted calls that have something in common: a tool, the depth of a schema.
+/// Metrics of the expected calls with a common property: a tool, or a schema depth.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CallGroup {
-    /// What they have in common.
+    /// The common property.
     pub group: String,
-    /// Wanted calls.
+    /// Number of expected calls.
     pub n: usize,
-    /// Share of them whose tool is called.
+    /// Fraction of them whose tool is called.
     pub name: Option<Estimate>,
-    /// Share of right arguments.
+    /// Fraction of right arguments.
     pub arguments: Option<Estimate>,
-    /// Share of them that are made with all arguments right.
+    /// Fraction of them made with all arguments right.
     pub exact: Option<Estimate>,
 }
 
-/// The numbers of a run.
+/// The metrics of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CallsSummary {
     /// Over all turns.
     #[serde(flatten)]
     pub overall: CallsMetrics,
-    /// By the number of calls that are wanted.
+    /// By number of expected calls.
     pub by_n_calls: Vec<TurnGroup>,
-    /// By the levels of objects and lists in the schema of the wanted tool.
+    /// By levels of objects and lists in the schema of the expected tool.
     pub by_schema_depth: Vec<CallGroup>,
-    /// By the wanted tool, the most frequent one first.
+    /// By expected tool, the most frequent first.
     pub by_tool: Vec<CallGroup>,
-    /// How often each rule is broken.
+    /// Number of violations of each rule.
     pub faults: BTreeMap<Rule, usize>,
-    /// Answers by the way in which their calls are written.
+    /// Number of answers in each call notation.
     pub dialects: BTreeMap<String, usize>,
-    /// Calls made whose arguments could not be checked, since their tool has no usable schema.
+    /// Number of predicted calls whose arguments were not checked, because their tool has no usable
+    /// schema.
     pub n_unchecked: usize,
 }
 
 impl CallsSummary {
-    /// Names that [`CallsSummary::value`] knows.
-    pub const NAMES: [&'static str; 11] = [
+    /// The names accepted by [`CallsSummary::value`].
+    pub const NAMES: [&'static str; 14] = [
+        "balanced",
         "right",
         "exact",
+        "text_right",
         "name",
         "arguments",
         "call_exact",
@@ -101,18 +112,20 @@ impl CallsSummary {
         "unwanted_rate",
         "missed_rate",
         "extra_rate",
+        "cut_rate",
     ];
 
-    /// Those of them that fall as a model gets better.
-    pub const LOWER_IS_BETTER: [&'static str; 5] = [
+    /// The metrics for which lower is better.
+    pub const LOWER_IS_BETTER: [&'static str; 6] = [
         "malformed_rate",
         "invented_rate",
         "unwanted_rate",
         "missed_rate",
         "extra_rate",
+        "cut_rate",
     ];
 
-    /// Gathers the scores of a run; without any, every number is none.
+    /// Aggregates the scores of a run; without scores every metric is `None`.
     pub fn new(scores: &[TurnScore]) -> Self {
         let mut faults = BTreeMap::new();
         let mut dialects = BTreeMap::new();
@@ -128,16 +141,16 @@ impl CallsSummary {
         for score in scores {
             by_n_calls.entry(score.n_wanted).or_default().push(score);
         }
-        let all: Vec<&TurnScore> = scores.iter().collect();
+        let all_scores: Vec<&TurnScore> = scores.iter().collect();
         let mut by_tool = groups(scores, |call| call.tool.clone());
         by_tool.sort_by_key(|group| std::cmp::Reverse(group.n));
         Self {
-            overall: CallsMetrics::of(&all),
+            overall: CallsMetrics::from_scores(&all_scores),
             by_n_calls: by_n_calls
                 .into_iter()
                 .map(|(n_calls, scores)| TurnGroup {
                     group: n_calls.to_string(),
-                    metrics: CallsMetrics::of(&scores),
+                    metrics: CallsMetrics::from_scores(&scores),
                 })
                 .collect(),
             by_schema_depth: groups(scores, |call| match call.depth {
@@ -151,12 +164,14 @@ impl CallsSummary {
         }
     }
 
-    /// The estimate of that name; none if the name is unknown or no turn counts for it.
+    /// The estimate of a metric; `None` if the name is unknown or no turn counts for it.
     pub fn value(&self, name: &str) -> Option<Estimate> {
         let metrics = &self.overall;
         match name {
+            "balanced" => metrics.balanced,
             "right" => metrics.right,
             "exact" => metrics.exact,
+            "text_right" => metrics.text_right,
             "name" => metrics.name,
             "arguments" => metrics.arguments,
             "call_exact" => metrics.call_exact,
@@ -166,33 +181,38 @@ impl CallsSummary {
             "unwanted_rate" => metrics.unwanted_rate,
             "missed_rate" => metrics.missed_rate,
             "extra_rate" => metrics.extra_rate,
+            "cut_rate" => metrics.cut_rate,
             _ => None,
         }
     }
 }
 
 impl CallsMetrics {
-    fn of(scores: &[&TurnScore]) -> Self {
+    fn from_scores(scores: &[&TurnScore]) -> Self {
         let turns = |value: fn(&TurnScore) -> Option<bool>| {
             mean(scores.iter().map(|score| value(score).map(indicator)))
         };
-        let calls =
-            |share: fn(&TurnScore) -> Share| share_of_all(scores.iter().map(|score| share(score)));
-        let of_wanted = |holds: fn(&CallScore) -> bool| {
+        let calls = |share_of: fn(&TurnScore) -> Share| {
+            share_of_all(scores.iter().map(|score| share_of(score)))
+        };
+        let of_wanted = |condition: fn(&CallScore) -> bool| {
             share_of_all(scores.iter().map(|score| {
-                let n = score.calls.iter().filter(|call| holds(call)).count();
+                let n = score.calls.iter().filter(|call| condition(call)).count();
                 Share::new(n, score.n_wanted)
             }))
         };
         Self {
             n: scores.len(),
             n_calls: scores.iter().map(|score| score.n_wanted).sum(),
+            balanced: balanced_score(scores),
             right: turns(|score| Some(score.right)),
             exact: turns(|score| score.exact),
+            text_right: turns(|score| (score.n_wanted == 0).then_some(score.right)),
             name: of_wanted(|call| call.name),
-            arguments: calls(|score| Share::of_arguments(&score.calls)),
+            arguments: calls(|score| Share::right_arguments(&score.calls)),
             call_exact: of_wanted(|call| call.exact),
             valid: calls(|score| Share::new(score.n_valid, score.n_made)),
+            cut_rate: turns(|score| Some(score.cut)),
             malformed_rate: turns(|score| Some(score.malformed)),
             invented_rate: turns(|score| Some(score.invented)),
             unwanted_rate: turns(|score| score.unwanted),
@@ -203,11 +223,13 @@ impl CallsMetrics {
         }
     }
 
-    /// The numbers of a line of the table.
-    fn cells(&self) -> [Option<Estimate>; 10] {
+    /// The values of a table line.
+    fn cells(&self) -> [Option<Estimate>; 13] {
         [
+            self.balanced,
             self.right,
             self.exact,
+            self.text_right,
             self.name,
             self.arguments,
             self.valid,
@@ -216,17 +238,45 @@ impl CallsMetrics {
             self.unwanted_rate,
             self.missed_rate,
             self.extra_rate,
+            self.cut_rate,
         ]
     }
 }
 
-/// The share of all turns together, from that of each.
+/// Harmonic mean of the fraction of right turns among those with expected calls and among those
+/// with expected text, or the one that is defined.
+///
+/// The ends of its interval are the harmonic means of the ends of both intervals. This interval is
+/// wide, which makes it valid for few turns as well.
+fn balanced_score(scores: &[&TurnScore]) -> Option<Estimate> {
+    let recall = |wants_calls: bool| {
+        let of_kind = scores
+            .iter()
+            .filter(|score| (score.n_wanted > 0) == wants_calls);
+        mean(of_kind.map(|score| Some(indicator(score.right))))
+    };
+    let (calls, texts) = match (recall(true), recall(false)) {
+        (Some(calls), Some(texts)) => (calls, texts),
+        (estimate, other) => return estimate.or(other),
+    };
+    let harmonic = |a: f64, b: f64| match a + b {
+        0.0 => 0.0,
+        sum => 2.0 * a * b / sum,
+    };
+    Some(Estimate {
+        value: harmonic(calls.value, texts.value),
+        low: harmonic(calls.low, texts.low),
+        high: harmonic(calls.high, texts.high),
+    })
+}
+
+/// The ratio over all turns, from the counts of each turn.
 fn share_of_all(turns: impl Iterator<Item = Share>) -> Option<Estimate> {
     let rows = turns.map(|turn| (turn.n as f64, turn.n_all as f64));
     ratio_estimate(&rows.collect::<Vec<_>>())
 }
 
-/// The wanted calls by what they have in common; each turn counts with those of its calls.
+/// Groups the expected calls by a common property; intervals resample whole turns.
 fn groups(scores: &[TurnScore], key: impl Fn(&CallScore) -> String) -> Vec<CallGroup> {
     let mut groups: BTreeMap<String, Vec<Vec<&CallScore>>> = BTreeMap::new();
     for score in scores {
@@ -239,9 +289,9 @@ fn groups(scores: &[TurnScore], key: impl Fn(&CallScore) -> String) -> Vec<CallG
         }
     }
     let group = |(group, turns): (String, Vec<Vec<&CallScore>>)| {
-        let of_calls = |holds: fn(&CallScore) -> bool| {
+        let of_calls = |condition: fn(&CallScore) -> bool| {
             share_of_all(turns.iter().map(|calls| {
-                let n = calls.iter().filter(|call| holds(call)).count();
+                let n = calls.iter().filter(|call| condition(call)).count();
                 Share::new(n, calls.len())
             }))
         };
@@ -252,7 +302,7 @@ fn groups(scores: &[TurnScore], key: impl Fn(&CallScore) -> String) -> Vec<CallG
             arguments: share_of_all(
                 turns
                     .iter()
-                    .map(|calls| Share::of_arguments(calls.iter().copied())),
+                    .map(|calls| Share::right_arguments(calls.iter().copied())),
             ),
             exact: of_calls(|call| call.exact),
         }
@@ -260,16 +310,16 @@ fn groups(scores: &[TurnScore], key: impl Fn(&CallScore) -> String) -> Vec<CallG
     groups.into_iter().map(group).collect()
 }
 
-/// Tools that a table shows; all are in the summary.
+/// Number of tools shown in the table; the summary contains all.
 const N_SHOWN_TOOLS: usize = 10;
 
-/// Renders a summary as Markdown in per cent: a line with this name for all turns, one for each number
-/// of wanted calls, and a second table by schema depth and by the most frequent tools.
+/// Formats a summary as Markdown in per cent: a line with this name for all turns, a line per
+/// number of expected calls, and a second table by schema depth and by the most frequent tools.
 pub fn calls_table(name: &str, summary: &CallsSummary) -> String {
-    let mut table = "| calls | n | right % | exact % | name % | arguments % | valid % \
+    let mut table = "| calls | n | balanced % | right % | exact % | text_right % | name % | arguments % | valid % \
                      | malformed_rate % | invented_rate % | unwanted_rate % | missed_rate % \
-                     | extra_rate % |\n\
-                     |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n"
+                     | extra_rate % | cut_rate % |\n\
+                     |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n"
         .to_owned();
     let mut line = |name: &str, metrics: &CallsMetrics| {
         let cells = metrics.cells().map(percent).join(" | ");
@@ -277,9 +327,9 @@ pub fn calls_table(name: &str, summary: &CallsSummary) -> String {
     };
     line(name, &summary.overall);
     for group in &summary.by_n_calls {
-        line(&format!("turns of {} calls", group.group), &group.metrics);
+        line(&format!("turns with {} calls", group.group), &group.metrics);
     }
-    table.push_str("\n| calls of | n | name % | arguments % | exact % |\n|---|--:|--:|--:|--:|\n");
+    table.push_str("\n| calls by | n | name % | arguments % | exact % |\n|---|--:|--:|--:|--:|\n");
     let depths = summary.by_schema_depth.iter();
     let depths = depths.map(|group| (format!("schema depth {}", group.group), group));
     let tools = summary.by_tool.iter().take(N_SHOWN_TOOLS);

@@ -1,36 +1,37 @@
-//! The tools of a row, as what calls are held to.
+//! The tools of a row, against which calls are checked.
 
 use serde_json::{Map, Value};
 use tooltune_rows::text::DeclaredTool;
 
-/// Schemas within each other that are looked into, and references that lead from one to the next.
+/// Maximum nesting depth of schemas, and length of reference chains, that is searched.
 const MAX_LEVELS: usize = 16;
 
-/// Schemas that are looked at for one question. Branches that lead back to each other multiply.
+/// Maximum number of schemas visited per query, because recursive branches multiply.
 const MAX_LOOKS: usize = 1_000;
 
 /// The tools that a model may call.
 ///
-/// Of two tools of one name the first counts.
+/// If two tools have the same name, the first is used.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ToolSet {
     tools: Vec<DeclaredTool>,
-    /// Whether a name could not be read, so that a call of no known name may be of that tool.
+    /// Whether a name could not be parsed, so that a call of an unknown name may be of that tool.
     has_unread: bool,
 }
 
 impl ToolSet {
-    /// Reads the `tools` of a row, in OpenAI's form or the inner objects alone.
+    /// Parses the `tools` of a row, in OpenAI format or as bare function objects.
     pub fn new(tools: &[Value]) -> Self {
-        let read: Vec<DeclaredTool> = tools.iter().filter_map(DeclaredTool::of).collect();
+        let declared: Vec<DeclaredTool> =
+            tools.iter().filter_map(DeclaredTool::from_value).collect();
         Self {
-            has_unread: read.len() < tools.len(),
-            tools: read,
+            has_unread: declared.len() < tools.len(),
+            tools: declared,
         }
     }
 
-    /// The tool of that name.
-    pub(super) fn named(&self, name: &str) -> Option<&DeclaredTool> {
+    /// The tool of a name.
+    pub(super) fn find_tool(&self, name: &str) -> Option<&DeclaredTool> {
         self.tools.iter().find(|tool| tool.name == name)
     }
 
@@ -39,19 +40,19 @@ impl ToolSet {
     }
 
     /// Whether no tool has the name.
-    pub(super) fn is_invented(&self, name: &str) -> bool {
-        !self.has_unread && self.named(name).is_none()
+    pub(super) fn is_unknown(&self, name: &str) -> bool {
+        !self.has_unread && self.find_tool(name).is_none()
     }
 
     /// Levels of objects and lists in the arguments of a tool: 1 where all are scalars, and 2 where
     /// one is a list of them. None where the tool or its schema is not known.
     pub(super) fn depth(&self, name: &str) -> Option<usize> {
-        let schema = self.named(name)?.parameters.as_ref()?;
-        Some(depth(Schema::whole(schema), 0, &mut { MAX_LOOKS }).max(1))
+        let schema = self.find_tool(name)?.parameters.as_ref()?;
+        Some(depth(Schema::of_root(schema), 0, &mut { MAX_LOOKS }).max(1))
     }
 }
 
-/// A part of a schema, and the whole that its references lead into.
+/// A part of a schema, and the root schema for its references.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Schema<'s> {
     root: &'s Value,
@@ -59,83 +60,94 @@ pub(super) struct Schema<'s> {
 }
 
 impl<'s> Schema<'s> {
-    pub(super) fn whole(root: &'s Value) -> Self {
+    pub(super) fn of_root(root: &'s Value) -> Self {
         Self { root, at: root }
     }
 
-    fn part(self, at: &'s Value) -> Self {
-        Self { at, ..self }
+    fn with_node(self, value: &'s Value) -> Self {
+        Self { at: value, ..self }
     }
 
-    /// What the schema says of the value of a key, itself or in its branches.
+    /// The schema of a key's value, from the schema itself or its branches.
     pub(super) fn property(self, key: &str) -> Option<Self> {
-        self.find(&|schema| {
+        self.find_in_branches(&|schema| {
             schema
                 .at
                 .get("properties")?
                 .get(key)
-                .map(|at| schema.part(at))
+                .map(|at| schema.with_node(at))
         })
     }
 
-    /// What the schema says of an item of a list.
+    /// The schema of a list item.
     pub(super) fn item(self, idx: usize) -> Option<Self> {
-        self.find(&|schema| {
-            let first = schema
+        self.find_in_branches(&|schema| {
+            let first_item = schema
                 .at
                 .get("prefixItems")
-                .and_then(|first| first.get(idx));
-            first
+                .and_then(|first_item| first_item.get(idx));
+            first_item
                 .or_else(|| schema.at.get("items"))
-                .map(|at| schema.part(at))
+                .map(|at| schema.with_node(at))
         })
     }
 
-    /// The value that counts where none is given.
+    /// The default value.
     pub(super) fn default(self) -> Option<&'s Value> {
-        let given = self.find(&|schema| Some(schema.part(schema.at.get("default")?)));
-        given.map(|default| default.at)
+        let default_value =
+            self.find_in_branches(&|schema| Some(schema.with_node(schema.at.get("default")?)));
+        default_value.map(|default| default.at)
     }
 
-    /// Whether the schema names a type among those that a value may have.
-    pub(super) fn has_type(self, word: &str) -> bool {
+    /// Whether the schema allows a type by name.
+    pub(super) fn has_type(self, type_name: &str) -> bool {
         let is_named = |schema: Self| match schema.at.get("type")? {
-            Value::String(only) => (only == word).then_some(schema),
-            Value::Array(several) => several.iter().any(|one| one == word).then_some(schema),
+            Value::String(name) => (name == type_name).then_some(schema),
+            Value::Array(several) => several.iter().any(|one| one == type_name).then_some(schema),
             _ => None,
         };
-        self.find(&is_named).is_some()
+        self.find_in_branches(&is_named).is_some()
     }
 
-    /// The first answer of the schema and its branches.
-    fn find(self, found: &dyn Fn(Self) -> Option<Self>) -> Option<Self> {
-        self.find_within(0, &mut { MAX_LOOKS }, found)
+    /// Whether the schema lists this string among its allowed values.
+    pub(super) fn has_choice(self, text: &str) -> bool {
+        let is_named = |schema: Self| {
+            let choices = schema.at.get("enum").and_then(Value::as_array);
+            let mut literals = choices.into_iter().flatten().chain(schema.at.get("const"));
+            literals.any(|choice| choice == text).then_some(schema)
+        };
+        self.find_in_branches(&is_named).is_some()
+    }
+
+    /// The first result of the schema and its branches.
+    fn find_in_branches(self, select: &dyn Fn(Self) -> Option<Self>) -> Option<Self> {
+        self.find_within(0, &mut { MAX_LOOKS }, select)
     }
 
     fn find_within(
         self,
         level: usize,
         n_looks: &mut usize,
-        found: &dyn Fn(Self) -> Option<Self>,
+        select: &dyn Fn(Self) -> Option<Self>,
     ) -> Option<Self> {
         if level == MAX_LEVELS || *n_looks == 0 {
             return None;
         }
         *n_looks -= 1;
-        found(self).or_else(|| {
+        select(self).or_else(|| {
             let mut branches = self.branches();
-            branches.find_map(|branch| branch.find_within(level + 1, n_looks, found))
+            branches.find_map(|branch| branch.find_within(level + 1, n_looks, select))
         })
     }
 
-    /// What its reference leads to within the whole, and its alternatives.
+    /// The target of its reference, and its alternatives.
     fn branches(self) -> impl Iterator<Item = Self> {
         let target = self.at.get("$ref").and_then(Value::as_str);
         let target = target.and_then(|target| self.root.pointer(target.strip_prefix('#')?));
         let lists = ["allOf", "anyOf", "oneOf"].map(|keyword| self.at.get(keyword));
         let lists = lists.into_iter().flatten().filter_map(Value::as_array);
-        let all = target.into_iter().chain(lists.flatten());
-        all.map(move |at| self.part(at))
+        let subschemas = target.into_iter().chain(lists.flatten());
+        subschemas.map(move |at| self.with_node(at))
     }
 }
 
@@ -146,17 +158,17 @@ fn depth(schema: Schema<'_>, level: usize, n_looks: &mut usize) -> usize {
     *n_looks -= 1;
     let properties = schema.at.get("properties").and_then(Value::as_object);
     let properties = properties.into_iter().flat_map(Map::values);
-    let first = schema.at.get("prefixItems").and_then(Value::as_array);
+    let first_item = schema.at.get("prefixItems").and_then(Value::as_array);
     let items = schema.at.get("items").into_iter();
-    let items = items.chain(first.into_iter().flatten());
-    let below = properties
+    let items = items.chain(first_item.into_iter().flatten());
+    let child_depth = properties
         .chain(items)
-        .map(|part| 1 + depth(schema.part(part), level + 1, n_looks));
-    let below = below.max().unwrap_or(0);
-    let bare = usize::from(schema.has_type("object") || schema.has_type("array"));
+        .map(|part| 1 + depth(schema.with_node(part), level + 1, n_looks));
+    let child_depth = child_depth.max().unwrap_or(0);
+    let own_depth = usize::from(schema.has_type("object") || schema.has_type("array"));
     let branches = schema.branches();
     let branches = branches.map(|branch| depth(branch, level + 1, n_looks));
-    branches.max().unwrap_or(0).max(below).max(bare)
+    branches.max().unwrap_or(0).max(child_depth).max(own_depth)
 }
 
 #[cfg(test)]
@@ -170,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn depth_counts_objects_and_lists() {
+    fn schema_depth_counts_objects_and_lists() {
         let scalar = json!({"type": "integer"});
         for (parameters, levels) in [
             (json!({"type": "object", "properties": {}}), 1),
@@ -202,15 +214,15 @@ mod tests {
         );
         let circle = json!({"properties": {"next": {"$ref": "#"}}});
         assert_eq!(depth_of(circle), Some(MAX_LEVELS / 2));
-        let lost = json!({"properties": {"a": {"$ref": "#/$defs/none"}}});
-        assert_eq!(depth_of(lost), Some(1));
+        let dangling = json!({"properties": {"a": {"$ref": "#/$defs/none"}}});
+        assert_eq!(depth_of(dangling), Some(1));
     }
 
     #[test]
-    fn a_tool_without_a_readable_name_may_be_meant_by_any_call() {
-        let named = json!({"type": "function", "function": {"name": "f"}});
-        assert!(ToolSet::new(std::slice::from_ref(&named)).is_invented("g"));
-        assert!(!ToolSet::new(&[named.clone(), json!({"function": {}})]).is_invented("g"));
-        assert!(!ToolSet::new(&[named]).is_invented("f"));
+    fn any_call_may_refer_to_a_tool_without_a_readable_name() {
+        let named_tool = json!({"type": "function", "function": {"name": "f"}});
+        assert!(ToolSet::new(std::slice::from_ref(&named_tool)).is_unknown("g"));
+        assert!(!ToolSet::new(&[named_tool.clone(), json!({"function": {}})]).is_unknown("g"));
+        assert!(!ToolSet::new(&[named_tool]).is_unknown("f"));
     }
 }

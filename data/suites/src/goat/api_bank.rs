@@ -1,40 +1,41 @@
-//! API-Bank's two accuracies from executed calls.
+//! API-Bank's two accuracies, from executed calls.
 //!
-//! A predicted call is right if what it returned, output and exception, is what a gold call of the
-//! same name returned; each gold call answers for one predicted call. Arguments are not compared,
-//! because two spellings with the same effect are both right, unless the gold call says
-//! `check_input`: what an API returns need not tell its calls apart ("success"). `ToolSearcher`,
-//! the benchmark's own retriever, is left out.
-//! Correctness is the precision of calls over the whole data set, sample accuracy the share of
-//! samples without a fault; the table that GOAT compares with mixes the two.
+//! A predicted call is right if it returned the same output and exception as a gold call of the
+//! same name; each gold call matches one predicted call. Arguments are not compared, because
+//! different arguments with the same effect are right, unless the gold call sets `check_input`:
+//! some APIs return the same value ("success") for all calls. `ToolSearcher`, the benchmark's own
+//! retriever, is ignored.
+//!
+//! Correctness is the precision of calls over the whole data set; sample accuracy is the fraction
+//! of samples without errors. The table that GOAT compares with mixes the two.
 
 use tooltune_agents::AttemptedCall;
-use tooltune_rows::json::ExactJson;
-use tooltune_rows::tools::GoldCall;
+use tooltune_apis::GoldCall;
+use tooltune_json::ExactJson;
 
 use super::invocations::{ArgumentEquality, Arguments, args_equal};
 
-/// The call that looks for APIs and is no call of the task.
+/// The call that searches for APIs, which is not part of the task.
 const SEARCHER: &str = "ToolSearcher";
 
-/// One executed call.
+/// An executed call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ApiBankCall {
     /// Name of the API.
     pub name: String,
-    /// What it returned.
+    /// The returned value.
     pub output: ExactJson,
-    /// What it raised, or null.
+    /// The raised exception, or null.
     pub exception: ExactJson,
-    /// What it was called with.
+    /// The arguments.
     pub arguments: Arguments,
-    /// Of a gold call: whether a right call has its arguments, too.
+    /// For gold calls: whether a right call must have the same arguments.
     pub check_input: bool,
 }
 
 impl ApiBankCall {
-    /// Whether this call, which a model made, is the gold call.
-    fn is(&self, gold: &Self) -> bool {
+    /// Whether this predicted call matches a gold call.
+    fn matches_gold(&self, gold: &Self) -> bool {
         let has_arguments = || {
             args_equal(
                 &self.arguments,
@@ -75,16 +76,16 @@ impl From<&GoldCall> for ApiBankCall {
     }
 }
 
-/// The calls of one task.
+/// The calls of a task.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ApiBankSample {
-    /// The model's calls.
+    /// The predicted calls.
     pub pred: Vec<ApiBankCall>,
     /// The gold calls.
     pub gold: Vec<ApiBankCall>,
 }
 
-/// How the calls of a sample, or of several, compare.
+/// Counts for the calls of one or several samples.
 #[derive(Debug, Clone, Copy, Default)]
 struct Tally {
     n_pred: usize,
@@ -93,44 +94,48 @@ struct Tally {
 }
 
 impl ApiBankSample {
-    /// Predicted, gold and right calls.
+    /// Number of predicted, gold and right calls.
     pub(super) fn counts(&self) -> (usize, usize, usize) {
         let tally = self.tally();
         (tally.n_pred, tally.n_gold, tally.n_right)
     }
 
-    /// Names of the predicted calls and of the gold calls, in order.
+    /// Names of the predicted and of the gold calls, in order.
     pub(super) fn names(&self) -> (Vec<&str>, Vec<&str>) {
-        let names =
-            |calls| -> Vec<&str> { of_task(calls).map(|call| call.name.as_str()).collect() };
+        let names = |calls| -> Vec<&str> {
+            without_searches(calls)
+                .map(|call| call.name.as_str())
+                .collect()
+        };
         (names(&self.pred), names(&self.gold))
     }
 
     fn tally(&self) -> Tally {
-        let pred: Vec<&ApiBankCall> = of_task(&self.pred).collect();
-        let mut open: Vec<&ApiBankCall> = of_task(&self.gold).collect();
-        let n_gold = open.len();
-        // Gold calls that any arguments satisfy are left to the calls that nothing else takes.
-        open.sort_by_key(|gold| !gold.check_input);
+        let pred: Vec<&ApiBankCall> = without_searches(&self.pred).collect();
+        let mut unmatched: Vec<&ApiBankCall> = without_searches(&self.gold).collect();
+        let n_gold = unmatched.len();
+        // Match gold calls that compare arguments first, and leave the others for the remaining
+        // predicted calls.
+        unmatched.sort_by_key(|gold| !gold.check_input);
         for call in &pred {
-            if let Some(gold_idx) = open.iter().position(|gold| call.is(gold)) {
-                open.remove(gold_idx);
+            if let Some(gold_idx) = unmatched.iter().position(|gold| call.matches_gold(gold)) {
+                unmatched.remove(gold_idx);
             }
         }
         Tally {
             n_pred: pred.len(),
             n_gold,
-            n_right: n_gold - open.len(),
+            n_right: n_gold - unmatched.len(),
         }
     }
 }
 
-/// The calls that count.
-fn of_task(calls: &[ApiBankCall]) -> impl Iterator<Item = &ApiBankCall> {
+/// The calls other than `ToolSearcher`.
+fn without_searches(calls: &[ApiBankCall]) -> impl Iterator<Item = &ApiBankCall> {
     calls.iter().filter(|call| call.name != SEARCHER)
 }
 
-/// Right calls among the predicted ones of all samples, in per cent; 0 without any call.
+/// Percentage of right calls among the predicted calls of all samples; 0 without calls.
 ///
 /// # Source
 ///
@@ -139,19 +144,21 @@ pub fn api_bank_correctness(samples: &[ApiBankSample]) -> f64 {
     let (n_right, n_pred) = samples
         .iter()
         .map(ApiBankSample::tally)
-        .fold((0, 0), |sum, one| (sum.0 + one.n_right, sum.1 + one.n_pred));
+        .fold((0, 0), |sum, counts| {
+            (sum.0 + counts.n_right, sum.1 + counts.n_pred)
+        });
     if n_pred == 0 {
         return 0.0;
     }
     100.0 * n_right as f64 / n_pred as f64
 }
 
-/// Samples of which every predicted call is right and every gold call is made, in per cent; 0
+/// Percentage of samples in which every predicted call is right and every gold call is made; 0
 /// without samples.
 ///
 /// # Source
 ///
-/// API-Bank, `lv3_evaluator.py`, "Sample Accuracy": one wrong call spoils its sample.
+/// API-Bank, `lv3_evaluator.py`, "Sample Accuracy": one wrong call makes the sample wrong.
 pub fn api_bank_sample_accuracy(samples: &[ApiBankSample]) -> f64 {
     if samples.is_empty() {
         return 0.0;
@@ -186,12 +193,15 @@ mod tests {
     }
 
     #[test]
-    fn a_gold_call_answers_for_one_call_of_its_name() {
+    fn a_gold_call_matches_at_most_one_predicted_call() {
         let (tide, berth) = (call("tide", json!({"m": 2.0})), call("berth", json!(4)));
-        let same = call("tide", json!({"m": 2}));
+        let tide_with_integer = call("tide", json!({"m": 2}));
         let gold = [tide.clone(), berth.clone()];
         assert_eq!(
-            api_bank_correctness(&[sample(&[same.clone(), same], &gold)]),
+            api_bank_correctness(&[sample(
+                &[tide_with_integer.clone(), tide_with_integer],
+                &gold
+            )]),
             50.0
         );
         let renamed = call("pilot", json!(4));
@@ -210,22 +220,29 @@ mod tests {
     }
 
     #[test]
-    fn arguments_count_where_the_gold_call_says_so() {
-        let sent = |to: Value, check_input: bool| ApiBankCall {
+    fn arguments_are_compared_only_if_the_gold_call_requires_it() {
+        let message_call = |to: Value, check_input: bool| ApiBankCall {
             arguments: Arguments::from(&ExactJson::from(&json!({"to": to, "copy": null}))),
             check_input,
             ..call("mail", json!("success"))
         };
         let correctness = |pred: &[Value], gold: &[(Value, bool)]| {
-            let pred: Vec<_> = pred.iter().map(|to| sent(to.clone(), false)).collect();
-            let gold: Vec<_> = gold.iter().map(|(to, c)| sent(to.clone(), *c)).collect();
+            let pred: Vec<_> = pred
+                .iter()
+                .map(|to| message_call(to.clone(), false))
+                .collect();
+            let gold: Vec<_> = gold
+                .iter()
+                .map(|(to, c)| message_call(to.clone(), *c))
+                .collect();
             api_bank_correctness(&[sample(&pred, &gold)])
         };
         let (a, one) = (json!("a"), json!(1));
         assert_eq!(correctness(&[json!("b")], &[(a.clone(), false)]), 100.0);
         assert_eq!(correctness(&[json!("b")], &[(a.clone(), true)]), 0.0);
         assert_eq!(correctness(&[json!(" 1 ")], &[(one.clone(), true)]), 100.0);
-        // The call that only the free gold takes finds it free, whatever the order.
+        // The predicted call that only the unrestricted gold call matches must find it unused, in
+        // any order.
         for pred in [[json!("b"), one.clone()], [one.clone(), json!("b")]] {
             let gold = [(a.clone(), false), (one.clone(), true)];
             assert_eq!(correctness(&pred, &gold), 100.0);
@@ -233,24 +250,24 @@ mod tests {
     }
 
     #[test]
-    fn correctness_is_over_calls_and_accuracy_over_samples() {
+    fn correctness_is_averaged_over_calls_and_accuracy_over_samples() {
         let (tide, berth) = (call("tide", json!(1)), call("berth", json!(2)));
-        let one = std::slice::from_ref(&tide);
+        let one_call = std::slice::from_ref(&tide);
         let samples = [
             sample(
                 &[tide.clone(), berth.clone()],
                 &[berth.clone(), tide.clone()],
             ),
-            sample(one, &[tide.clone(), berth.clone()]),
-            sample(&[tide.clone(), berth.clone()], one),
-            sample(&[], one),
+            sample(one_call, &[tide.clone(), berth.clone()]),
+            sample(&[tide.clone(), berth.clone()], one_call),
+            sample(&[], one_call),
         ];
         assert_eq!(api_bank_correctness(&samples), 80.0);
         assert_eq!(api_bank_sample_accuracy(&samples), 25.0);
     }
 
     #[test]
-    fn the_searcher_does_not_count_and_nothing_is_zero() {
+    fn searcher_calls_do_not_count_and_no_calls_score_zero() {
         let searched = [call("ToolSearcher", json!("x"))];
         assert_eq!(api_bank_correctness(&[sample(&searched, &[])]), 0.0);
         assert_eq!(api_bank_sample_accuracy(&[sample(&searched, &[])]), 100.0);

@@ -1,70 +1,72 @@
-//! API-Bank: what became of samples with recorded calls, answers, or both.
+//! API-Bank: scores of samples with recorded calls, answers, or both.
 //!
-//! A sample of level 3 has all its calls and an answer; a step of a dialogue has one call or one
-//! reply. What a sample does not have is not counted. Rates are those of
+//! A level-3 sample has all its calls and an answer; a dialogue step has one call or one reply.
+//! Missing parts are not scored. Rates are those of
 //! [`api_bank_correctness`](super::api_bank_correctness) and
 //! [`api_bank_sample_accuracy`](super::api_bank_sample_accuracy), as fractions with intervals.
 
 use serde::{Deserialize, Serialize};
 use tooltune_agents::Outcome;
-use tooltune_rows::tools::GoldCall;
+use tooltune_apis::GoldCall;
 
-use super::GoatError;
 use super::api_bank::{ApiBankCall, ApiBankSample};
 use super::paths::correct_path;
 use super::rouge::{rouge_l_apibank, rouge_l_plain};
-use crate::bootstrap::{Estimate, cell, estimates, indicator, mean, ratio_estimate};
+use super::{GoatError, is_answered};
+use crate::bootstrap::{
+    Estimate, cell, estimates, indicator, mean, ratio_estimate, unbounded_mean,
+};
 
-/// The numbers of one sample.
+/// The scores of one sample.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct ApiBankScore {
-    /// Calls attempted, those of `ToolSearcher` aside.
+    /// Number of attempted calls, without `ToolSearcher`.
     pub n_pred: usize,
-    /// Gold calls, those of `ToolSearcher` aside.
+    /// Number of gold calls, without `ToolSearcher`.
     pub n_gold: usize,
-    /// Attempted calls that gave what a gold call gave.
+    /// Number of attempted calls with the result of a gold call.
     pub n_right: usize,
-    /// Whether the gold names are a subsequence of the attempted ones; none without gold calls.
+    /// Whether the gold names are a subsequence of the attempted ones; `None` without gold calls.
     #[serde(default)]
     pub correct_path: Option<bool>,
-    /// Calls attempted less gold calls; none without gold calls.
+    /// Number of attempted calls minus gold calls; `None` without gold calls.
     #[serde(default)]
     pub delta_len: Option<i64>,
-    /// ROUGE-L of the answer as API-Bank computes it; none without a gold answer.
+    /// ROUGE-L of the answer as API-Bank computes it; `None` without a gold answer.
     pub rouge_l: Option<f64>,
-    /// ROUGE-L of the answer as Google computes it; none without a gold answer.
+    /// ROUGE-L of the answer as Google computes it; `None` without a gold answer.
     pub rouge_l_plain: Option<f64>,
-    /// Whether the query was solved; none if nobody judged it.
+    /// Whether the query was solved; `None` if it was not judged.
     pub success: Option<bool>,
-    /// Whether any completion could not be read, or the answer is too long to be compared.
+    /// Whether a completion could not be parsed, or the answer is too long to compare.
     pub parse_error: bool,
 }
 
 impl ApiBankScore {
-    /// Scores an outcome; an empty gold response is none.
-    pub fn of(
+    /// Scores an outcome; an empty gold response counts as missing.
+    pub fn from_outcome(
         outcome: &Outcome,
         gold_calls: &[GoldCall],
         gold_response: &str,
         success: Option<bool>,
     ) -> Self {
         let pred = outcome.calls.iter().map(ApiBankCall::from).collect();
-        let score = Self::of_answer(pred, &outcome.response, gold_calls, gold_response);
+        let score = Self::from_answer(pred, &outcome.response, gold_calls, gold_response);
         Self {
-            success,
+            success: success.map(|is_solved| is_solved && is_answered(outcome)),
             parse_error: score.parse_error || !outcome.failures.is_empty(),
             ..score
         }
     }
 
-    /// Scores the gold as any answer is scored; whether it solves the query, only a judge says.
-    pub fn of_gold(gold_calls: &[GoldCall], gold_response: &str) -> Self {
+    /// Scores the gold answer like any answer. Only a judge can decide whether it solves the query.
+    pub fn from_gold(gold_calls: &[GoldCall], gold_response: &str) -> Self {
         let pred = gold_calls.iter().map(ApiBankCall::from).collect();
-        Self::of_answer(pred, gold_response, gold_calls, gold_response)
+        Self::from_answer(pred, gold_response, gold_calls, gold_response)
     }
 
-    /// Scores calls and an answer that could be read.
-    fn of_answer(
+    /// Scores parsed calls and a parsed answer.
+    fn from_answer(
         pred: Vec<ApiBankCall>,
         response: &str,
         gold_calls: &[GoldCall],
@@ -76,9 +78,9 @@ impl ApiBankScore {
         let (path, gold_path) = sample.names();
         let delta_len = n_pred as i64 - n_gold as i64;
         let mut is_too_long = false;
-        let mut rouge = |of: fn(&str, &str) -> Option<f64>| {
+        let mut rouge = |rouge_score: fn(&str, &str) -> Option<f64>| {
             (!gold_response.is_empty()).then(|| {
-                let score = of(response, gold_response);
+                let score = rouge_score(response, gold_response);
                 is_too_long |= score.is_none();
                 score.unwrap_or(0.0)
             })
@@ -88,7 +90,7 @@ impl ApiBankScore {
             n_pred,
             n_gold,
             n_right,
-            // Without gold calls there is no gold path, which is its only error.
+            // The only error is a missing gold path.
             correct_path: correct_path(&path, &[gold_path]).ok(),
             delta_len: (n_gold > 0).then_some(delta_len),
             rouge_l,
@@ -98,46 +100,47 @@ impl ApiBankScore {
         }
     }
 
-    /// Whether the calls are all right and all made; none without gold calls.
+    /// Whether exactly the gold calls were made; `None` without gold calls.
     pub fn has_right_calls(&self) -> Option<bool> {
         let is_right = self.n_right == self.n_pred && self.n_right == self.n_gold;
         (self.n_gold > 0).then_some(is_right)
     }
 }
 
-/// The numbers of a run, each with its bootstrap 95 % interval (1,000 resamples, fixed seed).
+/// The metrics of a run, each with its bootstrap 95 % interval (1,000 resamples, fixed seed).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ApiBankReport {
     /// Number of samples.
     pub n: usize,
-    /// Samples with gold calls.
+    /// Number of samples with gold calls.
     pub n_call_samples: usize,
-    /// Samples with a gold answer.
+    /// Number of samples with a gold answer.
     pub n_response_samples: usize,
-    /// Right calls among the attempted ones of samples with gold calls; none without such samples.
+    /// Precision of the attempted calls over samples with gold calls; `None` without such samples.
     pub correctness: Option<Estimate>,
-    /// Samples with gold calls whose calls are all right and all made; none without such samples.
+    /// Fraction of samples with gold calls that make exactly these calls; `None` without such
+    /// samples.
     pub sample_accuracy: Option<Estimate>,
-    /// Share of samples with gold calls whose path is correct; none without such samples.
+    /// Fraction of samples with gold calls whose path is correct; `None` without such samples.
     pub correct_path: Option<Estimate>,
-    /// Mean number of calls beyond the gold's over the solved samples with gold calls; none if none
-    /// is solved.
+    /// Mean number of calls beyond the gold calls, over solved samples with gold calls; `None` if
+    /// none is solved.
     pub delta_len: Option<Estimate>,
     /// Mean ROUGE-L of answers as API-Bank computes it.
     pub rouge_l: Option<Estimate>,
     /// Mean ROUGE-L of answers as Google computes it.
     pub rouge_l_plain: Option<Estimate>,
-    /// Share of queries solved among those judged; none if none was.
+    /// Fraction of solved queries among the judged ones; `None` if none was judged.
     pub sr: Option<Estimate>,
-    /// Samples that were judged.
+    /// Number of judged samples.
     #[serde(default)]
     pub n_judged: usize,
-    /// Share of samples with a completion that could not be read.
+    /// Fraction of samples with an unparsable completion.
     pub parse_error_rate: Estimate,
 }
 
 impl ApiBankReport {
-    /// Names that [`ApiBankReport::value`] knows.
+    /// The names accepted by [`ApiBankReport::value`].
     pub const NAMES: [&'static str; 8] = [
         "correctness",
         "sample_accuracy",
@@ -149,7 +152,7 @@ impl ApiBankReport {
         "parse_error_rate",
     ];
 
-    /// The mean of a metric; none where no sample has it, or for another name.
+    /// The mean of a metric; `None` if no sample has it or the name is unknown.
     pub fn value(&self, name: &str) -> Option<Estimate> {
         match name {
             "correctness" => self.correctness,
@@ -164,11 +167,11 @@ impl ApiBankReport {
         }
     }
 
-    /// Gathers the scores of a run.
+    /// Aggregates the scores of a run.
     ///
     /// # Errors
     ///
-    /// - there is no score
+    /// There are no scores.
     pub fn new(scores: &[ApiBankScore]) -> Result<Self, GoatError> {
         if scores.is_empty() {
             return Err(GoatError::NoSamples);
@@ -177,13 +180,9 @@ impl ApiBankReport {
         let counts: Vec<(f64, f64)> = with_calls()
             .map(|score| (score.n_right as f64, score.n_pred as f64))
             .collect();
-        let none_right = Estimate {
-            value: 0.0,
-            low: 0.0,
-            high: 0.0,
-        };
-        // Without any call nothing is right, as in API-Bank.
-        let correctness = ratio_estimate(&counts).unwrap_or(none_right);
+        // Without calls the correctness is 0, as in API-Bank.
+        let none_right = || ratio_estimate(&vec![(0.0, 1.0); counts.len()]);
+        let correctness = ratio_estimate(&counts).or_else(none_right);
         let right = with_calls().map(|score| score.has_right_calls().map(indicator));
         let paths = scores.iter().map(|score| score.correct_path.map(indicator));
         let solved = scores.iter().map(|score| {
@@ -197,21 +196,24 @@ impl ApiBankReport {
             n: scores.len(),
             n_call_samples: counts.len(),
             n_response_samples: scores.iter().filter(|s| s.rouge_l.is_some()).count(),
-            correctness: (!counts.is_empty()).then_some(correctness),
+            correctness,
             sample_accuracy: mean(right),
             correct_path: mean(paths),
-            delta_len: mean(solved),
+            delta_len: unbounded_mean(solved),
             rouge_l: mean(scores.iter().map(|score| score.rouge_l)),
             rouge_l_plain: mean(scores.iter().map(|score| score.rouge_l_plain)),
             sr: mean(scores.iter().map(|score| score.success.map(indicator))),
-            n_judged: scores.iter().filter(|one| one.success.is_some()).count(),
+            n_judged: scores
+                .iter()
+                .filter(|sample_score| sample_score.success.is_some())
+                .count(),
             parse_error_rate,
         })
     }
 }
 
-/// Renders reports as a Markdown table in per cent, a line for each with its name; a number that
-/// a run does not have is a dash.
+/// Formats reports as a Markdown table in per cent, one named line per report; missing values are
+/// dashes.
 pub fn api_bank_table(reports: &[(&str, &ApiBankReport)]) -> String {
     let mut table = "| apibank | n | judged | sr % | with gold calls | correct_path % | delta_len \
                      | correctness % | sample_accuracy % | with gold answer | rouge_l % \
@@ -270,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_those_of_the_benchmark() {
+    fn rates_equal_the_benchmarks() {
         let golds = [gold("tide", json!({"m": 2})), gold("berth", json!(4))];
         let outcomes = [
             outcome(&[("tide", json!({"m": 2.0})), ("berth", json!(4))], ""),
@@ -279,7 +281,7 @@ mod tests {
         ];
         let scores = outcomes
             .each_ref()
-            .map(|outcome| ApiBankScore::of(outcome, &golds, "", None));
+            .map(|outcome| ApiBankScore::from_outcome(outcome, &golds, "", None));
         let report = ApiBankReport::new(&scores).expect("scores");
         let samples = outcomes.each_ref().map(|outcome| ApiBankSample {
             pred: outcome.calls.iter().map(ApiBankCall::from).collect(),
@@ -296,27 +298,30 @@ mod tests {
         assert_eq!(report.rouge_l, None);
     }
 
-    /// A ROUGE of letters and digits finds nothing in an answer without any.
+    /// ROUGE over letters and digits scores 0 for an answer without any.
     #[test]
-    fn the_gold_has_a_ceiling_where_its_answer_has_no_words() {
+    fn the_gold_score_is_below_one_if_its_answer_has_no_words() {
         let golds = [
             gold("ToolSearcher", json!("x")),
             gold("tide", json!({"m": 2})),
         ];
         let ceilings = |response: &str| {
-            let score = ApiBankScore::of_gold(&golds, response);
+            let score = ApiBankScore::from_gold(&golds, response);
             let report = ApiBankReport::new(&[score]).expect("a score");
             crate::goat::APIBANK.ceilings(|name| report.value(name))
         };
         assert_eq!(ceilings("Low water is at six."), []);
         assert_eq!(ceilings(""), []);
-        let found = ceilings("六点");
-        let names: Vec<(&str, f64)> = found.iter().map(|one| (one.metric, one.value)).collect();
+        let gold_ceilings = ceilings("六点");
+        let names: Vec<(&str, f64)> = gold_ceilings
+            .iter()
+            .map(|one| (one.metric, one.value))
+            .collect();
         assert_eq!(names, [("rouge_l_plain", 0.0)]);
     }
 
     #[test]
-    fn paths_and_lengths_are_those_of_calls_without_the_searcher() {
+    fn paths_and_lengths_ignore_calls_of_the_searcher() {
         let golds = [
             gold("ToolSearcher", json!("x")),
             gold("tide", json!(1)),
@@ -324,7 +329,7 @@ mod tests {
         ];
         let score = |names: &[&str], success: Option<bool>| {
             let calls: Vec<(&str, Value)> = names.iter().map(|name| (*name, json!(0))).collect();
-            ApiBankScore::of(&outcome(&calls, ""), &golds, "", success)
+            ApiBankScore::from_outcome(&outcome(&calls, "At six."), &golds, "", success)
         };
         let scores = [
             score(
@@ -335,14 +340,14 @@ mod tests {
             score(&["tide"], Some(false)),
             score(&["tide", "berth"], None),
         ];
-        let found = scores.map(|score| (score.correct_path, score.delta_len));
+        let path_scores = scores.map(|score| (score.correct_path, score.delta_len));
         let expected = [
             (Some(true), Some(2)),
             (Some(false), Some(0)),
             (Some(false), Some(-1)),
             (Some(true), Some(0)),
         ];
-        assert_eq!(found, expected);
+        assert_eq!(path_scores, expected);
         let report = ApiBankReport::new(&scores).expect("scores");
         assert_eq!(report.value("correct_path").map(|e| e.value), Some(0.5));
         // Over the two solved samples: 2 and 0.
@@ -354,20 +359,20 @@ mod tests {
             "{line}"
         );
         assert!(line.contains("| +1.00 ["), "{line}");
-        let reply = ApiBankScore::of(&outcome(&[], ""), &[], "At six.", Some(true));
+        let reply = ApiBankScore::from_outcome(&outcome(&[], ""), &[], "At six.", Some(true));
         assert_eq!((reply.correct_path, reply.delta_len), (None, None));
         assert_eq!(ApiBankReport::new(&[reply]).expect("one").delta_len, None);
     }
 
     #[test]
-    fn what_a_sample_does_not_have_is_not_counted() {
-        let reply = ApiBankScore::of(
+    fn missing_parts_of_a_sample_are_not_counted() {
+        let reply = ApiBankScore::from_outcome(
             &outcome(&[], "Low water is at six."),
             &[],
             "Low water is at six.",
             None,
         );
-        let call = ApiBankScore::of(
+        let call = ApiBankScore::from_outcome(
             &outcome(&[], ""),
             &[gold("tide", json!(1))],
             "",

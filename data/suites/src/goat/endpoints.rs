@@ -1,13 +1,15 @@
-//! Maps names of HTTP endpoints, however a model spells them, onto the templates of the API.
+//! Maps names of HTTP endpoints in any spelling to the API's templates.
 //!
-//! RestBench's gold and a model's calls write `GET /movie/{id}`, `get https://host/3/movie/597?a=b`
-//! or `GET /movie/597/`: all the same operation. A literal segment wins over a placeholder, or
-//! `/movie/popular` would be the movie with the id "popular".
-//! The decision to question: a name that fits no template is kept, cleaned, so that it can be seen
-//! and counts as an invented name.
+//! RestBench's gold answers and a model's calls may write `GET /movie/{id}`, `get
+//! https://host/3/movie/597?a=b` or `GET /movie/597/` for the same operation. A literal segment
+//! takes precedence over a placeholder; otherwise `/movie/popular` would be the movie with the id
+//! "popular".
+//!
+//! A name that matches no template is kept in normalized form, so that it counts as an invented
+//! name.
 
-use tooltune_rows::python::is_blank;
-use tooltune_rows::tools::EndpointTemplates;
+use tooltune_apis::EndpointTemplates;
+use tooltune_json::blank::is_blank;
 
 /// The operations of an API as templates, such as `GET /movie/{movie_id}`.
 #[derive(Debug, Clone, Default)]
@@ -15,13 +17,13 @@ pub struct Endpoints {
     templates: EndpointTemplates,
 }
 
-/// Methods that the name of an endpoint can begin with.
+/// Methods that can start the name of an endpoint.
 const METHODS: [&str; 8] = [
     "GET", "PUT", "POST", "DELETE", "OPTIONS", "HEAD", "PATCH", "TRACE",
 ];
 
 impl Endpoints {
-    /// Takes the names of an API's operations; those that are no endpoint need no template.
+    /// Creates the templates from operation names; names that are not endpoints are ignored.
     pub fn new<S: AsRef<str>>(templates: impl IntoIterator<Item = S>) -> Self {
         let names: Vec<String> = templates
             .into_iter()
@@ -32,21 +34,22 @@ impl Endpoints {
         }
     }
 
-    /// The template that a name means, or the cleaned name itself.
+    /// The template that matches a name, or the normalized name itself.
     ///
-    /// Host, version (`/3`, `/v1`), query string, fragment and a slash at the end are dropped, the
-    /// method is written large, and names of placeholders do not matter.
+    /// Host, version (`/3`, `/v1`), query string, fragment and trailing slash are removed, the
+    /// method is upper-cased, and names of placeholders are ignored.
     pub fn normalize(&self, name: &str) -> String {
         let name = collapse_blanks(name);
         match self.templates.resolve(&name) {
             Some(call) => call.name,
-            None => cleaned(&name).unwrap_or(name),
+            None => normalize_endpoint(&name).unwrap_or(name),
         }
     }
 }
 
-/// An endpoint that no template knows: `METHOD /path`, or nothing if the name is no endpoint.
-fn cleaned(name: &str) -> Option<String> {
+/// An endpoint without a template in normalized form, `METHOD /path`; `None` if the name is not an
+/// endpoint.
+fn normalize_endpoint(name: &str) -> Option<String> {
     let (method, target) = name.split_once(' ')?;
     let method = method.to_uppercase();
     if !METHODS.contains(&method.as_str()) {
@@ -64,9 +67,9 @@ fn cleaned(name: &str) -> Option<String> {
     Some(format!("{method} /{}", path.trim_start_matches('/')))
 }
 
-/// The text without blanks around it and with one space for each run of blanks in it.
+/// Trims a text and replaces each run of whitespace by one space.
 ///
-/// Blanks are those of Python's `str.split`.
+/// Whitespace is defined as in Python's `str.split`.
 pub fn collapse_blanks(text: &str) -> String {
     let words: Vec<&str> = text
         .split(is_blank)
@@ -79,7 +82,7 @@ pub fn collapse_blanks(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn harbour() -> Endpoints {
+    fn harbour_endpoints() -> Endpoints {
         Endpoints::new([
             "GET /berth/{berth_id}",
             "GET /berth/free",
@@ -92,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_is_found_however_it_is_spelled() {
+    fn an_endpoint_is_found_in_any_spelling() {
         let rows = [
             ("GET /berth/{berth_id}", "GET /berth/{berth_id}"),
             ("get /berth/12", "GET /berth/{berth_id}"),
@@ -111,29 +114,32 @@ mod tests {
             ("GET /3/pilots", "GET /3/pilots"),
         ];
         for (name, expected) in rows {
-            assert_eq!(harbour().normalize(name), expected, "{name}");
+            assert_eq!(harbour_endpoints().normalize(name), expected, "{name}");
         }
     }
 
     #[test]
-    fn a_literal_wins_over_a_placeholder_and_a_placeholder_is_no_literal() {
-        assert_eq!(harbour().normalize(" GET /berth/free "), "GET /berth/free");
+    fn a_literal_segment_wins_over_a_placeholder() {
         assert_eq!(
-            harbour().normalize("GET /berth/free/3"),
+            harbour_endpoints().normalize(" GET /berth/free "),
+            "GET /berth/free"
+        );
+        assert_eq!(
+            harbour_endpoints().normalize("GET /berth/free/3"),
             "GET /berth/free/{day}"
         );
         assert_eq!(
-            harbour().normalize("GET /berth/free/ships"),
+            harbour_endpoints().normalize("GET /berth/free/ships"),
             "GET /berth/free/{day}"
         );
         assert_eq!(
-            harbour().normalize("GET /{berth}/free"),
+            harbour_endpoints().normalize("GET /{berth}/free"),
             "GET /{berth}/free"
         );
     }
 
     #[test]
-    fn what_fits_no_template_is_only_cleaned() {
+    fn a_name_that_matches_no_template_is_only_normalized() {
         let rows = [
             ("post /berth/12?x=1", "POST /berth/12"),
             ("GET https://port.example/tides/3/", "GET /tides/3"),
@@ -144,7 +150,7 @@ mod tests {
             ("", ""),
         ];
         for (name, expected) in rows {
-            assert_eq!(harbour().normalize(name), expected, "{name}");
+            assert_eq!(harbour_endpoints().normalize(name), expected, "{name}");
         }
     }
 }

@@ -1,19 +1,21 @@
-//! Success without a judge: whether an answer holds the facts that the gold answer is made of.
+//! Checks success without a judge: whether an answer contains the facts of the gold answer.
 //!
-//! Fact and answer are cut into tokens, and the fact's must occur in the answer's in one piece.
-//! A word is compared in lower case and NFKC; a number by its value, so that `1,250.0` holds `1250`
-//! and `120` does not hold `12`; percent and currency signs are tokens; other punctuation is none.
-//! The decision to question: a comma or an apostrophe before three digits separates thousands, so
-//! a list written `100,200` without a blank is read as one number.
+//! Fact and answer are split into tokens, and the tokens of the fact must occur contiguously in the
+//! answer. Words are compared in lower case and NFKC, numbers by value, so that `1,250.0` contains
+//! `1250`, but `120` does not contain `12`. Percent and currency signs are tokens; other
+//! punctuation is ignored.
+//!
+//! A comma or apostrophe before three digits is a thousands separator, so the list `100,200`
+//! without a blank is parsed as one number.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use regex::Regex;
-use tooltune_rows::json::Decimal;
+use tooltune_json::Decimal;
 use unicode_normalization::UnicodeNormalization;
 
-/// Scripts whose words have no blanks between them; each character is a token.
+/// Scripts without spaces between words; each character is a token.
 const UNSPACED: &str = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}";
 
 fn pattern(text: &str) -> Regex {
@@ -29,7 +31,7 @@ static DIGITS: LazyLock<Regex> = LazyLock::new(|| pattern(r"^[0-9]+"));
 static EXPONENT: LazyLock<Regex> = LazyLock::new(|| pattern(r"^e[+-]?[0-9]+"));
 static TAIL: LazyLock<Regex> = LazyLock::new(|| pattern(r"^[[\p{L}\p{M}\p{N}]--[UNSPACED]]+"));
 
-/// Endings that make a word of the number before them.
+/// Suffixes that turn a number into a word.
 const ORDINALS: [&str; 4] = ["st", "nd", "rd", "th"];
 
 #[derive(Debug, Clone, PartialEq)]
@@ -38,32 +40,33 @@ enum Token {
     Word(String),
 }
 
-/// Whether an answer holds every one of the facts; never if there is none, as nothing is shown.
+/// Whether an answer contains all facts; false if there are none.
 ///
-/// A sign belongs to a number if it stands directly before it and after no letter or digit, so
-/// `-3` does not hold `3`, while `2024-05-01` holds `5`. A unit may touch its number: `12km` is
-/// `12 km`; an ordinal (`2nd`) or an identifier (`12ab34`, `FX106`, `1.2.3`) is one word.
+/// A sign belongs to a number if it directly precedes it and does not follow a letter or digit:
+/// `-3` does not contain `3`, while `2024-05-01` contains `5`. A unit may follow its number without
+/// a space: `12km` equals `12 km`. An ordinal (`2nd`) or identifier (`12ab34`, `FX106`, `1.2.3`) is
+/// one word.
 pub fn answer_holds_facts<S: AsRef<str>>(answer: &str, facts: &[S]) -> bool {
-    let answer = tokens(answer);
-    // Where each word stands, so that a fact is sought where its first word is.
-    let mut places: HashMap<&str, Vec<usize>> = HashMap::new();
-    for (at, token) in answer.iter().enumerate() {
+    let answer = tokenize(answer);
+    // Positions of each word, so that a fact is only searched where its first word occurs.
+    let mut positions: HashMap<&str, Vec<usize>> = HashMap::new();
+    for (position, token) in answer.iter().enumerate() {
         if let Token::Word(word) = token {
-            places.entry(word).or_default().push(at);
+            positions.entry(word).or_default().push(position);
         }
     }
     let is_held = |fact: &S| {
-        let fact = tokens(fact.as_ref());
-        let stands_at = |at: usize| {
+        let fact = tokenize(fact.as_ref());
+        let stands_at = |position: usize| {
             answer
-                .get(at..at + fact.len())
+                .get(position..position + fact.len())
                 .is_some_and(|part| part == fact)
         };
         match fact.first() {
             None => false,
             Some(Token::Word(word)) => {
-                let mut places = places.get(word.as_str()).into_iter().flatten();
-                places.any(|at| stands_at(*at))
+                let mut positions = positions.get(word.as_str()).into_iter().flatten();
+                positions.any(|position| stands_at(*position))
             }
             Some(Token::Number(_)) => (0..answer.len()).any(stands_at),
         }
@@ -71,25 +74,25 @@ pub fn answer_holds_facts<S: AsRef<str>>(answer: &str, facts: &[S]) -> bool {
     !facts.is_empty() && facts.iter().all(is_held)
 }
 
-fn tokens(text: &str) -> Vec<Token> {
+fn tokenize(text: &str) -> Vec<Token> {
     let text = text.nfkc().collect::<String>().to_lowercase();
-    let mut found = Vec::new();
-    let mut at = 0;
-    while let Some(piece) = PIECE.find_at(&text, at) {
-        at = if piece.as_str().starts_with(|c: char| c.is_ascii_digit()) {
-            read_number(&text, piece.range(), &mut found)
+    let mut all_tokens = Vec::new();
+    let mut position = 0;
+    while let Some(piece) = PIECE.find_at(&text, position) {
+        position = if piece.as_str().starts_with(|c: char| c.is_ascii_digit()) {
+            read_number(&text, piece.range(), &mut all_tokens)
         } else {
-            found.push(Token::Word(piece.as_str().to_owned()));
+            all_tokens.push(Token::Word(piece.as_str().to_owned()));
             piece.end()
         };
     }
-    found
+    all_tokens
 }
 
-/// Reads what begins with a digit; returns where it ends.
-fn read_number(text: &str, range: std::ops::Range<usize>, found: &mut Vec<Token>) -> usize {
+/// Parses a number or identifier that starts with a digit, and returns its end.
+fn read_number(text: &str, range: std::ops::Range<usize>, all_tokens: &mut Vec<Token>) -> usize {
     let (start, mut end) = (range.start, range.end);
-    // Not thousands after all: `1,2345`.
+    // Not a thousands separator: `1,2345`.
     let is_grouped = text[range.clone()].contains([',', '\'', '’']);
     if is_grouped && text[end..].starts_with(|c: char| c.is_ascii_digit()) {
         end = start + DIGITS.find(&text[start..]).map_or(1, |digits| digits.len());
@@ -104,30 +107,34 @@ fn read_number(text: &str, range: std::ops::Range<usize>, found: &mut Vec<Token>
         let is_number = digits.matches('.').count() <= 1
             && !ORDINALS.contains(&tail)
             && tail.chars().all(|c| !c.is_numeric());
-        let literal = format!("{sign}{}{}", without_zeros(&digits), &text[end..number_end]);
+        let literal = format!(
+            "{sign}{}{}",
+            strip_leading_zeros(&digits),
+            &text[end..number_end]
+        );
         if let Some(number) = Decimal::parse(&literal).filter(|_| is_number) {
-            found.push(Token::Number(number));
+            all_tokens.push(Token::Number(number));
             if !tail.is_empty() {
-                found.push(Token::Word(tail.to_owned()));
+                all_tokens.push(Token::Word(tail.to_owned()));
             }
             return number_end + tail.len();
         }
     }
     let tail = TAIL.find(&text[end..]).map_or(0, |tail| tail.len());
-    found.push(Token::Word(format!("{digits}{}", &text[end..end + tail])));
+    all_tokens.push(Token::Word(format!("{digits}{}", &text[end..end + tail])));
     end + tail
 }
 
-/// Whether what stands before a number ends in its minus sign.
-fn is_signed(before: &str) -> bool {
-    let Some(rest) = before.strip_suffix(['-', '−']) else {
+/// Whether the text before a number ends in its minus sign.
+fn is_signed(prefix: &str) -> bool {
+    let Some(rest) = prefix.strip_suffix(['-', '−']) else {
         return false;
     };
     !rest.ends_with(|c: char| c.is_alphanumeric() || c == '-')
 }
 
-/// `007` is 7: a number in prose has no grammar.
-fn without_zeros(digits: &str) -> &str {
+/// Removes leading zeros: `007` equals 7.
+fn strip_leading_zeros(digits: &str) -> &str {
     let trimmed = digits.trim_start_matches('0');
     if trimmed.starts_with(|c: char| c.is_ascii_digit()) {
         trimmed
@@ -141,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_holds_a_fact_however_it_is_written() {
+    fn an_answer_contains_a_fact_in_any_spelling() {
         let rows = [
             ("The tide is 3.50 m at EMDEN.", "3.5"),
             ("It costs 1,250 crowns.", "1250"),
@@ -175,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fact_inside_another_word_or_number_is_not_held() {
+    fn a_fact_inside_another_word_or_number_does_not_count() {
         let rows = [
             ("There are 120 ships.", "12"),
             ("There are 312 ships.", "12"),
@@ -201,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn every_fact_must_be_held_and_nothing_is_no_fact() {
+    fn every_fact_must_be_contained_and_an_empty_fact_never_is() {
         let answer = "Low water is at 06:10 in Emden.";
         assert!(answer_holds_facts(answer, &["Emden", "06:10"]));
         assert!(!answer_holds_facts(answer, &["Emden", "06:20"]));
@@ -219,7 +226,7 @@ mod tests {
             ("010", "10"),
         ];
         for (digits, expected) in rows {
-            assert_eq!(without_zeros(digits), expected);
+            assert_eq!(strip_leading_zeros(digits), expected);
         }
     }
 }

@@ -1,31 +1,30 @@
 //! Scores selection and invocation accuracy of two lists of calls.
 //!
-//! Both are similarities of sets: order, repeats and whether a call succeeded do not count, and a
-//! call that no gold knows enlarges the union.
-//! Arguments that could not be read are elements that equal nothing, not even themselves, so that
-//! two broken calls cost twice.
+//! Both are set similarities: order, repetition and success of calls are ignored, and a call that
+//! is not in the gold answer enlarges the union. Unparsable arguments are elements that equal
+//! nothing, not even themselves, so that two broken calls cost twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 use tooltune_agents::AttemptedCall;
-use tooltune_rows::json::{Decimal, ExactJson, parse_exact};
-use tooltune_rows::tools::TrajectoryCall;
+use tooltune_apis::TrajectoryCall;
+use tooltune_json::{Decimal, ExactJson, parse_exact};
 use unicode_normalization::UnicodeNormalization;
 
 use super::endpoints::collapse_blanks;
 
-/// A call as the metrics see it.
+/// A call as the metrics compare it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Call {
-    /// Name of the function; a blank name is no call and is left out.
+    /// Name of the function; calls with a blank name are ignored.
     pub name: String,
-    /// What it is called with.
+    /// The arguments.
     pub arguments: Arguments,
 }
 
 impl Call {
-    /// A call of arguments as a reader of JSON holds them.
+    /// A call with arguments from parsed JSON.
     pub fn new(name: impl Into<String>, arguments: &Value) -> Self {
         Self {
             name: name.into(),
@@ -57,12 +56,12 @@ impl From<&AttemptedCall> for Call {
 pub enum Arguments {
     /// Values by name.
     Parsed(BTreeMap<String, ExactJson>),
-    /// What was given is no object, nor the text of one.
+    /// Neither an object nor the JSON text of one.
     Unparsed,
 }
 
 impl Arguments {
-    /// Reads the text of a JSON object, or of `null` for no arguments, with exact numbers.
+    /// Parses the text of a JSON object, or of `null` for no arguments, with exact numbers.
     pub fn parse(text: &str) -> Self {
         match parse_exact(text) {
             Ok(ExactJson::Object(fields)) => Self::Parsed(fields),
@@ -81,13 +80,13 @@ impl From<&AttemptedCall> for Arguments {
 
 impl From<&Map<String, Value>> for Arguments {
     fn from(fields: &Map<String, Value>) -> Self {
-        let exact = |(name, value): (&String, &Value)| (name.clone(), value.into());
-        Self::Parsed(fields.iter().map(exact).collect())
+        let exact_arguments = |(name, value): (&String, &Value)| (name.clone(), value.into());
+        Self::Parsed(fields.iter().map(exact_arguments).collect())
     }
 }
 
 impl From<&ExactJson> for Arguments {
-    /// An object as it is, `null` as no arguments, a string as the text that it may be.
+    /// Accepts an object, `null` for no arguments, or a string with JSON text.
     fn from(value: &ExactJson) -> Self {
         match value {
             ExactJson::Object(fields) => Self::Parsed(fields.clone()),
@@ -98,31 +97,31 @@ impl From<&ExactJson> for Arguments {
     }
 }
 
-/// When two arguments are the same.
+/// When two arguments are equal.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ArgumentEquality {
-    /// By meaning: numbers by exact value, also those in strings that are JSON numbers; `true` and
-    /// `false` in strings as booleans, as Python writes them, too; other strings in NFC without
-    /// outer and doubled blanks; a null argument is an absent one. Case counts, and the order of
-    /// lists; a string `null` or `None` is a string.
+    /// By meaning. Numbers are compared by exact value, also in strings that are JSON numbers;
+    /// `true` and `false` in strings equal booleans, also in Python's spelling; other strings are
+    /// compared in NFC with whitespace collapsed; a null argument equals a missing one. Case and
+    /// list order matter, and a string `null` or `None` is a string.
     #[default]
     Normalized,
-    /// Plain JSON equality, in which only 1 is 1.0.
+    /// Plain JSON equality, in which 1 equals only 1.0.
     Strict,
 }
 
 impl ArgumentEquality {
-    /// The form in which equal arguments are the same; none for arguments that equal nothing.
+    /// The canonical form, identical for equal arguments; `None` for arguments that equal nothing.
     fn canonical(self, arguments: &Arguments) -> Option<BTreeMap<String, ExactJson>> {
         let Arguments::Parsed(fields) = arguments else {
             return None;
         };
         let is_normalized = self == Self::Normalized;
-        let given = fields
+        let canonical_fields = fields
             .iter()
             .filter(|(_, value)| !(is_normalized && **value == ExactJson::Null));
         Some(
-            given
+            canonical_fields
                 .map(|(name, value)| match self {
                     Self::Normalized => (name.clone(), normalized(value)),
                     Self::Strict => (name.clone(), value.clone()),
@@ -156,7 +155,7 @@ fn normalized_text(text: &str) -> ExactJson {
     }
 }
 
-/// Whether two calls of one function have the same arguments; never if either cannot be read.
+/// Whether two calls of one function have the same arguments; false if either cannot be parsed.
 pub fn args_equal(left: &Arguments, right: &Arguments, equality: ArgumentEquality) -> bool {
     let left = equality.canonical(left);
     left.is_some() && left == equality.canonical(right)
@@ -164,15 +163,17 @@ pub fn args_equal(left: &Arguments, right: &Arguments, equality: ArgumentEqualit
 
 /// Selection accuracy, 0 to 1: Jaccard similarity of the two sets of function names.
 ///
-/// Names are compared exactly but for blanks; map endpoints with
-/// [`Endpoints::normalize`](super::Endpoints::normalize) first. Two empty sets are alike (1).
+/// Names are compared exactly except for whitespace; map endpoints with
+/// [`Endpoints::normalize`](super::Endpoints::normalize) first. The similarity of two empty sets is
+/// 1.
 ///
 /// # Source
 ///
 /// GOAT, section 4.2 (API Selection Accuracy).
 pub fn selection_accuracy(pred: &[Call], gold: &[Call]) -> f64 {
-    let names =
-        |calls: &[Call]| -> BTreeSet<String> { named(calls).map(|(name, _)| name).collect() };
+    let names = |calls: &[Call]| -> BTreeSet<String> {
+        with_normalized_names(calls).map(|(name, _)| name).collect()
+    };
     jaccard(&names(pred), &names(gold), 0)
 }
 
@@ -184,25 +185,25 @@ pub fn selection_accuracy(pred: &[Call], gold: &[Call]) -> f64 {
 pub fn invocation_accuracy(pred: &[Call], gold: &[Call], equality: ArgumentEquality) -> f64 {
     let mut n_unparsed = 0;
     let mut invocations = |calls: &[Call]| -> BTreeSet<(String, BTreeMap<String, ExactJson>)> {
-        let read = named(calls).filter_map(|(name, call)| {
+        let canonical_calls = with_normalized_names(calls).filter_map(|(name, call)| {
             let arguments = equality.canonical(&call.arguments);
             n_unparsed += usize::from(arguments.is_none());
             Some((name, arguments?))
         });
-        read.collect()
+        canonical_calls.collect()
     };
     let (pred, gold) = (invocations(pred), invocations(gold));
     jaccard(&pred, &gold, n_unparsed)
 }
 
-fn named(calls: &[Call]) -> impl Iterator<Item = (String, &Call)> {
+fn with_normalized_names(calls: &[Call]) -> impl Iterator<Item = (String, &Call)> {
     calls
         .iter()
         .map(|call| (collapse_blanks(&call.name), call))
         .filter(|(name, _)| !name.is_empty())
 }
 
-/// `n_alone` elements are in one of the sets and equal to nothing.
+/// Jaccard similarity; `n_alone` additional elements equal nothing.
 fn jaccard<T: Ord>(left: &BTreeSet<T>, right: &BTreeSet<T>, n_alone: usize) -> f64 {
     let n_union = left.union(right).count() + n_alone;
     if n_union == 0 {
@@ -223,21 +224,23 @@ mod tests {
             .collect()
     }
 
-    fn names(names: &[&str]) -> Vec<Call> {
+    fn calls_named(names: &[&str]) -> Vec<Call> {
         names
             .iter()
             .map(|name| Call::new(*name, &json!({})))
             .collect()
     }
 
-    fn equal(left: Value, right: Value, equality: ArgumentEquality) -> bool {
+    fn are_equal(left: Value, right: Value, equality: ArgumentEquality) -> bool {
         let arguments = |value: &Value| Arguments::from(&ExactJson::from(value));
         args_equal(&arguments(&left), &arguments(&right), equality)
     }
 
     #[test]
     fn selection_compares_sets_of_names() {
-        let sa = |pred: &[&str], gold: &[&str]| selection_accuracy(&names(pred), &names(gold));
+        let sa = |pred: &[&str], gold: &[&str]| {
+            selection_accuracy(&calls_named(pred), &calls_named(gold))
+        };
         assert_eq!(sa(&["tide", "berth", "tide"], &["berth", "tide"]), 1.0);
         assert_eq!(sa(&["tide", "invented"], &["tide", "berth"]), 1.0 / 3.0);
         assert_eq!(sa(&[], &["tide"]), 0.0);
@@ -249,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invocation_needs_every_argument() {
+    fn an_invocation_is_right_only_with_every_argument() {
         let gold = calls(&[
             ("tide", json!({"port": "Emden", "day": 3})),
             ("berth", json!({})),
@@ -268,28 +271,28 @@ mod tests {
         );
         let extra = json!({"port": "Emden", "day": 3, "unit": "m"});
         assert_eq!(ia(&[berth(), ("tide", extra)]), 1.0 / 3.0);
-        let twice = ("tide", json!({"port": "Emden", "day": "3.0"}));
-        assert_eq!(ia(&[twice.clone(), twice, berth()]), 1.0);
+        let with_text = ("tide", json!({"port": "Emden", "day": "3.0"}));
+        assert_eq!(ia(&[with_text.clone(), with_text, berth()]), 1.0);
     }
 
     #[test]
-    fn arguments_that_cannot_be_read_equal_nothing() {
-        let broken = calls(&[("tide", json!("{port")), ("tide", json!("{port"))]);
+    fn unparsable_arguments_equal_nothing() {
+        let unparsable = calls(&[("tide", json!("{port")), ("tide", json!("{port"))]);
         assert_eq!(
-            invocation_accuracy(&broken, &broken, ArgumentEquality::Normalized),
+            invocation_accuracy(&unparsable, &unparsable, ArgumentEquality::Normalized),
             0.0
         );
-        assert_eq!(selection_accuracy(&broken, &broken), 1.0);
-        let listed = calls(&[("tide", json!([1])), ("berth", json!({}))]);
+        assert_eq!(selection_accuracy(&unparsable, &unparsable), 1.0);
+        let list_arguments = calls(&[("tide", json!([1])), ("berth", json!({}))]);
         let gold = calls(&[("berth", json!({}))]);
         assert_eq!(
-            invocation_accuracy(&listed, &gold, ArgumentEquality::Strict),
+            invocation_accuracy(&list_arguments, &gold, ArgumentEquality::Strict),
             0.5
         );
     }
 
     #[test]
-    fn the_text_of_an_object_is_that_object() {
+    fn an_object_written_as_a_string_equals_the_object() {
         let text = calls(&[("tide", json!("{\"day\": 3, \"berths\": [1, 2]}"))]);
         let object = calls(&[("tide", json!({"berths": [1, 2], "day": 3}))]);
         for equality in [ArgumentEquality::Normalized, ArgumentEquality::Strict] {
@@ -298,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn normalized_equality_is_by_meaning_and_strict_by_json() {
+    fn normalized_equality_ignores_spelling_and_strict_equality_compares_json() {
         let rows = [
             (json!({"n": 1}), json!({"n": 1.0}), true, true),
             (json!({"n": "1"}), json!({"n": 1}), true, false),
@@ -342,9 +345,9 @@ mod tests {
             (json!({"l": 1}), json!({"l": [1]}), false, false),
         ];
         for (left, right, normalized, strict) in rows {
-            let found = [ArgumentEquality::Normalized, ArgumentEquality::Strict]
-                .map(|equality| equal(left.clone(), right.clone(), equality));
-            assert_eq!(found, [normalized, strict], "{left} and {right}");
+            let equalities = [ArgumentEquality::Normalized, ArgumentEquality::Strict]
+                .map(|equality| are_equal(left.clone(), right.clone(), equality));
+            assert_eq!(equalities, [normalized, strict], "{left} and {right}");
         }
     }
 
@@ -376,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_beyond_a_float_are_told_apart() {
+    fn numbers_beyond_the_precision_of_a_float_differ() {
         let arguments = |number: &str| Arguments::parse(&format!("{{\"wei\": {number}}}"));
         let differ = [
             ("9007199254740993", "9007199254740992.0"),

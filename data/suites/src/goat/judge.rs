@@ -1,13 +1,13 @@
-//! The success rate's judge: its prompt, and its verdict out of what it replies.
+//! The judge of the success rate: its prompt, and the verdict in its reply.
 //!
-//! The paper asks GPT-4.1; any model that follows the prompt will do, which is why the verdict is
-//! looked for in the middle of prose, too.
+//! The paper uses GPT-4.1. Any model that follows the prompt can be used, so the verdict may be
+//! surrounded by prose.
 
 use serde_json::{Deserializer, Value};
-use tooltune_rows::json::{Style, dumps};
-use tooltune_rows::text::{Message, Role};
+use tooltune_json::{Style, dumps};
+use tooltune_template::{Message, Role};
 
-/// The instructions of the paper's Figure 21, its line breaks inside sentences taken out.
+/// The instructions of the paper's Figure 21, with line breaks inside sentences removed.
 const INSTRUCTIONS: &str = r#"Given a user query, a sequence of tool execution details (including successes and failures), and the final answer, determine whether the answer sufficiently and correctly solves the original query, strictly based on the tool execution results.
 Evaluation Rules:
 1. The final answer must be based on the tool execution results.
@@ -24,9 +24,9 @@ Output format:
 
 /// The messages that ask whether `answer` solves `query`.
 ///
-/// `executions` are the calls with what they returned, failed ones too, one JSON value each, in
-/// the order of their execution. The paper does not show how the three are laid out under its
-/// instructions; here each stands under its own heading in the user's turn.
+/// `executions` are the calls with their results, including failed ones, as one JSON value each in
+/// execution order. The paper does not show the layout of the three parts below its instructions;
+/// here each has a heading in the user message.
 ///
 /// # Source
 ///
@@ -51,31 +51,32 @@ pub fn judge_messages(query: &str, executions: &[Value], answer: &str) -> Vec<Me
     ]
 }
 
-/// The verdict of a judge's reply: whether the query is solved, or nothing that can be read.
+/// Parses the verdict in a judge's reply: whether the query is solved, or `None` if there is no
+/// verdict.
 ///
-/// The last object of the reply that has `answer_status` decides; its value is `Solved` or
-/// `Unsolved` in any case with any blanks around it. Without a verdict the judge is to be asked
-/// again, and after the last time the query counts as unsolved.
+/// The last object with `answer_status` decides. Its value is `Solved` or `Unsolved`, in any case
+/// and with any surrounding whitespace. Without a verdict the judge should be asked again; after
+/// the last attempt the query counts as unsolved.
 ///
-/// An object need not be JSON: judges write line breaks and quotes into its strings as they are,
-/// or end before the closing brace. There the field is found by its pattern,
-/// `"answer_status": "..."`. The pattern is not looked for behind an object that is JSON, unless
-/// another object begins there.
+/// The object need not be valid JSON, because judges write raw line breaks and quotes in strings or
+/// omit the closing brace. In such objects the field is found by the pattern `"answer_status":
+/// "..."`. The pattern is not searched after a valid JSON object, unless another object starts
+/// there.
 pub fn parse_judge(reply: &str) -> Option<bool> {
     let mut status = None;
-    let mut at = 0;
+    let mut position = 0;
     let mut may_be_broken = true;
-    while let Some(found) = reply[at..].find(['{', '"']) {
-        at += found;
-        let rest = &reply[at..];
+    while let Some(offset) = reply[position..].find(['{', '"']) {
+        position += offset;
+        let rest = &reply[position..];
         if rest.starts_with('{') {
             let object = object_with_status(rest);
             may_be_broken = object.is_none();
-            at += object.as_ref().map_or(1, |(_, n_bytes)| *n_bytes);
+            position += object.as_ref().map_or(1, |(_, n_bytes)| *n_bytes);
             status = object.map(|(value, _)| value).or(status);
         } else {
             let field = status_field(rest).filter(|_| may_be_broken);
-            at += field.map_or(1, |(_, n_bytes)| n_bytes);
+            position += field.map_or(1, |(_, n_bytes)| n_bytes);
             status = field.map(|(word, _)| Value::from(word)).or(status);
         }
     }
@@ -86,7 +87,7 @@ pub fn parse_judge(reply: &str) -> Option<bool> {
     }
 }
 
-/// The `answer_status` of the object that the text begins with, and the length of that object.
+/// The `answer_status` of the object at the start of the text, and the length of that object.
 fn object_with_status(text: &str) -> Option<(Value, usize)> {
     let mut values = Deserializer::from_str(text).into_iter::<Value>();
     let object = values.next()?.ok()?;
@@ -94,8 +95,8 @@ fn object_with_status(text: &str) -> Option<(Value, usize)> {
     Some((status, values.byte_offset()))
 }
 
-/// What stands between the quotes of the field `answer_status` that the text begins with, and the
-/// length of that field. A choice, `"Solved" | "Unsolved"`, is the instruction and no verdict.
+/// The string in the `answer_status` field at the start of the text, and the length of that field.
+/// A choice, `"Solved" | "Unsolved"`, is the instruction, not a verdict.
 fn status_field(text: &str) -> Option<(&str, usize)> {
     let value = text.strip_prefix("\"answer_status\"")?.trim_start();
     let value = value.strip_prefix(':')?.trim_start();
@@ -110,7 +111,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn the_messages_hold_the_instructions_and_the_whole_case() {
+    fn the_judge_messages_contain_the_instructions_and_the_case() {
         let executions = [
             json!({"name": "Tides/Low Water", "arguments": {"port": "Emden"}, "output": {"at": "06:10"}}),
             json!({"name": "Tides/Pilot", "arguments": {}, "output": {"error": "no row"}}),
@@ -137,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn the_verdict_is_found_wherever_it_stands() {
+    fn the_verdict_is_found_anywhere_in_the_reply() {
         let rows = [
             (
                 r#"{"content": "fine", "answer_status": "Solved"}"#,
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_is_no_json_has_its_verdict_too() {
+    fn a_verdict_is_read_from_an_invalid_json_object() {
         let rows = [
             (
                 "{\"content\": \"low water\nis at six\", \"answer_status\": \"Solved\"}",
@@ -189,14 +190,14 @@ mod tests {
                 r#"{"answer_status" : "Unsolved", "content": "the "low" water"}"#,
                 Some(false),
             ),
-            // Cut by a limit of tokens, or written without braces.
+            // Cut off by a token limit, or written without braces.
             (r#"{"answer_status": "Solved""#, Some(true)),
             (
                 r#"{"answer_status": "Solved", "content": "Low wat"#,
                 Some(true),
             ),
             (r#""answer_status": "Unsolved""#, Some(false)),
-            // The last one decides, whichever of them is JSON.
+            // The last one decides, whether it is valid JSON or not.
             (
                 r#"{"answer_status": "Solved"} no: {"content": "the "low" one", "answer_status": "Unsolved"}"#,
                 Some(false),
@@ -205,7 +206,7 @@ mod tests {
                 r#"{"content": "the "low" one", "answer_status": "Unsolved"} no: {"answer_status": "Solved"}"#,
                 Some(true),
             ),
-            // Words about a verdict are none.
+            // Mentions of a verdict in prose do not count.
             (
                 r#"{"answer_status": "Solved"} where "answer_status": "Unsolved" would be wrong"#,
                 Some(true),
@@ -225,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_verdict_is_none() {
+    fn a_reply_without_a_verdict_has_none() {
         let rows = [
             "",
             "Solved",

@@ -1,4 +1,4 @@
-//! GOAT's queries with their calls and answers, as its judge is shown them.
+//! GOAT's queries with their calls and answers, as shown to its judge.
 
 #[cfg(test)]
 mod tests;
@@ -6,30 +6,34 @@ mod tests;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tooltune_agents::{AttemptedCall, Outcome};
-use tooltune_rows::text::Message;
+use tooltune_template::Message;
 
 use super::judge::{judge_messages, parse_judge};
-use crate::llm_judge::Judged;
+use crate::llm_judge::JudgedItem;
 
-/// What the judge is shown of one query.
+/// The part of a query's result that the judge sees.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JudgeSample {
-    /// The query's id, for messages and files.
+    /// Query id, for messages and files.
     pub id: String,
     /// The query.
     pub query: String,
-    /// The calls with what they returned, failed ones too, in the order of their execution.
+    /// The calls with their results, including failed ones, in execution order.
     pub executions: Vec<Value>,
     /// The final answer.
     pub answer: String,
 }
 
 impl JudgeSample {
-    /// The sample of a loop's end.
+    /// The sample for the outcome of an agent loop.
     ///
-    /// A call is shown as `{"name", "arguments", "output"}`, a failed one with `"error"` instead
-    /// of the output, one that could not be read with what was written as `"text"`.
-    pub fn of_outcome(id: impl Into<String>, query: impl Into<String>, outcome: &Outcome) -> Self {
+    /// A call is shown as `{"name", "arguments", "output"}`. A failed call has `"error"` instead of
+    /// the output, and an unparsable one the raw `"text"`.
+    pub fn from_outcome(
+        id: impl Into<String>,
+        query: impl Into<String>,
+        outcome: &Outcome,
+    ) -> Self {
         Self {
             id: id.into(),
             query: query.into(),
@@ -40,22 +44,22 @@ impl JudgeSample {
 }
 
 fn execution(call: &AttemptedCall) -> Value {
-    let mut shown = json!({"name": call.name});
+    let mut execution = json!({"name": call.name});
     if let Some(arguments) = &call.arguments {
-        shown["arguments"] = Value::Object(arguments.clone());
+        execution["arguments"] = Value::Object(arguments.clone());
     }
     if let Some(raw) = &call.raw {
-        shown["text"] = Value::from(raw.as_str());
+        execution["text"] = Value::from(raw.as_str());
     }
     match &call.exception {
-        None => shown["output"] = call.output.clone(),
-        Some(message) => shown["error"] = Value::from(message.as_str()),
+        None => execution["output"] = call.output.clone(),
+        Some(message) => execution["error"] = Value::from(message.as_str()),
     }
-    shown
+    execution
 }
 
 /// As in GOAT, section 4.2 and Figure 21.
-impl Judged for JudgeSample {
+impl JudgedItem for JudgeSample {
     fn id(&self) -> &str {
         &self.id
     }
@@ -64,7 +68,7 @@ impl Judged for JudgeSample {
         judge_messages(&self.query, &self.executions, &self.answer)
     }
 
-    fn verdict(&self, reply: &str) -> Option<bool> {
+    fn parse_verdict(&self, reply: &str) -> Option<bool> {
         parse_judge(reply)
     }
 }

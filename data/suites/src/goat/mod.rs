@@ -1,13 +1,13 @@
-//! Scores GOAT: predicted calls and final answers beside the gold ones, as in the paper.
+//! Scores GOAT: predicted calls and final answers against the gold ones, as in the paper.
 //!
-//! Selection accuracy (SA) compares the sets of function names, invocation accuracy (IA) those of
-//! names with arguments, both as Jaccard similarities (GOAT, section 4.2; Wang et al. 2024a).
-//! RestBench's path measures, API-Bank's correctness and both readings of ROUGE-L are here too.
-//! The decision to question: arguments are equal by meaning (`"53"` is 53, blanks do not count),
-//! because documents and answers of this field mix the spellings; [`ArgumentEquality::Strict`]
-//! compares plain JSON.
-//! Success is judged by a model behind an endpoint ([`judge_samples`](crate::judge_samples)) or,
-//! where the gold facts are known, without one ([`answer_holds_facts`]).
+//! Selection accuracy (SA) compares the sets of function names, invocation accuracy (IA) the sets
+//! of names with arguments, both by Jaccard similarity (GOAT, section 4.2; Wang et al. 2024a). The
+//! module also has RestBench's path metrics, API-Bank's correctness and both variants of ROUGE-L.
+//!
+//! Arguments are compared by meaning (`"53"` equals 53, whitespace is ignored), because documents
+//! and answers mix these spellings; [`ArgumentEquality::Strict`] compares plain JSON. Success is
+//! judged by a model behind an endpoint ([`judge_samples`](crate::judge_samples)), or without one
+//! if the gold facts are known ([`answer_holds_facts`]).
 
 mod api_bank;
 mod api_bank_report;
@@ -24,6 +24,10 @@ mod rouge;
 mod subsequence;
 mod suite;
 
+use tooltune_agents::Outcome;
+
+use crate::is_cut;
+
 pub use api_bank::{ApiBankCall, ApiBankSample, api_bank_correctness, api_bank_sample_accuracy};
 pub use api_bank_report::{ApiBankReport, ApiBankScore, api_bank_table};
 pub use endpoints::{Endpoints, collapse_blanks};
@@ -39,13 +43,21 @@ pub use restbench::{RestBenchReport, RestBenchScore, restbench_table};
 pub use rouge::{rouge_l_apibank, rouge_l_plain};
 pub use suite::{APIBANK, RESTBENCH, SUITE};
 
-/// Why there is no score. A bad prediction is never an error: it scores zero.
+/// Whether the loop ended with an answer that is not empty and was not cut off. Without one a query
+/// is not solved, whatever a judge decides.
+pub fn is_answered(outcome: &Outcome) -> bool {
+    let last = outcome.texts.last();
+    let is_cut = last.is_some_and(|end| is_cut(&end.finish_reason));
+    !outcome.response.trim().is_empty() && !is_cut
+}
+
+/// Scoring failed. A bad prediction is never an error: it scores zero.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GoatError {
-    /// A gold path, or every gold path, has no call to be found.
-    #[error("the gold path is empty; give at least one call")]
+    /// A gold path is empty, or there is none.
+    #[error("the gold path is empty; provide at least one call")]
     EmptyGold,
     /// A data set without samples has no mean.
-    #[error("there is no sample to report; give at least one")]
+    #[error("no samples to report; provide at least one")]
     NoSamples,
 }

@@ -1,7 +1,7 @@
-//! The GOAT suite and its pipeline as operations of the interface.
+//! The GOAT suite and its pipeline as operations of `tooltune score`.
 //!
-//! Each function takes the fields of one line and calls the suite; no rule of scoring lives here.
-//! What is compared as JSON is read from the line's own text, so that numbers keep every digit.
+//! Each function only reads the fields of a line and calls the suite; it contains no scoring rules.
+//! Values compared as JSON are parsed from the raw line, so that numbers keep all digits.
 
 use super::{
     ApiBankCall, ApiBankSample, ArgumentEquality, Arguments, Call, Endpoints, GoatError,
@@ -9,15 +9,18 @@ use super::{
     correct_path, delta_len, invocation_accuracy, mean_pct, parse_judge, percent, rouge_l_apibank,
     rouge_l_plain, selection_accuracy,
 };
+use crate::budgets::{CALL_PAIRS, ROUGE_STEPS};
 use crate::ranking::{RankedGold, RetrievalError};
 use serde_json::{Value, json};
-use tooltune_rows::budgets::{CALL_PAIRS, ROUGE_STEPS};
-use tooltune_rows::json::ExactJson;
+use tooltune_json::ExactJson;
 
 use crate::operations::{Fields, InputField, LineError, Operation, Request};
 
-const fn field(name: &'static str, holds: &'static str) -> InputField {
-    InputField { name, holds }
+const fn field(name: &'static str, description: &'static str) -> InputField {
+    InputField {
+        name,
+        holds: description,
+    }
 }
 
 const CALLS: &str = "array of {name, args}; args is an object, its text, or null";
@@ -26,7 +29,7 @@ const GOLD_CALLS: InputField = field("gold", CALLS);
 const MODE: InputField = field("options.mode", "\"normalized\" (default) or \"strict\"");
 const TEMPLATES: InputField = field(
     "templates",
-    "names of endpoints, such as \"GET /movie/{movie_id}\"; may be left out",
+    "endpoint names, such as \"GET /movie/{movie_id}\"; optional",
 );
 const INSTANCES: InputField = field(
     "instances",
@@ -38,7 +41,7 @@ const REFERENCE: InputField = field("ref", "the gold answer");
 const RANKED: InputField = field("ranked", "names of documents, best first");
 const GOLD_DOCUMENTS: InputField = field("gold", "names of the gold documents");
 
-/// Every operation of the suite.
+/// All operations of the suite.
 pub(super) static OPERATIONS: &[Operation] = &[
     Operation {
         name: "goat.sa",
@@ -64,8 +67,8 @@ pub(super) static OPERATIONS: &[Operation] = &[
     },
     Operation {
         name: "goat.norm_name",
-        fields: &[field("name", "the name as given"), TEMPLATES],
-        definition: "the endpoint template that a name means, or the cleaned name",
+        fields: &[field("name", "the name to normalize"), TEMPLATES],
+        definition: "the endpoint template that matches a name, or the normalized name",
         run: norm_name,
     },
     Operation {
@@ -81,14 +84,14 @@ pub(super) static OPERATIONS: &[Operation] = &[
     Operation {
         name: "goat.delta_len",
         fields: &[field("items", "array of {success, pred_len, gold_len}")],
-        definition: "mean number of calls beyond the gold's over the solved cases, or null",
+        definition: "mean number of calls beyond the gold calls over the solved cases, or null",
         run: lengths,
     },
     Operation {
         name: "goat.percent",
         fields: &[field("flags", "array of booleans")],
-        definition: "share of flags that are set in per cent, or null",
-        run: share,
+        definition: "percentage of true flags, or null",
+        run: share_of_calls,
     },
     Operation {
         name: "goat.mean_pct",
@@ -99,28 +102,28 @@ pub(super) static OPERATIONS: &[Operation] = &[
     Operation {
         name: "goat.parse_judge",
         fields: &[field("text", "the judge's reply")],
-        definition: "the judge's verdict, or null if there is none to be read",
+        definition: "the judge's verdict, or null if the reply has none",
         run: verdict,
     },
     Operation {
         name: "goat.facts",
         fields: &[
             field("answer", "the final answer"),
-            field("facts", "texts that it must hold"),
+            field("facts", "texts that it must contain"),
         ],
-        definition: "whether the answer holds every fact, numbers by value",
+        definition: "whether the answer contains every fact, numbers compared by value",
         run: facts,
     },
     Operation {
         name: "goat.apibank_correctness",
         fields: &[INSTANCES],
-        definition: "predicted calls that return what an unused gold call does, in per cent",
+        definition: "percentage of predicted calls with the result of an unused gold call",
         run: correctness,
     },
     Operation {
         name: "goat.apibank_sample_accuracy",
         fields: &[INSTANCES],
-        definition: "samples of which every predicted and every gold call agree, in per cent",
+        definition: "percentage of samples in which all predicted and gold calls match",
         run: sample_accuracy,
     },
     Operation {
@@ -137,14 +140,14 @@ pub(super) static OPERATIONS: &[Operation] = &[
     },
     Operation {
         name: "goat.recall_at",
-        fields: &[RANKED, GOLD_DOCUMENTS, field("k", "a whole number from 1")],
-        definition: "share of the gold documents among the first k",
+        fields: &[RANKED, GOLD_DOCUMENTS, field("k", "a positive integer")],
+        definition: "fraction of the gold documents among the first k",
         run: recall_at,
     },
     Operation {
         name: "goat.recall_at_gt",
         fields: &[RANKED, GOLD_DOCUMENTS],
-        definition: "share of the gold documents among as many as there are gold ones",
+        definition: "fraction of the gold documents among the first n, with n gold documents",
         run: recall_at_gt,
     },
 ];
@@ -175,7 +178,7 @@ impl From<RetrievalError> for LineError {
     }
 }
 
-/// Reads names of calls as the templates of the line say.
+/// The endpoint templates in the line.
 fn endpoints(request: &Request<'_>) -> Result<Endpoints, LineError> {
     Ok(Endpoints::new(
         request
@@ -187,16 +190,16 @@ fn endpoints(request: &Request<'_>) -> Result<Endpoints, LineError> {
 
 fn calls(request: &Request<'_>, name: &str) -> Result<Vec<Call>, LineError> {
     let endpoints = endpoints(request)?;
-    let exact = request.exact_input(name);
+    let exact_json = request.exact_input(name);
     let items = request.input.objects(name)?.into_iter();
-    let call = |(item, exact): (Fields<'_>, &ExactJson)| {
+    let call = |(item, exact_json): (Fields<'_>, &ExactJson)| {
         let name = item.optional_text("name")?.unwrap_or_default();
         Ok(Call {
             name: endpoints.normalize(name),
-            arguments: Arguments::from(exact.get("args").unwrap_or(&ExactJson::Null)),
+            arguments: Arguments::from(exact_json.get("args").unwrap_or(&ExactJson::Null)),
         })
     };
-    items.zip(exact.items()).map(call).collect()
+    items.zip(exact_json.items()).map(call).collect()
 }
 
 fn equality(request: &Request<'_>) -> Result<ArgumentEquality, LineError> {
@@ -263,7 +266,7 @@ fn lengths(request: &Request<'_>) -> Result<Value, LineError> {
     Ok(json!(delta_len(&cases)))
 }
 
-fn share(request: &Request<'_>) -> Result<Value, LineError> {
+fn share_of_calls(request: &Request<'_>) -> Result<Value, LineError> {
     Ok(json!(percent(&request.input.flags("flags")?)))
 }
 
@@ -281,14 +284,14 @@ fn facts(request: &Request<'_>) -> Result<Value, LineError> {
 }
 
 fn instances(request: &Request<'_>) -> Result<Vec<ApiBankSample>, LineError> {
-    let exact = request.exact_input("instances");
+    let exact_json = request.exact_input("instances");
     let samples = request.input.objects("instances")?.into_iter();
     let samples: Vec<ApiBankSample> = samples
-        .zip(exact.items())
-        .map(|(sample, exact)| {
+        .zip(exact_json.items())
+        .map(|(sample, exact_json)| {
             Ok(ApiBankSample {
-                pred: executed(&sample, exact, "pred")?,
-                gold: executed(&sample, exact, "gold")?,
+                pred: executed_calls(&sample, exact_json, "pred")?,
+                gold: executed_calls(&sample, exact_json, "gold")?,
             })
         })
         .collect::<Result<_, LineError>>()?;
@@ -300,7 +303,7 @@ fn instances(request: &Request<'_>) -> Result<Vec<ApiBankSample>, LineError> {
         Err(LineError::NoValue {
             kind: "too_large",
             message: format!(
-                "`input.instances` has {n_pairs} pairs of a predicted and a gold call of one \
+                "`input.instances` has {n_pairs} pairs of predicted and gold calls of the same \
                  sample; at most {CALL_PAIRS} are compared (CALL_PAIRS in docs/limits.md)"
             ),
         })
@@ -309,17 +312,17 @@ fn instances(request: &Request<'_>) -> Result<Vec<ApiBankSample>, LineError> {
     }
 }
 
-fn executed(
+fn executed_calls(
     sample: &Fields<'_>,
-    exact: &ExactJson,
+    exact_json: &ExactJson,
     name: &str,
 ) -> Result<Vec<ApiBankCall>, LineError> {
-    let exact = exact.get(name).map_or(&[][..], ExactJson::items);
+    let exact_json = exact_json.get(name).map_or(&[][..], ExactJson::items);
     let calls = sample.objects(name)?.into_iter();
     calls
-        .zip(exact)
-        .map(|(call, exact)| {
-            let part = |name| exact.get(name).cloned().unwrap_or(ExactJson::Null);
+        .zip(exact_json)
+        .map(|(call, exact_json)| {
+            let part = |name| exact_json.get(name).cloned().unwrap_or(ExactJson::Null);
             call.value("output")?;
             Ok(ApiBankCall {
                 name: call.text("name")?.to_owned(),
@@ -342,21 +345,21 @@ fn sample_accuracy(request: &Request<'_>) -> Result<Value, LineError> {
 
 fn rouge_apibank(request: &Request<'_>) -> Result<Value, LineError> {
     let (hypothesis, reference) = (request.input.text("hyp")?, request.input.text("ref")?);
-    compared(rouge_l_apibank(hypothesis, reference))
+    score_or_error(rouge_l_apibank(hypothesis, reference))
 }
 
 fn rouge_plain(request: &Request<'_>) -> Result<Value, LineError> {
     let (hypothesis, reference) = (request.input.text("hyp")?, request.input.text("ref")?);
-    compared(rouge_l_plain(hypothesis, reference))
+    score_or_error(rouge_l_plain(hypothesis, reference))
 }
 
-fn compared(score: Option<f64>) -> Result<Value, LineError> {
+fn score_or_error(score: Option<f64>) -> Result<Value, LineError> {
     score
         .map(|score| json!(score))
         .ok_or_else(|| LineError::NoValue {
             kind: "too_large",
             message: format!(
-                "`input.hyp` and `input.ref` have too many words to be compared: more than \
+                "`input.hyp` and `input.ref` have too many words: the comparison takes more than \
              {ROUGE_STEPS} steps of 64 pairs of words; two texts of 100,000 words each fit (ROUGE_STEPS in \
              docs/limits.md)"
             ),
@@ -370,7 +373,7 @@ fn ranked_gold(request: &Request<'_>) -> Result<RankedGold, LineError> {
 
 fn recall_at(request: &Request<'_>) -> Result<Value, LineError> {
     let k = match request.input.count("k")? {
-        0 => return Err(request.input.wrong_type("k", "a whole number from 1")),
+        0 => return Err(request.input.wrong_type("k", "a positive integer")),
         k => usize::try_from(k).unwrap_or(usize::MAX),
     };
     Ok(json!(ranked_gold(request)?.recall_at(k)))

@@ -1,17 +1,17 @@
-//! RestBench's measures of a path of calls, and the two means that reports are made of.
+//! RestBench's metrics of a call path, and the two means used in reports.
 //!
-//! A path is right if the gold calls occur in it in their order, whatever stands between them;
-//! how much stands there is the business of the difference of lengths.
+//! A path is right if it contains the gold calls in order, with any calls in between; the length
+//! difference measures the additional calls.
 
 use super::GoatError;
 use super::endpoints::collapse_blanks;
 
-/// Whether one of the gold paths is a subsequence of the predicted one; gaps are allowed, repeats
-/// count, names are compared exactly but for blanks.
+/// Whether a gold path is a subsequence of the predicted path. Gaps are allowed, repeated names
+/// count, and names are compared exactly except for whitespace.
 ///
 /// # Errors
 ///
-/// - there is no gold path, or one of them is empty
+/// There is no gold path, or one of them is empty.
 ///
 /// # Source
 ///
@@ -29,29 +29,29 @@ where
         .map(|name| collapse_blanks(name.as_ref()))
         .collect();
     let is_within = |gold: &Vec<G>| {
-        let mut rest = pred.iter();
+        let mut remaining = pred.iter();
         gold.iter().all(|name| {
             let name = collapse_blanks(name.as_ref());
-            rest.any(|given| *given == name)
+            remaining.any(|pred_name| *pred_name == name)
         })
     };
     Ok(golds.iter().any(is_within))
 }
 
-/// One case behind [`delta_len`].
+/// A case for [`delta_len`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LengthCase {
-    /// Whether the query was solved; others do not count.
+    /// Whether the query was solved; unsolved cases are excluded.
     pub success: bool,
-    /// Calls attempted, failed ones too.
+    /// Number of attempted calls, including failed ones.
     pub pred_len: u64,
-    /// Calls of the gold path.
+    /// Number of calls in the gold path.
     pub gold_len: u64,
 }
 
-/// Mean number of calls beyond the gold's, over the solved cases; none if none is solved.
+/// Mean number of calls beyond the gold calls over the solved cases; `None` if none is solved.
 ///
-/// It is negative where a model needs fewer calls than the gold.
+/// Negative if a model needs fewer calls than the gold path.
 pub fn delta_len(cases: &[LengthCase]) -> Option<f64> {
     let solved = cases.iter().filter(|case| case.success);
     mean(
@@ -61,13 +61,13 @@ pub fn delta_len(cases: &[LengthCase]) -> Option<f64> {
     )
 }
 
-/// The share of flags that are set, in per cent; none without a flag.
+/// Percentage of true flags; `None` without flags.
 pub fn percent(flags: &[bool]) -> Option<f64> {
     let n_set = flags.iter().filter(|flag| **flag).count();
     (!flags.is_empty()).then(|| 100.0 * n_set as f64 / flags.len() as f64)
 }
 
-/// The mean of fractions, in per cent; none without a value.
+/// Mean of fractions in per cent; `None` without values.
 pub fn mean_pct(values: &[f64]) -> Option<f64> {
     mean(values).map(|mean| 100.0 * mean)
 }
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn any_of_several_gold_paths_will_do_and_an_empty_one_is_an_error() {
+    fn any_gold_path_may_match_and_an_empty_one_is_an_error() {
         assert_eq!(is_correct("berth", &["tide ship", "berth"]), Ok(true));
         assert_eq!(is_correct("pilot", &["tide ship", "berth"]), Ok(false));
         assert_eq!(is_correct("berth", &[]), Err(GoatError::EmptyGold));
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_count_only_where_the_query_was_solved() {
+    fn lengths_count_only_solved_queries() {
         let case = |success, pred_len, gold_len| LengthCase {
             success,
             pred_len,
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn means_of_nothing_are_absent() {
+    fn means_without_values_are_absent() {
         assert_eq!(percent(&[true, true, false, true]), Some(75.0));
         assert_eq!(percent(&[]), None);
         assert_eq!(mean_pct(&[0.25, 0.75]), Some(50.0));

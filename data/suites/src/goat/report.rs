@@ -1,30 +1,29 @@
-//! Sums the samples of a run up in one line of GOAT's tables, with intervals.
+//! Aggregates the samples of a run into a line of GOAT's tables, with intervals.
 //!
-//! Means are macro means over samples. The difference of lengths is a mean over the solved samples
-//! only, so it has an interval of its own kind and is absent where nothing is solved; so is the
-//! success rate where nothing could be judged.
+//! Means are macro means over samples. The length difference is a mean over the solved samples
+//! only; it is `None` if nothing is solved. The success rate is `None` if nothing was judged.
 
 use serde::{Deserialize, Serialize};
 
 use super::GoatError;
 use super::invocations::{ArgumentEquality, Call, invocation_accuracy, selection_accuracy};
 use super::paths::correct_path;
-use crate::bootstrap::{Estimate, cell, estimates, indicator, mean};
+use crate::bootstrap::{Estimate, cell, estimates, indicator, mean, unbounded_mean};
 
-/// What a run made of one query.
+/// A run's result for one query.
 #[derive(Debug, Clone, Copy)]
 pub struct GoatSample<'s> {
-    /// Calls attempted, in order, failed ones too.
+    /// Attempted calls in order, including failed ones.
     pub pred: &'s [Call],
-    /// The gold calls, in order; their names are the gold path.
+    /// The gold calls in order; their names are the gold path.
     pub gold: &'s [Call],
-    /// Whether the final answer solves the query; none if nobody judged it.
+    /// Whether the final answer solves the query; `None` if it was not judged.
     pub success: Option<bool>,
-    /// Whether any completion of the run could not be read.
+    /// Whether a completion of the run could not be parsed.
     pub has_parse_error: bool,
 }
 
-/// The numbers of one query.
+/// The scores of one query.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct GoatScore {
     /// Selection accuracy, 0 to 1.
@@ -33,13 +32,13 @@ pub struct GoatScore {
     pub ia: f64,
     /// Invocation accuracy with plain JSON equality, 0 to 1.
     pub ia_strict: f64,
-    /// Whether the query was solved; none if nobody judged it.
+    /// Whether the query was solved; `None` if it was not judged.
     pub success: Option<bool>,
     /// Whether the gold path is a subsequence of the predicted one.
     pub correct_path: bool,
-    /// Calls attempted less gold calls.
+    /// Number of attempted calls minus gold calls.
     pub delta_len: i64,
-    /// Whether any completion could not be read.
+    /// Whether a completion could not be parsed.
     pub parse_error: bool,
 }
 
@@ -48,8 +47,8 @@ impl GoatScore {
     ///
     /// # Errors
     ///
-    /// - the sample has no gold call
-    pub fn of(sample: &GoatSample<'_>) -> Result<Self, GoatError> {
+    /// The sample has no gold calls.
+    pub fn from_sample(sample: &GoatSample<'_>) -> Result<Self, GoatError> {
         let names = |calls: &[Call]| -> Vec<String> {
             calls.iter().map(|call| call.name.clone()).collect()
         };
@@ -66,7 +65,7 @@ impl GoatScore {
     }
 }
 
-/// The numbers of a run, each with its bootstrap 95 % interval (1,000 resamples, fixed seed).
+/// The metrics of a run, each with its bootstrap 95 % interval (1,000 resamples, fixed seed).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GoatReport {
     /// Number of queries.
@@ -77,21 +76,22 @@ pub struct GoatReport {
     pub ia: Estimate,
     /// Mean invocation accuracy, plain JSON equality.
     pub ia_strict: Estimate,
-    /// Share of queries solved among those judged; none if none was.
+    /// Fraction of solved queries among the judged ones; `None` if none was judged.
     pub sr: Option<Estimate>,
-    /// Queries that were judged, or whose answers have facts to hold.
+    /// Number of queries that were judged, or whose gold answers have facts.
     #[serde(default)]
     pub n_judged: usize,
-    /// Share of queries with a correct path.
+    /// Fraction of queries with a correct path.
     pub correct_path: Estimate,
-    /// Mean number of calls beyond the gold's over the solved queries; none if none is solved.
+    /// Mean number of calls beyond the gold calls over the solved queries; `None` if none is
+    /// solved.
     pub delta_len: Option<Estimate>,
-    /// Share of queries with a completion that could not be read.
+    /// Fraction of queries with an unparsable completion.
     pub parse_error_rate: Estimate,
 }
 
 impl GoatReport {
-    /// Names that [`GoatReport::value`] knows.
+    /// The names accepted by [`GoatReport::value`].
     pub const NAMES: [&'static str; 7] = [
         "sa",
         "ia",
@@ -102,11 +102,11 @@ impl GoatReport {
         "parse_error_rate",
     ];
 
-    /// Gathers the scores of a run, or of one of its groups.
+    /// Aggregates the scores of a run, or of one of its groups.
     ///
     /// # Errors
     ///
-    /// - there is no score
+    /// There are no scores.
     pub fn new(scores: &[GoatScore]) -> Result<Self, GoatError> {
         if scores.is_empty() {
             return Err(GoatError::NoSamples);
@@ -124,14 +124,17 @@ impl GoatReport {
             ia,
             ia_strict,
             sr: mean(judged),
-            n_judged: scores.iter().filter(|one| one.success.is_some()).count(),
+            n_judged: scores
+                .iter()
+                .filter(|sample_score| sample_score.success.is_some())
+                .count(),
             correct_path,
-            delta_len: mean(solved),
+            delta_len: unbounded_mean(solved),
             parse_error_rate,
         })
     }
 
-    /// The estimate of that name; none if the name is unknown or the run has no such number.
+    /// The estimate of a metric; `None` if the name is unknown or the run has no such value.
     pub fn value(&self, name: &str) -> Option<Estimate> {
         match name {
             "sa" => Some(self.sa),
@@ -156,10 +159,10 @@ fn columns(score: &GoatScore) -> [f64; 5] {
     ]
 }
 
-/// Renders reports as a Markdown table, a line for each with its name.
+/// Formats reports as a Markdown table, one named line per report.
 ///
-/// Fractions are in per cent and the difference of lengths in calls, both with their intervals; a
-/// number that a run does not have is a dash.
+/// Fractions are in per cent and the length difference in calls, both with intervals; missing
+/// values are dashes.
 pub fn goat_table(reports: &[(&str, &GoatReport)]) -> String {
     let mut table =
         "| goat | n | sa % | ia % | ia_strict % | judged | sr % | correct_path % | delta_len | parse_error_rate % |\n\
@@ -203,25 +206,28 @@ mod tests {
             success,
             has_parse_error: pred.is_empty(),
         };
-        GoatScore::of(&sample).expect("a gold path")
+        GoatScore::from_sample(&sample).expect("a gold path")
     }
 
     #[test]
-    fn a_sample_has_every_number() {
-        let exact = [("tide", json!({"day": "3"})), ("berth", json!({}))];
-        let scored = score(&exact, Some(true));
+    fn a_sample_has_every_metric() {
+        let gold_calls = [("tide", json!({"day": "3"})), ("berth", json!({}))];
+        let scored = score(&gold_calls, Some(true));
         assert_eq!(
             (scored.sa, scored.ia, scored.ia_strict),
             (1.0, 1.0, 1.0 / 3.0)
         );
         assert_eq!((scored.correct_path, scored.delta_len), (true, 0));
-        let none = score(&[], None);
-        assert_eq!((none.sa, none.ia, none.delta_len), (0.0, 0.0, -2));
-        assert!(none.parse_error && !none.correct_path);
+        let no_calls = score(&[], None);
+        assert_eq!(
+            (no_calls.sa, no_calls.ia, no_calls.delta_len),
+            (0.0, 0.0, -2)
+        );
+        assert!(no_calls.parse_error && !no_calls.correct_path);
     }
 
     #[test]
-    fn a_report_counts_success_among_the_judged_and_lengths_among_the_solved() {
+    fn success_is_averaged_over_judged_samples_and_length_over_solved_ones() {
         let long = [
             ("tide", json!({"day": 3})),
             ("pilot", json!({})),
@@ -251,27 +257,28 @@ mod tests {
         let lines: Vec<&str> = table.lines().collect();
         assert_eq!(
             lines[2],
-            "| base | 1 | 0.0 [0.0, 0.0] | 0.0 [0.0, 0.0] | 0.0 [0.0, 0.0] | 0 | - \
-             | 0.0 [0.0, 0.0] | - | 100.0 [100.0, 100.0] |"
+            "| base | 1 | 0.0 [0.0, 79.3] | 0.0 [0.0, 79.3] | 0.0 [0.0, 79.3] | 0 | - \
+             | 0.0 [0.0, 79.3] | - | 100.0 [20.7, 100.0] |"
         );
         assert!(
-            lines[3].contains("| 0.0 [0.0, 0.0] | 0.0 [0.0, 0.0] | - |"),
+            lines[3].contains("| 0.0 [0.0, 79.3] | 0.0 [0.0, 79.3] | - |"),
             "{}",
             lines[3]
         );
-        let exact = [
+        let gold_calls = [
             ("tide", json!({"day": 3})),
             ("berth", json!({})),
             ("berth", json!({})),
         ];
-        let solved = GoatReport::new(&[score(&exact, Some(true))]).expect("a sample");
-        assert!(goat_table(&[("gold", &solved)]).contains("| +1.00 [+1.00, +1.00] |"));
+        let solved = GoatReport::new(&[score(&gold_calls, Some(true))]).expect("a sample");
+        // One sample does not determine an interval.
+        assert!(goat_table(&[("gold", &solved)]).contains("| +1.00 |"));
     }
 
     #[test]
-    fn every_name_is_known_and_nothing_cannot_be_reported() {
-        let exact = [("tide", json!({"day": 3})), ("berth", json!({}))];
-        let report = GoatReport::new(&[score(&exact, Some(true))]).expect("a sample");
+    fn every_metric_name_is_known_and_a_report_needs_samples() {
+        let gold_calls = [("tide", json!({"day": 3})), ("berth", json!({}))];
+        let report = GoatReport::new(&[score(&gold_calls, Some(true))]).expect("a sample");
         assert!(
             GoatReport::NAMES
                 .iter()
@@ -284,6 +291,6 @@ mod tests {
             success: None,
             has_parse_error: false,
         };
-        assert_eq!(GoatScore::of(&sample), Err(GoatError::EmptyGold));
+        assert_eq!(GoatScore::from_sample(&sample), Err(GoatError::EmptyGold));
     }
 }

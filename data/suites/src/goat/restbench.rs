@@ -1,67 +1,67 @@
-//! RestBench: what became of a query whose right calls are known by name alone.
+//! RestBench: scores of queries whose gold calls are known only by name.
 //!
-//! RestBench has no right arguments and no right answers, so invocation accuracy is absent and
-//! success needs a judge. The decision to question: predicted names are mapped onto the endpoints
-//! of the specification before they are compared, also where the call itself failed because a
-//! concrete id stood in its name; the path is then right, and the failure shows in the success.
+//! RestBench has no gold arguments or answers, so there is no invocation accuracy, and success
+//! needs a judge. Predicted names are mapped to the specification's endpoints before they are
+//! compared, even if the call itself failed because its name contained a concrete id: the path is
+//! then right, and the failure only affects the success.
 
 use serde::{Deserialize, Serialize};
 use tooltune_agents::Outcome;
 
-use super::GoatError;
 use super::endpoints::Endpoints;
 use super::invocations::{Arguments, Call, selection_accuracy};
 use super::paths::correct_path;
-use crate::bootstrap::{Estimate, cell, estimates, indicator, mean};
+use super::{GoatError, is_answered};
+use crate::bootstrap::{Estimate, cell, estimates, indicator, mean, unbounded_mean};
 
-/// The numbers of one query.
+/// The scores of one query.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct RestBenchScore {
     /// Selection accuracy, 0 to 1.
     pub sa: f64,
     /// Whether the gold path is a subsequence of the predicted one.
     pub correct_path: bool,
-    /// Whether the query was solved; none if nobody judged it.
+    /// Whether the query was solved; `None` if it was not judged.
     pub success: Option<bool>,
-    /// Calls attempted less gold calls.
+    /// Number of attempted calls minus gold calls.
     pub delta_len: i64,
-    /// Whether any completion could not be read.
+    /// Whether a completion could not be parsed.
     pub parse_error: bool,
 }
 
 impl RestBenchScore {
-    /// Scores the outcome of a loop.
+    /// Scores the outcome of an agent loop.
     ///
     /// # Errors
     ///
-    /// - there is no gold call
-    pub fn of(
+    /// There are no gold calls.
+    pub fn from_outcome(
         outcome: &Outcome,
         gold: &[&str],
         success: Option<bool>,
         endpoints: &Endpoints,
     ) -> Result<Self, GoatError> {
         let path: Vec<&str> = outcome.path.iter().map(String::as_str).collect();
-        let score = Self::of_path(&path, gold, endpoints)?;
+        let score = Self::from_path(&path, gold, endpoints)?;
         Ok(Self {
             delta_len: outcome.calls.len() as i64 - gold.len() as i64,
-            success,
+            success: success.map(|is_solved| is_solved && is_answered(outcome)),
             parse_error: !outcome.failures.is_empty(),
             ..score
         })
     }
 
-    /// Scores the gold path as any path is scored; whether it solves the query, only a judge says.
+    /// Scores the gold path like any path. Only a judge can decide whether it solves the query.
     ///
     /// # Errors
     ///
-    /// - there is no gold call
-    pub fn of_gold(gold: &[&str], endpoints: &Endpoints) -> Result<Self, GoatError> {
-        Self::of_path(gold, gold, endpoints)
+    /// There are no gold calls.
+    pub fn from_gold(gold: &[&str], endpoints: &Endpoints) -> Result<Self, GoatError> {
+        Self::from_path(gold, gold, endpoints)
     }
 
-    /// Scores the names of calls that all could be read.
-    fn of_path(pred: &[&str], gold: &[&str], endpoints: &Endpoints) -> Result<Self, GoatError> {
+    /// Scores the names of calls that could all be parsed.
+    fn from_path(pred: &[&str], gold: &[&str], endpoints: &Endpoints) -> Result<Self, GoatError> {
         let normalized = |names: &[&str]| -> Vec<String> {
             names.iter().map(|name| endpoints.normalize(name)).collect()
         };
@@ -83,32 +83,33 @@ impl RestBenchScore {
     }
 }
 
-/// The numbers of a run, each with its bootstrap 95 % interval (1,000 resamples, fixed seed).
+/// The metrics of a run, each with its bootstrap 95 % interval (1,000 resamples, fixed seed).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RestBenchReport {
     /// Number of queries.
     pub n: usize,
-    /// Share of queries with a correct path (CP %).
+    /// Fraction of queries with a correct path (CP %).
     pub correct_path: Estimate,
-    /// Mean number of calls beyond the gold's over the solved queries; none if none is solved.
+    /// Mean number of calls beyond the gold calls over the solved queries; `None` if none is
+    /// solved.
     pub delta_len: Option<Estimate>,
-    /// Share of queries solved among those judged; none if none was.
+    /// Fraction of solved queries among the judged ones; `None` if none was judged.
     pub sr: Option<Estimate>,
-    /// Queries that were judged.
+    /// Number of judged queries.
     #[serde(default)]
     pub n_judged: usize,
     /// Mean selection accuracy, 0 to 1.
     pub sa: Estimate,
-    /// Share of queries with a completion that could not be read.
+    /// Fraction of queries with an unparsable completion.
     pub parse_error_rate: Estimate,
 }
 
 impl RestBenchReport {
-    /// Names that [`RestBenchReport::value`] knows.
+    /// The names accepted by [`RestBenchReport::value`].
     pub const NAMES: [&'static str; 5] =
         ["correct_path", "delta_len", "sr", "sa", "parse_error_rate"];
 
-    /// The mean of a metric; none where no query has it, or for another name.
+    /// The mean of a metric; `None` if no query has it or the name is unknown.
     pub fn value(&self, name: &str) -> Option<Estimate> {
         match name {
             "correct_path" => Some(self.correct_path),
@@ -120,11 +121,11 @@ impl RestBenchReport {
         }
     }
 
-    /// Gathers the scores of a run.
+    /// Aggregates the scores of a run.
     ///
     /// # Errors
     ///
-    /// - there is no score
+    /// There are no scores.
     pub fn new(scores: &[RestBenchScore]) -> Result<Self, GoatError> {
         if scores.is_empty() {
             return Err(GoatError::NoSamples);
@@ -146,17 +147,19 @@ impl RestBenchReport {
         Ok(Self {
             n: scores.len(),
             correct_path,
-            delta_len: mean(solved),
+            delta_len: unbounded_mean(solved),
             sr: mean(judged),
-            n_judged: scores.iter().filter(|one| one.success.is_some()).count(),
+            n_judged: scores
+                .iter()
+                .filter(|sample_score| sample_score.success.is_some())
+                .count(),
             sa,
             parse_error_rate,
         })
     }
 }
 
-/// Renders reports as a Markdown table, a line for each with its name; a number that a run does
-/// not have is a dash.
+/// Formats reports as a Markdown table, one named line per report; missing values are dashes.
 pub fn restbench_table(reports: &[(&str, &RestBenchReport)]) -> String {
     let mut table = "| restbench | n | correct_path % | delta_len | judged | sr % | sa % | parse_error_rate % |\n\
                      |---|--:|--:|--:|--:|--:|--:|--:|\n"
@@ -189,7 +192,7 @@ mod tests {
             .map(|name| json!({"name": name, "arguments": {}, "output": null, "exception": null}))
             .collect();
         serde_json::from_value(json!({
-            "method": "global", "path": names, "calls": calls, "response": "", "retrievals": [],
+            "method": "global", "path": names, "calls": calls, "response": "Done.", "retrievals": [],
             "end": "answered",
         }))
         .expect("an outcome")
@@ -198,40 +201,61 @@ mod tests {
     fn score(names: &[&str], success: Option<bool>) -> RestBenchScore {
         let endpoints = Endpoints::new(["GET /berth/{berth_id}", "GET /tides"]);
         let gold = ["GET /tides", "GET /berth/{id}"];
-        RestBenchScore::of(&outcome(names), &gold, success, &endpoints).expect("a gold path")
+        RestBenchScore::from_outcome(&outcome(names), &gold, success, &endpoints)
+            .expect("a gold path")
     }
 
     #[test]
-    fn concrete_ids_and_placeholders_are_one_endpoint() {
+    fn concrete_ids_and_placeholders_are_the_same_endpoint() {
         let scored = score(&["get /tides/", "GET /berth/12"], Some(true));
         assert_eq!((scored.sa, scored.correct_path), (1.0, true));
         let backwards = score(&["GET /berth/12", "GET /tides", "GET /x"], None);
         assert!(!backwards.correct_path);
         assert_eq!((backwards.sa, backwards.delta_len), (2.0 / 3.0, 1));
-        let none = Endpoints::new(["GET /tides"]);
+        let known_endpoints = Endpoints::new(["GET /tides"]);
         assert_eq!(
-            RestBenchScore::of(&outcome(&[]), &[], None, &none),
+            RestBenchScore::from_outcome(&outcome(&[]), &[], None, &known_endpoints),
             Err(GoatError::EmptyGold)
         );
     }
 
-    /// A gold path is the best there is, whatever names the specification has.
+    /// The gold path scores the maximum, whatever names the specification has.
     #[test]
-    fn the_gold_path_has_no_ceiling() {
+    fn the_gold_path_scores_one() {
         let endpoints = Endpoints::new(["GET /berth/{berth_id}", "GET /tides"]);
         let gold = ["GET /tides", "GET /berth/{id}", "GET /not/there"];
-        let score = RestBenchScore::of_gold(&gold, &endpoints).expect("a gold path");
+        let score = RestBenchScore::from_gold(&gold, &endpoints).expect("a gold path");
         let report = RestBenchReport::new(&[score]).expect("a score");
         let ceilings = crate::goat::RESTBENCH.ceilings(|name| report.value(name));
         assert_eq!(ceilings, []);
         assert_eq!(
             score,
-            RestBenchScore::of(&outcome(&gold), &gold, None, &endpoints).expect("scored")
+            RestBenchScore::from_outcome(&outcome(&gold), &gold, None, &endpoints).expect("scored")
         );
     }
 
     #[test]
-    fn lengths_count_where_a_judge_found_the_query_solved() {
+    fn a_query_without_a_complete_answer_is_not_solved() {
+        let endpoints = Endpoints::new(["GET /tides"]);
+        let success = |response: &str, finish_reason: &str| {
+            let mut outcome = outcome(&["GET /tides"]);
+            response.clone_into(&mut outcome.response);
+            outcome.texts = vec![tooltune_agents::TextEnd {
+                finish_reason: finish_reason.to_owned(),
+                n_tokens: 9,
+            }];
+            let score =
+                RestBenchScore::from_outcome(&outcome, &["GET /tides"], Some(true), &endpoints);
+            score.expect("a gold path").success
+        };
+        assert_eq!(success("At six.", "stop"), Some(true));
+        assert_eq!(success("At six.", ""), Some(true));
+        assert_eq!(success("At six, or at", "length"), Some(false));
+        assert_eq!(success(" ", "stop"), Some(false));
+    }
+
+    #[test]
+    fn lengths_count_only_queries_judged_solved() {
         let solved = score(&["GET /tides", "GET /tides", "GET /berth/1"], Some(true));
         let unsolved = score(&["GET /tides"], Some(false));
         let unjudged = score(&["GET /tides"], None);
@@ -243,7 +267,7 @@ mod tests {
         let line = table.lines().nth(2).expect("a line");
         assert_eq!(
             line,
-            "| base | 1 | 0.0 [0.0, 0.0] | - | 0 | - | 50.0 [50.0, 50.0] | 0.0 [0.0, 0.0] |"
+            "| base | 1 | 0.0 [0.0, 79.3] | - | 0 | - | 50.0 [5.5, 94.5] | 0.0 [0.0, 79.3] |"
         );
         assert_eq!(RestBenchReport::new(&[]), Err(GoatError::NoSamples));
     }

@@ -1,19 +1,30 @@
-//! Lists the suites goat, restbench and apibank for the registry: agents answer their queries.
+//! Registers the agent suites goat, restbench and apibank.
 
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::{ApiBankReport, ApiBankScore, RestBenchReport};
 use crate::bootstrap::indicator;
-use crate::registry::{Needs, RowsOf, SampleScores, SuiteInfo, field, less, more};
+use crate::registry::{
+    LineFields, RowSource, SampleScores, SuiteInfo, SuiteNeeds, field, higher_better, lower_better,
+};
 
-/// Of each suite of agents.
+/// Metrics of all agent suites for which lower is better.
 const LOWER_IS_BETTER: &[&str] = &["delta_len", "parse_error_rate"];
 
-/// Trajectories over APIs of one's own.
+/// Fields of the line of an agent loop.
+const LOOP: LineFields = LineFields {
+    id: "id",
+    prompt: &["query"],
+    gold: &["gold"],
+    output: &["outcome"],
+    finish_reason: &["outcome.texts.finish_reason"],
+};
+
+/// Trajectories over user-defined APIs.
 pub static SUITE: SuiteInfo = SuiteInfo {
     name: "goat",
-    about: "Queries to calls of APIs and an answer, with the retriever's documents.",
+    about: "Queries to API calls and an answer, with retrieved documents.",
     metrics: &[
         "sa",
         "ia",
@@ -25,133 +36,141 @@ pub static SUITE: SuiteInfo = SuiteInfo {
         "recall_at_gt",
         "recall_at_5",
     ],
-    words: &[
+    plain_names: &[
         ("sa", "selection accuracy"),
         ("ia", "invocation accuracy"),
-        (
-            "ia_strict",
-            "invocation accuracy, values as they are written",
-        ),
+        ("ia_strict", "invocation accuracy, values compared exactly"),
         ("sr", "success rate"),
         ("correct_path", "correct path rate"),
-        ("delta_len", "calls beyond the gold's"),
-        ("parse_error_rate", "unreadable outcomes"),
-        ("recall_at_gt", "recall at the number of golds"),
+        ("delta_len", "calls beyond the gold calls"),
+        ("parse_error_rate", "unparsable outcomes"),
+        ("recall_at_gt", "recall at the number of gold documents"),
         ("recall_at_5", "recall at 5"),
     ],
     flat_metrics: &[],
     lower_is_better: LOWER_IS_BETTER,
     default_metric: "goat.ia",
-    needs: Needs {
-        rows: Some(RowsOf {
+    needs: SuiteNeeds {
+        rows: Some(RowSource {
             formats: &["goat"],
             are_samples: false,
             by_default: false,
         }),
-        ..Needs::AGENTS
+        ..SuiteNeeds::AGENTS
     },
     operations: super::operations::OPERATIONS,
-    metrics_mark: "goat",
-    ranked_by: &[more("sa"), more("ia"), more("sr").from("success")],
+    ranked_by: &[
+        higher_better("sa"),
+        higher_better("ia"),
+        higher_better("sr").in_field("success"),
+    ],
     own_files: &[],
     samples: &[SampleScores {
         of: "goat",
-        id: "id",
-        mark: "ia",
+        fields: LOOP,
+        kinds: &["loop"],
         measures: &[
-            more("sa"),
-            more("ia"),
-            more("ia_strict"),
-            more("sr").from("success"),
-            more("correct_path"),
-            less("delta_len").by(delta_len_if_solved),
-            less("parse_error_rate").from("parse_error"),
+            higher_better("sa"),
+            higher_better("ia"),
+            higher_better("ia_strict"),
+            higher_better("sr").in_field("success"),
+            higher_better("correct_path"),
+            lower_better("delta_len").computed_by(delta_len_if_solved),
+            lower_better("parse_error_rate").in_field("parse_error"),
+            higher_better("recall_at_gt")
+                .in_field("retrieval.recall_at_gt")
+                .weighted_by(n_retrieval_texts),
+            higher_better("recall_at_5")
+                .in_field("retrieval.recall_at_5")
+                .weighted_by(n_retrieval_texts),
         ],
     }],
 };
 
-/// RestBench: queries with the paths of endpoints that answer them.
+/// RestBench: queries with the endpoint paths that answer them.
 pub static RESTBENCH: SuiteInfo = SuiteInfo {
     name: "restbench",
-    about: "RestBench: queries to a path of endpoints, with the retriever's documents.",
+    about: "RestBench: queries to a path of endpoints, with retrieved documents.",
     metrics: &RestBenchReport::NAMES,
-    words: &[
+    plain_names: &[
         ("correct_path", "correct path rate"),
-        ("delta_len", "calls beyond the gold's"),
+        ("delta_len", "calls beyond the gold calls"),
         ("sr", "success rate"),
         ("sa", "selection accuracy"),
-        ("parse_error_rate", "unreadable outcomes"),
+        ("parse_error_rate", "unparsable outcomes"),
     ],
     flat_metrics: &[],
     lower_is_better: LOWER_IS_BETTER,
     default_metric: "restbench.correct_path",
-    needs: Needs::AGENTS,
+    needs: SuiteNeeds::AGENTS,
     operations: &[],
-    metrics_mark: "restbench",
-    ranked_by: &[more("sa"), more("correct_path"), more("sr").from("success")],
+    ranked_by: &[
+        higher_better("sa"),
+        higher_better("correct_path"),
+        higher_better("sr").in_field("success"),
+    ],
     own_files: &[],
     samples: &[SampleScores {
         of: "restbench",
-        id: "id",
-        mark: "sa",
+        fields: LOOP,
+        kinds: &["loop"],
         measures: &[
-            more("correct_path"),
-            more("sa"),
-            more("sr").from("success"),
-            less("delta_len").by(delta_len_if_solved),
-            less("parse_error_rate").from("parse_error"),
+            higher_better("correct_path"),
+            higher_better("sa"),
+            higher_better("sr").in_field("success"),
+            lower_better("delta_len").computed_by(delta_len_if_solved),
+            lower_better("parse_error_rate").in_field("parse_error"),
         ],
     }],
 };
 
-/// API-Bank: samples of level 3, or steps of dialogues.
+/// API-Bank: level-3 samples, or steps of dialogues.
 pub static APIBANK: SuiteInfo = SuiteInfo {
     name: "apibank",
-    about: "API-Bank: samples of level 3, or dialogues of levels 1 and 2, to calls and answers.",
+    about: "API-Bank: level-3 samples, or dialogues of levels 1 and 2, to calls and answers.",
     metrics: &ApiBankReport::NAMES,
-    words: &[
+    plain_names: &[
         ("correctness", "right calls"),
         ("sample_accuracy", "samples with all calls right"),
         ("rouge_l", "ROUGE-L by the published rules"),
         ("rouge_l_plain", "ROUGE-L as Google computes it"),
         ("sr", "success rate"),
         ("correct_path", "correct path rate"),
-        ("delta_len", "calls beyond the gold's"),
-        ("parse_error_rate", "unreadable outcomes"),
+        ("delta_len", "calls beyond the gold calls"),
+        ("parse_error_rate", "unparsable outcomes"),
     ],
     flat_metrics: &[],
     lower_is_better: LOWER_IS_BETTER,
     default_metric: "apibank.correctness",
-    needs: Needs::AGENTS,
+    needs: SuiteNeeds::AGENTS,
     operations: &[],
-    metrics_mark: "apibank",
     ranked_by: &[
-        more("right_calls").by(share_of_calls),
-        more("rouge_l"),
-        more("sr").from("success"),
+        higher_better("right_calls").computed_by(share_of_calls),
+        higher_better("rouge_l"),
+        higher_better("sr").in_field("success"),
     ],
     own_files: &[],
     samples: &[SampleScores {
         of: "apibank",
-        id: "id",
-        mark: "n_right",
+        fields: LOOP,
+        kinds: &["loop"],
         measures: &[
-            more("sample_accuracy").by(|line| {
+            higher_better("sample_accuracy").computed_by(|line| {
                 let score = ApiBankScore::deserialize(line.get("score")?).ok()?;
                 score.has_right_calls().map(indicator)
             }),
-            more("correct_path"),
-            more("rouge_l"),
-            more("rouge_l_plain"),
-            more("sr").from("success"),
-            less("delta_len").by(delta_len_if_solved),
-            less("parse_error_rate").from("parse_error"),
+            higher_better("correct_path"),
+            higher_better("rouge_l"),
+            higher_better("rouge_l_plain"),
+            higher_better("sr").in_field("success"),
+            lower_better("delta_len").computed_by(delta_len_if_solved),
+            lower_better("parse_error_rate").in_field("parse_error"),
         ],
     }],
 };
 
-/// Calls beyond the gold's, which count where the query is solved, as in the suite's mean: to give
-/// up at once is no short path.
+/// Number of calls beyond the gold calls, only for solved queries as in the suite's mean: giving up
+/// at once is not a short path.
 fn delta_len_if_solved(line: &Value) -> Option<f64> {
     let is_solved = field(line, "success")?.as_bool()?;
     is_solved
@@ -159,8 +178,14 @@ fn delta_len_if_solved(line: &Value) -> Option<f64> {
         .flatten()
 }
 
-/// Of the gold calls of a sample, and of the calls made where those are more, those that are right;
-/// a sample may ask for a reply instead.
+/// Number of retrieval texts used for the first time in this query. Each text counts once in the
+/// suite's mean.
+fn n_retrieval_texts(line: &Value) -> Option<f64> {
+    field(line, "retrieval.n_texts")?.as_f64()
+}
+
+/// Fraction of right calls among a sample's gold calls, or among its predicted calls if those are
+/// more. `None` if the sample expects a reply instead.
 fn share_of_calls(line: &Value) -> Option<f64> {
     let n = |name: &str| field(line, name)?.as_f64();
     let n_calls = n("n_gold")?.max(n("n_pred")?);

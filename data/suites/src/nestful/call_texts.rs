@@ -1,29 +1,29 @@
-//! Writes grounded calls as the texts that are compared: slots of a function, and whole calls.
+//! Formats grounded calls as the texts that are compared: slots of a function, and whole calls.
 //!
-//! Values are printed as Python's `str` prints them, so that 2 and `"2"` are one text and 2.0 is
+//! Values are formatted like Python's `str`, so that 2 and `"2"` have the same text, and 2.0
 //! another.
 
 use std::collections::BTreeMap;
 
-use tooltune_rows::python::{PyValue, python_str};
+use tooltune_json::python::{PyValue, python_str};
 
 use super::ground::GroundedCall;
 
-/// Whose call is printed.
+/// The origin of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Side {
-    /// Texts are as they are.
+pub(super) enum SlotSide {
+    /// Strings are unchanged.
     Gold,
-    /// A reference without its last `$` gets one.
+    /// A reference without its closing `$` gets one.
     Prediction,
 }
 
-/// The texts `argument = value` of a call, in its order.
-fn slots(call: &GroundedCall, side: Side) -> Vec<String> {
+/// The texts `argument = value` of a call, in order.
+fn slot_texts(call: &GroundedCall, side: SlotSide) -> Vec<String> {
     let slot = |(argument, value): (&String, &PyValue)| {
         let mut text = python_str(value);
         let is_reference = matches!(value, PyValue::Text(_)) && text.starts_with('$');
-        if side == Side::Prediction && is_reference && !text.ends_with('$') {
+        if side == SlotSide::Prediction && is_reference && !text.ends_with('$') {
             text.push('$');
         }
         format!("{argument} = {text}")
@@ -31,52 +31,56 @@ fn slots(call: &GroundedCall, side: Side) -> Vec<String> {
     call.arguments.iter().map(slot).collect()
 }
 
-/// A call that stands for no call.
+/// Whether the call is a placeholder for no call.
 fn is_dummy(call: &GroundedCall) -> bool {
     call.name == "dummy" && call.arguments.is_empty()
 }
 
-/// The names of the functions, in order.
-pub(super) fn names(calls: &[GroundedCall]) -> Vec<String> {
+/// Names of the functions, in order.
+pub(super) fn call_names(calls: &[GroundedCall]) -> Vec<String> {
     let real = calls.iter().filter(|call| !is_dummy(call));
     real.map(|call| call.name.clone()).collect()
 }
 
-/// The slots of each function, of its last call where it has several.
-pub(super) fn slots_by_name(calls: &[GroundedCall], side: Side) -> BTreeMap<String, Vec<String>> {
+/// The slots of each function, from its last call if there are several.
+pub(super) fn slots_by_name(
+    calls: &[GroundedCall],
+    side: SlotSide,
+) -> BTreeMap<String, Vec<String>> {
     let real = calls.iter().filter(|call| !is_dummy(call));
-    real.map(|call| (call.name.clone(), slots(call, side)))
+    real.map(|call| (call.name.clone(), slot_texts(call, side)))
         .collect()
 }
 
-/// Each call as `name(argument = value, ..)`, the slots sorted.
-pub(super) fn whole(calls: &[GroundedCall], side: Side) -> Vec<CallTexts> {
+/// Each call as `name(argument = value, ..)`, with sorted slots.
+pub(super) fn call_texts(calls: &[GroundedCall], side: SlotSide) -> Vec<CallTexts> {
     let text = |call: &GroundedCall| {
-        let mut slots = slots(call, side);
+        let mut slots = slot_texts(call, side);
         slots.sort_unstable();
         let text = format!("{}({})", call.name, slots.join(", "));
-        // A name with a bracket in it is cut there, as the text is.
+        // A name that contains a parenthesis is cut there, like the text.
         let name = text.split_once('(').map_or("", |(name, _)| name).to_owned();
         CallTexts { name, text }
     };
     calls.iter().map(text).collect()
 }
 
-/// A call as it is aligned and compared.
+/// A call in the form used for alignment and comparison.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CallTexts {
     pub(super) name: String,
     pub(super) text: String,
 }
 
-/// The share of positions at which two sequences have the same call, 0 to 1.
+/// Fraction of positions at which two sequences have the same call, 0 to 1.
 ///
-/// Sequences of one length are compared as they stand. Otherwise the gold is passed over until its
-/// name is that of the next predicted call, and what finds no partner counts as a position.
+/// Sequences of equal length are compared position by position. Otherwise gold calls are skipped
+/// until the name equals that of the next predicted call, and calls without a partner count as
+/// positions.
 ///
 /// # Source
 ///
-/// NESTFUL, section 4.2, partial sequence match, as the published scorer aligns it.
+/// NESTFUL, section 4.2, partial sequence match, with the alignment of the published scorer.
 pub(super) fn partial_match(gold: &[CallTexts], pred: &[CallTexts]) -> f64 {
     if gold.len() == pred.len() {
         let n_equal = gold.iter().zip(pred).filter(|(g, p)| g == p).count();

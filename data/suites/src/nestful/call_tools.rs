@@ -1,25 +1,25 @@
-//! Makes tools of a grammar from a row's: names with JSON Schemas of their arguments.
+//! Builds a grammar's tools from a row's tools: names with JSON Schemas of their arguments.
 //!
-//! Two kinds of specification exist. The benchmark's arithmetic has a bare map of parameters, whose
-//! types are words such as `int or float`; its other functions have a JSON Schema. The decision to
-//! question: the keys of such a schema are sorted by the alphabet, while calls are scored by the
-//! order of the function, so that any order is allowed; and where there are more than three of which some
-//! are optional, as many as are required are asked for. A value is of its parameter's type or a reference to a result.
+//! There are two kinds of specification. The benchmark's arithmetic functions have a bare map of
+//! parameters with types such as `int or float`; its other functions have a JSON Schema. Calls are
+//! scored by the argument order of the function, but the schemas list their keys alphabetically, so
+//! any order is allowed. With more than three parameters, some of them optional, only the number of
+//! required ones is enforced. A value has its parameter's type or is a reference to a result.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 use tooltune_grammar::{CallFormat, SequenceFormat};
-use tooltune_rows::python::dumps;
+use tooltune_json::python::dumps;
 
 use super::parse::Parser;
 use super::row::{NestfulRow, ToolSpec};
 
-/// Parameters of a tool whose orders are all listed.
+/// Maximum number of parameters for which all orders are listed.
 const MAX_ORDERED: usize = 3;
 
 impl Parser {
-    /// The form of what this parser reads; none where that is no JSON.
+    /// The call format of this parser; `None` if the format is not JSON.
     pub fn call_format(self) -> Option<CallFormat> {
         let format = match self {
             Self::JsonList | Self::Llama | Self::Hammer | Self::Lenient => SequenceFormat::List,
@@ -31,8 +31,8 @@ impl Parser {
         Some(CallFormat::Sequence(format))
     }
 
-    /// Texts at which this parser cuts what it reads, in strings too.
-    pub fn cutting_texts(self) -> &'static [&'static str] {
+    /// Strings at which this parser splits its input, even inside JSON strings.
+    pub fn stop_strings(self) -> &'static [&'static str] {
         match self {
             Self::Lenient => &["<think>", "</think>"],
             _ => &[],
@@ -41,12 +41,12 @@ impl Parser {
 }
 
 impl NestfulRow {
-    /// The tools on offer as `{"name", "parameters"}`, for a grammar of their calls.
+    /// The tools as `{"name", "parameters"}`, for a grammar of their calls.
     ///
-    /// Arguments called `arg_0`, `arg_1`, .. keep that order; see the module for those of other
-    /// tools. Values are of the type that the specification names, free where it names none that
-    /// is known, or a reference such as `$var_1.result$` to an output that a tool here has;
-    /// references may be items of lists too.
+    /// Arguments named `arg_0`, `arg_1`, .. keep that order; the module describes the order of
+    /// others. Values have the type of the specification (any type if it is missing or unknown), or
+    /// are references such as `$var_1.result$` to an output of one of the tools. Items of lists may
+    /// also be references.
     pub fn call_tools(&self) -> Vec<Value> {
         let outputs = self.tools.iter().flat_map(|tool| &tool.outputs);
         let outputs: BTreeSet<String> = outputs.map(|output| regex::escape(output)).collect();
@@ -56,10 +56,10 @@ impl NestfulRow {
             "pattern": format!(r"^\$var_?[0-9]{{1,3}}\.({})\$$", outputs.join("|")),
         });
         let mut names = BTreeSet::new();
-        let first = |tool: &&ToolSpec| names.insert(tool.name.clone());
+        let is_first = |tool: &&ToolSpec| names.insert(tool.name.clone());
         self.tools
             .iter()
-            .filter(first)
+            .filter(is_first)
             .map(
                 |tool| json!({"name": tool.name, "parameters": tool.parameters_schema(&reference)}),
             )
@@ -67,11 +67,11 @@ impl NestfulRow {
     }
 }
 
-/// The parameters of a tool as its specification has them.
+/// The parameters of a tool in its specification.
 struct Declared {
     properties: Map<String, Value>,
     required: Vec<Value>,
-    /// What else a schema says: definitions, mostly.
+    /// Other parts of the schema, mostly definitions.
     beside: Map<String, Value>,
 }
 
@@ -80,14 +80,14 @@ impl ToolSpec {
         let Declared {
             properties,
             required,
-            beside,
+            beside: keywords,
         } = self.declared();
         let is_numbered =
             |(i, name): (usize, &String)| name.strip_prefix("arg_") == Some(&i.to_string());
         let is_numbered = properties.keys().enumerate().all(is_numbered);
         let properties: Vec<(String, Value)> = properties
             .into_iter()
-            .map(|(name, schema)| (name, or_reference(typed(&schema), reference)))
+            .map(|(name, schema)| (name, or_reference(to_json_schema(&schema), reference)))
             .collect();
         let object = |names: &str, schemas: Map<String, Value>| json!({"type": "object", names: schemas, "additionalProperties": false});
         let mut schema = match properties.len() {
@@ -98,7 +98,10 @@ impl ToolSpec {
                     schema["required"] = json!(required);
                     schema
                 };
-                let orders: Vec<Value> = orders(&properties).into_iter().map(in_order).collect();
+                let orders: Vec<Value> = permutations(&properties)
+                    .into_iter()
+                    .map(in_order)
+                    .collect();
                 json!({"anyOf": orders})
             }
             _ => {
@@ -106,28 +109,28 @@ impl ToolSpec {
                 let by_name =
                     by_name.map(|(name, schema)| (format!("^{}$", regex::escape(&name)), schema));
                 let mut schema = object("patternProperties", by_name.collect());
-                // No key is written twice, so that these are all of them where none is optional.
+                // Keys never repeat, so without optional parameters this requires all of them.
                 schema["minProperties"] = json!(required.len());
                 schema
             }
         };
         if let Some(fields) = schema.as_object_mut() {
-            fields.extend(beside);
+            fields.extend(keywords);
         }
         schema
     }
 
     fn declared(&self) -> Declared {
         let parameters = self.spec.get("parameters").map(dumps);
-        let parameters = parameters.and_then(|text| tooltune_rows::json::parse(&text).ok());
+        let parameters = parameters.and_then(|text| tooltune_json::parse(&text).ok());
         let Some(Value::Object(mut fields)) = parameters else {
-            return Declared::of_map(Map::new());
+            return Declared::from_properties(Map::new());
         };
         let is_schema = fields.get("type").is_some_and(|name| name == "object")
             && fields.get("properties").is_some_and(Value::is_object);
         let Some(Value::Object(properties)) = fields.remove("properties").filter(|_| is_schema)
         else {
-            return Declared::of_map(fields);
+            return Declared::from_properties(fields);
         };
         let required = fields.get("required").and_then(Value::as_array);
         let required = required.into_iter().flatten();
@@ -145,8 +148,8 @@ impl ToolSpec {
 }
 
 impl Declared {
-    /// A bare map, which says of no parameter that it is required.
-    fn of_map(properties: Map<String, Value>) -> Self {
+    /// Parameters from a bare map, which does not mark parameters as required.
+    fn from_properties(properties: Map<String, Value>) -> Self {
         Self {
             properties,
             required: Vec::new(),
@@ -155,32 +158,34 @@ impl Declared {
     }
 }
 
-/// All orders of a few things.
-fn orders<T: Clone>(things: &[T]) -> Vec<Vec<T>> {
-    let Some((first, rest)) = things.split_first() else {
+/// All permutations of a few items.
+fn permutations<T: Clone>(things: &[T]) -> Vec<Vec<T>> {
+    let Some((first_item, other_items)) = things.split_first() else {
         return vec![Vec::new()];
     };
     let with_first = |order: Vec<T>| {
-        (0..=order.len()).map(move |place| {
+        (0..=order.len()).map(move |position| {
             let mut order = order.clone();
-            order.insert(place, first.clone());
+            order.insert(position, first_item.clone());
             order
         })
     };
-    orders(rest).into_iter().flat_map(with_first).collect()
+    permutations(other_items)
+        .into_iter()
+        .flat_map(with_first)
+        .collect()
 }
 
-/// A parameter's schema with words for types as JSON Schema spells them; a type that is not known
-/// says nothing.
-fn typed(schema: &Value) -> Value {
+/// A parameter's schema with type names translated to JSON Schema; unknown types are dropped.
+fn to_json_schema(schema: &Value) -> Value {
     let Value::Object(fields) = schema else {
         return json!({});
     };
     let mut typed = Map::new();
     match fields.get("type") {
         None => {}
-        Some(Value::String(words)) => match of_words(words) {
-            Some(Value::Object(of_words)) => typed.extend(of_words),
+        Some(Value::String(type_names)) => match schema_from_words(type_names) {
+            Some(Value::Object(schema)) => typed.extend(schema),
             _ => return json!({}),
         },
         Some(names) => {
@@ -199,7 +204,7 @@ fn typed(schema: &Value) -> Value {
                 }
                 part => part.clone(),
             },
-            // Some write on the parameter itself whether it is required.
+            // Some specifications mark a parameter itself as required.
             "required" if !part.is_array() => continue,
             _ => part.clone(),
         };
@@ -210,23 +215,23 @@ fn typed(schema: &Value) -> Value {
 
 fn typed_part(schema: &Value) -> Value {
     match schema {
-        Value::Object(_) => typed(schema),
+        Value::Object(_) => to_json_schema(schema),
         other => other.clone(),
     }
 }
 
-/// `list of int or float` is a list, `int or float` a number.
-fn of_words(words: &str) -> Option<Value> {
-    let words = words.trim().to_lowercase();
+/// Converts type names: `list of int or float` to a list, `int or float` to a number.
+fn schema_from_words(type_names: &str) -> Option<Value> {
+    let type_names = type_names.trim().to_lowercase();
     for list in ["list of ", "array of "] {
-        if let Some(items) = words.strip_prefix(list) {
-            let items = of_words(items.trim()).unwrap_or_else(|| json!({}));
+        if let Some(items) = type_names.strip_prefix(list) {
+            let items = schema_from_words(items.trim()).unwrap_or_else(|| json!({}));
             return Some(json!({"type": "array", "items": items}));
         }
     }
-    let names: Option<BTreeSet<&str>> = words
+    let names: Option<BTreeSet<&str>> = type_names
         .split(" or ")
-        .map(|word| of_word(word.trim()))
+        .map(|type_name| json_type(type_name.trim()))
         .collect();
     let mut names = names?;
     if names.contains("number") {
@@ -239,8 +244,8 @@ fn of_words(words: &str) -> Option<Value> {
     })
 }
 
-fn of_word(word: &str) -> Option<&'static str> {
-    Some(match word {
+fn json_type(type_name: &str) -> Option<&'static str> {
+    Some(match type_name {
         "int" | "integer" => "integer",
         "float" | "double" | "number" => "number",
         "str" | "string" => "string",
@@ -252,7 +257,7 @@ fn of_word(word: &str) -> Option<&'static str> {
     })
 }
 
-/// What a schema allows, or a reference, which items of a list may be as well.
+/// Allows a reference in addition to the schema, also for items of a list.
 fn or_reference(mut schema: Value, reference: &Value) -> Value {
     if let Some(items) = schema.get_mut("items").filter(|items| items.is_object()) {
         *items = with_reference(items.take(), reference);

@@ -1,18 +1,20 @@
-//! A result beside the gold answer: whether it wins, under the published rules and under strict ones.
+//! Compares a result with the gold answer, by the published rules and by strict ones.
 
-use tooltune_rows::python::{Booleans, PyValue, python_str, round_to};
+use tooltune_json::python::{Booleans, PyValue, python_str, round_to};
 
 use super::runner::Execution;
 
-/// Compares as the published scorer does; none where that scorer stops with an error.
+/// Compares like the published scorer; `None` if that scorer fails with an error.
 ///
-/// Two floats are equal if the predicted one, rounded to as many digits as stand after the point of
-/// the printed gold, is the gold; all else is equal as Python's `==` says: 20 is 20.0 and 1 is
-/// `True`. A tuple is a list where the gold is one. A failed execution is `False`, which is 0: every
-/// failure wins where the gold is 0, 0.0 or false.
+/// Two floats are equal if the predicted one, rounded to the number of digits after the point of
+/// the printed gold value, equals the gold value. Everything else is compared with Python's `==`:
+/// 20 equals 20.0 and 1 equals `True`. A tuple counts as a list if the gold value is a list. A
+/// failed execution is `False`, which equals 0: every failure wins if the gold value is 0, 0.0 or
+/// false.
 ///
-/// What is printed is `1e-05` or `1.5e-07` for small golds: the first has no point, which stops the
-/// published scorer, the second has five digits, to which nothing so small can be rounded.
+/// Small gold values are printed as `1e-05` or `1.5e-07`. The first has no point, which makes the
+/// published scorer fail. The second has five digits after the point, and rounding to five digits
+/// never gives a number that small.
 pub fn official_win(execution: &Execution, gold: &PyValue) -> Option<bool> {
     let value = match execution {
         Execution::Value(value) => value.clone(),
@@ -29,8 +31,8 @@ pub fn official_win(execution: &Execution, gold: &PyValue) -> Option<bool> {
     Some(is_equal(rounded, gold, Booleans::AreNumbers))
 }
 
-/// Compares strictly: a failed execution loses, booleans are no numbers, and two floats are compared
-/// at the decimals of the gold, of which `1.5e-07` has eight.
+/// Compares strictly: a failed execution loses, booleans are not numbers, and floats are compared
+/// at the number of decimals of the gold value (eight for `1.5e-07`).
 pub fn strict_win(execution: &Execution, gold: &PyValue) -> bool {
     let Execution::Value(value) = execution else {
         return false;
@@ -61,7 +63,7 @@ fn as_lists(value: PyValue) -> PyValue {
     }
 }
 
-/// Digits after the point of the shortest decimal without an exponent, at least one.
+/// Number of digits after the point in the shortest decimal without an exponent, at least one.
 fn n_decimals(gold: f64) -> usize {
     // Rust prints floats without an exponent.
     let printed = format!("{gold}");

@@ -1,15 +1,15 @@
-//! The calls of a sequence as a graph of data: how deep it is, and of which shape.
+//! Analyses the data dependencies between the calls of a sequence: depth and shape of the graph.
 //!
-//! The nodes are the calls of functions and the edges the dependencies of data between them, as the
-//! paper has it (section 4.5): `var_result`, with which the first release of the benchmark names what a
-//! sequence returns, is no call. A label means the last call before that it was given to.
-//! References count wherever they stand, also inside lists, objects and longer texts such as
-//! `5 * $var1.rate$`, since the question is what flows, not what an executor resolves.
+//! The nodes are the function calls and the edges their data dependencies, as in the paper (section
+//! 4.5). `var_result`, which names the result of a sequence in the benchmark's first release, is
+//! not a call. A label refers to the last earlier call with that label. References count anywhere,
+//! also inside lists, objects and longer texts such as `5 * $var1.rate$`, because the graph
+//! describes the data flow and not what an executor can resolve.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::{Deserialize, Serialize};
-use tooltune_rows::python::PyValue;
+use tooltune_json::python::PyValue;
 
 use super::sequence::reference;
 
@@ -17,20 +17,20 @@ use super::sequence::reference;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DagPattern {
-    /// No call needs another.
+    /// No dependencies.
     None,
-    /// Each call needs at most one other and is needed by at most one.
+    /// Each call depends on at most one other, and at most one depends on it.
     Chain,
-    /// A call needs several, and none is needed by several.
+    /// Some call depends on several, but no call has several dependents.
     FanIn,
-    /// A call is needed by several, and none needs several.
+    /// Some call has several dependents, but no call depends on several.
     FanOut,
-    /// Both.
+    /// Both fan-in and fan-out.
     Mixed,
 }
 
 impl DagPattern {
-    /// The pattern's name in reports.
+    /// The name used in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -42,28 +42,28 @@ impl DagPattern {
     }
 }
 
-/// Measures of a sequence.
+/// Statistics of a sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DagStatistics {
-    /// Calls, those named `var_result` not counted.
+    /// Number of calls, excluding `var_result`.
     pub calls: usize,
-    /// Dependencies on the longest path.
+    /// Number of dependencies on the longest path.
     pub max_depth: usize,
-    /// Pairs of a call and one that it needs.
+    /// Number of dependent pairs of calls.
     pub dependencies: usize,
-    /// References, however many of them one pair has.
+    /// Number of references; a pair may have several.
     pub references: usize,
-    /// References to no earlier call.
+    /// Number of references without a matching earlier call.
     pub unresolved: usize,
-    /// Groups of calls without a dependency between them.
+    /// Number of connected components.
     pub components: usize,
-    /// Calls, the last one not among them, whose result no other call needs.
+    /// Number of calls, except the last, whose result is unused.
     pub unused_outputs: usize,
     /// The shape.
     pub pattern: DagPattern,
 }
 
-/// Measures a sequence of calls as they are written.
+/// Analyses a sequence of calls as written.
 pub fn dag_statistics(calls: &[PyValue]) -> DagStatistics {
     let is_result =
         |call: &&PyValue| call.get("name").and_then(PyValue::as_text) == Some("var_result");
@@ -90,15 +90,15 @@ pub fn dag_statistics(calls: &[PyValue]) -> DagStatistics {
     graph.statistics(calls.len())
 }
 
-/// The labels of all references of a value.
+/// Collects the labels of all references in a value.
 fn collect_labels(value: &PyValue, known: &HashMap<String, usize>, labels: &mut Vec<String>) {
     match value {
         PyValue::Text(text) => match reference(text) {
-            // One that begins and ends as a reference may hold two: `$var1.a$ - $var2.a$`.
-            Some(inside) if !inside.contains('$') => {
-                labels.extend(label(inside).map(str::to_owned));
+            // A text that starts and ends like a reference may contain two: `$var1.a$ - $var2.a$`.
+            Some(content) if !content.contains('$') => {
+                labels.extend(label(content).map(str::to_owned));
             }
-            _ => labels.extend(embedded(text, known)),
+            _ => labels.extend(embedded_labels(text, known)),
         },
         PyValue::List(items) | PyValue::Tuple(items) => {
             items
@@ -112,26 +112,26 @@ fn collect_labels(value: &PyValue, known: &HashMap<String, usize>, labels: &mut 
     }
 }
 
-/// The label of what stands between the marks of a reference.
-fn label(inside: &str) -> Option<&str> {
-    let label = inside.split('.').next().unwrap_or(inside);
-    // What has a blank is a text about money, not a label.
+/// The label inside the marks of a reference.
+fn label(content: &str) -> Option<&str> {
+    let label = content.split('.').next().unwrap_or(content);
+    // A text with a blank is about money, not a label.
     (!label.is_empty() && !label.contains(' ')).then_some(label)
 }
 
-/// The labels of earlier calls that are enclosed in marks within a text; other marks are money.
-fn embedded(text: &str, known: &HashMap<String, usize>) -> Vec<String> {
+/// Labels of earlier calls between marks inside a text; other marks are dollar signs.
+fn embedded_labels(text: &str, known: &HashMap<String, usize>) -> Vec<String> {
     let mut labels = Vec::new();
     let mut rest = text;
     while let Some((_, after)) = rest.split_once('$') {
         let enclosed = after.split_once('$');
-        let found = enclosed.and_then(|(inside, behind)| Some((label(inside)?, behind)));
-        rest = match found {
+        let label_and_rest = enclosed.and_then(|(inside, behind)| Some((label(inside)?, behind)));
+        rest = match label_and_rest {
             Some((label, behind)) if known.contains_key(label) => {
                 labels.push(label.to_owned());
                 behind
             }
-            // The mark may be that of a price, and the next one begin a reference.
+            // The mark may be a dollar sign, and the next one may start a reference.
             _ => after,
         };
     }
@@ -140,7 +140,7 @@ fn embedded(text: &str, known: &HashMap<String, usize>) -> Vec<String> {
 
 #[derive(Debug, Default)]
 struct Graph {
-    /// Producer and consumer; the producer comes first in the sequence, so there is no cycle.
+    /// Producer and consumer; the producer is earlier in the sequence, so there are no cycles.
     edges: BTreeSet<(usize, usize)>,
     references: usize,
     unresolved: usize,
@@ -180,9 +180,9 @@ impl Graph {
     fn components(&self, n_calls: usize) -> usize {
         let mut group_of: Vec<usize> = (0..n_calls).collect();
         for &(producer, consumer) in &self.edges {
-            let (kept, merged) = (group_of[producer], group_of[consumer]);
+            let (kept_group, merged) = (group_of[producer], group_of[consumer]);
             for group in &mut group_of {
-                *group = if *group == merged { kept } else { *group };
+                *group = if *group == merged { kept_group } else { *group };
             }
         }
         group_of.into_iter().collect::<BTreeSet<_>>().len()

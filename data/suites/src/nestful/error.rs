@@ -1,75 +1,77 @@
-//! What keeps a row of NESTFUL, or a set of them, from being used.
+//! Errors in NESTFUL rows and data sets.
 
 use std::path::PathBuf;
 
-use tooltune_rows::python::PythonJsonError;
-use tooltune_rows::tools::ToolsError;
+use tooltune_apis::ToolsError;
+use tooltune_json::python::PythonJsonError;
 
 /// Why there is no row or no score. A bad prediction is never an error: it scores zero.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NestfulError {
-    /// The fault belongs to one line of a file.
+    /// The error is in a line of a file.
     #[error("{place}: {error}")]
     At {
         /// `file:line`.
         place: String,
-        /// What is wrong there.
+        /// The error of the line.
         error: Box<NestfulError>,
     },
     /// A file cannot be read, or has no rows.
     #[error(transparent)]
     File(#[from] ToolsError),
-    /// A line, or a field that holds JSON as a text, is no JSON as Python reads it.
-    #[error("{field} is not valid JSON: {error}; a row is one JSON object a line")]
+    /// A line, or a field with JSON text, is not JSON as Python parses it.
+    #[error("{field} is not valid JSON: {error}; write one JSON object per line")]
     NotJson {
         /// The field, or `the line`.
         field: &'static str,
-        /// What the parser says.
+        /// The parser's error.
         error: PythonJsonError,
     },
-    /// A field is not there.
+    /// A field is missing.
     #[error(
-        "field `{field}` is missing; a row has sample_id, input, output, tools and gold_answer, \
-         a call name and arguments, a tool name and output_parameters"
+        "field `{field}` is missing; a row needs sample_id, input, output, tools and gold_answer, \
+         a call needs name and arguments, a tool needs name and output_parameters"
     )]
     MissingField {
-        /// Where the field should be, such as `output[2].name`.
+        /// Path of the field, such as `output[2].name`.
         field: String,
     },
-    /// A field holds another type than its format says.
-    #[error("field `{field}` is {found}, but must be {expected}")]
+    /// A field has the wrong type.
+    #[error("field `{field}` is {found}; it must be {expected}")]
     WrongType {
-        /// Where the field is.
+        /// Path of the field.
         field: String,
-        /// Python's name of what is there.
+        /// Python's name of the actual type.
         found: &'static str,
-        /// What must be there.
+        /// The expected type.
         expected: &'static str,
     },
-    /// The gold has no call, so that nothing can be compared with it.
-    #[error("the gold has no calls; a row's output needs at least one")]
+    /// The gold sequence has no calls.
+    #[error("`output` has no calls; add at least one gold call")]
     EmptyGold,
-    /// A set without samples has no mean.
-    #[error("there is no sample to report; give at least one")]
+    /// A data set without samples has no mean.
+    #[error("no samples to report; provide at least one")]
     NoSamples,
-    /// There are not as many predictions as rows.
-    #[error("{n_predictions} predictions for {n_rows} rows; give one for each, in their order")]
+    /// The numbers of predictions and rows differ.
+    #[error(
+        "{n_predictions} predictions for {n_rows} rows; provide one per row, in the same order"
+    )]
     Unpaired {
-        /// Rows.
+        /// Number of rows.
         n_rows: usize,
-        /// Predictions.
+        /// Number of predictions.
         n_predictions: usize,
     },
-    /// A file of prompts has not the form of one.
-    #[error("the prompts cannot be used: {reason}")]
+    /// A prompt file is invalid.
+    #[error("invalid prompts: {reason}")]
     Prompts {
-        /// What is wrong, and what is needed.
+        /// What is wrong, and how to fix it.
         reason: String,
     },
-    /// A folder of functions has not the form of one.
+    /// A folder of functions is invalid.
     #[error(
-        "{}: {reason}; give the benchmark's data_v2/executable_functions",
+        "{}: {reason}; pass the benchmark's data_v2/executable_functions",
         folder.display()
     )]
     Functions {
@@ -78,20 +80,29 @@ pub enum NestfulError {
         /// What is wrong.
         reason: String,
     },
-    /// The process that runs tools cannot be used.
-    #[error("the tools cannot be run: {source}")]
+    /// The process that runs tools failed.
+    #[error("cannot run the tools: {source}")]
     Runner {
-        /// What it says.
+        /// The error of the process.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
 }
 
 impl NestfulError {
-    /// Adds the line that the fault belongs to.
+    /// Whether a file cannot be read, so no row is wrong.
+    pub fn is_system_error(&self) -> bool {
+        match self {
+            Self::At { error, .. } => error.is_system_error(),
+            Self::File(error) => error.is_system_error(),
+            _ => false,
+        }
+    }
+
+    /// Adds the line of the error.
     #[must_use]
-    pub fn at(self, place: impl Into<String>) -> Self {
+    pub fn with_location(self, location: impl Into<String>) -> Self {
         Self::At {
-            place: place.into(),
+            place: location.into(),
             error: Box::new(self),
         }
     }

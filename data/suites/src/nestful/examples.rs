@@ -1,6 +1,7 @@
-//! Examples that a prompt shows: a question and its calls, in the form that the model is to write.
+//! Few-shot examples for prompts: a question and its calls, in the format that the model should
+//! write.
 
-use tooltune_rows::python::{PyValue, dumps, loads, python_repr};
+use tooltune_json::python::{PyValue, dumps, loads, python_repr};
 
 use super::error::NestfulError;
 use super::row::{ToolSpec, gold_calls};
@@ -12,30 +13,30 @@ pub struct PromptExample {
     pub input: String,
     /// The calls.
     pub output: Vec<PyValue>,
-    /// Specifications of the functions that it calls, as far as they are known.
+    /// The known specifications of the called functions.
     pub tools: Vec<ToolSpec>,
 }
 
-/// How calls are written.
+/// The notation of calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExampleForm {
     /// `[{..}, {..}]`.
     List,
     /// `{"tool_calls": [..] }`.
     ToolCalls,
-    /// `<tool_call> {..} </tool_call>`, one after the other.
+    /// `<tool_call> {..} </tool_call>`, one after another.
     Tagged,
     /// `[name(argument=value), ..]`.
     PythonCalls,
 }
 
 impl PromptExample {
-    /// Takes an example from a value with `input`, `output` and perhaps `tools`, specifications of
-    /// which those of the functions that it calls are kept; `field` is where it stands.
+    /// Parses an example from a value with `input`, `output` and optional `tools`; of these, only
+    /// the specifications of called functions are kept. `field` is its path, for errors.
     ///
     /// # Errors
     ///
-    /// - a field is missing or of another type, or there are no calls
+    /// A field is missing or has the wrong type, or there are no calls.
     pub fn new(example: &PyValue, field: &str) -> Result<Self, NestfulError> {
         let missing = |name: &str| NestfulError::MissingField {
             field: format!("{field}.{name}"),
@@ -49,19 +50,19 @@ impl PromptExample {
         };
         Ok(Self {
             input: input.ok_or_else(|| missing("input"))?.to_owned(),
-            tools: called_of(&output, &tools),
+            tools: called_specs(&output, &tools),
             output,
         })
     }
 
-    /// Names of the functions that it calls, in the order of the calls; one may come twice.
-    pub fn called(&self) -> impl Iterator<Item = &str> {
-        called(&self.output)
+    /// Names of the called functions in call order, with repeats.
+    pub fn called_names(&self) -> impl Iterator<Item = &str> {
+        called_names(&self.output)
     }
 
-    /// The examples that this project ships: two of arithmetic, one of other functions.
-    pub fn own() -> Vec<Self> {
-        // The texts below are calls and specifications, which the tests hold them to.
+    /// The built-in examples: two of arithmetic, one of other functions.
+    pub fn built_in() -> Vec<Self> {
+        // The constants below are valid; tests check that.
         let tools = loads(OWN_TOOLS).ok();
         let tools = tools.and_then(|tools| ToolSpec::list(&tools, "tools").ok());
         let tools = tools.unwrap_or_default();
@@ -70,7 +71,7 @@ impl PromptExample {
                 let output = loads(output).ok()?.as_list()?.to_vec();
                 Some(Self {
                     input: (*input).to_owned(),
-                    tools: called_of(&output, &tools),
+                    tools: called_specs(&output, &tools),
                     output,
                 })
             })
@@ -78,24 +79,24 @@ impl PromptExample {
     }
 }
 
-fn called(calls: &[PyValue]) -> impl Iterator<Item = &str> {
+fn called_names(calls: &[PyValue]) -> impl Iterator<Item = &str> {
     let name = |call| PyValue::get(call, "name").and_then(PyValue::as_text);
     calls.iter().filter_map(name)
 }
 
-/// The specifications of the functions that are called, each once.
-fn called_of(calls: &[PyValue], tools: &[ToolSpec]) -> Vec<ToolSpec> {
-    let mut found: Vec<ToolSpec> = Vec::new();
-    for name in called(calls) {
-        let is_new = !found.iter().any(|tool| tool.name == name);
-        found.extend(
+/// The specifications of the called functions, each once.
+fn called_specs(calls: &[PyValue], tools: &[ToolSpec]) -> Vec<ToolSpec> {
+    let mut specs: Vec<ToolSpec> = Vec::new();
+    for name in called_names(calls) {
+        let is_new = !specs.iter().any(|tool| tool.name == name);
+        specs.extend(
             tools
                 .iter()
                 .find(|tool| is_new && tool.name == name)
                 .cloned(),
         );
     }
-    found
+    specs
 }
 
 const OWN: [(&str, &str); 3] = [
@@ -122,7 +123,7 @@ const OWN: [(&str, &str); 3] = [
     ),
 ];
 
-/// The functions that [`OWN`] calls, in words of our own and in the benchmark's form.
+/// The functions called in [`OWN`], with our own descriptions in the benchmark's format.
 const OWN_TOOLS: &str = r#"[
     {"name": "multiply", "description": "The product of two numbers", "parameters": {
      "arg_0": {"description": "a factor", "type": "int or float"},
@@ -147,7 +148,7 @@ const OWN_TOOLS: &str = r#"[
      "output_parameters": {"output_0": {"description": "the joined text", "type": "str"}}}]"#;
 
 impl ExampleForm {
-    /// Writes calls.
+    /// Formats calls.
     pub fn render(self, calls: &[PyValue]) -> String {
         let list = || dumps(&PyValue::List(calls.to_vec()));
         match self {
@@ -179,11 +180,11 @@ fn python_call(call: &PyValue) -> String {
     format!("{name}({})", arguments.join(", "))
 }
 
-/// The examples as a prompt shows them, numbered from 1.
+/// Formats the examples for a prompt, numbered from 1.
 ///
 /// # Source
 ///
-/// The form of NESTFUL's published prompts.
+/// The format of NESTFUL's published prompts.
 pub(super) fn example_block(examples: &[PromptExample], form: ExampleForm) -> String {
     let block = |(idx, example): (usize, &PromptExample)| {
         format!(

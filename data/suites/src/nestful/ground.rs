@@ -1,40 +1,40 @@
-//! Grounds calls: references name functions instead of labels.
+//! Grounds calls: labels in references are replaced by function names.
 //!
-//! Labels are free to choose, so texts are compared with `$var_1.result$` replaced by
-//! `$multiply.result$`. A reference to the wrong one of two calls of a function is therefore
-//! invisible here; the execution finds it.
+//! Labels can be chosen freely, so texts are compared with `$var_1.result$` replaced by
+//! `$multiply.result$`. A reference to the wrong one of two calls of the same function is therefore
+//! not detected here, but by the execution.
 
 use indexmap::IndexMap;
-use tooltune_rows::python::{PyDict, PyValue, python_str};
+use tooltune_json::python::{PyDict, PyValue, python_str};
 
-/// A call as texts are made of it.
+/// A grounded call.
 #[derive(Debug, Clone)]
 pub struct GroundedCall {
-    /// The function's name.
+    /// Name of the function.
     pub name: String,
-    /// Its arguments, references grounded, in the order that they were written in.
+    /// Arguments with grounded references, in their original order.
     pub arguments: PyDict,
 }
 
-/// Names of calls that stand for the answer and are no functions.
+/// Name of calls that represent the answer and are not functions.
 const RESULT: &str = "var_result";
 
-/// Grounds the references of a sequence; none if any of the calls is no call.
+/// Grounds the references of a sequence; `None` if any item is not a call.
 ///
-/// In a text that begins with `$var` and has a point, the label before the point becomes the name
-/// of the function that the label was last given to. Texts in a list are grounded too, those in
-/// objects or deeper are not. `parameters` stand in for missing `arguments`; calls named
+/// In a string that starts with `$var` and contains a point, the label before the point is replaced
+/// by the name of the last function with that label. Strings in lists are grounded as well, strings
+/// in objects or deeper are not. `parameters` may replace missing `arguments`. Calls named
 /// `var_result` are dropped.
 ///
 /// # Source
 ///
-/// NESTFUL's published scorer: one call that is no object, has no name, or arguments that are no
-/// object, leaves the whole prediction without calls.
-pub fn ground(calls: &[PyValue]) -> Option<Vec<GroundedCall>> {
+/// NESTFUL's published scorer: one call that is not an object, has no name, or has no arguments
+/// object leaves the whole prediction without calls.
+pub fn ground_calls(calls: &[PyValue]) -> Option<Vec<GroundedCall>> {
     let producers = producers(calls)?;
     let mut grounded = Vec::new();
     for call in calls {
-        let name = name(call)?;
+        let name = call_name(call)?;
         if name == RESULT {
             continue;
         }
@@ -51,18 +51,18 @@ pub fn ground(calls: &[PyValue]) -> Option<Vec<GroundedCall>> {
     Some(grounded)
 }
 
-fn name(call: &PyValue) -> Option<String> {
+fn call_name(call: &PyValue) -> Option<String> {
     match call.get("name")? {
         PyValue::List(_) | PyValue::Dict(_) => None,
         name => Some(python_str(name)),
     }
 }
 
-/// Labels without `$`, in the order of their first definition, with the function of the last one.
+/// Labels without `$`, in order of first definition, with the last function of each.
 fn producers(calls: &[PyValue]) -> Option<IndexMap<String, String>> {
     let mut producers = IndexMap::new();
     for call in calls {
-        let name = name(call)?;
+        let name = call_name(call)?;
         if name == RESULT || name == "varResult" {
             continue;
         }
@@ -87,20 +87,22 @@ fn ground_value(value: PyValue, producers: &IndexMap<String, String>) -> PyValue
     }
 }
 
-/// Labels are tried in their order and each on what the one before left, since a function's name
-/// may begin with `var`, too.
+/// Labels are tried in order, each on the result of the previous one, because a function name may
+/// also start with `var`.
 fn ground_text(mut text: String, producers: &IndexMap<String, String>) -> String {
-    let mut next = 0;
+    let mut next_producer = 0;
     while text.starts_with("$var") {
         let label = text
             .split_once('.')
-            .map(|(before, _)| before.replace('$', ""));
-        let known = label.and_then(|label| producers.get_full(&label));
-        let Some((at, label, name)) = known.filter(|(at, ..)| *at >= next) else {
+            .map(|(prefix, _)| prefix.replace('$', ""));
+        let known_label = label.and_then(|label| producers.get_full(&label));
+        let Some((call_idx, label, name)) =
+            known_label.filter(|(call_idx, ..)| *call_idx >= next_producer)
+        else {
             break;
         };
         text = text.replace(label, name);
-        next = at + 1;
+        next_producer = call_idx + 1;
     }
     text
 }

@@ -1,45 +1,45 @@
-//! Calls in whatever surrounds them: prose, fences, tags, thoughts, a list that breaks off.
+//! Finds calls in any surrounding text: prose, fences, tags, reasoning, a truncated list.
 
-use tooltune_rows::python::{PyValue, loads_prefix};
+use tooltune_json::python::{PyValue, loads_prefix};
 
-use super::parse::tagged;
-use crate::python_calls::without_thoughts;
+use super::parse::tagged_values;
+use crate::without_reasoning;
 
-/// Finds the calls of a completion; none if it holds none.
+/// Finds the calls in a completion; `None` if there are none.
 ///
-/// In this order, the first rule that finds calls deciding:
+/// The rules are applied in order, and the first one that finds calls decides:
 ///
-/// 1. Thoughts are dropped: all up to the last `</think>`, and an opened `<think>` with all after it.
+/// 1. Reasoning is removed: the text between `<think>` and `</think>`, or everything before an
+///    unopened `</think>`. Markers inside strings are part of the string.
 /// 2. The objects in `<tool_call>` tags, and the items of lists in them.
-/// 3. The first JSON value that holds calls: a list of objects with names, an object with such a
-///    list as `tool_calls`, or an object with a name. Objects that follow one another, with nothing
-///    but blanks and commas between them, are one sequence, so that a list that breaks off gives
-///    its whole calls.
-/// 4. An empty list says that no call is needed: no calls, and no error.
+/// 3. The first JSON value with calls: a list of objects with names, an object with such a list as
+///    `tool_calls`, or an object with a name. Objects separated only by whitespace and commas are
+///    one sequence, so that a truncated list gives its complete calls.
+/// 4. An empty list means that no call is needed: no calls and no error.
 ///
-/// JSON is read as Python reads it; single quotes and trailing commas are not fixed.
+/// JSON is parsed as in Python; single quotes and trailing commas are not repaired.
 pub fn lenient_calls(completion: &str) -> Option<Vec<PyValue>> {
-    let text = without_thoughts(completion);
-    let in_tags: Vec<PyValue> = tagged(text)
+    let text = without_reasoning(completion);
+    let in_tags: Vec<PyValue> = tagged_values(text)
         .unwrap_or_default()
         .into_iter()
-        .filter_map(|value| calls_of(&value))
+        .filter_map(|value| calls_in(&value))
         .flatten()
         .collect();
     if in_tags.is_empty() {
-        in_text(text)
+        parse_in_text(text)
     } else {
         Some(in_tags)
     }
 }
 
-fn in_text(text: &str) -> Option<Vec<PyValue>> {
+fn parse_in_text(text: &str) -> Option<Vec<PyValue>> {
     let mut has_empty_list = false;
     for (value, end) in json_values(text) {
         has_empty_list |= value.as_list().is_some_and(<[PyValue]>::is_empty);
-        if let Some(mut calls) = calls_of(&value) {
+        if let Some(mut calls) = calls_in(&value) {
             if value.as_list().is_none() {
-                calls.extend(following(text, end));
+                calls.extend(parse_following(text, end));
             }
             return Some(calls);
         }
@@ -47,8 +47,8 @@ fn in_text(text: &str) -> Option<Vec<PyValue>> {
     has_empty_list.then(Vec::new)
 }
 
-/// The calls that a value holds; none if it holds none.
-fn calls_of(value: &PyValue) -> Option<Vec<PyValue>> {
+/// The calls in a value; `None` if there are none.
+fn calls_in(value: &PyValue) -> Option<Vec<PyValue>> {
     let is_call = |value: &PyValue| {
         value
             .get("name")
@@ -69,29 +69,31 @@ fn calls_of(value: &PyValue) -> Option<Vec<PyValue>> {
 }
 
 /// The calls after a first one.
-fn following(text: &str, mut at: usize) -> Vec<PyValue> {
+fn parse_following(text: &str, mut start: usize) -> Vec<PyValue> {
     let mut calls = Vec::new();
     loop {
-        let rest = text.get(at..).unwrap_or_default();
+        let rest = text.get(start..).unwrap_or_default();
         let n_between = rest.len() - rest.trim_start_matches([' ', '\t', '\n', '\r', ',']).len();
-        let next = if rest[n_between..].starts_with('{') {
-            loads_prefix(text, at + n_between).ok()
+        let next_value = if rest[n_between..].starts_with('{') {
+            loads_prefix(text, start + n_between).ok()
         } else {
             None
         };
-        match next.and_then(|(value, end)| calls_of(&value).map(|one| (one, end))) {
-            Some((one, end)) => {
-                calls.extend(one);
-                at = end;
+        match next_value
+            .and_then(|(value, end)| calls_in(&value).map(|found_calls| (found_calls, end)))
+        {
+            Some((found_calls, end)) => {
+                calls.extend(found_calls);
+                start = end;
             }
             None => return calls,
         }
     }
 }
 
-/// The JSON lists and objects of a text and where each ends, outer ones before those inside them.
+/// The JSON lists and objects of a text with their ends, outer ones before inner ones.
 pub(super) fn json_values(text: &str) -> impl Iterator<Item = (PyValue, usize)> {
-    // A text of nothing but brackets would otherwise take a time that grows with its square.
+    // Without a limit, a text of brackets would take quadratic time.
     const MAX_TRIED: usize = 256;
     text.match_indices(['[', '{'])
         .take(MAX_TRIED)

@@ -1,8 +1,8 @@
-//! Computes macro precision, recall and F1 of the gold and predicted labels of rows.
+//! Computes macro precision, recall and F1 of gold and predicted labels.
 //!
-//! The classes are the labels of the golds; a predicted label that no gold has costs nothing. Each
-//! class counts the same over all rows, however rare it is, so that the numbers of a set with many
-//! rare classes are unstable.
+//! The classes are the gold labels; a predicted label that is never a gold label costs nothing.
+//! Every class has the same weight, however rare it is, so the result is unstable for sets with
+//! many rare classes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ pub struct MacroF1 {
     pub precision: f64,
     /// Mean recall.
     pub recall: f64,
-    /// Mean F1, which is not the F1 of the two means.
+    /// Mean F1, which differs from the F1 of the means.
     pub f1: f64,
 }
 
@@ -26,14 +26,14 @@ struct Counts {
     gold: usize,
 }
 
-/// Gathers rows.
+/// Accumulates rows.
 #[derive(Debug, Default)]
 pub struct MacroF1Counter {
     classes: BTreeMap<String, Counts>,
 }
 
 impl MacroF1Counter {
-    /// Adds a row; labels that repeat within it count once.
+    /// Adds a row; repeated labels in a row count once.
     pub fn add(&mut self, gold: &[String], pred: &[String]) {
         let [gold, pred] = [gold, pred].map(|labels| labels.iter().collect::<BTreeSet<_>>());
         for label in &gold {
@@ -46,20 +46,20 @@ impl MacroF1Counter {
         }
     }
 
-    /// The means over the classes that a gold has; zero where none has any, and 0/0 is 0.
+    /// The means over the gold classes; zero without classes, with 0/0 = 0.
     ///
     /// # Source
     ///
-    /// scikit-learn's `MultiLabelBinarizer` fitted on the golds and `f1_score(average="macro")`,
-    /// compared with version 1.9.1. One class is treated as many are, where scikit-learn takes it
-    /// for a binary problem.
-    pub fn means(&self) -> MacroF1 {
+    /// scikit-learn's `MultiLabelBinarizer` fitted on the gold labels and
+    /// `f1_score(average="macro")`, compared with version 1.9.1. A single class is treated like
+    /// several, whereas scikit-learn treats it as a binary problem.
+    pub fn macro_f1(&self) -> MacroF1 {
         let golds = || self.classes.values().filter(|counts| counts.gold > 0);
         let n_classes = golds().count().max(1) as f64;
-        let mean = |above: fn(&Counts) -> usize, below: fn(&Counts) -> usize| {
-            let ratio = |counts: &Counts| match below(counts) {
+        let mean = |numerator: fn(&Counts) -> usize, denominator: fn(&Counts) -> usize| {
+            let ratio = |counts: &Counts| match denominator(counts) {
                 0 => 0.0,
-                n => above(counts) as f64 / n as f64,
+                n => numerator(counts) as f64 / n as f64,
             };
             golds().map(ratio).sum::<f64>() / n_classes
         };

@@ -1,39 +1,40 @@
-//! The benchmark's 40 functions of arithmetic and geometry, as Python computes them.
+//! The benchmark's 40 arithmetic and geometry functions, computed as in Python.
 //!
-//! Golds are printed with 15 to 17 digits, so the order of operations and the types are part of
-//! each function: `(4/3) * pi * r**3` is not `4 * pi * r**3 / 3`, and `2 * (l + w)` of integers is an
-//! integer. Booleans are 0 and 1; a text, a list or none where a number belongs raises.
+//! Gold values are printed with 15 to 17 digits, so each function must keep the order of operations
+//! and the types: `(4/3) * pi * r**3` differs from `4 * pi * r**3 / 3`, and `2 * (l + w)` of
+//! integers is an integer. Booleans are 0 and 1; a string, list or None in place of a number raises
+//! an error.
 
 use std::f64::consts::PI;
 use std::hint::black_box;
 
 use num_bigint::{BigInt, Sign};
 use num_integer::Integer;
-use tooltune_rows::python::{MAX_INTEGER_BITS, Number, NumberError, PyValue};
+use tooltune_json::python::{MAX_INTEGER_BITS, Number, NumberError, PyValue};
 
-/// A function of the benchmark's basic ones.
+/// One of the benchmark's basic functions.
 #[derive(Debug)]
 pub struct MathTool {
-    /// Its name.
+    /// Name of the function.
     pub name: &'static str,
-    /// The names that its parameters have in Python; specifications say `arg_0`, `arg_1`.
+    /// The parameter names in Python; specifications use `arg_0`, `arg_1`.
     pub parameters: &'static [&'static str],
-    /// How many of them have no default.
+    /// Number of parameters without a default.
     pub n_required: usize,
     function: Function,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum Function {
-    One(fn(&Number) -> Computed),
-    Two(fn(&Number, &Number) -> Computed),
+    One(fn(&Number) -> NumberResult),
+    Two(fn(&Number, &Number) -> NumberResult),
     /// The second number has a default.
-    OneOrTwo(fn(&Number, &Number) -> Computed, fn() -> Number),
-    /// The first number of a list beyond which, in one direction, there is none.
+    OneOrTwo(fn(&Number, &Number) -> NumberResult, fn() -> Number),
+    /// The first maximum or minimum of a list.
     Extreme(std::cmp::Ordering),
 }
 
-type Computed = Result<Number, NumberError>;
+type NumberResult = Result<Number, NumberError>;
 
 /// Why a function has no result.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -43,32 +44,32 @@ pub enum MathToolError {
     Arithmetic {
         /// The function.
         tool: &'static str,
-        /// What Python raises.
+        /// Python's error.
         error: NumberError,
     },
-    /// An argument is of a type that the function cannot take.
+    /// An argument has an unsupported type.
     #[error("{tool}: a {found} is no {expected}")]
     WrongType {
         /// The function.
         tool: &'static str,
         /// Python's name of the argument's type.
         found: &'static str,
-        /// What belongs there.
+        /// The expected type.
         expected: &'static str,
     },
-    /// There are too many arguments, or too few.
+    /// There are too many or too few arguments.
     #[error("{tool} takes {} arguments, not {found}", range(*least, *most))]
     Arity {
         /// The function.
         tool: &'static str,
-        /// How many it needs.
+        /// Minimum number of arguments.
         least: usize,
-        /// How many it takes.
+        /// Maximum number of arguments.
         most: usize,
-        /// How many there are.
+        /// Actual number of arguments.
         found: usize,
     },
-    /// The list of which an extreme is asked is empty.
+    /// The list for a maximum or minimum is empty.
     #[error("{tool}: the list is empty")]
     EmptyList {
         /// The function.
@@ -76,15 +77,15 @@ pub enum MathToolError {
     },
 }
 
-fn range(least: usize, most: usize) -> String {
-    if least == most {
-        least.to_string()
+fn range(min: usize, max: usize) -> String {
+    if min == max {
+        min.to_string()
     } else {
-        format!("{least} to {most}")
+        format!("{min} to {max}")
     }
 }
 
-/// The function of that name, if it is one of the 40.
+/// Looks up one of the 40 functions by name.
 pub fn math_tool(name: &str) -> Option<&'static MathTool> {
     TOOLS.iter().find(|tool| tool.name == name)
 }
@@ -95,16 +96,16 @@ pub fn math_tools() -> &'static [MathTool] {
 }
 
 impl MathTool {
-    /// Computes the result of the arguments, given by position.
+    /// Computes the result for positional arguments.
     ///
     /// # Errors
     ///
-    /// - Python would raise: a wrong number or type of arguments, or no result for them
+    /// - Python would raise: wrong number or types of arguments, or no result for them
     /// - an integer would have more than [`MAX_INTEGER_BITS`]
     ///
     /// # Source
     ///
-    /// The behaviour of the functions of NESTFUL's `basic_functions.py`, compared with Python 3.11.
+    /// The behaviour of NESTFUL's `basic_functions.py`, compared with Python 3.11.
     pub fn run(&self, arguments: &[PyValue]) -> Result<PyValue, MathToolError> {
         if !(self.n_required..=self.parameters.len()).contains(&arguments.len()) {
             return Err(MathToolError::Arity {
@@ -115,22 +116,24 @@ impl MathTool {
             });
         }
         let computed = match (self.function, arguments) {
-            (Function::One(function), [only, ..]) => function(&self.number(only)?),
+            (Function::One(function), [argument, ..]) => function(&self.number(argument)?),
             (Function::Two(function), [first, second, ..])
             | (Function::OneOrTwo(function, _), [first, second, ..]) => {
                 function(&self.number(first)?, &self.number(second)?)
             }
-            (Function::OneOrTwo(function, default), [only]) => {
-                function(&self.number(only)?, &default())
+            (Function::OneOrTwo(function, default), [argument]) => {
+                function(&self.number(argument)?, &default())
             }
-            (Function::Extreme(direction), [only, ..]) => return self.extreme(only, direction),
+            (Function::Extreme(direction), [argument, ..]) => {
+                return self.extreme_tool(argument, direction);
+            }
             _ => Err(NumberError::Domain),
         };
-        let named = |error| MathToolError::Arithmetic {
+        let arithmetic_error = |error| MathToolError::Arithmetic {
             tool: self.name,
             error,
         };
-        computed.map(PyValue::from).map_err(named)
+        computed.map(PyValue::from).map_err(arithmetic_error)
     }
 
     fn number(&self, argument: &PyValue) -> Result<Number, MathToolError> {
@@ -141,8 +144,8 @@ impl MathTool {
         })
     }
 
-    /// As `max` and `min`: of equal items the first, with its own type.
-    fn extreme(
+    /// Like `max` and `min`: the first of equal items, with its own type.
+    fn extreme_tool(
         &self,
         list: &PyValue,
         direction: std::cmp::Ordering,
@@ -167,10 +170,10 @@ impl MathTool {
     }
 }
 
-const fn one(
+const fn unary(
     name: &'static str,
     parameters: &'static [&'static str; 1],
-    function: fn(&Number) -> Computed,
+    function: fn(&Number) -> NumberResult,
 ) -> MathTool {
     MathTool {
         name,
@@ -180,10 +183,10 @@ const fn one(
     }
 }
 
-const fn two(
+const fn binary(
     name: &'static str,
     parameters: &'static [&'static str; 2],
-    function: fn(&Number, &Number) -> Computed,
+    function: fn(&Number, &Number) -> NumberResult,
 ) -> MathTool {
     MathTool {
         name,
@@ -193,7 +196,7 @@ const fn two(
     }
 }
 
-const fn extreme(name: &'static str, direction: std::cmp::Ordering) -> MathTool {
+const fn extreme_tool(name: &'static str, direction: std::cmp::Ordering) -> MathTool {
     MathTool {
         name,
         parameters: &["numbers"],
@@ -203,91 +206,100 @@ const fn extreme(name: &'static str, direction: std::cmp::Ordering) -> MathTool 
 }
 
 static TOOLS: &[MathTool] = &[
-    two("add", &["arg_0", "arg_1"], Number::plus),
-    two("subtract", &["arg_0", "arg_1"], Number::minus),
-    two("multiply", &["arg_0", "arg_1"], Number::times),
-    two("divide", &["arg_0", "arg_1"], Number::over),
-    two("power", &["base", "exponent"], Number::to_the),
-    two("remainder", &["a", "b"], Number::modulo),
-    two("reminder", &["a", "b"], Number::modulo),
-    one("inverse", &["number"], |x| int(1).over(x)),
-    one("negate", &["number"], |x| Ok(x.negated())),
-    one("negate_prob", &["prob"], |p| int(1).minus(p)),
-    one("floor", &["x"], |x| x.floor().map(Number::Int)),
-    one("sqrt", &["num"], integer_sqrt),
-    one("square_edge_by_area", &["area"], float_sqrt),
+    binary("add", &["arg_0", "arg_1"], Number::plus),
+    binary("subtract", &["arg_0", "arg_1"], Number::minus),
+    binary("multiply", &["arg_0", "arg_1"], Number::times),
+    binary("divide", &["arg_0", "arg_1"], Number::over),
+    binary("power", &["base", "exponent"], Number::to_the),
+    binary("remainder", &["a", "b"], Number::modulo),
+    binary("reminder", &["a", "b"], Number::modulo),
+    unary("inverse", &["number"], |x| from_integer(1).over(x)),
+    unary("negate", &["number"], |x| Ok(x.negated())),
+    unary("negate_prob", &["prob"], |p| from_integer(1).minus(p)),
+    unary("floor", &["x"], |x| x.floor().map(Number::Int)),
+    unary("sqrt", &["num"], integer_sqrt),
+    unary("square_edge_by_area", &["area"], float_sqrt),
     MathTool {
         name: "log",
         parameters: &["x", "base"],
         n_required: 1,
         function: Function::OneOrTwo(logarithm, || Number::Float(std::f64::consts::E)),
     },
-    one("factorial", &["n"], |n| factorial(n).map(Number::Int)),
-    two("permutation", &["n", "r"], permutation),
-    two("choose", &["n", "r"], choose),
-    two("gcd", &["arg_0", "arg_1"], |a, b| {
+    unary("factorial", &["n"], |n| factorial(n).map(Number::Int)),
+    binary("permutation", &["n", "r"], permutation),
+    binary("choose", &["n", "r"], choose),
+    binary("gcd", &["arg_0", "arg_1"], |a, b| {
         gcd(a, b).map(Number::Int)
     }),
-    two("lcm", &["a", "b"], |a, b| {
+    binary("lcm", &["a", "b"], |a, b| {
         a.times(b)?.absolute().floor_over(&Number::Int(gcd(a, b)?))
     }),
-    extreme("max_number", std::cmp::Ordering::Greater),
-    extreme("min_number", std::cmp::Ordering::Less),
-    two("speed", &["distance", "time"], Number::over),
-    two("rectangle_area", &["length", "width"], Number::times),
-    two("rectangle_perimeter", &["length", "width"], |l, w| {
-        int(2).times(&l.plus(w)?)
+    extreme_tool("max_number", std::cmp::Ordering::Greater),
+    extreme_tool("min_number", std::cmp::Ordering::Less),
+    binary("speed", &["distance", "time"], Number::over),
+    binary("rectangle_area", &["length", "width"], Number::times),
+    binary("rectangle_perimeter", &["length", "width"], |l, w| {
+        from_integer(2).times(&l.plus(w)?)
     }),
-    one("square_area", &["side"], |s| s.times(s)),
-    one("square_perimeter", &["side_length"], |s| int(4).times(s)),
-    one("square_edge_by_perimeter", &["perimeter"], |p| {
-        p.over(&int(4))
+    unary("square_area", &["side"], |s| s.times(s)),
+    unary("square_perimeter", &["side_length"], |s| {
+        from_integer(4).times(s)
     }),
-    two("triangle_area", &["base", "height"], |b, h| {
-        float(0.5).times(b)?.times(h)
+    unary("square_edge_by_perimeter", &["perimeter"], |p| {
+        p.over(&from_integer(4))
     }),
-    two("rhombus_area", &["diagonal1", "diagonal2"], |a, b| {
-        float(0.5).times(a)?.times(b)
+    binary("triangle_area", &["base", "height"], |b, h| {
+        from_float(0.5).times(b)?.times(h)
     }),
-    one("circle_area", &["radius"], |r| {
-        float(PI).times(&r.to_the(&int(2))?)
+    binary("rhombus_area", &["diagonal1", "diagonal2"], |a, b| {
+        from_float(0.5).times(a)?.times(b)
     }),
-    one("circumface", &["radius"], |r| float(2.0 * PI).times(r)),
-    two("diagonal", &["length", "width"], |l, w| {
-        float_sqrt(&l.to_the(&int(2))?.plus(&w.to_the(&int(2))?)?)
+    unary("circle_area", &["radius"], |r| {
+        from_float(PI).times(&r.to_the(&from_integer(2))?)
     }),
-    one("volume_cube", &["side_length"], |s| s.to_the(&int(3))),
-    one("surface_cube", &["side_length"], |s| {
-        int(6).times(&s.to_the(&int(2))?)
+    unary("circumface", &["radius"], |r| from_float(2.0 * PI).times(r)),
+    binary("diagonal", &["length", "width"], |l, w| {
+        float_sqrt(
+            &l.to_the(&from_integer(2))?
+                .plus(&w.to_the(&from_integer(2))?)?,
+        )
     }),
-    one("cube_edge_by_volume", &["volume"], cube_root),
-    one("volume_sphere", &["radius"], |r| {
-        float(4.0 / 3.0 * PI).times(&r.to_the(&int(3))?)
+    unary("volume_cube", &["side_length"], |s| {
+        s.to_the(&from_integer(3))
     }),
-    one("surface_sphere", &["radius"], |r| {
-        float(4.0 * PI).times(&r.to_the(&int(2))?)
+    unary("surface_cube", &["side_length"], |s| {
+        from_integer(6).times(&s.to_the(&from_integer(2))?)
     }),
-    two("volume_cylinder", &["radius", "height"], |r, h| {
-        float(PI).times(&r.to_the(&int(2))?)?.times(h)
+    unary("cube_edge_by_volume", &["volume"], cube_root),
+    unary("volume_sphere", &["radius"], |r| {
+        from_float(4.0 / 3.0 * PI).times(&r.to_the(&from_integer(3))?)
     }),
-    two("surface_cylinder", &["radius", "height"], |r, h| {
-        float(2.0 * PI).times(r)?.times(&r.plus(h)?)
+    unary("surface_sphere", &["radius"], |r| {
+        from_float(4.0 * PI).times(&r.to_the(&from_integer(2))?)
     }),
-    two("volume_cone", &["radius", "height"], |r, h| {
-        float(1.0 / 3.0 * PI).times(&r.to_the(&int(2))?)?.times(h)
+    binary("volume_cylinder", &["radius", "height"], |r, h| {
+        from_float(PI).times(&r.to_the(&from_integer(2))?)?.times(h)
+    }),
+    binary("surface_cylinder", &["radius", "height"], |r, h| {
+        from_float(2.0 * PI).times(r)?.times(&r.plus(h)?)
+    }),
+    binary("volume_cone", &["radius", "height"], |r, h| {
+        from_float(1.0 / 3.0 * PI)
+            .times(&r.to_the(&from_integer(2))?)?
+            .times(h)
     }),
 ];
 
-fn int(integer: i64) -> Number {
+fn from_integer(integer: i64) -> Number {
     Number::from(integer)
 }
 
-fn float(float: f64) -> Number {
+fn from_float(float: f64) -> Number {
     Number::Float(float)
 }
 
 /// `math.isqrt`.
-fn integer_sqrt(number: &Number) -> Computed {
+fn integer_sqrt(number: &Number) -> NumberResult {
     match number.integer()? {
         negative if negative.sign() == Sign::Minus => Err(NumberError::Domain),
         integer => Ok(Number::Int(integer.sqrt())),
@@ -295,7 +307,7 @@ fn integer_sqrt(number: &Number) -> Computed {
 }
 
 /// `math.sqrt`.
-fn float_sqrt(number: &Number) -> Computed {
+fn float_sqrt(number: &Number) -> NumberResult {
     match number.to_float()? {
         negative if negative < 0.0 => Err(NumberError::Domain),
         float => Ok(Number::Float(float.sqrt())),
@@ -303,21 +315,21 @@ fn float_sqrt(number: &Number) -> Computed {
 }
 
 /// `math.pow(v, 1/3)`.
-fn cube_root(volume: &Number) -> Computed {
+fn cube_root(volume: &Number) -> NumberResult {
     match volume.to_float()? {
         negative if negative < 0.0 && negative.is_finite() => Err(NumberError::Domain),
         float => Ok(Number::Float(float.powf(black_box(1.0 / 3.0)))),
     }
 }
 
-/// `int(math.log(x, base))`: cut, not rounded, so that 1000 has the logarithm 2 by 10.
-fn logarithm(number: &Number, base: &Number) -> Computed {
-    let quotient = Number::Float(natural(number)?).over(&Number::Float(natural(base)?))?;
+/// `from_integer(math.log(x, base))`: truncated, not rounded, so that the base-10 logarithm of 1000 is 2.
+fn logarithm(number: &Number, base: &Number) -> NumberResult {
+    let quotient = Number::Float(natural_log(number)?).over(&Number::Float(natural_log(base)?))?;
     quotient.truncated().map(Number::Int)
 }
 
-/// `math.log` of one argument, which takes integers that no float holds.
-fn natural(number: &Number) -> Result<f64, NumberError> {
+/// `math.log` of one argument, which also accepts integers outside the range of floats.
+fn natural_log(number: &Number) -> Result<f64, NumberError> {
     match number {
         Number::Int(integer) if integer.sign() != Sign::Plus => Err(NumberError::Domain),
         Number::Float(float) if *float <= 0.0 => Err(NumberError::Domain),
@@ -334,7 +346,7 @@ fn natural(number: &Number) -> Result<f64, NumberError> {
     }
 }
 
-/// A loop over `range`, which takes no float; only zero is answered before it.
+/// A loop over `range`, which rejects floats; only zero is handled before the loop.
 fn factorial(number: &Number) -> Result<BigInt, NumberError> {
     if number.is_zero() {
         return Ok(1.into());
@@ -345,19 +357,19 @@ fn factorial(number: &Number) -> Result<BigInt, NumberError> {
     }
 }
 
-fn permutation(n: &Number, r: &Number) -> Computed {
+fn permutation(n: &Number, r: &Number) -> NumberResult {
     let (all, rest) = (factorial(n)?, factorial(&n.minus(r)?)?);
     Ok(Number::Int(all / rest))
 }
 
 /// `math.comb`.
-fn choose(n: &Number, r: &Number) -> Computed {
+fn choose(n: &Number, r: &Number) -> NumberResult {
     let (n, r) = (n.integer()?, r.integer()?);
     if n.sign() == Sign::Minus || r.sign() == Sign::Minus {
         return Err(NumberError::Domain);
     }
     if r > n {
-        return Ok(int(0));
+        return Ok(from_integer(0));
     }
     let r = r.min(&(n - r)).clone();
     Ok(Number::Int(
@@ -365,7 +377,7 @@ fn choose(n: &Number, r: &Number) -> Computed {
     ))
 }
 
-/// `n * (n - 1) * ..`, `n_factors` of them, which must not be more than `n`.
+/// `n * (n - 1) * ..` with `n_factors` factors, at most `n`.
 fn falling_product(n: &BigInt, n_factors: &BigInt) -> Result<BigInt, NumberError> {
     let n_factors = u64::try_from(n_factors).map_err(|_| NumberError::TooLarge)?;
     if n_factors.saturating_mul(n.bits()) > MAX_INTEGER_BITS {
@@ -374,8 +386,8 @@ fn falling_product(n: &BigInt, n_factors: &BigInt) -> Result<BigInt, NumberError
     Ok(product(n, 0, n_factors))
 }
 
-/// The product of `n - from` down to `n - until + 1`, by halves: multiplying one factor at a time
-/// takes a time that grows with the square of their number.
+/// The product of `n - from` down to `n - until + 1`, computed by halves: multiplying one factor at
+/// a time takes quadratic time.
 fn product(n: &BigInt, from: u64, until: u64) -> BigInt {
     match until - from {
         0 => 1.into(),
@@ -389,7 +401,7 @@ fn product(n: &BigInt, from: u64, until: u64) -> BigInt {
 
 /// `math.gcd(int(a), int(b))`.
 fn gcd(a: &Number, b: &Number) -> Result<BigInt, NumberError> {
-    // The time grows with the square of the bits.
+    // The time is quadratic in the number of bits.
     const MAX_BITS: u64 = 1 << 17;
     let (a, b) = (a.truncated()?, b.truncated()?);
     if a.bits().max(b.bits()) > MAX_BITS {

@@ -1,13 +1,17 @@
-//! Scores NESTFUL: sequences of calls that use each other's results, by matches and win rates.
+//! Scores NESTFUL: sequences of nested calls, by matches and win rates.
 //!
-//! Matches compare calls as texts, with references named after functions; a win runs the calls and
-//! compares what the last one returns with the gold answer (Basu et al., NESTFUL, section 4.2).
-//! The decision to question: the published scorer's oddities are kept in `win_official`, since its
-//! numbers are what papers report; `win_strict` beside it says what a reader expects. They differ in
-//! failed executions (`False`, which equals a gold of zero), in arguments (by position, by name), in
-//! golds printed with an exponent, and in booleans (equal to 1 and 0).
-//! The 40 functions of arithmetic run here, all others by [`PythonTools`]; rows that need tools which the runner lacks have no win, and reports say how many.
-//! Macro F1 are computed as published and say little: most function names occur in one sample.
+//! Matches compare calls as texts, with references replaced by function names. A win means that the
+//! calls were executed and the result of the last one equals the gold answer (Basu et al., NESTFUL,
+//! section 4.2).
+//!
+//! `win_official` keeps the oddities of the published scorer, because papers report its numbers;
+//! `win_strict` is what a reader would expect. They differ in failed executions (`False` equals a
+//! gold value of zero), in arguments (by position or by name), in gold values printed with an
+//! exponent, and in booleans (equal to 1 and 0).
+//!
+//! The 40 arithmetic functions run in this process, all others through [`PythonTools`]. Rows that
+//! need missing tools have no win, and reports show their number. Macro F1 is computed as published
+//! but is not informative: most function names occur in a single sample.
 
 mod call_texts;
 mod call_tools;
@@ -42,7 +46,7 @@ pub use compare::{official_win, strict_win};
 pub use dag::{DagPattern, DagStatistics, dag_statistics};
 pub use error::NestfulError;
 pub use examples::{ExampleForm, PromptExample};
-pub use ground::{GroundedCall, ground};
+pub use ground::{GroundedCall, ground_calls};
 pub use lenient::lenient_calls;
 pub use macro_f1::{MacroF1, MacroF1Counter};
 pub use math_tools::{MathTool, MathToolError, math_tool, math_tools};
@@ -59,6 +63,6 @@ pub use runner::{Execution, MathRunner, ToolRunner};
 pub use sample::{SampleScore, SlotTexts, Win, score_sample};
 pub use sequence::{Argument, Binding, BoundCall, CallFailure, Sequence};
 pub use suite::SUITE;
-pub use templates::own_families;
+pub use templates::built_in_families;
 #[cfg(test)]
-pub(crate) use templates::own_templates;
+pub(crate) use templates::built_in_templates;

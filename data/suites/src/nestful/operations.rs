@@ -1,7 +1,7 @@
-//! The NESTFUL suite as operations of the interface.
+//! The NESTFUL suite as operations of `tooltune score`.
 //!
-//! Each function takes the fields of one line and calls the suite; no rule of scoring lives here.
-//! A row with functions that nothing here can run has null in place of wins.
+//! Each function only reads the fields of a line and calls the suite; it contains no scoring rules.
+//! The wins of a row are null if its functions cannot be run.
 
 use super::{
     MathRunner, MathToolError, NestfulError, NestfulReport, NestfulRow, Parser, SampleScore,
@@ -9,32 +9,35 @@ use super::{
 };
 use num_bigint::BigInt;
 use serde_json::{Value, json};
-use tooltune_rows::python::{PyValue, python_repr};
+use tooltune_json::python::{PyValue, python_repr};
 
 use crate::operations::{InputField, LineError, Operation, Request};
 
-/// What runs the sequences of calls: that which was given, or the functions of arithmetic.
+/// The tool runner of the caller, or the arithmetic functions.
 fn tools<'l>(request: &Request<'l>) -> &'l dyn ToolRunner {
-    let given = request.outside::<Box<dyn ToolRunner>>();
-    given.map_or(&MathRunner, |tools| &**tools)
+    let runner = request.outside::<Box<dyn ToolRunner>>();
+    runner.map_or(&MathRunner, |tools| &**tools)
 }
 
-const fn field(name: &'static str, holds: &'static str) -> InputField {
-    InputField { name, holds }
+const fn field(name: &'static str, description: &'static str) -> InputField {
+    InputField {
+        name,
+        holds: description,
+    }
 }
 
-/// Every operation of the suite.
+/// All operations of the suite.
 pub(super) static OPERATIONS: &[Operation] = &[
     Operation {
         name: "nestful.sample",
         fields: &[
             field("gold", "array of {name, label, arguments}"),
-            field("gold_answer", "what the last gold call returns"),
+            field("gold_answer", "the result of the last gold call"),
             field("tools", "array of specifications"),
             field("prediction", "the completion as generated"),
             field("parser", PARSERS),
         ],
-        definition: "parse, texts of slots, partial and full match, wins; null where tools lack",
+        definition: "parse error, slot texts, partial and full match, wins; null if tools are missing",
         run: sample,
     },
     Operation {
@@ -52,10 +55,10 @@ pub(super) static OPERATIONS: &[Operation] = &[
     Operation {
         name: "nestful.tool",
         fields: &[
-            field("name", "one of the 40 functions of arithmetic"),
+            field("name", "one of the 40 arithmetic functions"),
             field("args", "its arguments by position"),
         ],
-        definition: "what the function returns, with Python's type",
+        definition: "the function's result, with Python's type",
         run: tool,
     },
 ];
@@ -100,8 +103,8 @@ impl From<MathToolError> for LineError {
     }
 }
 
-/// A field of an input that may itself be part of a list; `path` is the input's.
-fn part<'v>(input: &'v PyValue, path: &str, name: &str) -> Result<&'v PyValue, LineError> {
+/// A field of an input that may be an element of a list; `path` is the path of the input.
+fn input_field<'v>(input: &'v PyValue, path: &str, name: &str) -> Result<&'v PyValue, LineError> {
     let missing = || LineError::MissingField {
         field: format!("{path}{name}"),
     };
@@ -109,29 +112,39 @@ fn part<'v>(input: &'v PyValue, path: &str, name: &str) -> Result<&'v PyValue, L
 }
 
 fn text<'v>(input: &'v PyValue, path: &str, name: &str) -> Result<&'v str, LineError> {
-    let wrong = || LineError::WrongType {
+    let type_error = || LineError::WrongType {
         field: format!("{path}{name}"),
         expected: "a string",
     };
-    part(input, path, name)?.as_text().ok_or_else(wrong)
+    input_field(input, path, name)?
+        .as_text()
+        .ok_or_else(type_error)
 }
 
 fn list<'v>(input: &'v PyValue, path: &str, name: &str) -> Result<&'v [PyValue], LineError> {
-    let wrong = || LineError::WrongType {
+    let type_error = || LineError::WrongType {
         field: format!("{path}{name}"),
         expected: "an array",
     };
-    part(input, path, name)?.as_list().ok_or_else(wrong)
+    input_field(input, path, name)?
+        .as_list()
+        .ok_or_else(type_error)
 }
 
 fn score(input: &PyValue, path: &str, tools: &dyn ToolRunner) -> Result<SampleScore, LineError> {
-    let within = path.strip_prefix("input.").unwrap_or(path);
+    let field_path = path.strip_prefix("input.").unwrap_or(path);
     let row = NestfulRow {
         sample_id: String::new(),
         input: String::new(),
-        output: gold_calls(part(input, path, "gold")?, &format!("{within}gold"))?,
-        tools: ToolSpec::list(part(input, path, "tools")?, &format!("{within}tools"))?,
-        gold_answer: part(input, path, "gold_answer")?.clone(),
+        output: gold_calls(
+            input_field(input, path, "gold")?,
+            &format!("{field_path}gold"),
+        )?,
+        tools: ToolSpec::list(
+            input_field(input, path, "tools")?,
+            &format!("{field_path}tools"),
+        )?,
+        gold_answer: input_field(input, path, "gold_answer")?.clone(),
     };
     let parser = text(input, path, "parser")?;
     let parser = Parser::named(parser).ok_or_else(|| LineError::WrongType {
@@ -172,7 +185,7 @@ fn corpus(request: &Request<'_>) -> Result<Value, LineError> {
         .map(|(idx, sample)| score(sample, &format!("input.samples[{idx}]."), tools(request)))
         .collect::<Result<_, _>>()?;
     let report = NestfulReport::new(&scores)?;
-    // A rate over some of the samples would not be that of the set.
+    // A rate over some samples would not be the rate of the data set.
     let of_all = |name: &str| {
         let rate = report.value(name).filter(|_| report.n_need_tools == 0);
         rate.map(|estimate| estimate.value)
@@ -205,19 +218,19 @@ fn tool(request: &Request<'_>) -> Result<Value, LineError> {
     let name = text(&input, "input.", "name")?;
     let tool = math_tool(name).ok_or_else(|| LineError::NoValue {
         kind: "unknown_tool",
-        message: format!("{name:?} is none of the functions of arithmetic"),
+        message: format!("{name:?} is not one of the arithmetic functions"),
     })?;
     let result = tool.run(list(&input, "input.", "args")?)?;
     let kind = result.type_name();
     Ok(match result {
         PyValue::Int(integer) => integer_value(&integer),
-        PyValue::Bool(holds) => json!({"value": holds, "type": kind}),
+        PyValue::Bool(boolean) => json!({"value": boolean, "type": kind}),
         PyValue::Float(float) if float.is_finite() => json!({"value": float, "type": kind}),
         other => json!({"value": python_repr(&other), "type": kind}),
     })
 }
 
-/// An integer that a reader with 64-bit floats would round is a text, and says so.
+/// Converts an integer that 64-bit floats cannot represent to a marked string.
 fn integer_value(integer: &BigInt) -> Value {
     const EXACT: i64 = 1 << 53;
     match i64::try_from(integer) {

@@ -1,49 +1,48 @@
-//! Reads the calls that a completion holds, by the rules of its model family.
+//! Parses the calls in a completion, by the rules of its model family.
 //!
-//! The published parsers save nothing: any text before the calls leaves none. That is part of the
-//! numbers they are compared with, so it is kept; [`Parser::Lenient`] is ours and finds calls
-//! wherever they are.
+//! The published parsers accept no text before the calls. Their results are part of the published
+//! numbers, so this is kept; [`Parser::Lenient`] is ours and finds calls anywhere.
 
-use tooltune_rows::python::{PyValue, loads};
+use tooltune_json::python::{PyValue, loads};
 
 use super::lenient::lenient_calls;
 use crate::python_calls::{Positional, python_calls};
 
-/// How the completions of a model family are read.
+/// The parser of a model family's completions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Parser {
     /// The whole text is a list.
     JsonList,
-    /// As [`Parser::JsonList`] without `<|tool_call|>` and `<tool_call>`.
+    /// As [`Parser::JsonList`], after removing `<|tool_call|>` and `<tool_call>`.
     Granite31,
-    /// As [`Parser::JsonList`] without `<|eom_id|>` and one `'` at the end, brackets added where
-    /// they are missing.
+    /// As [`Parser::JsonList`], after removing `<|eom_id|>` and one trailing `'`, and adding
+    /// missing brackets.
     Llama,
-    /// As [`Parser::JsonList`] without the marks of a fence; its language stays, and an empty list
-    /// is an error.
+    /// As [`Parser::JsonList`], after removing fence markers but not the fence language; an empty
+    /// list is an error.
     Hammer,
-    /// One object in each `<tool_call>`; those that cannot be read are skipped, none is an error.
+    /// One object per `<tool_call>`; unparsable ones are skipped, and none at all is an error.
     Hermes,
-    /// An object with `tool_calls`; marks such as `[BEGIN OF ANSWER]` are dropped.
+    /// An object with `tool_calls`; markers such as `[BEGIN OF ANSWER]` are removed.
     Xlam,
-    /// `[name(argument=value), ..]`, as Python writes calls. There are no labels, so that
-    /// references and executions fail.
+    /// `[name(argument=value), ..]`, Python notation. There are no labels, so references and
+    /// executions fail.
     ToolAce,
-    /// Whatever holds calls, see [`lenient_calls`].
+    /// Any text with calls, see [`lenient_calls`].
     Lenient,
 }
 
-/// What a completion holds.
+/// The parsed calls of a completion.
 #[derive(Debug, Clone, Default)]
 pub struct ParsedCalls {
-    /// The calls as written, whether or not they are such.
+    /// The calls as written, whether or not they are valid.
     pub calls: Vec<PyValue>,
-    /// Whether the text could not be read.
+    /// Whether the text could not be parsed.
     pub is_error: bool,
 }
 
 impl Parser {
-    /// The parsers by the names that options have for them.
+    /// The parsers with their option names.
     pub const ALL: [(&'static str, Self); 8] = [
         ("json_list", Self::JsonList),
         ("granite31", Self::Granite31),
@@ -55,33 +54,34 @@ impl Parser {
         ("lenient", Self::Lenient),
     ];
 
-    /// The parser of that name.
+    /// Looks a parser up by name.
     pub fn named(name: &str) -> Option<Self> {
-        let mut all = Self::ALL.into_iter();
-        all.find_map(|(known, parser)| (known == name).then_some(parser))
+        let mut parsers = Self::ALL.into_iter();
+        parsers.find_map(|(parser_name, parser)| (parser_name == name).then_some(parser))
     }
 
-    /// The parser's name.
+    /// The name of the parser.
     pub fn name(self) -> &'static str {
-        let mut all = Self::ALL.into_iter();
-        all.find_map(|(name, parser)| (parser == self).then_some(name))
+        let mut parsers = Self::ALL.into_iter();
+        parsers
+            .find_map(|(name, parser)| (parser == self).then_some(name))
             .unwrap_or_default()
     }
 
-    /// Reads a completion; JSON is read as Python reads it.
+    /// Parses a completion, with JSON as in Python.
     ///
     /// # Source
     ///
-    /// NESTFUL's published parsers, one for each model family.
+    /// NESTFUL's published parsers, one per model family.
     pub fn parse(self, completion: &str) -> ParsedCalls {
         let calls = match self {
             Self::JsonList => list(completion),
-            Self::Granite31 => list(&without(completion, &["<|tool_call|>", "<tool_call>"])),
-            Self::Llama => list(&with_brackets(&without(completion, &["<|eom_id|>"]))),
+            Self::Granite31 => list(&remove_marks(completion, &["<|tool_call|>", "<tool_call>"])),
+            Self::Llama => list(&with_brackets(&remove_marks(completion, &["<|eom_id|>"]))),
             Self::Hammer => {
-                list(without(completion, &["```"]).trim()).filter(|calls| !calls.is_empty())
+                list(remove_marks(completion, &["```"]).trim()).filter(|calls| !calls.is_empty())
             }
-            Self::Hermes => tagged(completion.trim()).filter(|calls| !calls.is_empty()),
+            Self::Hermes => tagged_values(completion.trim()).filter(|calls| !calls.is_empty()),
             Self::Xlam => tool_calls(completion.trim()),
             Self::ToolAce => python_calls(completion.trim(), Positional::Dropped)
                 .filter(|calls| !calls.is_empty()),
@@ -94,7 +94,7 @@ impl Parser {
     }
 }
 
-fn without(text: &str, marks: &[&str]) -> String {
+fn remove_marks(text: &str, marks: &[&str]) -> String {
     let drop = |text: String, mark: &&str| text.replace(mark, "");
     marks.iter().fold(text.to_owned(), drop)
 }
@@ -109,13 +109,13 @@ fn list(text: &str) -> Option<Vec<PyValue>> {
 fn with_brackets(text: &str) -> String {
     let text = text.trim();
     let text = text.strip_suffix('\'').unwrap_or(text);
-    let open = if text.starts_with('[') { "" } else { "[" };
+    let bracket = if text.starts_with('[') { "" } else { "[" };
     let close = if text.ends_with(']') { "" } else { "]" };
-    format!("{open}{text}{close}")
+    format!("{bracket}{text}{close}")
 }
 
-/// What stands in each pair of `<tool_call>` tags and is JSON.
-pub(super) fn tagged(text: &str) -> Option<Vec<PyValue>> {
+/// The JSON values in the `<tool_call>` tags.
+pub(super) fn tagged_values(text: &str) -> Option<Vec<PyValue>> {
     const OPEN: &str = "<tool_call>";
     let fixed = text
         .starts_with("tool_call\n{")
@@ -141,6 +141,6 @@ fn tool_calls(text: &str) -> Option<Vec<PyValue>> {
         "[BEGIN OF ACTIONS]",
         "[BEGIN OF ACTION]",
     ];
-    let value = loads(without(text, &MARKS).trim()).ok()?;
+    let value = loads(remove_marks(text, &MARKS).trim()).ok()?;
     Some(value.get("tool_calls")?.as_list()?.to_vec())
 }

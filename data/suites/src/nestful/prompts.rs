@@ -1,39 +1,39 @@
-//! Writes the prompt of direct prompting for a row, per model family.
+//! Builds the direct prompt of a row, per model family.
 //!
-//! The benchmark's own prompts can be given as a file; they hold the special tokens of their models
-//! and are fed as they are. The templates shipped here say the same in words of our own and go
-//! through the model's chat template. The decision to question: tools are encoded once, where the
-//! published scripts encode text that is JSON already; [`ToolsEncoding::Twice`] does as they do.
+//! The benchmark's own prompts can be loaded from a file. They contain the special tokens of their
+//! models and are used as they are. The built-in templates have the same content in our own words
+//! and go through the model's chat template. Tools are JSON-encoded once, whereas the published
+//! scripts encode JSON text a second time; [`ToolsEncoding::Twice`] reproduces that.
 
 use std::path::Path;
 
 use indexmap::IndexMap;
-use tooltune_rows::python::{PyValue, dumps, loads};
-use tooltune_rows::text::{Conversation, Message, Role};
-use tooltune_rows::tools::{did_you_mean, read_text};
+use tooltune_apis::{did_you_mean, read_text};
+use tooltune_json::python::{PyValue, dumps, loads};
+use tooltune_template::{Conversation, Message, Role};
 
 use super::error::NestfulError;
 use super::examples::{ExampleForm, PromptExample, example_block};
 use super::parse::Parser;
 use super::row::{NestfulRow, ToolSpec};
-use super::templates::{Filling, own_templates};
+use super::templates::{TemplateFill, built_in_templates};
 
-/// Templates by model family, and the examples that they show.
+/// Templates by model family, and their few-shot examples.
 #[derive(Debug, Clone)]
 pub struct PromptSet {
     templates: IndexMap<String, String>,
-    /// None where a file has no word on examples: its prompts show none.
+    /// `None` if the file does not mention examples: its prompts show none.
     examples: Option<Vec<PromptExample>>,
     is_own: bool,
 }
 
-/// What a prompt shows beside the question.
+/// Options of a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PromptOptions {
-    /// Examples, the first so many of the set; 0, 1 and 3 in the paper. None are shown where the set
-    /// has none ([`PromptSet::has_examples`]).
+    /// Number of examples, the first ones of the set; 0, 1 and 3 in the paper. No examples are
+    /// shown if the set has none ([`PromptSet::has_examples`]).
     pub n_examples: usize,
-    /// How the tools are written.
+    /// The encoding of the tools.
     pub tools: ToolsEncoding,
 }
 
@@ -46,53 +46,53 @@ impl Default for PromptOptions {
     }
 }
 
-/// How the tools become text.
+/// How the tools are written as text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ToolsEncoding {
     /// As a JSON list.
     Once,
-    /// As a JSON string that holds a JSON list, with every quote escaped.
+    /// As a JSON string that contains a JSON list, with every quote escaped.
     Twice,
 }
 
 /// A prompt.
 #[derive(Debug, Clone, PartialEq)]
 pub enum NestfulPrompt {
-    /// Messages, for the model's chat template.
+    /// Messages for the model's chat template.
     Chat(Conversation),
-    /// A whole text with the model's special tokens in it.
+    /// Raw text that contains the model's special tokens.
     Raw(String),
 }
 
 impl PromptSet {
-    /// The templates and examples that this project ships; families are named after parsers.
-    pub fn own() -> Self {
+    /// The built-in templates and examples; families are named after parsers.
+    pub fn built_in() -> Self {
         Self {
-            templates: own_templates()
+            templates: built_in_templates()
                 .map(|(family, template)| (family.to_owned(), template))
                 .collect(),
-            examples: Some(PromptExample::own()),
+            examples: Some(PromptExample::built_in()),
             is_own: true,
         }
     }
 
-    /// Reads a file of prompts: see [`PromptSet::parse`].
+    /// Reads a prompt file: see [`PromptSet::parse`].
     ///
     /// # Errors
     ///
-    /// - the file cannot be read, or [`PromptSet::parse`] refuses what it holds
+    /// The file cannot be read, or [`PromptSet::parse`] rejects its content.
     pub fn read(path: &Path) -> Result<Self, NestfulError> {
-        let place = path.display().to_string();
-        Self::parse(&read_text(path)?).map_err(|error| error.at(place))
+        let location = path.display().to_string();
+        Self::parse(&read_text(path)?).map_err(|error| error.with_location(location))
     }
 
-    /// Takes prompts from the text of a file: `{"prompts": {family: template}, "icl_examples":
-    /// [{input, output, tools?}]}`, or the templates alone, which show no examples.
+    /// Parses the content of a prompt file: `{"prompts": {family: template}, "icl_examples":
+    /// [{input, output, tools?}]}`, or only the templates, without examples.
     ///
     /// # Errors
     ///
-    /// - the text is not such JSON
-    /// - there is no template, or one lacks `{FUNCTION_STR}`, `{ICL_EXAMPLES}` or `{QUERY}`
+    /// - the content is not such JSON
+    /// - there is no template, or a template lacks `{FUNCTION_STR}`, `{ICL_EXAMPLES}` or `{QUERY}`
     pub fn parse(text: &str) -> Result<Self, NestfulError> {
         let not_json = |error| NestfulError::NotJson {
             field: "the file",
@@ -102,10 +102,11 @@ impl PromptSet {
         let families = file.get("prompts").unwrap_or(&file);
         let families = families.as_dict().into_iter().flatten();
         let templates = families
-            .map(|(family, template)| Ok((family.clone(), checked(family, template)?)))
+            .map(|(family, template)| Ok((family.clone(), check_template(family, template)?)))
             .collect::<Result<IndexMap<_, _>, NestfulError>>()?;
         if templates.is_empty() {
-            let reason = "there is no template; give an object of templates by family".to_owned();
+            let reason =
+                "there is no template; provide an object of templates by family".to_owned();
             return Err(NestfulError::Prompts { reason });
         }
         let examples = file.get("icl_examples").map(|examples| {
@@ -121,49 +122,49 @@ impl PromptSet {
         })
     }
 
-    /// The families that there are templates for.
+    /// The families with a template.
     pub fn families(&self) -> impl Iterator<Item = &str> {
         self.templates.keys().map(String::as_str)
     }
 
-    /// Whether there are examples, or at least a word on them; a file of templates alone has none.
+    /// Whether the file specifies examples, even none; a file of only templates does not.
     pub fn has_examples(&self) -> bool {
         self.examples.is_some()
     }
 
-    /// The first `n_examples` examples, or none where the set has none.
-    fn shown(&self, n_examples: usize) -> Result<&[PromptExample], NestfulError> {
+    /// The first `n_examples` examples; none if the set has none.
+    fn first_examples(&self, n_examples: usize) -> Result<&[PromptExample], NestfulError> {
         let Some(examples) = &self.examples else {
             return Ok(&[]);
         };
         examples.get(..n_examples).ok_or_else(|| {
             let n = examples.len();
-            let reason = format!("{n_examples} examples are asked for and there are {n}");
+            let reason = format!("{n_examples} examples are requested, but there are only {n}");
             NestfulError::Prompts { reason }
         })
     }
 
-    /// Functions that the first `n_examples` examples call and that neither the row offers nor the
-    /// examples specify: the prompt of the row calls them without saying what they are.
-    pub fn unspecified(&self, row: &NestfulRow, n_examples: usize) -> Vec<&str> {
-        let shown = self.shown(n_examples).unwrap_or_default();
+    /// Functions that the first `n_examples` examples call, but neither the row nor the examples
+    /// specify. The prompt of the row calls them without describing them.
+    pub fn unspecified_tools(&self, row: &NestfulRow, n_examples: usize) -> Vec<&str> {
+        let examples = self.first_examples(n_examples).unwrap_or_default();
         let is_known = |example: &PromptExample, name: &str| {
-            let mut known = row.tools.iter().chain(&example.tools);
-            known.any(|tool| tool.name == name)
+            let mut specified = row.tools.iter().chain(&example.tools);
+            specified.any(|tool| tool.name == name)
         };
-        let called = shown.iter().flat_map(|example| {
-            let called = example.called();
-            called.filter(move |name| !is_known(example, name))
+        let called_names = examples.iter().flat_map(|example| {
+            let called_names = example.called_names();
+            called_names.filter(move |name| !is_known(example, name))
         });
-        called.collect()
+        called_names.collect()
     }
 
-    /// Writes the prompt of a row. Functions that an example calls and the row does not offer stand
-    /// behind the tools of the row, as far as the examples specify them.
+    /// Builds the prompt of a row. Functions that an example calls and the row lacks are appended
+    /// to the row's tools if the examples specify them.
     ///
     /// # Errors
     ///
-    /// - there is no template for the family, or there are fewer examples than asked for
+    /// The family has no template, or there are fewer examples than requested.
     pub fn prompt(
         &self,
         row: &NestfulRow,
@@ -171,15 +172,16 @@ impl PromptSet {
         options: PromptOptions,
     ) -> Result<NestfulPrompt, NestfulError> {
         let template = self.templates.get(family).ok_or_else(|| {
-            let known: Vec<&str> = self.families().collect();
-            let hint = did_you_mean(family, known.iter().copied());
-            let known = known.join(", ");
-            let reason = format!("no template for {family:?}{hint}; there are {known}");
+            let families: Vec<&str> = self.families().collect();
+            let hint = did_you_mean(family, families.iter().copied());
+            let families = families.join(", ");
+            let reason =
+                format!("no template for {family:?}{hint}; available families: {families}");
             NestfulError::Prompts { reason }
         })?;
-        let examples = self.shown(options.n_examples)?;
+        let examples = self.first_examples(options.n_examples)?;
         let tools = with_tools_of(examples, &row.tools);
-        let filling = Filling {
+        let filling = TemplateFill {
             tools: &tools_text(tools, options.tools),
             examples: &example_block(examples, self.example_form(family)),
             query: &row.input,
@@ -192,8 +194,8 @@ impl PromptSet {
         })
     }
 
-    /// How a family's examples are written. Published ones of ToolACE are lists, although the prompt
-    /// asks for Python's calls.
+    /// The notation of a family's examples. The published ones for ToolACE are lists, although the
+    /// prompt asks for Python calls.
     fn example_form(&self, family: &str) -> ExampleForm {
         match parser_of_family(family) {
             Parser::Hermes => ExampleForm::Tagged,
@@ -204,7 +206,7 @@ impl PromptSet {
     }
 }
 
-/// The parser that reads the answers of a family, by the name of a parser or of a published model.
+/// The parser for a family's answers, by the name of a parser or of a published model.
 pub fn parser_of_family(family: &str) -> Parser {
     const MODELS: [(&str, Parser); 7] = [
         ("hermes", Parser::Hermes),
@@ -222,37 +224,42 @@ pub fn parser_of_family(family: &str) -> Parser {
         .unwrap_or(Parser::JsonList)
 }
 
-fn checked(family: &str, template: &PyValue) -> Result<String, NestfulError> {
-    let reason = |what: String| NestfulError::Prompts { reason: what };
+fn check_template(family: &str, template: &PyValue) -> Result<String, NestfulError> {
+    let reason = |message: String| NestfulError::Prompts { reason: message };
     let text = template.as_text();
-    let text = text.ok_or_else(|| reason(format!("the template of {family:?} is no text")))?;
-    let places = ["{FUNCTION_STR}", "{ICL_EXAMPLES}", "{QUERY}"];
-    match places.into_iter().find(|place| !text.contains(place)) {
-        Some(place) => Err(reason(format!("the template of {family:?} lacks {place}"))),
+    let text = text.ok_or_else(|| reason(format!("the template of {family:?} is not a string")))?;
+    let placeholders = ["{FUNCTION_STR}", "{ICL_EXAMPLES}", "{QUERY}"];
+    match placeholders
+        .into_iter()
+        .find(|placeholder| !text.contains(placeholder))
+    {
+        Some(placeholder) => Err(reason(format!(
+            "the template of {family:?} lacks {placeholder}"
+        ))),
         None => Ok(text.to_owned()),
     }
 }
 
-/// Tools, and behind them those that the examples call and that are not among them, each once.
+/// The tools, followed by the tools that the examples call and the list lacks, each once.
 fn with_tools_of<'t>(examples: &'t [PromptExample], tools: &'t [ToolSpec]) -> Vec<&'t ToolSpec> {
-    let mut shown: Vec<&ToolSpec> = tools.iter().collect();
+    let mut all_tools: Vec<&ToolSpec> = tools.iter().collect();
     for tool in examples.iter().flat_map(|example| &example.tools) {
-        if !shown.iter().any(|known| known.name == tool.name) {
-            shown.push(tool);
+        if !all_tools.iter().any(|listed| listed.name == tool.name) {
+            all_tools.push(tool);
         }
     }
-    shown
+    all_tools
 }
 
-/// The specifications as text.
+/// Formats the specifications as text.
 pub(super) fn tools_text<'t>(
     tools: impl IntoIterator<Item = &'t ToolSpec>,
     encoding: ToolsEncoding,
 ) -> String {
     let specs = tools.into_iter().map(|tool| tool.spec.clone()).collect();
-    let once = dumps(&PyValue::List(specs));
+    let encoded = dumps(&PyValue::List(specs));
     match encoding {
-        ToolsEncoding::Once => once,
-        ToolsEncoding::Twice => dumps(&PyValue::Text(once)),
+        ToolsEncoding::Once => encoded,
+        ToolsEncoding::Twice => dumps(&PyValue::Text(encoded)),
     }
 }

@@ -1,16 +1,17 @@
-//! Runs sequences of calls by the benchmark's own Python functions, in the sandbox.
+//! Runs sequences of calls with the benchmark's own Python functions, in the sandbox.
 //!
 //! The folder is the user's copy of the benchmark's `data_v2/executable_functions`: a file of
-//! arithmetic, a file for each other function, and the map from names to files. A sequence has one
-//! process, since a function may change what another returned; sequences of arithmetic alone run
-//! here, where the functions are the same and a process need not start.
+//! arithmetic functions, one file per other function, and the map from names to files. A sequence
+//! runs in one process, because a function may modify the result of another. Sequences of only
+//! arithmetic functions run in this process, which has the same functions and avoids the start-up.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use tooltune_rows::budgets::{LINE_BYTES, Limit};
-use tooltune_rows::python::{PyDict, PyValue, dumps, loads};
-use tooltune_rows::regular_file;
+use tooltune_disk::budgets::Limit;
+use tooltune_disk::regular_file;
+use tooltune_json::budgets::LINE_BYTES;
+use tooltune_json::python::{PyDict, PyValue, dumps, loads};
 use tooltune_sandbox::{Limits, PythonRunner};
 
 use super::error::NestfulError;
@@ -18,9 +19,9 @@ use super::math_tools::math_tool;
 use super::runner::{Execution, MathRunner, ToolRunner};
 use super::sequence::{Argument, BoundCall, CallFailure, Sequence};
 
-/// The names of functions and the files that define them.
+/// File that maps function names to source files.
 pub const FUNCTION_MAP_FILE: &str = "func_file_map.json";
-/// The functions of arithmetic.
+/// File with the arithmetic functions.
 pub const BASIC_FUNCTIONS_FILE: &str = "basic_functions.py";
 
 const SCRIPT: &str = include_str!("python_tools.py");
@@ -35,11 +36,11 @@ pub struct PythonTools {
 }
 
 impl PythonTools {
-    /// Reads the map of a folder of functions.
+    /// Reads the function map of a folder.
     ///
     /// # Errors
     ///
-    /// - the folder has no map of texts to texts, or a file that the map names is not there
+    /// The folder has no map of strings to strings, or a file in the map is missing.
     pub fn open(folder: &Path, runner: PythonRunner) -> Result<Self, NestfulError> {
         let unusable = |reason: String| NestfulError::Functions {
             folder: folder.to_path_buf(),
@@ -47,23 +48,24 @@ impl PythonTools {
         };
         let map = folder.join(FUNCTION_MAP_FILE);
         let text = regular_file::read_text(&map, Limit::new("LINE_BYTES", LINE_BYTES as u64))
-            .map_err(|error| unusable(format!("{FUNCTION_MAP_FILE} cannot be read ({error})")))?;
-        let files: HashMap<String, String> = serde_json::from_str(&text).map_err(|error| {
+            .map_err(|error| unusable(format!("cannot read {FUNCTION_MAP_FILE} ({error})")))?;
+        let files = tooltune_json::from_slice(text.as_bytes());
+        let files: HashMap<String, String> = files.map_err(|error| {
             unusable(format!(
-                "{FUNCTION_MAP_FILE} is no object of names and files ({error})"
+                "{FUNCTION_MAP_FILE} is not an object of names and files ({error})"
             ))
         })?;
         let folder = folder
             .canonicalize()
             .map_err(|error| unusable(error.to_string()))?;
-        let mut named: Vec<_> = files.iter().collect();
-        named.sort();
-        for (name, file) in named {
+        let mut named_files: Vec<_> = files.iter().collect();
+        named_files.sort();
+        for (name, file) in named_files {
             let is_there = regular_file::is_there(&folder.join(file));
             if is_there.map_err(|error| unusable(format!("{file}: {error}")))? {
             } else {
                 return Err(unusable(format!(
-                    "{FUNCTION_MAP_FILE} says that {name} is in {file}, which is not there"
+                    "{FUNCTION_MAP_FILE} maps {name} to {file}, which does not exist"
                 )));
             }
         }
@@ -79,15 +81,15 @@ impl PythonTools {
         })
     }
 
-    /// The same with other limits for a sequence; ten seconds are the published scorer's.
+    /// Sets other limits per sequence; the published scorer's is ten seconds.
     #[must_use]
     pub fn with_limits(self, limits: Limits) -> Self {
         Self { limits, ..self }
     }
 
     fn file_of(&self, name: &str) -> Option<&str> {
-        let own = self.files.get(name).map(String::as_str);
-        own.or_else(|| math_tool(name).map(|_| BASIC_FUNCTIONS_FILE))
+        let source = self.files.get(name).map(String::as_str);
+        source.or_else(|| math_tool(name).map(|_| BASIC_FUNCTIONS_FILE))
     }
 
     fn request(&self, sequence: &Sequence) -> String {
@@ -121,8 +123,8 @@ impl PythonTools {
 }
 
 fn dict<const N: usize>(fields: [(&str, PyValue); N]) -> PyValue {
-    let named = fields.map(|(key, value)| (key.to_owned(), value));
-    PyValue::Dict(PyDict::from_iter(named))
+    let text_fields = fields.map(|(key, value)| (key.to_owned(), value));
+    PyValue::Dict(PyDict::from_iter(text_fields))
 }
 
 fn argument(argument: &Argument) -> PyValue {
@@ -156,7 +158,8 @@ impl ToolRunner for PythonTools {
             .run_script(SCRIPT, &self.request(sequence), folder, &self.limits)
             .map_err(runner_fault)?;
         match outcome.result {
-            // What ends the process belongs to the sequence: nobody knows the call.
+            // A failure of the process is attributed to the sequence, because the failing call is
+            // unknown.
             Err(failure) => Ok(Execution::Failed(CallFailure {
                 call_idx: sequence.calls.len().saturating_sub(1),
                 reason: failure.to_string(),
@@ -164,16 +167,16 @@ impl ToolRunner for PythonTools {
             Ok(returned) => {
                 let text = returned.json.map_err(runner_fault)?;
                 let text: String = serde_json::from_str(&text).map_err(runner_fault)?;
-                told(&loads(&text).map_err(runner_fault)?)
+                parse_execution(&loads(&text).map_err(runner_fault)?)
             }
         }
     }
 }
 
-/// The script's answer.
-fn told(answer: &PyValue) -> Result<Execution, NestfulError> {
+/// The script's result.
+fn parse_execution(answer: &PyValue) -> Result<Execution, NestfulError> {
     if let Some(value) = answer.get("value") {
-        return Ok(Execution::Value(unmarked(value.clone())));
+        return Ok(Execution::Value(decode_marks(value.clone())));
     }
     let failed = answer.get("failed");
     let call_idx = failed.and_then(|failed| failed.get("call")?.number());
@@ -190,21 +193,21 @@ fn told(answer: &PyValue) -> Result<Execution, NestfulError> {
     }
 }
 
-/// The value that the script marked where JSON lacks it.
-fn unmarked(value: PyValue) -> PyValue {
-    let all = |items: Vec<PyValue>| items.into_iter().map(unmarked).collect();
+/// The value that the script marked because JSON cannot represent it.
+fn decode_marks(value: PyValue) -> PyValue {
+    let unmark_all = |items: Vec<PyValue>| items.into_iter().map(decode_marks).collect();
     match value {
-        PyValue::List(items) => PyValue::List(all(items)),
+        PyValue::List(items) => PyValue::List(unmark_all(items)),
         PyValue::Dict(mut fields) => match (
             fields.shift_remove("\0tuple"),
             fields.shift_remove("\0other"),
         ) {
-            (Some(PyValue::List(items)), _) => PyValue::Tuple(all(items)),
+            (Some(PyValue::List(items)), _) => PyValue::Tuple(unmark_all(items)),
             (_, Some(PyValue::Text(repr))) => PyValue::Other(repr),
             _ => PyValue::Dict(
                 fields
                     .into_iter()
-                    .map(|(key, value)| (key, unmarked(value)))
+                    .map(|(key, value)| (key, decode_marks(value)))
                     .collect(),
             ),
         },

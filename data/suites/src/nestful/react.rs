@@ -1,13 +1,13 @@
-//! A loop of thoughts, calls and results, without a model and without a process: it asks for what it
-//! needs and is fed with it.
+//! A ReAct loop of thoughts, calls and results as a state machine, without a model or a process: it
+//! emits requests and is fed the results.
 //!
-//! The paper's loop has no published code; this one is after its description: no examples, at most
-//! ten steps, one call a step with values instead of references, and a win if the last result of a
-//! call equals the gold answer. Nothing that a model writes is an error: what cannot be read or run
-//! is answered with the reason, and the loop continues.
+//! The paper's loop has no published code; this one follows its description: no examples, at most
+//! ten steps, one call per step with values instead of references, and a win if the last result
+//! equals the gold answer. Model output is never an error: unparsable or failing calls are answered
+//! with the reason, and the loop continues.
 
-use tooltune_rows::python::{PyDict, PyValue, dumps};
-use tooltune_rows::text::{Conversation, Message, Role};
+use tooltune_json::python::{PyDict, PyValue, dumps};
+use tooltune_template::{Conversation, Message, Role};
 
 use super::lenient::json_values;
 use super::prompts::{ToolsEncoding, tools_text};
@@ -19,14 +19,14 @@ const ACTION: &str = "Action:";
 const FINISH: &str = "Finish:";
 const OBSERVATION: &str = "Observation:";
 
-/// What a loop may use up.
+/// Limits of a loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReactLimits {
-    /// Texts of the model; 10 in the paper.
+    /// Maximum number of model turns; 10 in the paper.
     pub max_steps: usize,
-    /// Tokens of each text.
+    /// Maximum number of tokens per turn.
     pub max_new_tokens: usize,
-    /// Characters of a result that are shown.
+    /// Maximum number of characters shown of a result.
     pub max_observation_characters: usize,
 }
 
@@ -40,41 +40,41 @@ impl Default for ReactLimits {
     }
 }
 
-/// What a loop needs next.
+/// The next request of a loop.
 #[derive(Debug, Clone)]
 pub enum ReactRequest {
-    /// A text of the model; answered by [`ReactLoop::feed_text`].
+    /// Generate a model turn, then call [`ReactLoop::feed_text`].
     Generate {
         /// The prompt.
         conversation: Conversation,
-        /// Tokens that the text may have.
+        /// Maximum number of tokens.
         max_new_tokens: usize,
     },
-    /// The result of a sequence of one call; answered by [`ReactLoop::feed_result`].
+    /// Run a sequence of one call, then call [`ReactLoop::feed_result`].
     Run(Sequence),
-    /// Nothing: the loop has ended.
+    /// The loop has ended.
     Done(ReactOutcome),
 }
 
-/// What a loop came to.
+/// The outcome of a loop.
 #[derive(Debug, Clone)]
 pub struct ReactOutcome {
     /// The steps, in order.
     pub steps: Vec<ReactStep>,
-    /// What the model wrote after `Finish:`, if it did.
+    /// The text after `Finish:`, if the model wrote one.
     pub answer: Option<String>,
     /// Why the loop ended.
     pub end: ReactEnd,
 }
 
-/// A text of the model and what came of it.
+/// A model turn and its result.
 #[derive(Debug, Clone)]
 pub struct ReactStep {
     /// The text as generated.
     pub text: String,
-    /// What its call returned, or why there is nothing; none for a step that finishes.
+    /// The result of its call or the error; `None` for a step that finishes.
     pub result: Option<Result<PyValue, String>>,
-    /// Whether a call could be read from it, or an end.
+    /// Whether a call or a finish could be parsed.
     pub is_readable: bool,
 }
 
@@ -85,28 +85,28 @@ pub enum ReactEnd {
     Finished,
     /// The steps were used up.
     StepLimit,
-    /// Somebody stopped it.
+    /// The caller stopped it.
     Stopped,
 }
 
-/// A loop over one row.
+/// A loop for one row.
 #[derive(Debug, Clone)]
 pub struct ReactLoop<'r> {
     row: &'r NestfulRow,
     limits: ReactLimits,
     outcome: ReactOutcome,
-    next: Next,
+    next: NextAction,
 }
 
 #[derive(Debug, Clone)]
-enum Next {
+enum NextAction {
     Generate,
     Run(Sequence),
     Done,
 }
 
 impl ReactOutcome {
-    /// What the last call that succeeded returned.
+    /// The result of the last successful call.
     pub fn last_result(&self) -> Option<&PyValue> {
         let mut steps = self.steps.iter().rev();
         steps.find_map(|step| step.result.as_ref()?.as_ref().ok())
@@ -114,9 +114,9 @@ impl ReactOutcome {
 }
 
 impl<'r> ReactLoop<'r> {
-    /// Begins a loop.
+    /// Starts a loop.
     pub fn new(row: &'r NestfulRow, limits: ReactLimits) -> Self {
-        let mut begun = Self {
+        let mut react_loop = Self {
             row,
             limits,
             outcome: ReactOutcome {
@@ -124,37 +124,37 @@ impl<'r> ReactLoop<'r> {
                 answer: None,
                 end: ReactEnd::Stopped,
             },
-            next: Next::Generate,
+            next: NextAction::Generate,
         };
-        begun.end_if_used_up();
-        begun
+        react_loop.end_if_used_up();
+        react_loop
     }
 
-    /// What the loop needs next; the same until it is fed.
+    /// The next request; unchanged until the loop is fed.
     pub fn next(&self) -> ReactRequest {
         match &self.next {
-            Next::Generate => ReactRequest::Generate {
+            NextAction::Generate => ReactRequest::Generate {
                 conversation: self.conversation(),
                 max_new_tokens: self.limits.max_new_tokens,
             },
-            Next::Run(sequence) => ReactRequest::Run(sequence.clone()),
-            Next::Done => ReactRequest::Done(self.outcome.clone()),
+            NextAction::Run(sequence) => ReactRequest::Run(sequence.clone()),
+            NextAction::Done => ReactRequest::Done(self.outcome.clone()),
         }
     }
 
     /// Whether the loop has ended.
     pub fn is_done(&self) -> bool {
-        matches!(self.next, Next::Done)
+        matches!(self.next, NextAction::Done)
     }
 
-    /// Ends the loop where it stands, such as at a deadline.
+    /// Stops the loop in its current state, for example at a deadline.
     pub fn stop(&mut self) {
-        self.next = Next::Done;
+        self.next = NextAction::Done;
     }
 
-    /// Takes what the model wrote, without special tokens. A loop that asks for no text ignores it.
+    /// Feeds the model's text, without special tokens. Ignored if the loop did not request text.
     pub fn feed_text(&mut self, text: &str) {
-        if !matches!(self.next, Next::Generate) {
+        if !matches!(self.next, NextAction::Generate) {
             return;
         }
         let mut step = ReactStep {
@@ -163,15 +163,15 @@ impl<'r> ReactLoop<'r> {
             is_readable: true,
         };
         match read_step(text) {
-            WrittenStep::Finish(answer) => {
+            ParsedStep::Finish(answer) => {
                 self.outcome.answer = Some(answer);
-                self.end(ReactEnd::Finished);
+                self.end_with(ReactEnd::Finished);
             }
-            WrittenStep::Call(call) => match self.bind(call) {
-                Ok(sequence) => self.next = Next::Run(sequence),
+            ParsedStep::Call(call) => match self.bind(call) {
+                Ok(sequence) => self.next = NextAction::Run(sequence),
                 Err(failure) => step.result = Some(Err(failure.reason)),
             },
-            WrittenStep::Unreadable => {
+            ParsedStep::Unreadable => {
                 step.is_readable = false;
                 let reason = "no call could be read; write Action: and one JSON object with name \
                               and arguments";
@@ -182,9 +182,9 @@ impl<'r> ReactLoop<'r> {
         self.end_if_used_up();
     }
 
-    /// Takes the result of the call. A loop that asks for none ignores it.
+    /// Feeds the result of the call. Ignored if the loop did not request one.
     pub fn feed_result(&mut self, execution: Execution) {
-        if !matches!(self.next, Next::Run(_)) {
+        if !matches!(self.next, NextAction::Run(_)) {
             return;
         }
         if let Some(step) = self.outcome.steps.last_mut() {
@@ -193,24 +193,24 @@ impl<'r> ReactLoop<'r> {
                 Execution::Failed(failure) => Err(failure.reason),
             });
         }
-        self.next = Next::Generate;
+        self.next = NextAction::Generate;
         self.end_if_used_up();
     }
 
-    fn end(&mut self, end: ReactEnd) {
+    fn end_with(&mut self, end: ReactEnd) {
         self.outcome.end = end;
-        self.next = Next::Done;
+        self.next = NextAction::Done;
     }
 
     fn end_if_used_up(&mut self) {
         let is_used_up = self.outcome.steps.len() >= self.limits.max_steps;
-        if is_used_up && matches!(self.next, Next::Generate) {
-            self.end(ReactEnd::StepLimit);
+        if is_used_up && matches!(self.next, NextAction::Generate) {
+            self.end_with(ReactEnd::StepLimit);
         }
     }
 
-    /// Arguments are bound by name, since the model is shown the specifications, where they have
-    /// names; a label is added, which a single call does not need.
+    /// Binds arguments by name, because the model sees the specifications with parameter names, and
+    /// adds the label that a single call does not need.
     fn bind(&self, mut call: PyDict) -> Result<Sequence, CallFailure> {
         let label = PyValue::Text("$var_1".to_owned());
         call.insert("label".to_owned(), label);
@@ -235,14 +235,14 @@ impl<'r> ReactLoop<'r> {
         for step in &self.outcome.steps {
             messages.push(Message::new(Role::Assistant, step.text.trim().to_owned()));
             if let Some(result) = &step.result {
-                let shown = format!("{OBSERVATION} {}", self.shown(result));
-                messages.push(Message::new(Role::User, shown));
+                let observation = format!("{OBSERVATION} {}", self.observation(result));
+                messages.push(Message::new(Role::User, observation));
             }
         }
         Conversation::new(messages)
     }
 
-    fn shown(&self, result: &Result<PyValue, String>) -> String {
+    fn observation(&self, result: &Result<PyValue, String>) -> String {
         let text = match result {
             Ok(value) => dumps(value),
             Err(reason) => format!("error: {reason}"),
@@ -257,32 +257,32 @@ impl<'r> ReactLoop<'r> {
     }
 }
 
-enum WrittenStep {
+enum ParsedStep {
     Call(PyDict),
     Finish(String),
     Unreadable,
 }
 
-/// The first line that begins an action or the end decides; a text with neither may be a bare call.
-/// What follows the call is ignored: models go on and write results of their own.
-fn read_step(text: &str) -> WrittenStep {
-    let mut at = 0;
+/// The first line that starts an action or a finish decides; a text with neither may be a bare
+/// call. The text after the call is ignored, because models continue with invented results.
+fn read_step(text: &str) -> ParsedStep {
+    let mut position = 0;
     for line in text.split_inclusive('\n') {
-        let begun = line.trim_start();
-        let start = at + (line.len() - begun.len());
-        if begun.starts_with(ACTION) {
+        let trimmed = line.trim_start();
+        let start = position + (line.len() - trimmed.len());
+        if trimmed.starts_with(ACTION) {
             return read_call(&text[start + ACTION.len()..]);
         }
-        if begun.starts_with(FINISH) {
-            return WrittenStep::Finish(text[start + FINISH.len()..].trim().to_owned());
+        if trimmed.starts_with(FINISH) {
+            return ParsedStep::Finish(text[start + FINISH.len()..].trim().to_owned());
         }
-        at += line.len();
+        position += line.len();
     }
     read_call(text)
 }
 
-/// The first object with a name, `parameters` standing in for missing `arguments`.
-fn read_call(text: &str) -> WrittenStep {
+/// Parses the first object with a name; `parameters` may replace missing `arguments`.
+fn read_call(text: &str) -> ParsedStep {
     let is_named = |fields: &PyDict| {
         fields
             .get("name")
@@ -293,12 +293,12 @@ fn read_call(text: &str) -> WrittenStep {
         _ => None,
     });
     let Some(mut call) = call else {
-        return WrittenStep::Unreadable;
+        return ParsedStep::Unreadable;
     };
     if !call.contains_key("arguments") {
         let arguments = call.shift_remove("parameters");
         let arguments = arguments.unwrap_or_else(|| PyValue::Dict(PyDict::new()));
         call.insert("arguments".to_owned(), arguments);
     }
-    WrittenStep::Call(call)
+    ParsedStep::Call(call)
 }

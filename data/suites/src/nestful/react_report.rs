@@ -1,4 +1,4 @@
-//! Sums outcomes of loops up as win rates, the only metric that the paper has for them.
+//! Aggregates the outcomes of loops as win rates, the paper's only metric for them.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,41 +9,41 @@ use super::replay::{GoldReplay, replay_gold};
 use super::row::NestfulRow;
 use super::runner::{Execution, ToolRunner};
 use super::sample::Win;
-use crate::bootstrap::{Estimate, estimates, indicator, mean};
+use crate::bootstrap::{Estimate, estimates, indicator, mean, unbounded_mean};
 
-/// The numbers of one loop.
+/// The scores of one loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReactScore {
     /// Whether the last result of a call equals the gold answer.
     pub win: Win,
-    /// Texts of the model.
+    /// Number of model turns.
     pub n_steps: usize,
-    /// Whether any of them could not be read.
+    /// Whether any turn could not be parsed.
     pub parse_error: bool,
 }
 
-/// The numbers of a run, each with its bootstrap 95 % interval (1,000 resamples, fixed seed).
+/// The metrics of a run, each with its bootstrap 95 % interval (1,000 resamples, fixed seed).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct ReactReport {
-    /// Loops.
+    /// Number of loops.
     pub n: usize,
-    /// Loops whose wins count.
+    /// Number of loops with a defined win.
     pub n_run: usize,
-    /// Share of wins by the published comparison.
+    /// Win rate by the published comparison.
     pub win_official: Option<Estimate>,
-    /// Share of wins by the strict comparison.
+    /// Win rate by the strict comparison.
     pub win_strict: Option<Estimate>,
-    /// Share of loops with a text that could not be read.
+    /// Fraction of loops with an unparsable turn.
     pub parse_error_rate: Estimate,
-    /// Mean number of texts.
+    /// Mean number of turns.
     pub steps: Estimate,
 }
 
-/// Scores a loop. Without a call that succeeded there is no win.
+/// Scores a loop. Without a successful call there is no win.
 ///
 /// # Errors
 ///
-/// - the runner cannot work
+/// The runner fails.
 pub fn score_react(
     row: &NestfulRow,
     outcome: &ReactOutcome,
@@ -68,11 +68,11 @@ pub fn score_react(
 }
 
 impl ReactReport {
-    /// Names that [`ReactReport::value`] knows.
+    /// The names accepted by [`ReactReport::value`].
     pub const NAMES: [&'static str; 4] =
         ["win_official", "win_strict", "parse_error_rate", "steps"];
 
-    /// The estimate of that name; none if the name is unknown or the run has no such number.
+    /// The estimate of a metric; `None` if the name is unknown or the run has no such value.
     pub fn value(&self, name: &str) -> Option<Estimate> {
         match name {
             "win_official" => self.win_official,
@@ -83,19 +83,22 @@ impl ReactReport {
         }
     }
 
-    /// Gathers the scores of a run.
+    /// Aggregates the scores of a run.
     ///
     /// # Errors
     ///
-    /// - there is no score
+    /// There are no scores.
     pub fn new(scores: &[ReactScore]) -> Result<Self, NestfulError> {
         if scores.is_empty() {
             return Err(NestfulError::NoSamples);
         }
-        let columns = |score: &ReactScore| [indicator(score.parse_error), score.n_steps as f64];
-        let rows: Vec<[f64; 2]> = scores.iter().map(columns).collect();
-        let [parse_error_rate, steps] = estimates(&rows);
-        let share = |wins: fn(Win) -> Option<bool>| {
+        let parse_errors: Vec<[f64; 1]> = scores
+            .iter()
+            .map(|sample_score| [indicator(sample_score.parse_error)])
+            .collect();
+        let [parse_error_rate] = estimates(&parse_errors);
+        let steps = unbounded_mean(scores.iter().map(|score| Some(score.n_steps as f64)));
+        let estimate_of = |wins: fn(Win) -> Option<bool>| {
             mean(scores.iter().map(|score| wins(score.win).map(indicator)))
         };
         Ok(Self {
@@ -104,10 +107,10 @@ impl ReactReport {
                 .iter()
                 .filter(|score| score.win.strict().is_some())
                 .count(),
-            win_official: share(Win::official),
-            win_strict: share(Win::strict),
+            win_official: estimate_of(Win::official),
+            win_strict: estimate_of(Win::strict),
             parse_error_rate,
-            steps,
+            steps: steps.unwrap_or_default(),
         })
     }
 }

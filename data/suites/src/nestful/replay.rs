@@ -1,6 +1,7 @@
-//! The golds run before any prediction: what does not compute its own answer measures nothing.
+//! Runs the gold calls before any prediction, because a gold sequence that does not compute its own
+//! answer measures nothing.
 //!
-//! Some golds of the benchmark read the network or the clock, or draw random numbers.
+//! Some gold sequences of the benchmark use the network, the clock or random numbers.
 
 use super::compare::{official_win, strict_win};
 use super::error::NestfulError;
@@ -9,25 +10,25 @@ use super::runner::{Execution, ToolRunner};
 use super::sample::execute;
 use super::sequence::Binding;
 
-/// What became of a gold.
+/// The result of running a gold sequence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GoldReplay {
     /// It computes the gold answer, by the published or by the strict comparison.
     Wins,
-    /// The runner does not have all tools of the row.
+    /// The runner lacks some tools of the row.
     NeedsTools,
     /// It computes another answer, or none.
     Fails {
-        /// What it computes, or why not.
+        /// The computed answer or the error.
         reason: String,
     },
 }
 
-/// Runs the gold of a row, arguments by position.
+/// Runs the gold calls of a row, with positional arguments.
 ///
 /// # Errors
 ///
-/// - the runner cannot work
+/// The runner fails.
 pub fn replay_gold(row: &NestfulRow, runner: &dyn ToolRunner) -> Result<GoldReplay, NestfulError> {
     if !row.is_runnable(runner) {
         return Ok(GoldReplay::NeedsTools);
@@ -41,8 +42,8 @@ pub fn replay_gold(row: &NestfulRow, runner: &dyn ToolRunner) -> Result<GoldRepl
                 return Ok(GoldReplay::Wins);
             }
             format!(
-                "the gold computes {}",
-                tooltune_rows::python::python_repr(value)
+                "the gold calls compute {}",
+                tooltune_json::python::python_repr(value)
             )
         }
     };

@@ -1,8 +1,8 @@
-//! Sums the samples of a run up, over all and by the shape of the gold.
+//! Aggregates the samples of a run, over all and by the shape of the gold sequence.
 //!
-//! Rates of wins are means over the rows that could be run and whose gold replays; how many others
-//! there are stands beside them. The F1 are macro means over the labels of the whole set, most of
-//! which occur once, so that they are unstable and have no interval: compare runs by partial and
+//! Win rates are means over the rows that could be run and whose gold sequence replays; the number
+//! of other rows is reported as well. F1 scores are macro means over the labels of the whole set,
+//! most of which occur once. They are unstable and have no interval: compare runs by partial and
 //! full matches and by wins.
 
 use std::collections::BTreeMap;
@@ -21,65 +21,65 @@ use crate::bootstrap::{Estimate, cell, estimates, indicator, mean};
 /// Means over samples, each with its bootstrap 95 % interval (1,000 resamples, fixed seed).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct NestfulMetrics {
-    /// Samples.
+    /// Number of samples.
     pub n: usize,
-    /// Samples whose wins count.
+    /// Number of samples with a defined win.
     pub n_run: usize,
-    /// Share of completions that could not be read.
+    /// Fraction of completions that could not be parsed.
     pub parse_error_rate: Estimate,
     /// Mean partial sequence match.
     pub partial: Estimate,
-    /// Share of full sequence matches.
+    /// Fraction of full sequence matches.
     pub full: Estimate,
-    /// Share of wins by the published rules, failures with a gold of zero among them.
+    /// Win rate by the published rules, including failures with a gold value of zero.
     pub win_official: Option<Estimate>,
-    /// Share of wins by the strict rules.
+    /// Win rate by the strict rules.
     pub win_strict: Option<Estimate>,
-    /// Share of wins by the published rules that are no full match.
+    /// Fraction of wins by the published rules without a full match.
     pub alternate_trajectory: Option<Estimate>,
 }
 
-/// The numbers of the samples that have something in common.
+/// The metrics of samples with a common property.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NestfulGroup {
-    /// What they have in common: a depth, a number of dependencies, a pattern.
+    /// The property: a depth, a number of dependencies, or a pattern.
     pub group: String,
-    /// Their numbers.
+    /// The metrics.
     #[serde(flatten)]
     pub metrics: NestfulMetrics,
 }
 
-/// The numbers of a run.
+/// The metrics of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NestfulReport {
     /// Over all samples.
     #[serde(flatten)]
     pub overall: NestfulMetrics,
-    /// Of function names; see the module about how little it says.
+    /// Macro F1 of function names; the module explains why it is not informative.
     pub f1_function: MacroF1,
-    /// Of arguments with values.
+    /// Macro F1 of arguments with values.
     pub f1_parameter: MacroF1,
-    /// Samples that need tools which the runner does not have.
+    /// Number of samples that need tools missing from the runner.
     pub n_need_tools: usize,
-    /// Samples whose gold does not compute its answer.
+    /// Number of samples whose gold calls do not compute the gold answer.
     pub n_failed_golds: usize,
-    /// By the dependencies on the longest path of the gold.
+    /// By number of dependencies on the longest path of the gold sequence.
     pub by_depth: Vec<NestfulGroup>,
     /// By the number of dependencies.
     pub by_dependencies: Vec<NestfulGroup>,
-    /// By the shape.
+    /// By shape.
     pub by_pattern: Vec<NestfulGroup>,
 }
 
-/// Scores completions, one for each row, and says what became of each.
+/// Scores completions, one per row, and returns the score of each.
 ///
-/// The golds are replayed first; where one fails, the wins of its row do not count.
+/// The gold calls are replayed first; if they fail, the win of the row is undefined.
 ///
 /// # Errors
 ///
-/// - there is no row, or not one completion for each
-/// - a gold has no calls
-/// - the runner cannot work
+/// - there are no rows, or the number of completions differs
+/// - a gold sequence has no calls
+/// - the runner fails
 pub fn score_rows(
     rows: &[NestfulRow],
     completions: &[&str],
@@ -105,7 +105,7 @@ pub fn score_rows(
 }
 
 impl NestfulReport {
-    /// Names that [`NestfulReport::value`] knows.
+    /// The names accepted by [`NestfulReport::value`].
     pub const NAMES: [&'static str; 6] = [
         "partial",
         "full",
@@ -115,11 +115,11 @@ impl NestfulReport {
         "parse_error_rate",
     ];
 
-    /// Gathers the scores of a run.
+    /// Aggregates the scores of a run.
     ///
     /// # Errors
     ///
-    /// - there is no score
+    /// There are no scores.
     pub fn new(scores: &[SampleScore]) -> Result<Self, NestfulError> {
         if scores.is_empty() {
             return Err(NestfulError::NoSamples);
@@ -133,11 +133,11 @@ impl NestfulReport {
             }
         }
         let n_with = |win: Win| scores.iter().filter(|score| score.win == win).count();
-        let all: Vec<&SampleScore> = scores.iter().collect();
+        let all_scores: Vec<&SampleScore> = scores.iter().collect();
         Ok(Self {
-            overall: NestfulMetrics::of(&all),
-            f1_function: functions.means(),
-            f1_parameter: parameters.means(),
+            overall: NestfulMetrics::from_scores(&all_scores),
+            f1_function: functions.macro_f1(),
+            f1_parameter: parameters.macro_f1(),
             n_need_tools: n_with(Win::NeedsTools),
             n_failed_golds: n_with(Win::GoldFails),
             by_depth: groups(
@@ -158,7 +158,7 @@ impl NestfulReport {
         })
     }
 
-    /// The estimate of that name; none if the name is unknown or the run has no such number.
+    /// The estimate of a metric; `None` if the name is unknown or the run has no such value.
     pub fn value(&self, name: &str) -> Option<Estimate> {
         let metrics = &self.overall;
         match name {
@@ -174,8 +174,8 @@ impl NestfulReport {
 }
 
 impl NestfulMetrics {
-    /// The numbers of at least one sample.
-    fn of(scores: &[&SampleScore]) -> Self {
+    /// Aggregates at least one sample.
+    fn from_scores(scores: &[&SampleScore]) -> Self {
         let columns = |score: &&SampleScore| {
             [
                 indicator(score.parse_error),
@@ -185,7 +185,7 @@ impl NestfulMetrics {
         };
         let rows: Vec<[f64; 3]> = scores.iter().map(columns).collect();
         let [parse_error_rate, partial, full] = estimates(&rows);
-        let share = |wins: fn(&SampleScore) -> Option<bool>| {
+        let estimate_of = |wins: fn(&SampleScore) -> Option<bool>| {
             mean(scores.iter().map(|score| wins(score).map(indicator)))
         };
         Self {
@@ -197,9 +197,9 @@ impl NestfulMetrics {
             parse_error_rate,
             partial,
             full,
-            win_official: share(|score| score.win.official()),
-            win_strict: share(|score| score.win.strict()),
-            alternate_trajectory: share(|score| {
+            win_official: estimate_of(|score| score.win.official()),
+            win_strict: estimate_of(|score| score.win.strict()),
+            alternate_trajectory: estimate_of(|score| {
                 score.win.official().map(|wins| wins && !score.full)
             }),
         }
@@ -219,14 +219,14 @@ fn groups<K: Ord>(
         .into_iter()
         .map(|(key, scores)| NestfulGroup {
             group: name(&key),
-            metrics: NestfulMetrics::of(&scores),
+            metrics: NestfulMetrics::from_scores(&scores),
         })
         .collect()
 }
 
-/// Renders reports as a Markdown table in per cent: a line for each with its name, and below it one
-/// for each depth and each pattern. A number that a run does not have is a dash; so are the macro
-/// F1 of groups, which have too few classes.
+/// Formats reports as a Markdown table in per cent: one named line per report, followed by one line
+/// per depth and pattern. Missing values are dashes, and so is the macro F1 of groups, which have
+/// too few classes.
 pub fn nestful_table(reports: &[(&str, &NestfulReport)]) -> String {
     let mut table = "| nestful | n | f1_function % | f1_parameter % | partial % | full % \
                      | win_official % | win_strict % | executed | parse_error_rate % |\n\
@@ -236,14 +236,14 @@ pub fn nestful_table(reports: &[(&str, &NestfulReport)]) -> String {
         let f1 = [report.f1_function, report.f1_parameter];
         let f1 = f1.map(|means| format!("{:.1}", 100.0 * means.f1));
         table.push_str(&table_line(name, &f1, &report.overall));
-        let none = ["-", "-"].map(str::to_owned);
+        let no_values = ["-", "-"].map(str::to_owned);
         for group in &report.by_depth {
             let name = format!("{name}, depth {}", group.group);
-            table.push_str(&table_line(&name, &none, &group.metrics));
+            table.push_str(&table_line(&name, &no_values, &group.metrics));
         }
         for group in &report.by_pattern {
             let name = format!("{name}, {}", group.group);
-            table.push_str(&table_line(&name, &none, &group.metrics));
+            table.push_str(&table_line(&name, &no_values, &group.metrics));
         }
     }
     table

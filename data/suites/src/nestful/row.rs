@@ -1,54 +1,54 @@
-//! A row of NESTFUL: a question, the calls that answer it, the tools on offer and the answer.
+//! A NESTFUL row: a question, the gold calls, the available tools and the answer.
 //!
 //! Two spellings exist of nearly everything: `output_parameters` was `output_parameter` until the
-//! spring of 2025, and one distribution holds output, tools and gold answer as JSON texts.
-//! Values are Python's, since calls are executed and printed as Python does.
+//! spring of 2025, and one distribution stores output, tools and gold answer as JSON strings.
+//! Values are Python values, because calls are executed and printed as in Python.
 
-use tooltune_rows::python::{PyDict, PyValue, dumps, loads};
+use tooltune_json::python::{PyDict, PyValue, dumps, loads};
 
 use super::error::NestfulError;
 
 /// One row, format v2.
 #[derive(Debug, Clone)]
 pub struct NestfulRow {
-    /// Name of the sample, a UUID in the published data.
+    /// Id of the sample, a UUID in the published data.
     pub sample_id: String,
     /// The question.
     pub input: String,
     /// The gold calls, at least one: `{"name", "label", "arguments"}` each.
     pub output: Vec<PyValue>,
-    /// The tools on offer.
+    /// The available tools.
     pub tools: Vec<ToolSpec>,
-    /// What the last gold call returns.
+    /// The result of the last gold call.
     pub gold_answer: PyValue,
 }
 
 /// The specification of a tool.
 #[derive(Debug, Clone)]
 pub struct ToolSpec {
-    /// The function's name.
+    /// Name of the function.
     pub name: String,
-    /// Its parameters, in the order of the specification, which need not be that of the function.
+    /// The parameters in the order of the specification, which may differ from the function's.
     pub parameters: Vec<String>,
-    /// What it returns by name; a function with other than one output cannot be called.
+    /// Names of the outputs; a function without exactly one output cannot be called.
     pub outputs: Vec<String>,
-    /// The whole specification as it was written.
+    /// The complete specification as written.
     pub spec: PyValue,
 }
 
 impl NestfulRow {
-    /// Takes a row from a value.
+    /// Parses a row from a value.
     ///
     /// # Errors
     ///
-    /// - a field is missing or of another type; the error names it
-    /// - a field that holds JSON as a text is no JSON
-    /// - the gold has no calls
+    /// - a field is missing or has the wrong type; the error contains its path
+    /// - a field with JSON text is not valid JSON
+    /// - the gold sequence has no calls
     pub fn new(row: &PyValue) -> Result<Self, NestfulError> {
-        let row = Fields::of(row, "the line")?;
+        let row = Fields::new(row, "the line")?;
         let (output, output_is_text) = row.json("output")?;
         let (tools, tools_is_text) = row.json("tools")?;
-        // Where calls and tools are values, a text as answer is the answer.
+        // If calls and tools are values, a string answer is the answer itself.
         let gold_answer = if output_is_text || tools_is_text {
             row.json("gold_answer")?.0
         } else {
@@ -63,7 +63,8 @@ impl NestfulRow {
         })
     }
 
-    /// The row as one line, without its end: values as such, keys in the published order.
+    /// The row as one line without line end, with values instead of JSON strings and keys in the
+    /// published order.
     pub fn line(&self) -> String {
         let texts = |text: &String| PyValue::Text(text.clone());
         let tools = self.tools.iter().map(|tool| tool.spec.clone()).collect();
@@ -78,24 +79,23 @@ impl NestfulRow {
         dumps(&PyValue::Dict(PyDict::from_iter(fields)))
     }
 
-    /// The gold calls as a model is taught to write them: `json.dumps(output)`.
+    /// The gold calls as a training completion: `json.dumps(output)`.
     pub fn completion(&self) -> String {
         dumps(&PyValue::List(self.output.clone()))
     }
 }
 
-/// Takes the calls of a gold from a list; `field` is where it stands.
+/// Parses gold calls from a list; `field` is its path, for errors.
 ///
 /// # Errors
 ///
-/// - it is no list of objects with a `name`, `arguments`, and perhaps a `label`
-/// - it is empty
+/// The value is not a list of objects with `name`, `arguments` and optional `label`, or is empty.
 pub fn gold_calls(calls: &PyValue, field: &str) -> Result<Vec<PyValue>, NestfulError> {
     let items = list(calls, field)?;
     for (call_idx, call) in items.iter().enumerate() {
-        let call = Fields::of(call, &format!("{field}[{call_idx}]"))?;
+        let call = Fields::new(call, &format!("{field}[{call_idx}]"))?;
         call.text("name")?;
-        Fields::of(call.value("arguments")?, &call.path_of("arguments"))?;
+        Fields::new(call.value("arguments")?, &call.path_of("arguments"))?;
         if call.fields.contains_key("label") {
             call.text("label")?;
         }
@@ -107,11 +107,11 @@ pub fn gold_calls(calls: &PyValue, field: &str) -> Result<Vec<PyValue>, NestfulE
 }
 
 impl ToolSpec {
-    /// Takes specifications from a list; `field` is where it stands.
+    /// Parses specifications from a list; `field` is its path, for errors.
     ///
     /// # Errors
     ///
-    /// - it is no list of objects with a `name` and, in either spelling, `output_parameters`
+    /// The value is not a list of objects with a `name` and `output_parameters` in either spelling.
     pub fn list(specs: &PyValue, field: &str) -> Result<Vec<Self>, NestfulError> {
         let specs = list(specs, field)?.iter().enumerate();
         specs
@@ -120,15 +120,15 @@ impl ToolSpec {
     }
 
     fn new(spec: &PyValue, field: &str) -> Result<Self, NestfulError> {
-        let fields = Fields::of(spec, field)?;
+        let fields = Fields::new(spec, field)?;
         let spelling = if fields.fields.contains_key("output_parameter") {
             "output_parameter"
         } else {
             "output_parameters"
         };
         let keys = |name: &str| -> Result<Vec<String>, NestfulError> {
-            let named = Fields::of(fields.value(name)?, &fields.path_of(name))?;
-            Ok(named.fields.keys().cloned().collect())
+            let named_fields = Fields::new(fields.value(name)?, &fields.path_of(name))?;
+            Ok(named_fields.fields.keys().cloned().collect())
         };
         let parameters = if fields.fields.contains_key("parameters") {
             keys("parameters")?
@@ -158,14 +158,14 @@ fn wrong_type(field: String, value: &PyValue, expected: &'static str) -> Nestful
     }
 }
 
-/// The fields of an object, with the path to it.
+/// The fields of an object, with its path.
 struct Fields<'v> {
     path: String,
     fields: &'v PyDict,
 }
 
 impl<'v> Fields<'v> {
-    fn of(value: &'v PyValue, path: &str) -> Result<Self, NestfulError> {
+    fn new(value: &'v PyValue, path: &str) -> Result<Self, NestfulError> {
         let fields = value.as_dict();
         Ok(Self {
             path: path.to_owned(),
@@ -190,10 +190,10 @@ impl<'v> Fields<'v> {
     fn text(&self, name: &str) -> Result<&'v str, NestfulError> {
         let value = self.value(name)?;
         let text = value.as_text();
-        text.ok_or_else(|| wrong_type(self.path_of(name), value, "a text"))
+        text.ok_or_else(|| wrong_type(self.path_of(name), value, "a string"))
     }
 
-    /// A field that may be a JSON text, and whether it is.
+    /// A field that may be JSON text, and whether it is.
     fn json(&self, name: &'static str) -> Result<(PyValue, bool), NestfulError> {
         match self.value(name)? {
             PyValue::Text(text) => {

@@ -1,33 +1,27 @@
-//! Reads rows of NESTFUL from JSON Lines, one at a time, and writes them.
+//! Reads NESTFUL rows one at a time, and writes them.
 //!
-//! A fault names file, line and field, and the reader stands at the next line afterwards, so that
-//! a caller can list all faults of a file instead of the first.
+//! An error contains file, line and field, and the reader continues at the next line, so that a
+//! caller can list all errors of a file.
 
-use std::path::Path;
-
-use tooltune_rows::python::loads;
-use tooltune_rows::tools::{TextLines, ToolsError};
+use tooltune_apis::{TextLines, ToolsError};
+use tooltune_json::python::loads;
 
 use super::error::NestfulError;
 use super::row::NestfulRow;
 
-/// Opens a file of rows, gzip-compressed or not.
+/// Reads the rows of a file in any supported format.
 ///
-/// # Errors
-///
-/// - the file cannot be opened
-///
-/// The reader itself yields an error for a file without rows, a line that is not UTF-8 or not
-/// JSON, and a row that [`NestfulRow::new`] refuses.
-pub fn read_nestful_rows(path: &Path) -> Result<NestfulReader, NestfulError> {
-    Ok(NestfulReader {
-        lines: TextLines::open(path)?,
+/// The reader yields an error for a file without rows, for a row that is not UTF-8 or not JSON, and
+/// for a row that [`NestfulRow::new`] rejects.
+pub fn read_nestful_rows(lines: TextLines) -> NestfulReader {
+    NestfulReader {
+        lines,
         n_rows: 0,
         is_done: false,
-    })
+    }
 }
 
-/// The rows of a file in order, from [`read_nestful_rows`].
+/// Iterator over the rows of a file, from [`read_nestful_rows`].
 #[derive(Debug)]
 pub struct NestfulReader {
     lines: TextLines,
@@ -42,16 +36,18 @@ impl Iterator for NestfulReader {
         let Some(line) = self.lines.next() else {
             let is_empty = self.n_rows == 0 && !self.is_done;
             self.is_done = true;
-            let place = self.lines.path().display().to_string();
+            let location = self.lines.path().display().to_string();
             let empty = ToolsError::Empty {
-                what: "rows of NESTFUL",
+                what: "NESTFUL rows",
             };
-            return is_empty.then(|| Err(NestfulError::File(empty.at(place))));
+            return is_empty.then(|| Err(NestfulError::File(empty.at(location))));
         };
         self.n_rows += 1;
         Some(
             line.map_err(NestfulError::File)
-                .and_then(|(place, text)| parse_row(&text).map_err(|error| error.at(place))),
+                .and_then(|(location, text)| {
+                    parse_row(&text).map_err(|error| error.with_location(location))
+                }),
         )
     }
 }
@@ -64,7 +60,7 @@ fn parse_row(line: &str) -> Result<NestfulRow, NestfulError> {
     NestfulRow::new(&loads(line).map_err(not_json)?)
 }
 
-/// Writes rows as JSON Lines, as `json.dumps` writes them.
+/// Formats rows as JSON Lines, like Python's `json.dumps`.
 pub fn nestful_lines(rows: &[NestfulRow]) -> String {
     rows.iter().map(|row| row.line() + "\n").collect()
 }

@@ -1,24 +1,24 @@
-//! Runs a sequence of calls, by whoever can run the tools.
+//! Runs a sequence of calls with a tool runner.
 //!
-//! A sequence is run as a whole: a function may change the list that another returned, and objects
-//! between the calls need not be JSON. The 40 functions of arithmetic run here; the benchmark's
-//! other functions are Python, for a runner that has a process for it.
+//! A sequence runs as a whole: a function may modify a list returned by another, and intermediate
+//! values need not be representable in JSON. The 40 arithmetic functions run in this process; the
+//! benchmark's other functions need a runner with a Python process.
 
 use std::fmt::Debug;
 
-use tooltune_rows::python::PyValue;
+use tooltune_json::python::PyValue;
 
 use super::error::NestfulError;
 use super::math_tools::{MathTool, math_tool};
 use super::row::NestfulRow;
 use super::sequence::{Argument, BoundCall, CallFailure, Sequence};
 
-/// What became of a sequence.
+/// The result of running a sequence.
 #[derive(Debug, Clone)]
 pub enum Execution {
     /// The result of the last call.
     Value(PyValue),
-    /// A call raised, ran out of time, or could not be made.
+    /// A call raised an error, timed out, or could not be made.
     Failed(CallFailure),
 }
 
@@ -27,20 +27,21 @@ pub trait ToolRunner: Debug {
     /// Whether the runner has the function.
     fn can_run(&self, name: &str) -> bool;
 
-    /// Runs the calls in order, each result passed on as the object that it is, and gives up where
-    /// one fails or the whole takes longer than its time: ten seconds in the published scorer.
+    /// Runs the calls in order, passing results on as objects, and stops if one fails or the time
+    /// limit is reached (ten seconds in the published scorer).
     ///
     /// # Errors
     ///
-    /// - the runner itself cannot work; what a function does wrong is an [`Execution::Failed`]
+    /// The runner itself fails; an error of a function is an [`Execution::Failed`].
     fn run(&self, sequence: &Sequence) -> Result<Execution, NestfulError>;
 }
 
 impl NestfulRow {
-    /// Whether a runner has all that the row may call: the tools on offer and those of the gold.
+    /// Whether a runner has all tools that the row may call: the available tools and those of the
+    /// gold calls.
     ///
-    /// A row is judged by what it offers, not by what a prediction uses of it, so that the rows with
-    /// a result are the same for every model.
+    /// This depends only on the row, not on the tools that a prediction uses, so that the same rows
+    /// have a result for every model.
     pub fn is_runnable(&self, runner: &dyn ToolRunner) -> bool {
         let offered = self.tools.iter().map(|tool| tool.name.as_str());
         let gold = self
@@ -51,7 +52,7 @@ impl NestfulRow {
     }
 }
 
-/// Runs the functions of arithmetic and geometry, in this process.
+/// Runs the arithmetic and geometry functions in this process.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct MathRunner;
 
@@ -95,32 +96,31 @@ fn run_call(call: &BoundCall, results: &[PyValue]) -> Result<PyValue, String> {
     tool.run(&arguments).map_err(|error| error.to_string())
 }
 
-/// The keyword arguments in the order of the function's parameters, which begin after the
-/// positional ones.
+/// The keyword arguments in the order of the function's parameters after the positional ones.
 fn keywords_in_order<'c>(
     tool: &MathTool,
     call: &'c BoundCall,
 ) -> Result<Vec<&'c Argument>, String> {
-    let open = tool
+    let parameters = tool
         .parameters
         .get(call.positional.len()..)
         .unwrap_or_default();
-    let is_open = |keyword: &str| open.contains(&keyword);
+    let is_open = |keyword: &str| parameters.contains(&keyword);
     if let Some((keyword, _)) = call.keywords.iter().find(|(keyword, _)| !is_open(keyword)) {
         return Err(format!(
             "{} takes no further argument {keyword:?}",
             call.name
         ));
     }
-    let given = |parameter: &&str| {
+    let argument_of = |parameter: &&str| {
         let mut keywords = call.keywords.iter();
         keywords.find_map(|(keyword, argument)| (keyword == parameter).then_some(argument))
     };
-    let given: Vec<Option<&Argument>> = open.iter().map(given).collect();
-    let n_given = given.iter().flatten().count();
-    // None of the functions has a parameter with a default before one without.
-    if given.iter().take(n_given).all(Option::is_some) {
-        Ok(given.into_iter().flatten().collect())
+    let argument_of: Vec<Option<&Argument>> = parameters.iter().map(argument_of).collect();
+    let n_given = argument_of.iter().flatten().count();
+    // No function has a parameter with a default before one without.
+    if argument_of.iter().take(n_given).all(Option::is_some) {
+        Ok(argument_of.into_iter().flatten().collect())
     } else {
         Err(format!("{} misses an argument", call.name))
     }

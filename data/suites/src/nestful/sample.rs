@@ -1,17 +1,17 @@
-//! One completion beside its row: matches of texts, and whether the calls compute the answer.
+//! Scores one completion of a row: matches of texts, and whether the calls compute the answer.
 //!
-//! A completion that cannot be read, or does not run, is never an error: it scores zero.
+//! A completion that cannot be parsed or executed is never an error: it scores zero.
 
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
-use tooltune_rows::python::PyValue;
+use tooltune_json::python::PyValue;
 
-use super::call_texts::{Side, names, partial_match, slots_by_name, whole};
+use super::call_texts::{SlotSide, call_names, call_texts, partial_match, slots_by_name};
 use super::compare::{official_win, strict_win};
 use super::dag::{DagStatistics, dag_statistics};
 use super::error::NestfulError;
-use super::ground::ground;
+use super::ground::ground_calls;
 use super::parse::Parser;
 use super::row::{NestfulRow, ToolSpec};
 use super::runner::{Execution, ToolRunner};
@@ -20,32 +20,32 @@ use super::sequence::{Binding, Sequence};
 /// The scores of one completion.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SampleScore {
-    /// Whether the completion could not be read, or one of its calls is no call.
+    /// Whether the completion could not be parsed, or contains an invalid call.
     pub parse_error: bool,
-    /// Calls that are compared.
+    /// Number of compared calls.
     pub n_pred: usize,
-    /// The functions that the gold calls.
+    /// Names of the gold functions.
     pub gold_names: Vec<String>,
-    /// The functions that the completion calls.
+    /// Names of the predicted functions.
     pub pred_names: Vec<String>,
-    /// For each function of either, in the order of their names, the slots of its last call.
+    /// The slots of the last call of each gold or predicted function, ordered by function name.
     pub slot_rows: Vec<SlotTexts>,
-    /// Share of equal positions in the aligned sequences, 0 to 1.
+    /// Fraction of equal positions in the aligned sequences, 0 to 1.
     pub partial: f64,
     /// Whether all positions are equal.
     pub full: bool,
     /// Whether the calls compute the gold answer.
     pub win: Win,
-    /// The shape of the gold.
+    /// The shape of the gold sequence.
     pub gold_dag: DagStatistics,
 }
 
 /// The texts `argument = value` of a function's last call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlotTexts {
-    /// Those of the gold; none if it does not call the function.
+    /// The gold slots; empty if the function is not called.
     pub gold: Vec<String>,
-    /// Those of the completion.
+    /// The predicted slots.
     pub pred: Vec<String>,
 }
 
@@ -53,27 +53,28 @@ pub struct SlotTexts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Win {
-    /// They were run, or there was nothing to run.
+    /// The calls were run, or there were none.
     Scored {
-        /// By position and the published comparison; none where the published scorer stops.
+        /// By position and the published comparison; `None` if the published scorer fails.
         official: Option<bool>,
         /// By name and the strict comparison.
         strict: bool,
     },
-    /// The row has tools that the runner does not have.
+    /// The runner lacks some tools of the row.
     NeedsTools,
-    /// The gold itself does not compute the gold answer.
+    /// The gold calls do not compute the gold answer.
     GoldFails,
 }
 
 impl Win {
-    /// A sequence without calls.
+    /// The result of a sequence without calls.
     pub const LOSS: Self = Self::Scored {
         official: Some(false),
         strict: false,
     };
 
-    /// Whether the published scorer would count a win, where it stops none; none if not scored.
+    /// Whether the published rules give a win; a failure of the published scorer counts as no win.
+    /// `None` if not scored.
     pub fn official(self) -> Option<bool> {
         match self {
             Self::Scored { official, .. } => Some(official == Some(true)),
@@ -81,7 +82,7 @@ impl Win {
         }
     }
 
-    /// Whether the strict comparison has a win; none if not scored.
+    /// Whether the strict rules give a win; `None` if not scored.
     pub fn strict(self) -> Option<bool> {
         match self {
             Self::Scored { strict, .. } => Some(strict),
@@ -90,43 +91,46 @@ impl Win {
     }
 }
 
-/// Scores one completion. The gold is taken for replayable; [`super::score_rows`] makes sure.
+/// Scores one completion. The gold calls are assumed to replay; [`super::score_rows`] checks that.
 ///
 /// # Errors
 ///
-/// - the gold has no calls
-/// - the runner cannot work
+/// - the gold sequence has no calls
+/// - the runner fails
 ///
 /// # Source
 ///
-/// NESTFUL, section 4.2, and the published scorer for all that the paper leaves open.
+/// NESTFUL, section 4.2, and the published scorer for everything that the paper leaves open.
 pub fn score_sample(
     row: &NestfulRow,
     completion: &str,
     parser: Parser,
     runner: &dyn ToolRunner,
 ) -> Result<SampleScore, NestfulError> {
-    let gold = ground(&row.output).unwrap_or_default();
+    let gold = ground_calls(&row.output).unwrap_or_default();
     if gold.is_empty() {
         return Err(NestfulError::EmptyGold);
     }
     let parsed = parser.parse(completion);
-    let grounded = ground(&parsed.calls);
+    let grounded = ground_calls(&parsed.calls);
     let parse_error = parsed.is_error || grounded.is_none();
     let pred = grounded.unwrap_or_default();
-    let mut gold_slots = slots_by_name(&gold, Side::Gold);
-    let mut pred_slots = slots_by_name(&pred, Side::Prediction);
+    let mut gold_slots = slots_by_name(&gold, SlotSide::Gold);
+    let mut pred_slots = slots_by_name(&pred, SlotSide::Prediction);
     let all_names: BTreeSet<String> = gold_slots
         .keys()
         .chain(pred_slots.keys())
         .cloned()
         .collect();
-    let partial = partial_match(&whole(&gold, Side::Gold), &whole(&pred, Side::Prediction));
+    let partial = partial_match(
+        &call_texts(&gold, SlotSide::Gold),
+        &call_texts(&pred, SlotSide::Prediction),
+    );
     Ok(SampleScore {
         parse_error,
         n_pred: pred.len(),
-        gold_names: names(&gold),
-        pred_names: names(&pred),
+        gold_names: call_names(&gold),
+        pred_names: call_names(&pred),
         slot_rows: all_names
             .iter()
             .map(|name| SlotTexts {
@@ -157,7 +161,7 @@ fn win(calls: &[PyValue], row: &NestfulRow, runner: &dyn ToolRunner) -> Result<W
     })
 }
 
-/// Binds and runs calls; what cannot be bound has failed.
+/// Binds and runs calls; binding errors are failed executions.
 pub(super) fn execute(
     calls: &[PyValue],
     tools: &[ToolSpec],

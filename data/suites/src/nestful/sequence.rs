@@ -1,24 +1,25 @@
-//! Makes a sequence that can be run of calls as written: labels resolved, arguments bound.
+//! Builds an executable sequence from calls as written: labels resolved, arguments bound.
 //!
-//! What is wrong with a call before any function runs is found here; a sequence with such a call
-//! has no result, as in the published scorer, which finds it when it comes to the call.
+//! Errors that can be detected without running a function are found here. A sequence with such a
+//! call has no result, as in the published scorer, which detects the error when it reaches the
+//! call.
 
 use std::collections::HashMap;
 
-use tooltune_rows::python::PyValue;
+use tooltune_json::python::PyValue;
 
 use super::row::ToolSpec;
 
-/// How the arguments of a call reach the function.
+/// How arguments are passed to the function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Binding {
-    /// By their order in the JSON text; names are not looked at. The published scorer's way.
+    /// By their order in the JSON text, ignoring names, as in the published scorer.
     Position,
-    /// `arg_0`, `arg_1`, .. by their numbers, all others as keywords.
+    /// `arg_0`, `arg_1`, .. by number, all others as keywords.
     Name,
 }
 
-/// Calls in order; the result of the last is that of the sequence.
+/// Calls in order; the result of the sequence is that of the last call.
 #[derive(Debug, Clone)]
 pub struct Sequence {
     /// The calls, at least one.
@@ -28,21 +29,21 @@ pub struct Sequence {
 /// A call of a function.
 #[derive(Debug, Clone)]
 pub struct BoundCall {
-    /// The function's name.
+    /// Name of the function.
     pub name: String,
     /// Positional arguments.
     pub positional: Vec<Argument>,
-    /// Arguments by keyword, in their order.
+    /// Keyword arguments, in order.
     pub keywords: Vec<(String, Argument)>,
 }
 
-/// What is passed.
+/// An argument.
 #[derive(Debug, Clone)]
 pub enum Argument {
     /// A value.
     Literal(PyValue),
-    /// The result of an earlier call, by its position. It must be passed as the same object: a
-    /// function may change it.
+    /// The result of an earlier call, by index. It must be passed as the same object, because
+    /// functions may modify it.
     Result(usize),
 }
 
@@ -50,25 +51,25 @@ pub enum Argument {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("call {call_idx}: {reason}")]
 pub struct CallFailure {
-    /// Position of the call.
+    /// Index of the call.
     pub call_idx: usize,
     /// What is wrong with it.
     pub reason: String,
 }
 
 impl Sequence {
-    /// Binds calls to the tools on offer.
+    /// Binds calls to the available tools.
     ///
-    /// A text of the form `$..$`, or one that begins with `$var`, is a reference if it is an argument
-    /// itself; inside a list or an object it is a text.
+    /// A string of the form `$..$`, or one that starts with `$var`, is a reference if it is an
+    /// argument itself; inside a list or an object it is a string.
     ///
     /// # Errors
     ///
-    /// - there is no call
-    /// - a call is no object, has no label or arguments that are no object
-    /// - its name is not on offer, or the tool has other than one output
-    /// - a reference names an unknown label, or an output that the tool does not have
-    /// - by name, the numbers of `arg_N` have a gap
+    /// - there are no calls
+    /// - a call is not an object, or has no label or arguments object
+    /// - a tool is not available, or does not have exactly one output
+    /// - a reference has an unknown label or output
+    /// - when binding by name, the numbers of `arg_N` have a gap
     pub fn bind(
         calls: &[PyValue],
         tools: &[ToolSpec],
@@ -78,7 +79,7 @@ impl Sequence {
         let mut bound = Vec::new();
         for (call_idx, call) in calls.iter().enumerate() {
             let failure = |reason: String| CallFailure { call_idx, reason };
-            let parts = Parts::of(call, tools).map_err(failure)?;
+            let parts = CallParts::parse(call, tools).map_err(failure)?;
             let resolved = parts.resolve(&producers).map_err(failure)?;
             bound.push(bind_call(parts.name, resolved, binding).map_err(failure)?);
             producers.insert(parts.label, (call_idx, parts.output));
@@ -94,19 +95,19 @@ impl Sequence {
     }
 }
 
-/// By label, the call that it was last given to and the name of its output.
+/// The last call of each label, and the name of its output.
 type Producers<'c> = HashMap<String, (usize, &'c str)>;
 
-/// What a call is made of.
-struct Parts<'c> {
+/// The parts of a call.
+struct CallParts<'c> {
     name: &'c str,
     label: String,
     output: &'c str,
     arguments: Vec<(&'c str, &'c PyValue)>,
 }
 
-impl<'c> Parts<'c> {
-    fn of(call: &'c PyValue, tools: &'c [ToolSpec]) -> Result<Self, String> {
+impl<'c> CallParts<'c> {
+    fn parse(call: &'c PyValue, tools: &'c [ToolSpec]) -> Result<Self, String> {
         let text = |key: &str| call.get(key).and_then(PyValue::as_text);
         let label = text("label").ok_or("it has no label")?;
         let name = text("name").ok_or("it has no name")?;
@@ -143,14 +144,14 @@ impl<'c> Parts<'c> {
     }
 }
 
-/// What stands between the marks of a reference: `var_1.result`. A lone mark is one with nothing in
-/// it, which no output answers to.
+/// The content between the marks of a reference: `var_1.result`. A lone mark has empty content,
+/// which matches no output.
 pub(super) fn reference(text: &str) -> Option<&str> {
-    let inside = text.strip_prefix('$')?;
-    match inside.strip_suffix('$') {
+    let label = text.strip_prefix('$')?;
+    match label.strip_suffix('$') {
         Some(enclosed) => Some(enclosed),
-        None if inside.is_empty() => Some(inside),
-        None if inside.starts_with("var") => Some(inside),
+        None if label.is_empty() => Some(label),
+        None if label.starts_with("var") => Some(label),
         None => None,
     }
 }
@@ -161,9 +162,9 @@ fn producer(reference: &str, producers: &Producers<'_>) -> Result<usize, String>
         .ok_or_else(|| format!("the reference {reference:?} names no output"))?;
     match producers.get(label) {
         None => Err(format!("no earlier call has the label {label:?}")),
-        Some((_, known)) if *known != output => {
-            Err(format!("{label} has no output {output:?}, but {known:?}"))
-        }
+        Some((_, known_output)) if *known_output != output => Err(format!(
+            "{label} has no output {output:?}, but {known_output:?}"
+        )),
         Some((call_idx, _)) => Ok(*call_idx),
     }
 }
@@ -173,29 +174,32 @@ fn bind_call(
     arguments: Vec<(&str, Argument)>,
     binding: Binding,
 ) -> Result<BoundCall, String> {
-    let mut numbered = Vec::new();
+    let mut positional = Vec::new();
     let mut keywords = Vec::new();
     for (position, (key, argument)) in arguments.into_iter().enumerate() {
-        match (binding, number(key)) {
-            (Binding::Position, _) => numbered.push((position, argument)),
-            (Binding::Name, Some(number)) => numbered.push((number, argument)),
+        match (binding, parameter_number(key)) {
+            (Binding::Position, _) => positional.push((position, argument)),
+            (Binding::Name, Some(number)) => positional.push((number, argument)),
             (Binding::Name, None) => keywords.push((key.to_owned(), argument)),
         }
     }
-    numbered.sort_by_key(|(number, _)| *number);
-    let gap = (0..numbered.len()).find(|&position| numbered[position].0 != position);
+    positional.sort_by_key(|(number, _)| *number);
+    let gap = (0..positional.len()).find(|&position| positional[position].0 != position);
     match gap {
         Some(position) => Err(format!("{name} has no argument arg_{position}")),
         None => Ok(BoundCall {
             name: name.to_owned(),
-            positional: numbered.into_iter().map(|(_, argument)| argument).collect(),
+            positional: positional
+                .into_iter()
+                .map(|(_, argument)| argument)
+                .collect(),
             keywords,
         }),
     }
 }
 
 /// The number of `arg_N`.
-fn number(key: &str) -> Option<usize> {
+fn parameter_number(key: &str) -> Option<usize> {
     let digits = key.strip_prefix("arg_")?;
     let is_plain = digits.bytes().all(|byte| byte.is_ascii_digit())
         && (digits == "0" || !digits.starts_with('0'));

@@ -1,54 +1,64 @@
-//! Lists the suite nestful for the registry.
+//! Registers the nestful suite.
 
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::{NestfulReport, Win};
 use crate::bootstrap::indicator;
-use crate::registry::{Needs, SampleScores, SuiteInfo, field, less, more};
+use crate::registry::{
+    LineFields, SampleScores, SuiteInfo, SuiteNeeds, field, higher_better, lower_better,
+};
 
-/// Questions become sequences of calls that use each other's results.
+/// Questions to sequences of nested calls.
 pub static SUITE: SuiteInfo = SuiteInfo {
     name: "nestful",
-    about: "NESTFUL: questions to sequences of calls that use each other's results.",
+    about: "NESTFUL: questions to sequences of nested calls.",
     metrics: &NestfulReport::NAMES,
-    words: &[
-        ("partial", "partial matches of calls"),
-        ("full", "full matches of sequences"),
+    plain_names: &[
+        ("partial", "partial sequence accuracy"),
+        ("full", "full sequence accuracy"),
         ("win_official", "win rate by the published rules"),
         ("win_strict", "win rate"),
-        ("alternate_trajectory", "wins by another sequence"),
-        ("parse_error_rate", "unreadable answers"),
+        ("alternate_trajectory", "wins by an alternative sequence"),
+        ("parse_error_rate", "unparsable answers"),
     ],
     flat_metrics: &[],
     lower_is_better: &["parse_error_rate", "steps"],
     default_metric: "nestful.win_strict",
-    needs: Needs::GENERATOR,
+    needs: SuiteNeeds::GENERATOR,
     operations: super::operations::OPERATIONS,
-    metrics_mark: "win_strict",
-    // A sequence wins or does not, which partial matches of names and arguments refine.
-    ranked_by: &[more("win_strict").by(win_strict), more("partial")],
+    // A sequence wins or loses; partial matches of names and arguments refine the rank.
+    ranked_by: &[
+        higher_better("win_strict").computed_by(win_strict),
+        higher_better("partial"),
+    ],
     own_files: &[],
     // Sequences have the first two, loops the last one.
     samples: &[SampleScores {
         of: "nestful",
-        id: "id",
-        mark: "win",
+        fields: LineFields {
+            prompt: &["question"],
+            output: &["prediction", "steps"],
+            finish_reason: &["finish_reason", "steps.finish_reason"],
+            ..LineFields::COMPLETION
+        },
+        kinds: &["sequence", "loop"],
         measures: &[
-            more("partial"),
-            more("full"),
-            more("win_official").by(|line| win(line)?.official().map(indicator)),
-            more("win_strict").by(win_strict),
-            less("parse_error_rate").from("parse_error"),
-            less("steps").from("n_steps"),
+            higher_better("partial"),
+            higher_better("full"),
+            higher_better("win_official")
+                .computed_by(|line| outcome_of(line)?.official().map(indicator)),
+            higher_better("win_strict").computed_by(win_strict),
+            lower_better("parse_error_rate").in_field("parse_error"),
+            lower_better("steps").in_field("n_steps"),
         ],
     }],
 };
 
-fn win(line: &Value) -> Option<Win> {
+fn outcome_of(line: &Value) -> Option<Win> {
     Win::deserialize(field(line, "win")?).ok()
 }
 
 fn win_strict(line: &Value) -> Option<f64> {
-    win(line)?.strict().map(indicator)
+    outcome_of(line)?.strict().map(indicator)
 }

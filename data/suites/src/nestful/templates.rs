@@ -1,20 +1,20 @@
-//! Prompt templates: text with the places of tools, examples and question, and how they are filled.
+//! Prompt templates: text with placeholders for tools, examples and question.
 
-/// What a template's places are filled with.
+/// The values of a template's placeholders.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Filling<'f> {
+pub(super) struct TemplateFill<'f> {
     pub(super) tools: &'f str,
     pub(super) examples: &'f str,
     pub(super) query: &'f str,
 }
 
-impl Filling<'_> {
-    /// Fills a template as `str.format` does, or, where that raises, by plain replacement.
+impl TemplateFill<'_> {
+    /// Fills a template like `str.format`, or by plain replacement if that would raise.
     ///
-    /// Published templates are of both kinds: some write the braces of their JSON twice, some once,
-    /// and only the first can be formatted.
+    /// Published templates are of both kinds: some double the braces of their JSON and some do not,
+    /// and only the former can be formatted.
     pub(super) fn fill(&self, template: &str) -> String {
-        self.formatted(template).unwrap_or_else(|| {
+        self.format(template).unwrap_or_else(|| {
             template
                 .replace("{FUNCTION_STR}", self.tools)
                 .replace("{ICL_EXAMPLES}", self.examples)
@@ -22,18 +22,21 @@ impl Filling<'_> {
         })
     }
 
-    /// `{{` and `}}` are braces, `{NAME}` is a place; none if there is anything else in braces.
-    fn formatted(&self, template: &str) -> Option<String> {
+    /// Formats with `{{` and `}}` as braces and `{NAME}` as a placeholder; `None` for anything else
+    /// in braces.
+    fn format(&self, template: &str) -> Option<String> {
         let mut text = String::new();
         let mut rest = template;
         while let Some(at) = rest.find(['{', '}']) {
             text.push_str(&rest[..at]);
             rest = &rest[at..];
             let doubled = [("{{", '{'), ("}}", '}')];
-            let doubled = doubled.into_iter().find(|(mark, _)| rest.starts_with(mark));
-            if let Some((mark, brace)) = doubled {
+            let doubled = doubled
+                .into_iter()
+                .find(|(brace_mark, _)| rest.starts_with(brace_mark));
+            if let Some((brace_mark, brace)) = doubled {
                 text.push(brace);
-                rest = &rest[mark.len()..];
+                rest = &rest[brace_mark.len()..];
                 continue;
             }
             let (name, after) = rest.strip_prefix('{')?.split_once('}')?;
@@ -50,17 +53,17 @@ impl Filling<'_> {
     }
 }
 
-/// What every template of ours begins with.
+/// The start of all our templates.
 const TASK: &str = "Answer the question below with calls of functions. Choose from the functions \
     on offer, and write the calls in the order in which they have to run. A number that the \
     question states is written as it stands there.";
 
-/// How results are passed on, where calls have labels.
+/// Explains references, for formats with labels.
 const LABELS: &str = "Give every call a label of its own: $var_1, $var_2 and so on. Where an \
     argument is what an earlier call returned, write that call's label, a point, the name of the \
     output in the function's specification, and a closing $: $var_1.result$.";
 
-/// The format, by the name of its parser.
+/// Instructions for each format, by parser name.
 const FORMATS: [(&str, &str); 7] = [
     ("json_list", LIST),
     (
@@ -90,14 +93,14 @@ const FORMATS: [(&str, &str); 7] = [
 const LIST: &str =
     "Write one JSON list of objects with the keys name, label and arguments, and nothing else.";
 
-/// The model families that there are templates for here, named after the parsers that read the
-/// answers; the first one is for models of no family.
-pub fn own_families() -> impl Iterator<Item = &'static str> {
+/// The model families with a built-in template, named after the parsers of their answers. The first
+/// one is for all other models.
+pub fn built_in_families() -> impl Iterator<Item = &'static str> {
     FORMATS.into_iter().map(|(family, _)| family)
 }
 
-/// The templates that this project ships, by family.
-pub(crate) fn own_templates() -> impl Iterator<Item = (&'static str, String)> {
+/// The built-in templates, by family.
+pub(crate) fn built_in_templates() -> impl Iterator<Item = (&'static str, String)> {
     FORMATS.into_iter().map(|(family, format)| {
         let labels = if family == "toolace" { "" } else { LABELS };
         let parts = [TASK, labels, format]

@@ -1,7 +1,7 @@
-//! The sentence encoders that an operation can ask for by name.
+//! Sentence encoders that an operation can select by name.
 //!
-//! The real model is loaded at the first line that needs it: most operations embed nothing, and
-//! tests without weights name the hash encoder.
+//! The real model is loaded when a line first needs it: most operations embed nothing, and tests
+//! without weights use the hash encoder.
 
 use std::cell::OnceCell;
 use std::fmt;
@@ -13,7 +13,8 @@ use super::error::LineError;
 /// Loads the MiniLM encoder; called at most once.
 pub type EncoderLoader = Box<dyn Fn() -> Result<Box<dyn SentenceEncoder>, EncoderError>>;
 
-/// The encoders behind `options.encoder`: `"hash"` always, `"minilm"` if the caller has it.
+/// The encoders for `options.encoder`: `"hash"` is always available, `"minilm"` if the caller
+/// provides it.
 #[derive(Default)]
 pub struct Encoders {
     load_minilm: Option<EncoderLoader>,
@@ -21,14 +22,15 @@ pub struct Encoders {
 }
 
 impl Encoders {
-    /// Only the hash encoder; asking for another is an error of kind `encoder_unavailable`.
+    /// Provides only the hash encoder; requests for another fail with the kind
+    /// `encoder_unavailable`.
     pub fn hash_only() -> Self {
         Self::default()
     }
 
-    /// The hash encoder, and MiniLM from this loader when a line first needs it.
+    /// Provides the hash encoder, and MiniLM from this loader when a line first needs it.
     ///
-    /// If loading fails, every line that needs it gets the same error, and it is not tried again.
+    /// If loading fails, it is not retried: every line that needs MiniLM gets the same error.
     pub fn with_minilm(load: EncoderLoader) -> Self {
         Self {
             load_minilm: Some(load),
@@ -51,14 +53,14 @@ impl Encoders {
         let unavailable = |reason: &dyn fmt::Display| LineError::NoValue {
             kind: "encoder_unavailable",
             message: format!(
-                "the MiniLM encoder is not available: {reason}; \
-                 \"options\": {{\"encoder\": \"hash\"}} works without weights"
+                "the MiniLM encoder is not available: {reason}; set \
+                 \"options\": {{\"encoder\": \"hash\"}} to score without weights"
             ),
         };
         let load = self
             .load_minilm
             .as_ref()
-            .ok_or_else(|| unavailable(&"no weights were given"))?;
+            .ok_or_else(|| unavailable(&"no weights are configured"))?;
         match self.minilm.get_or_init(load) {
             Ok(encoder) => Ok(encoder.as_ref()),
             Err(error) => Err(unavailable(error)),

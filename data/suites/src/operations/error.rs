@@ -1,40 +1,40 @@
-//! Says what can be wrong with a line that asks for a score.
+//! Errors of a line that requests a score.
 
 use tooltune_agents::flat::FlatError;
 use tooltune_agents::truncation::FilterError;
 
 use crate::encoder::EncoderError;
 
-/// Why a line has no value. [`LineError::kind`] is the stable name that a script tests for.
+/// Why a line has no value. Scripts can test for the stable name [`LineError::kind`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LineError {
-    /// The line is not UTF-8, not one JSON text, or no JSON object.
-    #[error("{reason}; each line must be one JSON object with `op` and `input`")]
+    /// The line is not valid UTF-8, not a single JSON value, or not a JSON object.
+    #[error("{reason}; write one JSON object with `op` and `input` per line")]
     MalformedLine {
-        /// What is wrong with the text.
+        /// What is wrong with the line.
         reason: String,
     },
     /// No operation has this name.
-    #[error("unknown operation `{op}`; `tooltune score --ops` lists all")]
+    #[error("unknown operation `{op}`; list the operations with `tooltune score --ops`")]
     UnknownOp {
-        /// The name on the line.
+        /// The requested name.
         op: String,
     },
-    /// A field that the operation needs is absent.
-    #[error("field `{field}` is missing")]
+    /// A required field is missing.
+    #[error("field `{field}` is missing; add it")]
     MissingField {
         /// Path of the field, such as `input.rows[3].raw`.
         field: String,
     },
-    /// A field holds a value of the wrong type, or an option an unknown choice.
+    /// A field has the wrong type, or an option has an unknown value.
     #[error("field `{field}` must be {expected}")]
     WrongType {
         /// Path of the field.
         field: String,
-        /// What it must hold.
+        /// The expected type or values.
         expected: &'static str,
     },
-    /// The line is well formed but the operation has no value for it.
+    /// The line is well formed, but the operation cannot compute a value.
     #[error("{message}")]
     NoValue {
         /// Stable name of the reason, such as `bad_schema`.
@@ -54,7 +54,7 @@ impl From<EncoderError> for LineError {
 }
 
 impl LineError {
-    /// Stable name of what is wrong.
+    /// Stable name of the error.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::MalformedLine { .. } => "malformed_line",
@@ -65,7 +65,7 @@ impl LineError {
         }
     }
 
-    /// Whether the line itself must be fixed, as opposed to the data that it carries.
+    /// Whether the line itself is malformed, as opposed to the data in it.
     pub fn is_malformed(&self) -> bool {
         !matches!(self, Self::NoValue { .. })
     }

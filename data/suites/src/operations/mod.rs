@@ -1,7 +1,7 @@
-//! Defines what an operation of `tooltune score` is: a name, the fields that it reads of a line, and
-//! the value that it computes.
+//! Defines an operation of `tooltune score`: a name, its input fields, and the function that
+//! computes its value.
 //!
-//! Each suite has its table of operations in its own folder.
+//! Each suite lists its operations in its own folder.
 
 mod encoders;
 mod error;

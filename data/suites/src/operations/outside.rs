@@ -1,23 +1,24 @@
-//! What operations take from outside: weights that embed texts, and what a single suite needs.
+//! Resources that operations need from the caller: sentence encoders, and resources of single
+//! suites.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
 
 use super::encoders::Encoders;
 
-/// Encoders behind the operations, and what else some of them ask for.
+/// Encoders and other resources for operations.
 ///
-/// By default the hash encoder and nothing else, which need nothing.
+/// The default has only the hash encoder, which needs no files.
 #[derive(Debug)]
 pub struct Outside {
-    /// The encoders behind `options.encoder`.
+    /// The encoders for `options.encoder`.
     encoders: Encoders,
-    /// What a suite has asked for, by its type, so that no other suite need know of it.
+    /// Resources of single suites by type, so that no other suite depends on them.
     others: HashMap<TypeId, Box<dyn Any>>,
 }
 
 impl Outside {
-    /// Adds something that operations ask for by its type; it takes the place of an earlier one.
+    /// Adds a resource that operations look up by its type, replacing an earlier one of that type.
     #[must_use]
     pub fn with<T: Any>(mut self, other: T) -> Self {
         self.others.insert(TypeId::of::<T>(), Box::new(other));

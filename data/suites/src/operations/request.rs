@@ -1,64 +1,65 @@
-//! One parsed line as an operation sees it, and the list of operations.
+//! A parsed request line, and the list of operations.
 //!
-//! Fields are taken by name through [`Fields`], which knows its own path, so that every
-//! complaint says exactly which field of which row to fix.
+//! Fields are read by name through [`Fields`], which tracks its path, so that every error names the
+//! exact field and row.
 
 use std::any::Any;
 use std::cell::OnceCell;
 
 use serde_json::{Map, Value};
-use tooltune_rows::json::{ExactJson, parse_exact};
-use tooltune_rows::python::{PyValue, loads};
+use tooltune_json::python::{PyValue, loads};
+use tooltune_json::{ExactJson, parse_exact};
 
 use super::error::LineError;
 use super::outside::Outside;
 use crate::encoder::SentenceEncoder;
 
-/// One operation of the interface.
+/// One operation of `tooltune score`.
 #[derive(Debug)]
 pub struct Operation {
-    /// Name on the line, such as `slot.content`.
+    /// Name in `op`, such as `slot.content`.
     pub name: &'static str,
-    /// The fields of `input`, and options that change the value.
+    /// The fields of `input`, and the options that affect the value.
     pub fields: &'static [InputField],
-    /// What the value is, in one line.
+    /// One-line definition of the value.
     pub definition: &'static str,
     /// Computes the value.
     pub run: fn(&Request<'_>) -> Result<Value, LineError>,
 }
 
-/// One field that an operation reads.
+/// One input field of an operation.
 #[derive(Debug, Clone, Copy)]
 pub struct InputField {
-    /// Its name in `input`, or `options.` and its name there; `input` for the whole of it.
+    /// Name of the field in `input`, `options.` and the name of an option, or `input` for the whole
+    /// input.
     pub name: &'static str,
-    /// What it holds, in a few words.
+    /// Short description of the content.
     pub holds: &'static str,
 }
 
-/// Name of the one field of an operation whose `input` is no object of fields but the value itself.
+/// Field name of operations whose `input` is the value itself instead of an object of fields.
 pub const WHOLE_INPUT: &str = "input";
 
 /// The input and options of one line.
 #[derive(Debug)]
 pub struct Request<'l> {
-    /// The fields of `input`, or those of the line where an operation reads `input` as one value.
+    /// The fields of `input`, or of the whole line if an operation reads `input` as one value.
     pub input: Fields<'l>,
     options: Option<Fields<'l>>,
     outside: &'l Outside,
-    /// The whole line as it was written.
+    /// The raw line.
     text: &'l str,
-    /// The same with every digit of its numbers, once an operation asked for it.
+    /// The line with all digits of its numbers, parsed on first use.
     exact: OnceCell<ExactJson>,
 }
 
 impl<'l> Request<'l> {
-    /// Takes the parts of a parsed line, which is `text` and asks for one of `operations`.
+    /// Splits a parsed line, whose source is `text`, into its parts.
     ///
     /// # Errors
     ///
     /// - `op` or `input` is missing, or `op`, `input` or `options` has the wrong type
-    /// - no operation has the name
+    /// - `operations` has no operation with this name
     pub fn parse(
         line: &'l Map<String, Value>,
         text: &'l str,
@@ -98,69 +99,71 @@ impl<'l> Request<'l> {
         ))
     }
 
-    /// A field of the input with every digit of its numbers; null if it is absent.
+    /// A field of the input with all digits of its numbers; null if it is absent.
     pub fn exact_input(&self, name: &str) -> &ExactJson {
-        // The line has been parsed, so that reading it again cannot fail.
-        let read = || parse_exact(self.text).unwrap_or(ExactJson::Null);
-        let line = self.exact.get_or_init(read);
+        // The line has been parsed before, so this cannot fail.
+        let parsed = || parse_exact(self.text).unwrap_or(ExactJson::Null);
+        let line = self.exact.get_or_init(parsed);
         let field = line.get("input").and_then(|input| input.get(name));
         field.unwrap_or(&ExactJson::Null)
     }
 
-    /// The input as Python's values: integers of any size, and told apart from floats.
+    /// The input as Python values: integers have any size and are distinct from floats.
     ///
     /// # Errors
     ///
-    /// - an integer has more digits than Python reads
+    /// An integer has more digits than Python accepts.
     pub fn python_input(&self) -> Result<PyValue, LineError> {
         let line = loads(self.text).map_err(|error| LineError::MalformedLine {
-            reason: format!("the line cannot be read as Python reads it: {error}"),
+            reason: format!("the line cannot be parsed as Python's json module does: {error}"),
         })?;
         Ok(line.get("input").cloned().unwrap_or_default())
     }
 
-    /// A choice that may stand in `options` or, as some writers put it, in `input`.
+    /// A string option, from `options` or, as some writers put it, from `input`.
     pub fn choice(&self, name: &str) -> Result<Option<&'l str>, LineError> {
-        let place = self.place_of(name);
-        place.map(|fields| fields.text(name)).transpose()
+        let field_groups = self.place_of(name);
+        field_groups.map(|fields| fields.text(name)).transpose()
     }
 
-    /// A whole number from 0 that may stand where [`Request::choice`] may.
+    /// A non-negative integer from `options` or `input`, as for [`Request::choice`].
     pub fn option_count(&self, name: &str) -> Result<Option<usize>, LineError> {
         let count = self.place_of(name).map(|fields| fields.count(name));
         let count = count.transpose()?;
         Ok(count.map(|count| usize::try_from(count).unwrap_or(usize::MAX)))
     }
 
-    /// A boolean that may stand where [`Request::choice`] may.
+    /// A boolean from `options` or `input`, as for [`Request::choice`].
     pub fn option_flag(&self, name: &str) -> Result<Option<bool>, LineError> {
         let place = self.place_of(name);
         place.map(|fields| fields.flag(name)).transpose()
     }
 
-    /// What [`Outside::with`] has been given of this type.
+    /// The resource of this type, if [`Outside::with`] added one.
     pub fn outside<T: Any>(&self) -> Option<&'l T> {
         self.outside.other()
     }
 
     fn place_of(&self, name: &str) -> Option<&Fields<'l>> {
-        let places = [Some(&self.input), self.options.as_ref()];
-        let mut places = places.into_iter().flatten();
-        places.find(|place| place.fields.contains_key(name))
+        let objects = [Some(&self.input), self.options.as_ref()];
+        let mut objects = objects.into_iter().flatten();
+        objects.find(|fields| fields.fields.contains_key(name))
     }
 
-    /// The encoder that `options.encoder` names; MiniLM if it names none.
+    /// The encoder selected by `options.encoder`; MiniLM by default.
     pub fn encoder(&self) -> Result<&'l dyn SentenceEncoder, LineError> {
-        let named = self
+        let encoder_name = self
             .options
             .as_ref()
             .filter(|options| options.fields.contains_key("encoder"));
-        let name = named.map(|options| options.text("encoder")).transpose()?;
+        let name = encoder_name
+            .map(|options| options.text("encoder"))
+            .transpose()?;
         self.outside.encoders().named(name.unwrap_or("minilm"))
     }
 }
 
-/// The fields of one JSON object on the line, with the path to it.
+/// The fields of a JSON object in the line, with its path.
 #[derive(Debug, Clone)]
 pub struct Fields<'l> {
     path: String,
@@ -168,7 +171,7 @@ pub struct Fields<'l> {
 }
 
 impl<'l> Fields<'l> {
-    /// The value of a field, whatever it is.
+    /// The value of a field, of any type.
     pub fn value(&self, name: &str) -> Result<&'l Value, LineError> {
         let missing = || LineError::MissingField {
             field: self.path_of(name),
@@ -176,13 +179,13 @@ impl<'l> Fields<'l> {
         self.fields.get(name).ok_or_else(missing)
     }
 
-    /// The value of a field that must be a string.
+    /// The value of a string field.
     pub fn text(&self, name: &str) -> Result<&'l str, LineError> {
         let text = self.value(name)?.as_str();
         text.ok_or_else(|| self.wrong_type(name, "a string"))
     }
 
-    /// The value of a field that must be a string if it is there and not null.
+    /// The value of a string field that may be absent or null.
     pub fn optional_text(&self, name: &str) -> Result<Option<&'l str>, LineError> {
         match self.fields.get(name) {
             None | Some(Value::Null) => Ok(None),
@@ -190,7 +193,7 @@ impl<'l> Fields<'l> {
         }
     }
 
-    /// The objects of a field that must be an array of objects.
+    /// The elements of a field that is an array of objects.
     pub fn objects(&self, name: &str) -> Result<Vec<Fields<'l>>, LineError> {
         let expected = "an array of objects";
         let items = self.value(name)?.as_array();
@@ -207,12 +210,12 @@ impl<'l> Fields<'l> {
         items.iter().enumerate().map(field_of).collect()
     }
 
-    /// The strings of a field that must be an array of strings.
+    /// The elements of a field that is an array of strings.
     pub fn texts(&self, name: &str) -> Result<Vec<&'l str>, LineError> {
         self.items(name, "an array of strings", Value::as_str)
     }
 
-    /// As [`Fields::texts`], or nothing if the field is absent or null.
+    /// As [`Fields::texts`]; `None` if the field is absent or null.
     pub fn optional_texts(&self, name: &str) -> Result<Option<Vec<&'l str>>, LineError> {
         match self.fields.get(name) {
             None | Some(Value::Null) => Ok(None),
@@ -220,40 +223,40 @@ impl<'l> Fields<'l> {
         }
     }
 
-    /// The lists of a field that must be an array of arrays of strings.
+    /// The elements of a field that is an array of arrays of strings.
     pub fn text_lists(&self, name: &str) -> Result<Vec<Vec<&'l str>>, LineError> {
         let texts = |item: &'l Value| item.as_array()?.iter().map(Value::as_str).collect();
         self.items(name, "an array of arrays of strings", texts)
     }
 
-    /// The booleans of a field that must be an array of them.
+    /// The elements of a field that is an array of booleans.
     pub fn flags(&self, name: &str) -> Result<Vec<bool>, LineError> {
         self.items(name, "an array of booleans", Value::as_bool)
     }
 
-    /// The numbers of a field that must be an array of them.
+    /// The elements of a field that is an array of numbers.
     pub fn numbers(&self, name: &str) -> Result<Vec<f64>, LineError> {
         self.items(name, "an array of numbers", Value::as_f64)
     }
 
-    /// The numbers of a field that must be an array of whole numbers from 0.
+    /// The elements of a field that is an array of non-negative integers.
     pub fn counts(&self, name: &str) -> Result<Vec<u64>, LineError> {
-        self.items(name, "an array of whole numbers from 0", Value::as_u64)
+        self.items(name, "an array of non-negative integers", Value::as_u64)
     }
 
-    /// The value of a field that must be a whole number from 0.
+    /// The value of a field that is a non-negative integer.
     pub fn count(&self, name: &str) -> Result<u64, LineError> {
         let count = self.value(name)?.as_u64();
-        count.ok_or_else(|| self.wrong_type(name, "a whole number from 0"))
+        count.ok_or_else(|| self.wrong_type(name, "a non-negative integer"))
     }
 
-    /// The value of a field that must be a boolean.
+    /// The value of a boolean field.
     pub fn flag(&self, name: &str) -> Result<bool, LineError> {
         let flag = self.value(name)?.as_bool();
         flag.ok_or_else(|| self.wrong_type(name, "a boolean"))
     }
 
-    /// The value of a field that must be a boolean; false if the field is absent or null.
+    /// The value of a boolean field; false if it is absent or null.
     pub fn optional_flag(&self, name: &str) -> Result<bool, LineError> {
         match self.fields.get(name) {
             None | Some(Value::Null) => Ok(false),
@@ -265,14 +268,14 @@ impl<'l> Fields<'l> {
         &self,
         name: &str,
         expected: &'static str,
-        read: impl Fn(&'l Value) -> Option<T>,
+        parse_item: impl Fn(&'l Value) -> Option<T>,
     ) -> Result<Vec<T>, LineError> {
         let items = self.value(name)?.as_array();
-        let items: Option<Vec<T>> = items.and_then(|items| items.iter().map(read).collect());
+        let items: Option<Vec<T>> = items.and_then(|items| items.iter().map(parse_item).collect());
         items.ok_or_else(|| self.wrong_type(name, expected))
     }
 
-    /// The fields of a field that must be an object.
+    /// The fields of an object field.
     pub fn object(&self, name: &str) -> Result<Fields<'l>, LineError> {
         Ok(Fields {
             path: format!("{}.", self.path_of(name)),
@@ -280,13 +283,13 @@ impl<'l> Fields<'l> {
         })
     }
 
-    /// A field that must be an object, as it is.
+    /// An object field as a JSON map.
     pub fn fields(&self, name: &str) -> Result<&'l Map<String, Value>, LineError> {
         let fields = self.value(name)?.as_object();
         fields.ok_or_else(|| self.wrong_type(name, "an object"))
     }
 
-    /// The error of a field that holds something else than `expected`.
+    /// The error for a field that does not contain `expected`.
     pub fn wrong_type(&self, name: &str, expected: &'static str) -> LineError {
         LineError::WrongType {
             field: self.path_of(name),

@@ -1,12 +1,12 @@
-//! Scores rankings beside the documents that should stand in them.
+//! Scores rankings against their gold documents.
 //!
-//! Definitions are those of sentence-transformers' `InformationRetrievalEvaluator`, so that numbers
-//! of the two can stand in one table; Recall@GT, which it lacks, is GOAT's (Table 6).
-//! The decision to question: only the first occurrence of a document in a ranking counts, and only
-//! distinct gold documents, so that an index with duplicates cannot score above 1.
-//! Where scores are known, equal ones are ties, and a measure is its expected value over the orders
-//! of tied documents; the evaluator keeps the order of its search there, so that ties are won or
-//! lost by the place in an index.
+//! The definitions are those of sentence-transformers' `InformationRetrievalEvaluator`, so that
+//! results are comparable with it. Recall@GT, which it lacks, is GOAT's (Table 6).
+//!
+//! Only the first occurrence of a document in a ranking counts, and only distinct gold documents,
+//! so that an index with duplicates cannot score above 1. If scores are known, equal scores are
+//! ties, and a measure is its expected value over the orders of tied documents. The evaluator keeps
+//! the search order in that case, so ties are decided by the position in the index.
 
 mod ranked_gold;
 mod report;

@@ -5,18 +5,18 @@ use serde::{Deserialize, Serialize};
 use super::ranked_gold::{RankedGold, RetrievalError};
 use crate::bootstrap::{Estimate, estimates};
 
-/// One value for each measure, all as fractions in 0..=1.
+/// One value per measure, all as fractions in 0..=1.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct RetrievalMetrics<T> {
-    /// Gold documents found among as many as there are gold ones.
+    /// Recall among the first n documents, where n is the number of gold documents.
     pub recall_at_gt: T,
-    /// Gold documents found first.
+    /// Recall in the first place.
     pub recall_at_1: T,
-    /// Gold documents found among the first 3.
+    /// Recall among the first 3.
     pub recall_at_3: T,
-    /// Gold documents found among the first 5, which is what GOAT's prompts hold.
+    /// Recall among the first 5, the number of documents in GOAT's prompts.
     pub recall_at_5: T,
-    /// Gold documents found among the first 10.
+    /// Recall among the first 10.
     pub recall_at_10: T,
     /// Queries with a gold document in first place.
     pub accuracy_at_1: T,
@@ -105,7 +105,7 @@ impl<T: Copy> RetrievalMetrics<T> {
 
 impl RetrievalMetrics<f64> {
     /// The measures of one query.
-    pub fn of(query: &RankedGold) -> Self {
+    pub fn from_query(query: &RankedGold) -> Self {
         Self {
             recall_at_gt: query.recall_at_gt(),
             recall_at_1: query.recall_at(1),
@@ -134,23 +134,23 @@ pub struct RetrievalReport {
 }
 
 impl RetrievalReport {
-    /// Gathers the queries of a data set.
+    /// Averages the queries of a data set.
     ///
     /// # Errors
     ///
-    /// - there is no query
+    /// There is no query.
     ///
     /// # Source
     ///
-    /// sentence-transformers 6.2.0, `InformationRetrievalEvaluator`; means are compared with its in
-    /// `data/suites/tests/fixtures/retrieval`.
+    /// sentence-transformers 6.2.0, `InformationRetrievalEvaluator`;
+    /// `data/suites/tests/fixtures/retrieval` compares the means.
     pub fn new(queries: &[RankedGold]) -> Result<Self, RetrievalError> {
         if queries.is_empty() {
             return Err(RetrievalError::NoQueries);
         }
         let rows: Vec<[f64; 12]> = queries
             .iter()
-            .map(|query| RetrievalMetrics::of(query).columns())
+            .map(|query| RetrievalMetrics::from_query(query).columns())
             .collect();
         Ok(Self {
             n: queries.len(),
@@ -158,21 +158,21 @@ impl RetrievalReport {
         })
     }
 
-    /// The estimate of that name, one of [`RetrievalMetrics::NAMES`]; none for any other.
+    /// The estimate of a measure of [`RetrievalMetrics::NAMES`]; `None` for other names.
     pub fn value(&self, name: &str) -> Option<Estimate> {
-        let at = RetrievalMetrics::<Estimate>::NAMES
+        let index = RetrievalMetrics::<Estimate>::NAMES
             .iter()
             .position(|known| *known == name)?;
-        Some(self.metrics.columns()[at])
+        Some(self.metrics.columns()[index])
     }
 }
 
-/// Measures that a table shows, as positions in [`RetrievalMetrics::NAMES`].
+/// Measures shown in a table, as indices into [`RetrievalMetrics::NAMES`].
 const SHOWN: [usize; 6] = [0, 3, 5, 9, 10, 11];
 
-/// Renders reports as a Markdown table in per cent, a line for each with its name.
+/// Formats reports as a Markdown table in per cent, one named line per report.
 pub fn retrieval_table(reports: &[(&str, &RetrievalReport)]) -> String {
-    let headings = SHOWN.map(|at| format!("{} %", RetrievalMetrics::<f64>::NAMES[at]));
+    let headings = SHOWN.map(|index| format!("{} %", RetrievalMetrics::<f64>::NAMES[index]));
     let headings = headings.join(" | ");
     let mut table = format!(
         "| retrieval | n | {headings} |\n|---|--:|{}\n",
@@ -180,8 +180,8 @@ pub fn retrieval_table(reports: &[(&str, &RetrievalReport)]) -> String {
     );
     for (name, report) in reports {
         let columns = report.metrics.columns();
-        let cells = SHOWN.map(|at| {
-            let Estimate { value, low, high } = columns[at];
+        let cells = SHOWN.map(|index| {
+            let Estimate { value, low, high } = columns[index];
             format!(
                 "{:.1} [{:.1}, {:.1}]",
                 100.0 * value,
@@ -200,7 +200,7 @@ pub fn retrieval_table(reports: &[(&str, &RetrievalReport)]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use tooltune_rows::json;
+    use tooltune_json as json;
 
     use super::*;
     use serde_json::Value;
@@ -231,11 +231,11 @@ mod tests {
                 .collect();
             let report = RetrievalReport::new(&queries).expect("queries");
             for (name, expected) in case["expected"].as_object().expect("measures") {
-                let found = report.value(name).expect("a known measure").value;
+                let actual = report.value(name).expect("a known measure").value;
                 let expected = expected.as_f64().expect("a number");
                 assert!(
-                    (found - expected).abs() < 1e-12,
-                    "{name}: {found} for {expected}"
+                    (actual - expected).abs() < 1e-12,
+                    "{name}: {actual} for {expected}"
                 );
                 n_compared += 1;
             }
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_has_a_line_for_each_report() {
+    fn a_table_has_one_line_per_report() {
         let hit = RankedGold::new(&["a", "b"], &["a"]).expect("gold");
         let report = RetrievalReport::new(&[hit]).expect("a query");
         let table = retrieval_table(&[("step 0", &report)]);
@@ -256,7 +256,7 @@ mod tests {
         );
         assert_eq!(
             lines[2],
-            format!("| step 0 | 1 |{}", " 100.0 [100.0, 100.0] |".repeat(6))
+            format!("| step 0 | 1 |{}", " 100.0 [20.7, 100.0] |".repeat(6))
         );
         assert_eq!(report.value("recall"), None);
         assert_eq!(RetrievalReport::new(&[]), Err(RetrievalError::NoQueries));

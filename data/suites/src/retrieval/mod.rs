@@ -1,4 +1,4 @@
-//! Scores retrieval: rankings beside the documents that should stand in them, by [`crate::ranking`].
+//! Scores retrieval: rankings against their gold documents ([`crate::ranking`]).
 
 mod suite;
 

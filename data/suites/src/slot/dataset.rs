@@ -1,24 +1,24 @@
 //! Averages the rows of a data set, with intervals, by depth, complexity and broken rule.
 //!
-//! Every mean is a macro mean over rows: a row with many leaves counts as much as one with few.
-//! All rows are checked before any text is encoded, so that one pass of the encoder over the
-//! distinct texts serves the whole data set.
+//! Every mean is a macro mean over rows: a row with many leaves has the same weight as one with
+//! few. All rows are checked before any text is encoded, so that the distinct texts of the whole
+//! data set are encoded in one pass.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tooltune_rows::json::schema_complexity;
+use tooltune_json::schema_complexity;
 
 use super::error::ScoreError;
-use super::row::{CheckedRow, Checkers, Metrics, RowScore};
+use super::row::{CheckedRow, Checkers, Metrics, RowScore, is_zero};
 use crate::bootstrap::{Estimate, estimates};
 use crate::encoder::{Embeddings, SentenceEncoder};
 
-/// One completion beside the row it answers.
+/// A completion and its row.
 #[derive(Debug, Clone, Copy)]
 pub struct SlotRow<'r> {
-    /// The completion exactly as it was generated.
+    /// The completion exactly as generated.
     pub raw: &'r str,
     /// The row's JSON Schema.
     pub schema: &'r Value,
@@ -34,36 +34,39 @@ pub struct DatasetScore {
     /// Means over the rows, each with its bootstrap 95 % interval (1,000 resamples, fixed seed).
     #[serde(flatten)]
     pub overall: Metrics<Estimate>,
-    /// Means over the rows of each depth of the gold value, shallow ones first.
+    /// Means over the rows of each depth of the gold value, shallow first.
     pub by_depth: Vec<DepthScore>,
-    /// Means over the rows of each third by schema complexity of the gold value, simple ones first;
-    /// empty in files of versions that did not write them.
+    /// Means over thirds of the rows by schema complexity of the gold value, simple first; empty in
+    /// files of earlier versions.
     #[serde(default)]
     pub by_complexity: Vec<ComplexityScore>,
-    /// For each rule of the plain schema, the number of rows that break it at least once.
+    /// Number of rows that break each rule of the plain schema at least once.
     pub violations: BTreeMap<String, usize>,
+    /// Number of rows that are valid under their schema but break a `format`.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub n_broken_formats: usize,
 }
 
-/// The means of the rows whose gold value has one depth.
+/// The means of the rows with the same gold depth.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct DepthScore {
     /// Depth of the gold value; a flat object has depth 1.
     pub depth: usize,
     /// Number of rows of that depth.
     pub n: usize,
-    /// Their means.
+    /// Means of these rows.
     #[serde(flatten)]
     pub metrics: Metrics<GroupMean>,
 }
 
-/// The means of the rows whose gold value is about as complex.
+/// The means of the rows with similar complexity of the gold value.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ComplexityScore {
-    /// The least and the largest schema complexity of the group, such as `3.4 to 12.0`.
+    /// Range of schema complexity of the group, such as `3.4 to 12.0`.
     pub complexity: String,
-    /// Number of rows of the group.
+    /// Number of rows in the group.
     pub n: usize,
-    /// Their means.
+    /// Means of these rows.
     #[serde(flatten)]
     pub metrics: Metrics<GroupMean>,
 }
@@ -72,9 +75,9 @@ pub struct ComplexityScore {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum GroupMean {
-    /// With its bootstrap 95 % interval, as it is written.
+    /// With its bootstrap 95 % interval, as written now.
     Estimate(Estimate),
-    /// Without, as in files of versions that wrote none.
+    /// Without an interval, as in files of earlier versions.
     Value(f64),
 }
 
@@ -93,7 +96,7 @@ impl GroupMean {
 /// # Errors
 ///
 /// - there are no rows
-/// - a row's schema is unusable; the error names the row
+/// - a row's schema is unusable; the error contains the row index
 /// - the encoder fails
 pub fn score_dataset(
     rows: &[SlotRow<'_>],
@@ -104,25 +107,28 @@ pub fn score_dataset(
     }
     let (mut checked, mut checkers) = (Vec::with_capacity(rows.len()), Checkers::default());
     for (row_idx, row) in rows.iter().enumerate() {
-        let named = |source| ScoreError::Row {
+        let row_error = |source| ScoreError::Row {
             row_idx,
             source: Box::new(source),
         };
-        checked.push(CheckedRow::new(row, &mut checkers).map_err(named)?);
+        checked.push(CheckedRow::new(row, &mut checkers).map_err(row_error)?);
     }
-    let embeddings = Embeddings::of(checked.iter().flat_map(CheckedRow::texts), encoder)?;
+    let embeddings = Embeddings::encode(
+        checked.iter().flat_map(CheckedRow::texts_to_encode),
+        encoder,
+    )?;
     let scores: Vec<RowScore> = checked
         .into_iter()
         .map(|row| row.score(&embeddings))
         .collect();
-    // All weights are whole or tenths; without rounding, the order of keys would show in the sum.
+    // All weights are integers or tenths; without rounding, the sum would depend on the key order.
     let tenths = |row: &SlotRow<'_>| (10.0 * schema_complexity(row.gold)).round() / 10.0;
     let complexities: Vec<f64> = rows.iter().map(tenths).collect();
     let overall = slot_means(&scores).ok_or(ScoreError::EmptyDataset)?;
     Ok((summary(&scores, overall, &complexities), scores))
 }
 
-/// The means of some rows, each with its bootstrap 95 % interval; none without a row.
+/// Means of some rows, each with its bootstrap 95 % interval; `None` without rows.
 pub fn slot_means(scores: &[RowScore]) -> Option<Metrics<Estimate>> {
     let columns = scores.iter().map(|score| score.metrics().columns());
     let columns: Vec<_> = columns.collect();
@@ -136,6 +142,10 @@ fn summary(scores: &[RowScore], overall: Metrics<Estimate>, complexities: &[f64]
         by_depth: by_depth(scores),
         by_complexity: by_complexity(scores, complexities),
         violations: violations(scores),
+        n_broken_formats: scores
+            .iter()
+            .filter(|score| score.n_broken_formats > 0)
+            .count(),
     }
 }
 
@@ -146,24 +156,24 @@ fn by_depth(scores: &[RowScore]) -> Vec<DepthScore> {
         n: members.len(),
         metrics: group_means(&members),
     };
-    grouped(depths).into_iter().map(group).collect()
+    group_by(depths).into_iter().map(group).collect()
 }
 
-/// Thirds of the rows by the schema complexity of their gold value.
+/// Splits the rows into thirds by schema complexity of their gold value.
 ///
-/// Equal complexities are never parted, so that no order of the rows decides who is in a third; a
-/// third that this leaves empty is left out.
+/// Rows of equal complexity stay in the same third, so that the result does not depend on the row
+/// order. A third that becomes empty is omitted.
 fn by_complexity(scores: &[RowScore], complexities: &[f64]) -> Vec<ComplexityScore> {
     let cuts = tercile_cuts(complexities);
     let third = |complexity: &f64| cuts.iter().filter(|cut| complexity > *cut).count();
     let rows = complexities.iter().zip(scores);
-    let thirds = grouped(rows.map(|row| (third(row.0), row)));
+    let thirds = group_by(rows.map(|row| (third(row.0), row)));
     let group = |members: &Vec<(&f64, &RowScore)>| {
         let (complexities, scores): (Vec<f64>, Vec<&RowScore>) = members.iter().copied().unzip();
-        let least = complexities.iter().copied().fold(f64::INFINITY, f64::min);
-        let most = complexities.iter().copied().fold(0.0, f64::max);
+        let lowest = complexities.iter().copied().fold(f64::INFINITY, f64::min);
+        let highest = complexities.iter().copied().fold(0.0, f64::max);
         ComplexityScore {
-            complexity: format!("{least:.1} to {most:.1}"),
+            complexity: format!("{lowest:.1} to {highest:.1}"),
             n: scores.len(),
             metrics: group_means(&scores),
         }
@@ -171,7 +181,7 @@ fn by_complexity(scores: &[RowScore], complexities: &[f64]) -> Vec<ComplexitySco
     thirds.values().map(group).collect()
 }
 
-/// The largest values of the first and of the second third.
+/// The largest values of the first and second third.
 fn tercile_cuts(values: &[f64]) -> [f64; 2] {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
@@ -182,7 +192,7 @@ fn tercile_cuts(values: &[f64]) -> [f64; 2] {
     })
 }
 
-fn grouped<K: Ord, M>(members: impl Iterator<Item = (K, M)>) -> BTreeMap<K, Vec<M>> {
+fn group_by<K: Ord, M>(members: impl Iterator<Item = (K, M)>) -> BTreeMap<K, Vec<M>> {
     let mut groups: BTreeMap<K, Vec<M>> = BTreeMap::new();
     for (key, member) in members {
         groups.entry(key).or_default().push(member);
@@ -191,7 +201,10 @@ fn grouped<K: Ord, M>(members: impl Iterator<Item = (K, M)>) -> BTreeMap<K, Vec<
 }
 
 fn group_means(scores: &[&RowScore]) -> Metrics<GroupMean> {
-    let columns: Vec<_> = scores.iter().map(|one| one.metrics().columns()).collect();
+    let columns: Vec<_> = scores
+        .iter()
+        .map(|score| score.metrics().columns())
+        .collect();
     Metrics::from_columns(estimates(&columns).map(GroupMean::Estimate))
 }
 
@@ -201,7 +214,7 @@ fn violations(scores: &[RowScore]) -> BTreeMap<String, usize> {
         let rules: BTreeSet<&str> = score
             .violations
             .iter()
-            .map(|one| one.rule.as_str())
+            .map(|violation| violation.rule.as_str())
             .collect();
         for rule in rules {
             *n_rows.entry(rule.to_owned()).or_default() += 1;
@@ -240,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn means_are_over_rows_and_equal_those_of_the_single_rows() {
+    fn dataset_means_equal_the_means_of_single_rows() {
         let (schema, golds) = (schema(), golds());
         let rows: Vec<SlotRow<'_>> = RAWS
             .iter()
@@ -253,8 +266,8 @@ mod tests {
             .collect();
         let (score, row_scores) = score_dataset(&rows, &HashEncoder).expect("usable rows");
         for (row, from_dataset) in rows.iter().zip(&row_scores) {
-            let alone = score_row(row.raw, row.schema, row.gold, &HashEncoder).expect("usable");
-            assert_eq!(&alone, from_dataset);
+            let single = score_row(row.raw, row.schema, row.gold, &HashEncoder).expect("usable");
+            assert_eq!(&single, from_dataset);
         }
         assert_eq!(score.n, 4);
         assert_eq!(score.overall.parse_rate.value, 0.75);
@@ -266,20 +279,16 @@ mod tests {
         let depths: Vec<_> = score
             .by_depth
             .iter()
-            .map(|one| (one.depth, one.n))
+            .map(|group| (group.depth, group.n))
             .collect();
         assert_eq!(depths, [(1, 2), (2, 2)]);
-        // Of two rows, one parses: a quarter of the resamples has none, a quarter both.
-        let half = GroupMean::Estimate(Estimate {
-            value: 0.5,
-            low: 0.0,
-            high: 1.0,
-        });
+        // One of two rows parses.
+        let half = GroupMean::Estimate(half_of_two());
         assert_eq!(score.by_depth[1].metrics.parse_rate, half);
         let rules: Vec<_> = score
             .violations
             .iter()
-            .map(|(rule, n)| (rule.as_str(), *n))
+            .map(|(rule_name, n)| (rule_name.as_str(), *n))
             .collect();
         assert_eq!(rules, [("additionalProperties", 1), ("json", 1)]);
     }
@@ -288,21 +297,58 @@ mod tests {
     fn no_rows_and_an_unusable_schema_are_errors() {
         let error = score_dataset(&[], &HashEncoder).expect_err("no rows");
         assert!(matches!(error, ScoreError::EmptyDataset));
-        let (good, bad, gold) = (json!({}), json!({"type": "text"}), json!({}));
+        let (valid, invalid, gold) = (json!({}), json!({"type": "text"}), json!({}));
         let rows = [
             SlotRow {
                 raw: "{}",
-                schema: &good,
+                schema: &valid,
                 gold: &gold,
             },
             SlotRow {
                 raw: "{}",
-                schema: &bad,
+                schema: &invalid,
                 gold: &gold,
             },
         ];
         let error = score_dataset(&rows, &HashEncoder).expect_err("an unusable schema");
         assert!(error.to_string().starts_with("row 1: "), "{error}");
+    }
+
+    /// Wilson's interval of 1 of 2.
+    fn half_of_two() -> Estimate {
+        let rows = [[1.0], [0.0]];
+        let [half] = estimates(&rows);
+        assert!(
+            (half.low - 0.094_531_205_734_230_73).abs() < 1e-12,
+            "{half:?}"
+        );
+        half
+    }
+
+    #[test]
+    fn broken_formats_are_counted_next_to_the_published_accuracy() {
+        let schema = json!({"properties": {"day": {"type": "string", "format": "date"}}});
+        let gold = json!({"day": "2026-07-20"});
+        let row = |raw: &'static str| SlotRow {
+            raw,
+            schema: &schema,
+            gold: &gold,
+        };
+        let rows = [
+            row(r#"{"day": "20 July 2026"}"#),
+            row(r#"{"day": "2026-07-20"}"#),
+            row(r#"{"day": 20}"#),
+        ];
+        let (score, scores) = score_dataset(&rows, &HashEncoder).expect("usable rows");
+        assert_eq!(score.overall.schema_accuracy.value, 2.0 / 3.0);
+        assert_eq!(score.n_broken_formats, 1);
+        let n_broken: Vec<usize> = scores
+            .iter()
+            .map(|row_score| row_score.n_broken_formats)
+            .collect();
+        assert_eq!(n_broken, [1, 0, 0]);
+        let line = serde_json::to_value(&scores[1]).expect("serialisable");
+        assert_eq!(line.get("n_broken_formats"), None);
     }
 
     fn score_of_one_row() -> DatasetScore {
@@ -317,22 +363,25 @@ mod tests {
     }
 
     #[test]
-    fn the_metrics_file_has_one_object_for_each_metric() {
+    fn the_metrics_file_has_one_object_per_metric() {
         let score = score_of_one_row();
         let file = serde_json::to_value(&score).expect("serialisable");
+        // Wilson's interval of 1 of 1.
+        let accuracy = file["schema_accuracy"].clone();
         assert_eq!(
-            file["schema_accuracy"],
-            json!({"value": 1.0, "low": 1.0, "high": 1.0})
+            (&accuracy["value"], &accuracy["high"]),
+            (&json!(1.0), &json!(1.0))
         );
+        let low = accuracy["low"].as_f64().expect("a number");
+        assert!((low - 0.206_549_314_377).abs() < 1e-9, "{low}");
         assert_eq!(file["by_depth"][0]["depth"], json!(1));
-        let whole = json!({"value": 1.0, "low": 1.0, "high": 1.0});
-        assert_eq!(file["by_depth"][0]["content_similarity"], whole);
-        // Root 1 and a key 1, a text of four characters 1.4.
+        assert_eq!(file["by_depth"][0]["content_similarity"], accuracy);
+        // The root object 1, a key 1, and a string of four characters 1.4.
         assert_eq!(file["by_complexity"][0]["complexity"], json!("3.4 to 3.4"));
         assert_eq!(file["by_complexity"][0]["n"], json!(1));
-        assert_eq!(file["by_complexity"][0]["mean"], whole);
-        let read: DatasetScore = serde_json::from_value(file).expect("what was written");
-        assert_eq!(read, score);
+        assert_eq!(file["by_complexity"][0]["mean"], accuracy);
+        let read_back: DatasetScore = serde_json::from_value(file).expect("what was written");
+        assert_eq!(read_back, score);
     }
 
     #[test]
@@ -346,16 +395,16 @@ mod tests {
             depth[name] = json!(0.25);
         }
         fields["by_depth"] = json!([depth]);
-        let read: DatasetScore = serde_json::from_value(file).expect("an earlier file");
-        assert_eq!(read.by_depth[0].metrics.mean, GroupMean::Value(0.25));
-        assert_eq!(read.by_depth[0].metrics.mean.value(), 0.25);
-        assert_eq!(read.by_complexity, []);
+        let scores: DatasetScore = serde_json::from_value(file).expect("an earlier file");
+        assert_eq!(scores.by_depth[0].metrics.mean, GroupMean::Value(0.25));
+        assert_eq!(scores.by_depth[0].metrics.mean.value(), 0.25);
+        assert_eq!(scores.by_complexity, []);
     }
 
     #[test]
-    fn thirds_by_complexity_are_those_counted_by_hand() {
+    fn complexity_thirds_equal_a_manual_count() {
         let schema = json!({});
-        // An object is 1, each key of it 1, a number 1, and a text of ten characters 2.
+        // An object is 1, each key 1, a number 1, and a string of ten characters 2.
         let golds = [
             json!({"a": {"b": 1}}),
             json!({}),
@@ -376,11 +425,11 @@ mod tests {
         let thirds: Vec<_> = score
             .by_complexity
             .iter()
-            .map(|one| {
+            .map(|group| {
                 (
-                    one.complexity.as_str(),
-                    one.n,
-                    one.metrics.exact_match.value(),
+                    group.complexity.as_str(),
+                    group.n,
+                    group.metrics.exact_match.value(),
                 )
             })
             .collect();
@@ -393,16 +442,11 @@ mod tests {
             ]
         );
         let half = score.by_complexity[1].metrics.exact_match;
-        let expected = Estimate {
-            value: 0.5,
-            low: 0.0,
-            high: 1.0,
-        };
-        assert_eq!(half, GroupMean::Estimate(expected));
+        assert_eq!(half, GroupMean::Estimate(half_of_two()));
     }
 
     #[test]
-    fn equal_values_are_never_parted_and_no_third_is_empty() {
+    fn equal_complexities_share_a_third_and_no_third_is_empty() {
         assert_eq!(tercile_cuts(&[5.0, 1.0, 3.0, 2.0]), [2.0, 3.0]);
         assert_eq!(tercile_cuts(&[7.0]), [7.0, 7.0]);
         let (schema, gold) = (json!({}), json!({}));
@@ -412,7 +456,7 @@ mod tests {
             gold: &gold,
         };
         let (score, _) = score_dataset(&[row; 5], &HashEncoder).expect("usable rows");
-        let groups: Vec<_> = score.by_complexity.iter().map(|one| one.n).collect();
+        let groups: Vec<_> = score.by_complexity.iter().map(|group| group.n).collect();
         assert_eq!(groups, [5]);
     }
 }

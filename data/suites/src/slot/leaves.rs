@@ -1,25 +1,25 @@
-//! Lists the leaves of a JSON value: where each one stands and the text that stands there.
+//! Lists the leaves of a JSON value, each with its path and text.
 //!
-//! Paths are typed: the key `"0"` and the position 0 differ, so an object can never match an
-//! array by accident. An empty object or array is a leaf of its own, with the text `{}` or `[]`,
-//! since a prediction that drops it has lost something.
+//! Paths are typed: the key `"0"` and the index 0 differ, so an object never matches an array by
+//! accident. An empty object or array is a leaf with the text `{}` or `[]`, because a prediction
+//! without it has lost information.
 
 use serde_json::{Number, Value};
-use tooltune_rows::json::{Style, dumps, python_float_repr};
+use tooltune_json::{Style, dumps, python_float_repr};
 
 /// Lists the leaves of a value in document order as (path, text).
 ///
-/// A path is `$` and the steps to the leaf, `["key"]` with the key as JSON or `[position]`; a
-/// scalar at the root stands at `$`. Every value has at least one leaf.
+/// A path is `$` and the steps to the leaf: `["key"]`, with the key as JSON, or `[index]`. The path
+/// of a root scalar is `$`. Every value has at least one leaf.
 pub fn leaves(value: &Value) -> Vec<(String, String)> {
-    let mut found = Vec::new();
-    gather(value, "$".to_owned(), &mut found);
-    found
+    let mut all_leaves = Vec::new();
+    collect_leaves(value, "$".to_owned(), &mut all_leaves);
+    all_leaves
 }
 
-/// The text that stands for a value in comparisons: strings as they are, else the JSON scalar.
+/// The text that represents a value in comparisons: strings unchanged, other scalars as JSON.
 ///
-/// Numbers without a fraction are written without one (`1887.0` is `1887`), since the two are the
+/// A number without a fraction is written as an integer (`1887.0` as `1887`), because both are the
 /// same JSON number. Objects and arrays are written as JSON; only empty ones occur as leaves.
 pub fn scalar_text(value: &Value) -> String {
     match value {
@@ -29,7 +29,7 @@ pub fn scalar_text(value: &Value) -> String {
     }
 }
 
-/// Whether a value has no values inside.
+/// Whether a value contains no other values.
 pub(super) fn is_leaf(value: &Value) -> bool {
     match value {
         Value::Object(fields) => fields.is_empty(),
@@ -38,7 +38,7 @@ pub(super) fn is_leaf(value: &Value) -> bool {
     }
 }
 
-/// The number of a value's leaves.
+/// Number of leaves of a value.
 pub(super) fn n_leaves(value: &Value) -> usize {
     match value {
         Value::Object(fields) if !fields.is_empty() => fields.values().map(n_leaves).sum(),
@@ -47,26 +47,26 @@ pub(super) fn n_leaves(value: &Value) -> usize {
     }
 }
 
-fn gather(value: &Value, path: String, found: &mut Vec<(String, String)>) {
+fn collect_leaves(value: &Value, path: String, leaves: &mut Vec<(String, String)>) {
     match value {
         Value::Object(fields) if !fields.is_empty() => {
             for (key, field) in fields {
                 let key = dumps(&Value::from(key.as_str()), Style::Compact);
-                gather(field, format!("{path}[{key}]"), found);
+                collect_leaves(field, format!("{path}[{key}]"), leaves);
             }
         }
         Value::Array(items) if !items.is_empty() => {
             for (item_idx, item) in items.iter().enumerate() {
-                gather(item, format!("{path}[{item_idx}]"), found);
+                collect_leaves(item, format!("{path}[{item_idx}]"), leaves);
             }
         }
-        leaf => found.push((path, scalar_text(leaf))),
+        leaf => leaves.push((path, scalar_text(leaf))),
     }
 }
 
 fn number_text(number: &Number) -> String {
     match number.as_f64() {
-        // Zero is added so that -0.0 becomes 0.0.
+        // Adding zero turns -0.0 into 0.0.
         Some(float) if number.is_f64() && float.fract() == 0.0 => format!("{:.0}", float + 0.0),
         Some(float) if number.is_f64() => python_float_repr(float),
         _ => number.to_string(),
@@ -79,7 +79,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn every_leaf_has_its_typed_path_and_its_text() {
+    fn every_leaf_has_a_typed_path_and_a_text() {
         let value = json!({"a": {"0": "x", "b\"": [true, null]}, "c": [[1.5, {}]], "d": []});
         let expected = [
             ("$[\"a\"][\"0\"]", "x"),
@@ -116,7 +116,7 @@ mod tests {
             ("-3", "-3"),
         ];
         for (literal, expected) in rows {
-            let number = tooltune_rows::json::parse(literal).expect("a number");
+            let number = tooltune_json::parse(literal).expect("a number");
             assert_eq!(scalar_text(&number), expected);
         }
     }

@@ -1,11 +1,10 @@
-//! Scores SLOT: a completion beside a JSON Schema and a gold object.
+//! Scores SLOT: a completion against a JSON Schema and a gold object.
 //!
-//! Schema accuracy asks whether the raw completion is one JSON text that is valid under the row's
-//! schema; content similarity compares the values at equal paths by sentence embedding.
-//! The two are independent: a completion that breaks the schema still earns similarity, as in
-//! the paper's Table 3, so a low schema accuracy beside a high similarity is no contradiction.
-//! Embeddings are lenient (`1887` and `1888` are .7 alike), which is why exact-match F is
-//! reported beside them.
+//! Schema accuracy is the fraction of raw completions that are a single JSON value valid under the
+//! row's schema. Content similarity compares the values at equal paths by sentence embedding. The
+//! two are independent: as in the paper's Table 3, a completion that violates the schema still
+//! earns similarity. Embeddings are lenient (the similarity of `1887` and `1888` is 0.7), so
+//! exact-match F1 is reported as well.
 
 mod dataset;
 mod error;

@@ -1,13 +1,14 @@
-//! The SLOT suite as operations of the interface.
+//! The SLOT suite as operations of `tooltune score`.
 //!
-//! Each function takes the fields of one line and calls the suite; no rule of scoring lives here.
+//! Each function only reads the fields of a line and calls the suite; it contains no scoring rules.
 
 use super::{
     Agreement, SchemaChecker, SchemaMode, ScoreError, SlotRow, content_agreement, scalar_text,
     score_dataset, value_similarity,
 };
 use serde_json::{Value, json};
-use tooltune_rows::json::{self, json_complexity};
+use tooltune_json as json;
+use tooltune_json::json_complexity;
 
 use crate::encoder::{EncoderError, HashEncoder};
 use crate::operations::{Fields, InputField, LineError, Operation, Request};
@@ -34,15 +35,15 @@ const ENCODER: InputField = InputField {
 };
 const MODE: InputField = InputField {
     name: "options.mode",
-    holds: "\"schema\" (default) or \"strict_keys\"",
+    holds: "\"schema\" (default), \"strict_keys\" or \"formats\"",
 };
 
-/// Every operation of the suite.
+/// All operations of the suite.
 pub(super) static OPERATIONS: &[Operation] = &[
     Operation {
         name: "slot.parse",
         fields: &[RAW],
-        definition: "whether the completion is one RFC 8259 text and nothing else",
+        definition: "whether the completion is a single RFC 8259 JSON value and nothing else",
         run: parse,
     },
     Operation {
@@ -70,13 +71,13 @@ pub(super) static OPERATIONS: &[Operation] = &[
             },
             ENCODER,
         ],
-        definition: "likeness of two leaves, 0 to 1",
+        definition: "similarity of two leaves, 0 to 1",
         run: value_sim,
     },
     Operation {
         name: "slot.hash_embed",
         fields: &[TEXT],
-        definition: "the 64 signed counts of the deterministic stand-in encoder",
+        definition: "the 64 signed counts of the deterministic hash encoder",
         run: hash_embed,
     },
     Operation {
@@ -135,8 +136,9 @@ fn schema(request: &Request<'_>) -> Result<Value, LineError> {
     let mode = match request.choice("mode")? {
         None | Some("schema") => SchemaMode::Schema,
         Some("strict_keys") => SchemaMode::StrictKeys,
+        Some("formats") => SchemaMode::Formats,
         Some(_) => {
-            let expected = "\"schema\" or \"strict_keys\"";
+            let expected = "\"schema\", \"strict_keys\" or \"formats\"";
             return Err(LineError::WrongType {
                 field: "options.mode".to_owned(),
                 expected,
@@ -164,11 +166,14 @@ fn content(request: &Request<'_>) -> Result<Value, LineError> {
 }
 
 fn value_sim(request: &Request<'_>) -> Result<Value, LineError> {
-    let (left, right) = (leaf(&request.input, "a")?, leaf(&request.input, "b")?);
+    let (left, right) = (
+        leaf_text(&request.input, "a")?,
+        leaf_text(&request.input, "b")?,
+    );
     Ok(json!(value_similarity(&left, &right, request.encoder()?)?))
 }
 
-fn leaf(input: &Fields<'_>, name: &str) -> Result<String, LineError> {
+fn leaf_text(input: &Fields<'_>, name: &str) -> Result<String, LineError> {
     match input.value(name)? {
         Value::Object(_) | Value::Array(_) => Err(input.wrong_type(name, "a string or scalar")),
         scalar => Ok(scalar_text(scalar)),

@@ -1,7 +1,7 @@
-//! Makes a before-and-after table of data-set scores, in Markdown.
+//! Builds a before-and-after table of data set scores, in Markdown.
 //!
-//! Rows are data; who prints them to a terminal lays them out anew.
-//! A depth that one of the two runs lacks shows a dash there, never a zero.
+//! Rows are plain data, so that a terminal can use another layout. If only one run has rows of some
+//! depth, the other shows a dash, never a zero.
 
 use serde::Serialize;
 
@@ -10,17 +10,17 @@ use super::row::Metrics;
 use super::suite::SUITE;
 use crate::bootstrap::Estimate;
 
-/// Metrics that are shown again for each depth, as positions in [`Metrics::NAMES`].
+/// Metrics repeated for each depth, as indices into [`Metrics::NAMES`].
 const DEPTH_COLUMNS: [usize; 4] = [1, 2, 3, 4];
 
-/// One line of the table: a metric over all rows or over those of one depth.
+/// One line of the table: a metric over all rows, or over the rows of one depth.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ReportRow {
     /// Key of the metric, such as `schema_accuracy`.
     pub metric: &'static str,
-    /// Depth of the gold values; absent for the line over all rows.
+    /// Depth of the gold values; `None` for the line over all rows.
     pub depth: Option<usize>,
-    /// Number of rows behind the line, of the run that has more.
+    /// Number of rows; the larger number of the two runs.
     pub n: usize,
     /// Value before training.
     pub before: Option<Cell>,
@@ -33,7 +33,7 @@ pub struct ReportRow {
 pub struct Cell {
     /// Fraction in 0..=1.
     pub value: f64,
-    /// Ends of the 95 % interval, where the score has one.
+    /// Ends of the 95 % interval, if there is one.
     pub interval: Option<(f64, f64)>,
 }
 
@@ -59,7 +59,7 @@ impl From<GroupMean> for Cell {
     }
 }
 
-/// Lines up two scores: every metric over all rows, then the main ones by depth.
+/// Compares two scores: every metric over all rows, then the main ones by depth.
 pub fn before_after_rows(before: &DatasetScore, after: &DatasetScore) -> Vec<ReportRow> {
     let (old, new) = (before.overall.columns(), after.overall.columns());
     let mut rows: Vec<ReportRow> = (0..Metrics::<f64>::NAMES.len())
@@ -75,7 +75,7 @@ pub fn before_after_rows(before: &DatasetScore, after: &DatasetScore) -> Vec<Rep
         .by_depth
         .iter()
         .chain(&after.by_depth)
-        .map(|one| one.depth)
+        .map(|group| group.depth)
         .collect();
     depths.sort_unstable();
     depths.dedup();
@@ -95,8 +95,8 @@ fn depth_row(
         score
             .by_depth
             .iter()
-            .find(|one| one.depth == depth)
-            .map(|one| (one.n, Cell::from(one.metrics.columns()[column])))
+            .find(|group| group.depth == depth)
+            .map(|group| (group.n, Cell::from(group.metrics.columns()[column])))
     };
     let (before, after) = (at_depth(before), at_depth(after));
     ReportRow {
@@ -114,8 +114,8 @@ fn depth_row(
 }
 
 impl ReportRow {
-    /// The line's texts: metric, rows, before, after, gain in percentage points.
-    pub fn texts(&self) -> [String; 5] {
+    /// The columns of the line: metric, rows, before, after, gain in percentage points.
+    pub fn cell_texts(&self) -> [String; 5] {
         let name = SUITE.metric(self.metric);
         let name = match self.depth {
             None => name,
@@ -135,17 +135,17 @@ impl ReportRow {
     }
 }
 
-/// Stands where a run has no rows.
+/// Shown if a run has no rows.
 const DASH: &str = "-";
 
-/// Headings of the five columns of [`ReportRow::texts`].
+/// Headings of the five columns of [`ReportRow::cell_texts`].
 const HEADINGS: [&str; 5] = ["metric", "n", "before %", "after %", "gain"];
 
-/// Renders report rows as a Markdown table, in per cent with one decimal.
+/// Formats report rows as a Markdown table, in per cent with one decimal.
 pub fn markdown_table(rows: &[ReportRow]) -> String {
     let mut table = format!("| {} |\n|---|--:|--:|--:|--:|\n", HEADINGS.join(" | "));
     for row in rows {
-        table.push_str(&format!("| {} |\n", row.texts().join(" | ")));
+        table.push_str(&format!("| {} |\n", row.cell_texts().join(" | ")));
     }
     table
 }
@@ -182,34 +182,37 @@ mod tests {
     }
 
     #[test]
-    fn every_metric_is_shown_over_all_rows_and_the_main_ones_by_depth() {
+    fn the_table_has_every_metric_over_all_rows_and_main_metrics_by_depth() {
         let golds = [json!({"a": 1}), json!({"a": {"b": 1}})];
         let rows = before_after_rows(&score("none", &golds), &score(r#"{"a": 1}"#, &golds));
-        let lines: Vec<String> = rows.iter().map(|row| row.texts().join(" | ")).collect();
+        let lines: Vec<String> = rows
+            .iter()
+            .map(|row| row.cell_texts().join(" | "))
+            .collect();
         assert_eq!(
             lines,
             [
-                "slot.parse_rate | 2 | 0.0 [0.0, 0.0] | 100.0 [100.0, 100.0] | +100.0",
-                "slot.schema_accuracy | 2 | 0.0 [0.0, 0.0] | 100.0 [100.0, 100.0] | +100.0",
-                "slot.strict_keys_accuracy | 2 | 0.0 [0.0, 0.0] | 100.0 [100.0, 100.0] | +100.0",
-                "slot.content_similarity | 2 | 0.0 [0.0, 0.0] | 50.0 [0.0, 100.0] | +50.0",
-                "slot.exact_match_f | 2 | 0.0 [0.0, 0.0] | 50.0 [0.0, 100.0] | +50.0",
-                "slot.exact_match | 2 | 0.0 [0.0, 0.0] | 50.0 [0.0, 100.0] | +50.0",
-                "slot.mean | 2 | 0.0 [0.0, 0.0] | 75.0 [50.0, 100.0] | +75.0",
-                "slot.schema_accuracy, depth 1 | 1 | 0.0 [0.0, 0.0] | 100.0 [100.0, 100.0] | +100.0",
-                "slot.strict_keys_accuracy, depth 1 | 1 | 0.0 [0.0, 0.0] | 100.0 [100.0, 100.0] | +100.0",
-                "slot.content_similarity, depth 1 | 1 | 0.0 [0.0, 0.0] | 100.0 [100.0, 100.0] | +100.0",
-                "slot.exact_match_f, depth 1 | 1 | 0.0 [0.0, 0.0] | 100.0 [100.0, 100.0] | +100.0",
-                "slot.schema_accuracy, depth 2 | 1 | 0.0 [0.0, 0.0] | 100.0 [100.0, 100.0] | +100.0",
-                "slot.strict_keys_accuracy, depth 2 | 1 | 0.0 [0.0, 0.0] | 100.0 [100.0, 100.0] | +100.0",
-                "slot.content_similarity, depth 2 | 1 | 0.0 [0.0, 0.0] | 0.0 [0.0, 0.0] | +0.0",
-                "slot.exact_match_f, depth 2 | 1 | 0.0 [0.0, 0.0] | 0.0 [0.0, 0.0] | +0.0",
+                "slot.parse_rate | 2 | 0.0 [0.0, 65.8] | 100.0 [34.2, 100.0] | +100.0",
+                "slot.schema_accuracy | 2 | 0.0 [0.0, 65.8] | 100.0 [34.2, 100.0] | +100.0",
+                "slot.strict_keys_accuracy | 2 | 0.0 [0.0, 65.8] | 100.0 [34.2, 100.0] | +100.0",
+                "slot.content_similarity | 2 | 0.0 [0.0, 65.8] | 50.0 [9.5, 90.5] | +50.0",
+                "slot.exact_match_f | 2 | 0.0 [0.0, 65.8] | 50.0 [9.5, 90.5] | +50.0",
+                "slot.exact_match | 2 | 0.0 [0.0, 65.8] | 50.0 [9.5, 90.5] | +50.0",
+                "slot.mean | 2 | 0.0 [0.0, 65.8] | 75.0 [25.6, 96.3] | +75.0",
+                "slot.schema_accuracy, depth 1 | 1 | 0.0 [0.0, 79.3] | 100.0 [20.7, 100.0] | +100.0",
+                "slot.strict_keys_accuracy, depth 1 | 1 | 0.0 [0.0, 79.3] | 100.0 [20.7, 100.0] | +100.0",
+                "slot.content_similarity, depth 1 | 1 | 0.0 [0.0, 79.3] | 100.0 [20.7, 100.0] | +100.0",
+                "slot.exact_match_f, depth 1 | 1 | 0.0 [0.0, 79.3] | 100.0 [20.7, 100.0] | +100.0",
+                "slot.schema_accuracy, depth 2 | 1 | 0.0 [0.0, 79.3] | 100.0 [20.7, 100.0] | +100.0",
+                "slot.strict_keys_accuracy, depth 2 | 1 | 0.0 [0.0, 79.3] | 100.0 [20.7, 100.0] | +100.0",
+                "slot.content_similarity, depth 2 | 1 | 0.0 [0.0, 79.3] | 0.0 [0.0, 79.3] | +0.0",
+                "slot.exact_match_f, depth 2 | 1 | 0.0 [0.0, 79.3] | 0.0 [0.0, 79.3] | +0.0",
             ]
         );
     }
 
     #[test]
-    fn a_depth_that_one_run_lacks_shows_a_dash() {
+    fn a_depth_missing_in_one_run_shows_a_dash() {
         let rows = before_after_rows(
             &score("{}", &[json!({})]),
             &score("{}", &[json!({}), json!({"a": {}})]),
@@ -220,7 +223,7 @@ mod tests {
             "{table}"
         );
         assert!(
-            table.contains("| slot.content_similarity, depth 2 | 1 | - | 0.0 [0.0, 0.0] | - |\n"),
+            table.contains("| slot.content_similarity, depth 2 | 1 | - | 0.0 [0.0, 79.3] | - |\n"),
             "{table}"
         );
     }

@@ -1,14 +1,15 @@
 //! Scores one completion.
 //!
-//! A completion that does not parse, or that takes too much work, scores zero and is never an error:
-//! its violation says which. Only an unusable schema or a failing encoder keeps a row from being scored.
+//! A completion that does not parse, or that exceeds the work limit, scores zero and is never an
+//! error; its violation gives the reason. Only an unusable schema or a failing encoder is an error.
 
 use std::error::Error;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tooltune_rows::json::{self, json_depth};
-use tooltune_rows::json_schema::{BUDGET, KeptBySchema};
+use tooltune_json as json;
+use tooltune_json::json_depth;
+use tooltune_json::json_schema::{BUDGET, SchemaCache, checked_formats};
 
 use super::dataset::SlotRow;
 use super::error::ScoreError;
@@ -19,7 +20,7 @@ use crate::encoder::{Embeddings, SentenceEncoder};
 /// The scores of one completion.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RowScore {
-    /// Whether the completion is one JSON text and nothing else.
+    /// Whether the completion is a single JSON value and nothing else.
     pub parses: bool,
     /// Whether it parses and is valid under the schema.
     pub schema: bool,
@@ -27,33 +28,45 @@ pub struct RowScore {
     pub strict_keys: bool,
     /// Content similarity; zero if it does not parse.
     pub content: Agreement,
-    /// Agreement in which only equal texts count; zero if it does not parse.
+    /// Agreement that counts only equal texts; zero if it does not parse.
     pub exact: Agreement,
-    /// Whether it equals the gold as JSON: key order free, 1 and 1.0 equal, `"1"` and 1 not.
+    /// Whether it equals the gold as JSON: in any key order, with 1 equal to 1.0 but not to `"1"`.
     pub exact_match: bool,
     /// Depth of the gold value.
     pub gold_depth: usize,
-    /// The rules of the plain schema that it breaks; one of rule `json` if it does not parse, and one
-    /// of rule `budget` if judging it takes more work than a completion may.
+    /// The rules of the plain schema that it breaks. The rule is `json` if it does not parse, and
+    /// `budget` if checking it exceeds the work limit.
     pub violations: Vec<Violation>,
+    /// Number of strings that break their `format` in a completion valid under the schema. As in
+    /// the published schema accuracy, the metrics treat `format` as an annotation.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub n_broken_formats: usize,
 }
 
-/// One value for each metric of the suite, all as fractions in 0..=1.
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+pub(super) fn is_zero(n: &usize) -> bool {
+    *n == 0
+}
+
+/// One value per metric of the suite, all as fractions in 0..=1.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Metrics<T> {
-    /// Completions that are one JSON text.
+    /// Completions that are a single JSON value.
     pub parse_rate: T,
     /// Completions that are valid under their schema.
     pub schema_accuracy: T,
     /// Completions that are valid under the strict form of their schema.
     pub strict_keys_accuracy: T,
-    /// Mean F of content similarity.
+    /// Mean F1 of content similarity.
     pub content_similarity: T,
-    /// Mean F over leaves with equal texts.
+    /// Mean F1 over leaves with equal texts.
     pub exact_match_f: T,
-    /// Completions that equal their gold.
+    /// Completions that equal the gold value.
     pub exact_match: T,
-    /// Mean of schema accuracy and content similarity: SLOT's rule for choosing a checkpoint.
+    /// Mean of schema accuracy and content similarity: SLOT's criterion for selecting a checkpoint.
     pub mean: T,
 }
 
@@ -100,7 +113,7 @@ impl<T: Copy> Metrics<T> {
 impl RowScore {
     /// This row's contribution to the means of a data set.
     pub fn metrics(&self) -> Metrics<f64> {
-        let indicator = |holds: bool| if holds { 1.0 } else { 0.0 };
+        let indicator = |as_number: bool| if as_number { 1.0 } else { 0.0 };
         Metrics {
             parse_rate: indicator(self.parses),
             schema_accuracy: indicator(self.schema),
@@ -115,11 +128,11 @@ impl RowScore {
 
 /// Scores one raw completion against its row's schema and gold value.
 ///
-/// For more than a few rows use [`super::score_dataset`], which encodes each text once.
+/// For many rows use [`super::score_dataset`], which encodes each text once.
 ///
 /// # Errors
 ///
-/// - the schema is unusable, or the encoder fails
+/// The schema is unusable, or the encoder fails.
 pub fn score_row(
     raw: &str,
     schema: &Value,
@@ -127,17 +140,19 @@ pub fn score_row(
     encoder: &dyn SentenceEncoder,
 ) -> Result<RowScore, ScoreError> {
     let checked = CheckedRow::new(&SlotRow { raw, schema, gold }, &mut Checkers::default())?;
-    let embeddings = Embeddings::of(checked.texts(), encoder)?;
+    let embeddings = Embeddings::encode(checked.texts_to_encode(), encoder)?;
     Ok(checked.score(&embeddings))
 }
 
-/// The checkers of earlier rows.
-pub(super) type Checkers = KeptBySchema<RowCheckers>;
+/// The schema checkers of earlier rows.
+pub(super) type Checkers = SchemaCache<RowCheckers>;
 
 #[derive(Debug)]
 pub(super) struct RowCheckers {
     plain: SchemaChecker,
     strict: SchemaChecker,
+    /// Present if the schema has formats.
+    formats: Option<SchemaChecker>,
 }
 
 impl RowCheckers {
@@ -145,11 +160,15 @@ impl RowCheckers {
         Ok(Self {
             plain: SchemaChecker::new(schema, SchemaMode::Schema)?,
             strict: SchemaChecker::new(schema, SchemaMode::StrictKeys)?,
+            formats: match checked_formats(schema).is_empty() {
+                true => None,
+                false => Some(SchemaChecker::new(schema, SchemaMode::Formats)?),
+            },
         })
     }
 }
 
-/// A row of which all is known but the likeness of differing texts.
+/// A row with all scores except the similarity of differing texts.
 #[derive(Debug)]
 pub(super) struct CheckedRow {
     comparison: Option<Comparison>,
@@ -159,16 +178,20 @@ pub(super) struct CheckedRow {
 impl CheckedRow {
     /// # Errors
     ///
-    /// - the schema is unusable, whether or not the completion parses
+    /// The schema is unusable, whether or not the completion parses.
     pub(super) fn new(row: &SlotRow<'_>, checkers: &mut Checkers) -> Result<Self, ScoreError> {
-        let RowCheckers { plain, strict } = &*checkers.of(row.schema, RowCheckers::new)?;
+        let RowCheckers {
+            plain,
+            strict,
+            formats,
+        } = &*checkers.get_or_compile(row.schema, RowCheckers::new)?;
         let gold_depth = json_depth(row.gold);
         let pred = match json::parse(row.raw) {
             Ok(pred) => pred,
             Err(error) => {
                 return Ok(Self {
                     comparison: None,
-                    score: unscored("json", &error, gold_depth),
+                    score: zero_score("json", &error, gold_depth),
                 });
             }
         };
@@ -177,12 +200,18 @@ impl CheckedRow {
             Err(error) => {
                 return Ok(Self {
                     comparison: None,
-                    score: unscored(BUDGET, &error, gold_depth),
+                    score: zero_score(BUDGET, &error, gold_depth),
                 });
             }
         };
         let violations = plain.errors(&pred);
+        let formats = formats.as_ref().filter(|_| violations.is_empty());
+        let broken_rules = formats.map_or_else(Vec::new, |formats| formats.errors(&pred));
         let score = RowScore {
+            n_broken_formats: broken_rules
+                .iter()
+                .filter(|violation| violation.rule == "format")
+                .count(),
             parses: true,
             schema: violations.is_empty(),
             strict_keys: strict.is_valid(&pred),
@@ -199,8 +228,8 @@ impl CheckedRow {
     }
 
     /// The texts whose vectors [`CheckedRow::score`] needs.
-    pub(super) fn texts(&self) -> impl Iterator<Item = &str> {
-        self.comparison.iter().flat_map(Comparison::texts)
+    pub(super) fn texts_to_encode(&self) -> impl Iterator<Item = &str> {
+        self.comparison.iter().flat_map(Comparison::texts_to_encode)
     }
 
     pub(super) fn score(self, embeddings: &Embeddings) -> RowScore {
@@ -214,8 +243,8 @@ impl CheckedRow {
     }
 }
 
-/// The score of a completion that is not read or not compared.
-fn unscored(rule: &str, error: &dyn Error, gold_depth: usize) -> RowScore {
+/// The score of a completion that was not parsed or compared.
+fn zero_score(rule: &str, error: &dyn Error, gold_depth: usize) -> RowScore {
     let violation = Violation {
         rule: rule.to_owned(),
         path: String::new(),
@@ -230,6 +259,7 @@ fn unscored(rule: &str, error: &dyn Error, gold_depth: usize) -> RowScore {
         exact_match: false,
         gold_depth,
         violations: vec![violation],
+        n_broken_formats: 0,
     }
 }
 
@@ -268,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn the_gold_itself_scores_one_everywhere() {
+    fn the_gold_scores_one_in_every_metric() {
         let perfect = score(r#" {"nights": 3.0, "guest": "Ida Brandt"} "#);
         assert_eq!(perfect.metrics().columns(), [1.0; 7]);
         assert_eq!(perfect.violations, []);
@@ -276,14 +306,14 @@ mod tests {
     }
 
     #[test]
-    fn a_completion_with_prose_around_it_scores_zero_everywhere() {
+    fn a_completion_with_surrounding_prose_scores_zero_in_every_metric() {
         let prose = score("Here you are: {\"guest\": \"Ida Brandt\", \"nights\": 3}");
         assert_eq!(prose.metrics().columns(), [0.0; 7]);
         assert_eq!(prose.violations[0].rule, "json");
     }
 
     #[test]
-    fn a_broken_schema_does_not_zero_the_similarity() {
+    fn a_schema_violation_does_not_zero_the_similarity() {
         let typed_wrong = score(r#"{"guest": "Ida Brandt", "nights": "3"}"#);
         assert!(!typed_wrong.schema && !typed_wrong.exact_match);
         assert_eq!(typed_wrong.content.f, 1.0);
@@ -292,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn the_plain_and_the_strict_schema_are_judged_apart() {
+    fn the_plain_and_the_strict_schema_are_checked_separately() {
         let partial = score(r#"{"guest": "Ida Brandt"}"#);
         assert!(partial.schema && !partial.strict_keys);
         assert_eq!(partial.exact.recall, 0.5);
@@ -305,8 +335,9 @@ mod tests {
         assert!(matches!(error, ScoreError::Schema { .. }));
     }
 
+    /// Invariant: The work of scoring one completion is bounded.
     #[test]
-    fn a_completion_that_takes_too_much_work_is_broken_and_says_so() {
+    fn a_completion_over_the_work_limit_fails_with_a_reason() {
         // Definitions that lead to the same place twice, seen by what no memory helps with.
         let mut definitions = json!({"d0": {"type": "object", "unevaluatedProperties": true}});
         for i in 1..=40 {

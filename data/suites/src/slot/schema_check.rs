@@ -1,32 +1,34 @@
-//! Checks whether, and by which rule, a value fails a JSON Schema.
+//! Checks a value against a JSON Schema and lists the broken rules.
 //!
-//! What of JSON Schema is asserted, and in how much work, says [`tooltune_rows::json_schema`].
+//! [`tooltune_json::json_schema`] defines the supported keywords and the work limit.
 
 use serde::Serialize;
 use serde_json::Value;
-use tooltune_rows::json_schema::strict_keys;
-use tooltune_rows::json_schema::{BoundedValidator, Verdict};
+use tooltune_json::json_schema::strict_keys;
+use tooltune_json::json_schema::{BoundedValidator, Verdict};
 
 use super::error::ScoreError;
 
-/// Which form of the schema a value is held to.
+/// The variant of the schema that a value is checked against.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SchemaMode {
-    /// The schema as it is written.
+    /// The schema as written.
     Schema,
-    /// Every object that declares `properties` requires all of them and allows no others,
-    /// unless it says something about additional, pattern or unevaluated properties.
+    /// Every object that declares `properties` requires all of them and allows no others, unless it
+    /// specifies additional, pattern or unevaluated properties.
     StrictKeys,
+    /// The schema as written, with `format` as a constraint on strings.
+    Formats,
 }
 
-/// One rule that a value broke.
+/// A rule that a value breaks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Violation {
-    /// The JSON Schema keyword, such as `required`; `json` if the text did not parse at all.
+    /// The JSON Schema keyword, such as `required`; `json` if the text did not parse.
     pub rule: String,
     /// JSON pointer to the offending value; empty for the root.
     pub path: String,
-    /// What the rule wanted; the value itself is not repeated.
+    /// The requirement of the rule; the value itself is not repeated.
     pub message: String,
 }
 
@@ -41,15 +43,16 @@ impl SchemaChecker {
     ///
     /// # Errors
     ///
-    /// - the schema is neither an object nor a boolean, or breaks its draft's meta-schema
-    /// - a reference leads nowhere or outside the schema, or a pattern is no regular expression
-    /// - its branches multiply so that validating would not come to an end
+    /// - the schema is neither an object nor a boolean, or violates its draft's meta-schema
+    /// - a reference leads nowhere or outside the schema, or a pattern is not a regular expression
+    /// - its branches multiply, so that validation would not terminate
     pub fn new(schema: &Value, mode: SchemaMode) -> Result<Self, ScoreError> {
-        let schema = match mode {
-            SchemaMode::Schema => schema.clone(),
-            SchemaMode::StrictKeys => strict_keys(schema),
+        let compiled = match mode {
+            SchemaMode::Schema => BoundedValidator::new(schema),
+            SchemaMode::StrictKeys => BoundedValidator::new(&strict_keys(schema)),
+            SchemaMode::Formats => BoundedValidator::asserting_formats(schema),
         };
-        match BoundedValidator::new(&schema) {
+        match compiled {
             Ok(validator) => Ok(Self { validator }),
             Err(fault) if fault.pointer.is_empty() => Err(ScoreError::Schema {
                 reason: fault.reason,
@@ -60,15 +63,15 @@ impl SchemaChecker {
         }
     }
 
-    /// Whether the value is valid under the schema; not if finding out takes more than
-    /// [`VALIDATION_STEPS`](tooltune_rows::budgets::VALIDATION_STEPS).
+    /// Whether the value is valid under the schema. False if validation takes more than
+    /// [`VALIDATION_STEPS`](tooltune_json::budgets::VALIDATION_STEPS).
     pub fn is_valid(&self, value: &Value) -> bool {
         self.validator.verdict(value) == Verdict::Valid
     }
 
-    /// Lists the rules that the value breaks, in the order in which they are met: at most
-    /// [`LISTED_FAULTS`](tooltune_rows::budgets::LISTED_FAULTS), and the first of each rule. One of rule
-    /// `budget` says that finding them out takes more work than a value may.
+    /// Lists the rules that the value breaks, in validation order: at most
+    /// [`LISTED_FAULTS`](tooltune_json::budgets::LISTED_FAULTS), and the first violation of each
+    /// rule. A violation of rule `budget` means that validation exceeds the work limit.
     pub fn errors(&self, value: &Value) -> Vec<Violation> {
         let faults = self.validator.faults(value).into_iter();
         let violations = faults.map(|fault| Violation {
@@ -104,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn types_are_real_and_a_whole_number_is_an_integer() {
+    fn types_are_checked_and_a_whole_number_is_an_integer() {
         for (value, expected) in [
             (json!({"title": "x", "priority": 2}), true),
             (json!({"title": "x", "priority": 2.0}), true),
@@ -119,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn strict_keys_asks_for_exactly_the_declared_keys() {
+    fn strict_keys_requires_exactly_the_declared_keys() {
         let strict = SchemaChecker::new(&ticket(), SchemaMode::StrictKeys).expect("a schema");
         let full = json!({"title": "x", "priority": 1, "labels": []});
         assert!(strict.is_valid(&full));
@@ -131,13 +134,13 @@ mod tests {
     }
 
     #[test]
-    fn every_broken_rule_is_listed_with_its_place() {
+    fn every_violation_is_listed_with_its_path() {
         let checker = SchemaChecker::new(&ticket(), SchemaMode::StrictKeys).expect("a schema");
         let value = json!({"priority": 0, "labels": ["bug", "ui"], "owner": "me"});
-        let found = checker.errors(&value);
-        let mut rules: Vec<(&str, &str)> = found
+        let violations = checker.errors(&value);
+        let mut rules: Vec<(&str, &str)> = violations
             .iter()
-            .map(|one| (one.rule.as_str(), one.path.as_str()))
+            .map(|violation| (violation.rule.as_str(), violation.path.as_str()))
             .collect();
         rules.sort_unstable();
         let expected = [
@@ -167,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn the_named_draft_is_used_and_an_unknown_one_counts_as_2020_12() {
+    fn the_declared_draft_is_used_and_an_unknown_one_means_2020_12() {
         let exclusive =
             |draft: &str| json!({"$schema": draft, "minimum": 3, "exclusiveMinimum": true});
         let draft_4 = exclusive("http://json-schema.org/draft-04/schema#");
@@ -179,12 +182,13 @@ mod tests {
             )
             .is_err()
         );
-        let own = json!({"$schema": "https://example.org/ours", "prefixItems": [{"type": "null"}]});
-        assert!(!is_valid(&own, &json!([1])));
+        let unknown_draft =
+            json!({"$schema": "https://example.org/ours", "prefixItems": [{"type": "null"}]});
+        assert!(!is_valid(&unknown_draft, &json!([1])));
     }
 
     #[test]
-    fn an_unusable_schema_is_an_error_that_says_where() {
+    fn an_unusable_schema_is_an_error_with_its_path() {
         for (schema, part) in [
             (
                 json!({"properties": {"a": {"type": "text"}}}),

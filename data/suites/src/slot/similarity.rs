@@ -1,25 +1,24 @@
-//! Computes precision, recall and F over the leaves of two values, by likeness and by equality.
+//! Computes precision, recall and F1 over the leaves of two values, by similarity and by equality.
 //!
-//! Leaves are paired by path alone: a right value at a wrong place earns nothing, and the items
-//! of an array are compared position by position.
-//! Texts are compared without the blanks around them; equal texts are 1 without asking the
-//! encoder, which keeps an exact answer exact under any encoder.
+//! Leaves are paired only by path: a right value at a wrong path earns nothing, and array items are
+//! compared index by index. Texts are compared without surrounding whitespace. Equal texts score 1
+//! without the encoder, so that an exact answer stays exact under any encoder.
 
+use crate::budgets::COMPARED_LEAVES;
 use serde::Serialize;
 use serde_json::Value;
-use tooltune_rows::budgets::COMPARED_LEAVES;
-use tooltune_rows::python::is_blank;
+use tooltune_json::blank::is_blank;
 
 use super::error::ScoreError;
 use super::leaves::{is_leaf, n_leaves, scalar_text};
 use crate::encoder::{Embeddings, SentenceEncoder};
 
-/// How well a prediction agrees with the gold value; each part lies in 0..=1.
+/// Agreement of a prediction with the gold value; each part is in 0..=1.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Agreement {
-    /// Mean over the prediction's leaves; a leaf at a path that the gold lacks counts 0.
+    /// Mean over the prediction's leaves; a leaf whose path the gold value lacks counts 0.
     pub precision: f64,
-    /// Mean over the gold's leaves; a leaf that the prediction lacks counts 0.
+    /// Mean over the gold value's leaves; a leaf that the prediction lacks counts 0.
     pub recall: f64,
     /// Harmonic mean of the two; 0 if both are 0.
     pub f: f64,
@@ -27,7 +26,7 @@ pub struct Agreement {
 
 impl Agreement {
     fn new(matched: f64, n_pred: usize, n_gold: usize) -> Self {
-        // The sum of nothing is -0.
+        // The empty sum is -0.
         let matched = matched + 0.0;
         let (precision, recall) = (matched / n_pred as f64, matched / n_gold as f64);
         let sum = precision + recall;
@@ -44,43 +43,43 @@ impl Agreement {
     }
 }
 
-/// Likeness of two texts, 0..=1, by the rule for leaves.
+/// Similarity of two texts, 0..=1, as for leaves.
 ///
-/// Both are taken without the blanks around them: equal texts are 1, a blank beside a text is 0,
-/// all else is the cosine of their vectors clamped to 0..=1.
+/// Surrounding whitespace is ignored. Equal texts score 1, a blank text and another one 0, and
+/// other pairs the cosine of their vectors clamped to 0..=1.
 ///
 /// # Errors
 ///
-/// - the encoder fails
+/// The encoder fails.
 pub fn value_similarity(
     left: &str,
     right: &str,
     encoder: &dyn SentenceEncoder,
 ) -> Result<f64, ScoreError> {
     let pair = Pair::new(left, right);
-    Ok(pair.likeness(&Embeddings::of(pair.texts(), encoder)?))
+    Ok(pair.similarity(&Embeddings::encode(pair.texts_to_encode(), encoder)?))
 }
 
-/// Content similarity of a parsed prediction with the gold value.
+/// Content similarity of a parsed prediction and the gold value.
 ///
 /// # Errors
 ///
-/// - the encoder fails, or more than [`COMPARED_LEAVES`] leaves differ
+/// The encoder fails, or more than [`COMPARED_LEAVES`] leaves differ.
 ///
 /// # Source
 ///
-/// SLOT, section 3 (content similarity); pairing and texts as this module and
-/// [`leaves`](super::leaves()) say.
+/// SLOT, section 3 (content similarity); this module and [`leaves`](super::leaves()) define the
+/// pairing and the texts.
 pub fn content_agreement(
     pred: &Value,
     gold: &Value,
     encoder: &dyn SentenceEncoder,
 ) -> Result<Agreement, ScoreError> {
     let comparison = Comparison::new(pred, gold)?;
-    Ok(comparison.content(&Embeddings::of(comparison.texts(), encoder)?))
+    Ok(comparison.content(&Embeddings::encode(comparison.texts_to_encode(), encoder)?))
 }
 
-/// Two leaves at one path.
+/// Two leaves at the same path.
 #[derive(Debug)]
 enum Pair {
     Equal,
@@ -90,7 +89,7 @@ enum Pair {
 
 impl Pair {
     fn new(left: &str, right: &str) -> Self {
-        let (left, right) = (trimmed(left), trimmed(right));
+        let (left, right) = (trim_like_python(left), trim_like_python(right));
         if left == right {
             Self::Equal
         } else if left.is_empty() || right.is_empty() {
@@ -100,7 +99,7 @@ impl Pair {
         }
     }
 
-    fn texts(&self) -> impl Iterator<Item = &str> {
+    fn texts_to_encode(&self) -> impl Iterator<Item = &str> {
         let texts = match self {
             Self::Differing(left, right) => [Some(left.as_str()), Some(right.as_str())],
             Self::Equal | Self::OneBlank => [None, None],
@@ -108,7 +107,7 @@ impl Pair {
         texts.into_iter().flatten()
     }
 
-    fn likeness(&self, embeddings: &Embeddings) -> f64 {
+    fn similarity(&self, embeddings: &Embeddings) -> f64 {
         match self {
             Self::Equal => 1.0,
             Self::OneBlank => 0.0,
@@ -117,13 +116,14 @@ impl Pair {
     }
 }
 
-/// Cuts what Python's `str.strip` cuts: Unicode white space and the four separators from U+001C.
-fn trimmed(text: &str) -> &str {
+/// Strips what Python's `str.strip` strips: Unicode white space and the four separators from
+/// U+001C.
+fn trim_like_python(text: &str) -> &str {
     text.trim_matches(is_blank)
 }
 
-/// Pairs the leaves that stand at one place of both values, in the order of `pred`: both are walked at
-/// once, because the paths to the leaves may be longer than the values.
+/// Pairs the leaves at equal paths of both values, in the order of `pred`. Both values are walked
+/// at once, because the paths may be longer than the values.
 fn pair_up(pred: &Value, gold: &Value, pairs: &mut Vec<Pair>) {
     match (pred, gold) {
         (Value::Object(pred), Value::Object(gold)) if !pred.is_empty() && !gold.is_empty() => {
@@ -145,7 +145,7 @@ fn pair_up(pred: &Value, gold: &Value, pairs: &mut Vec<Pair>) {
     }
 }
 
-/// The leaves that a prediction shares with the gold, before any text is encoded.
+/// The leaves shared by a prediction and the gold value, before any text is encoded.
 #[derive(Debug)]
 pub(super) struct Comparison {
     n_pred: usize,
@@ -156,7 +156,7 @@ pub(super) struct Comparison {
 impl Comparison {
     /// # Errors
     ///
-    /// - more than [`COMPARED_LEAVES`] leaves differ
+    /// More than [`COMPARED_LEAVES`] leaves differ.
     pub(super) fn new(pred: &Value, gold: &Value) -> Result<Self, ScoreError> {
         let mut pairs = Vec::new();
         pair_up(pred, gold, &mut pairs);
@@ -173,20 +173,20 @@ impl Comparison {
     }
 
     /// The texts whose vectors [`Comparison::content`] needs.
-    pub(super) fn texts(&self) -> impl Iterator<Item = &str> {
-        self.pairs.iter().flat_map(Pair::texts)
+    pub(super) fn texts_to_encode(&self) -> impl Iterator<Item = &str> {
+        self.pairs.iter().flat_map(Pair::texts_to_encode)
     }
 
     pub(super) fn content(&self, embeddings: &Embeddings) -> Agreement {
         let matched = self
             .pairs
             .iter()
-            .map(|pair| pair.likeness(embeddings))
+            .map(|pair| pair.similarity(embeddings))
             .sum();
         Agreement::new(matched, self.n_pred, self.n_gold)
     }
 
-    /// Agreement in which only equal texts count.
+    /// Agreement that counts only equal texts.
     pub(super) fn exact(&self) -> Agreement {
         let n_equal = self
             .pairs
@@ -249,13 +249,13 @@ mod tests {
     }
 
     #[test]
-    fn blanks_around_a_text_do_not_matter_and_a_blank_is_unlike_any_text() {
+    fn surrounding_blanks_do_not_matter_and_a_blank_text_matches_none() {
         let similarity = |left, right| value_similarity(left, right, &HashEncoder).expect("hash");
         assert_eq!(similarity(" Ulm\u{a0}", "Ulm"), 1.0);
         assert_eq!(similarity("\t", ""), 1.0);
         assert_eq!(similarity(" ", "Ulm"), 0.0);
-        let near = similarity("Ulm station", "Ulm Station");
-        assert!(near > 0.5 && near < 1.0, "{near}");
+        let almost = similarity("Ulm station", "Ulm Station");
+        assert!(almost > 0.5 && almost < 1.0, "{almost}");
     }
 
     #[test]
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn leaves_are_paired_as_their_paths_say() {
+    fn leaves_are_paired_by_their_paths() {
         let values = [
             json!({"a": [1, {"b": "x"}], "c": {}}),
             json!({"c": [], "a": [1.0, {"b": "y", "d": null}, 2]}),
@@ -293,14 +293,14 @@ mod tests {
 
     #[test]
     fn nothing_in_common_is_zero_and_not_minus_zero() {
-        let none = content_agreement(&json!(1), &json!([1]), &HashEncoder).expect("hash");
-        for part in [none.precision, none.recall, none.f] {
+        let agreement = content_agreement(&json!(1), &json!([1]), &HashEncoder).expect("hash");
+        for part in [agreement.precision, agreement.recall, agreement.f] {
             assert!(part == 0.0 && part.is_sign_positive());
         }
     }
 
     #[test]
-    fn differing_leaves_are_bounded_and_equal_ones_are_not() {
+    fn only_differing_leaves_count_against_the_limit() {
         let items = |from: usize| Value::from_iter(from..from + COMPARED_LEAVES + 1);
         assert!(Comparison::new(&items(0), &items(0)).is_ok());
         let error = Comparison::new(&items(0), &items(1)).expect_err("too many");

@@ -1,15 +1,17 @@
-//! Lists the suite slot for the registry.
+//! Registers the slot suite.
 
 use super::Metrics;
 use crate::bootstrap::indicator;
-use crate::registry::{Needs, RowsOf, SampleScores, SuiteInfo, field, less, more};
+use crate::registry::{
+    LineFields, RowSource, SampleScores, SuiteInfo, SuiteNeeds, field, higher_better, lower_better,
+};
 
-/// Texts become the JSON that they describe, under a schema.
+/// Texts to JSON under a schema.
 pub static SUITE: SuiteInfo = SuiteInfo {
     name: "slot",
-    about: "Text to JSON by schema.",
+    about: "Text to JSON under a schema.",
     metrics: &Metrics::<f64>::NAMES,
-    words: &[
+    plain_names: &[
         ("parse_rate", "JSON parses"),
         ("schema_accuracy", "valid under the schema"),
         (
@@ -17,48 +19,50 @@ pub static SUITE: SuiteInfo = SuiteInfo {
             "valid with exactly the declared keys",
         ),
         ("content_similarity", "content similarity"),
-        ("exact_match_f", "F of equal values"),
-        ("exact_match", "equal to the gold"),
+        ("exact_match_f", "F1 of equal values"),
+        ("exact_match", "equal to the gold value"),
         ("mean", "mean of schema accuracy and content similarity"),
-        ("malformed_rate", "flat answers that are no form"),
+        ("malformed_rate", "malformed flat answers"),
     ],
     flat_metrics: &["malformed_rate"],
     lower_is_better: &["malformed_rate"],
     default_metric: "slot.mean",
-    needs: Needs {
-        rows: Some(RowsOf {
+    needs: SuiteNeeds {
+        rows: Some(RowSource {
             formats: &["slot"],
             are_samples: true,
             by_default: true,
         }),
         encoder: true,
-        ..Needs::GENERATOR
+        ..SuiteNeeds::GENERATOR
     },
     operations: super::operations::OPERATIONS,
-    metrics_mark: "schema_accuracy",
     samples: &[SampleScores {
         of: "slot",
-        id: "id",
-        mark: "parses",
+        fields: LineFields {
+            prompt: &["input_text"],
+            ..LineFields::COMPLETION
+        },
+        kinds: &["completion"],
         measures: &[
-            more("parse_rate").from("parses"),
-            more("schema_accuracy").from("schema"),
-            more("strict_keys_accuracy").from("strict_keys"),
-            more("content_similarity").from("content.f"),
-            more("exact_match_f").from("exact.f"),
-            more("exact_match"),
-            more("mean").by(|line| {
+            higher_better("parse_rate").in_field("parses"),
+            higher_better("schema_accuracy").in_field("schema"),
+            higher_better("strict_keys_accuracy").in_field("strict_keys"),
+            higher_better("content_similarity").in_field("content.f"),
+            higher_better("exact_match_f").in_field("exact.f"),
+            higher_better("exact_match"),
+            higher_better("mean").computed_by(|line| {
                 let [schema, content] = ["schema", "content.f"].map(|key| field(line, key));
                 Some((indicator(schema?.as_bool()?) + content?.as_f64()?) / 2.0)
             }),
-            less("malformed_rate")
-                .by(|line| Some(indicator(line.get("scored")?["malformed"].is_string()))),
+            lower_better("malformed_rate")
+                .computed_by(|line| Some(indicator(line.get("scored")?["malformed"].is_string()))),
         ],
     }],
-    // The mean that chooses checkpoints.
+    // The mean that selects checkpoints.
     ranked_by: &[
-        more("schema_accuracy").from("schema"),
-        more("content_similarity").from("content.f"),
+        higher_better("schema_accuracy").in_field("schema"),
+        higher_better("content_similarity").in_field("content.f"),
     ],
     own_files: &[],
 };

@@ -1,29 +1,29 @@
-//! Says whether a predicted answer matches the gold one, by the metric of the question.
+//! Compares a predicted answer with the gold answer, by the metric of the question.
 //!
-//! The three published metrics are kept with their weaknesses, since the tables of the paper were
-//! made with them: any number of the answer may match, within one, and signs and thousands commas
-//! are not understood. So an answer that lists the integers from 0 to 199 scores 0.88 on
-//! aggregation; [`number_strict`] is reported beside them for that reason.
-//! An answer that is no text is wrong whatever it says, which is left to the caller's types.
+//! The three published metrics are kept with their weaknesses for comparability with the paper's
+//! tables: any number of the answer may match within 1, and signs and thousands separators are not
+//! parsed. An answer that lists the integers from 0 to 199 therefore scores 0.88 on aggregation.
+//! [`number_strict`] is reported in addition for that reason. Callers treat an answer that is not a
+//! string as wrong.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use regex::Regex;
 use serde::{Deserialize, Serialize};
-use tooltune_rows::python::is_blank;
+use tooltune_json::blank::is_blank;
 
-/// Largest difference that [`number_strict`] allows beside a gold that is no integer.
+/// Absolute tolerance of [`number_strict`] for gold answers that are not integers.
 const ABSOLUTE_TOLERANCE: f64 = 0.01;
 
-/// The same as a share of the gold.
+/// Relative tolerance of [`number_strict`].
 const RELATIVE_TOLERANCE: f64 = 0.005;
 
-/// A number with its sign and exponent.
+/// A number with sign and exponent.
 static NUMBER: LazyLock<Regex> =
     LazyLock::new(|| pattern(r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+)(?:[eE][-+]?[0-9]+)?"));
 
-/// A number of which only the digits and the fraction count, in group 1.
+/// A number without sign and exponent, in group 1.
 static BARE_NUMBER: LazyLock<Regex> =
     LazyLock::new(|| pattern(r"[-+]?([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"));
 
@@ -31,27 +31,27 @@ fn pattern(text: &str) -> Regex {
     Regex::new(text).expect("a fixed pattern")
 }
 
-/// How the answer to a question is compared; each question template has one.
+/// The metric of an answer; each question template has one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AnswerMetric {
-    /// The same text, whatever its case.
+    /// Case-insensitive string equality.
     AccuracyString,
-    /// Some number of the answer is within one of the gold.
+    /// A number in the answer is within 1 of the gold number.
     ApproxNumberMatch,
-    /// The same set of texts between commas.
+    /// Equality of the sets of comma-separated strings.
     UnorderedListStrMatch,
 }
 
 impl AnswerMetric {
-    /// Every metric, in the order of their names.
+    /// All metrics, in name order.
     pub const ALL: [Self; 3] = [
         Self::AccuracyString,
         Self::ApproxNumberMatch,
         Self::UnorderedListStrMatch,
     ];
 
-    /// Its name in files.
+    /// The name used in files.
     pub fn name(self) -> &'static str {
         match self {
             Self::AccuracyString => "accuracy_string",
@@ -60,7 +60,7 @@ impl AnswerMetric {
         }
     }
 
-    /// The metric of that name.
+    /// Looks a metric up by name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|metric| metric.name() == name)
     }
@@ -68,47 +68,52 @@ impl AnswerMetric {
 
 /// Whether the answer is right by its metric.
 ///
-/// - `accuracy_string`: equal after stripping blanks and lower-casing both; one final full stop of
-///   the prediction does not count, one of the gold does.
-/// - `approx_number_match`: the first number of the gold, with sign and exponent, differs by less
-///   than 1 from any number of the prediction, of which signs and exponents are dropped. A gold
-///   without a number is never matched. Digits are those of ASCII.
-/// - `unordered_list_str_match`: equal sets of the texts between commas, each stripped and
-///   lower-cased, without one final full stop each; one more at the very end of the prediction.
+/// - `accuracy_string`: equal after stripping whitespace and lower-casing; a final full stop of the
+///   prediction is ignored, one of the gold answer is not.
+/// - `approx_number_match`: the first number of the gold answer, with sign and exponent, differs by
+///   less than 1 from any number of the prediction, without sign and exponent. A gold answer
+///   without a number is never matched. Only ASCII digits count.
+/// - `unordered_list_str_match`: equal sets of comma-separated strings, each stripped, lower-cased
+///   and without a final full stop; a second full stop at the end of the prediction is also
+///   ignored.
 ///
 /// # Source
 ///
 /// "How Good Are LLMs at Processing Tool Outputs?", section 3.1, and the published evaluation.
 pub fn exact_match(metric: AnswerMetric, gold: &str, pred: &str) -> bool {
     match metric {
-        AnswerMetric::AccuracyString => normal(gold) == without_stop(&normal(pred)),
+        AnswerMetric::AccuracyString => normalize(gold) == strip_final_stop(&normalize(pred)),
         AnswerMetric::ApproxNumberMatch => has_number_near(gold, pred),
-        AnswerMetric::UnorderedListStrMatch => elements(gold) == elements(without_stop(pred)),
+        AnswerMetric::UnorderedListStrMatch => elements(gold) == elements(strip_final_stop(pred)),
     }
 }
 
-/// Whether the answer is right by its metric or holds the gold's text.
+/// Whether the answer is right by its metric or contains the gold answer.
 ///
-/// An upper bound: `4` is found in `14`.
+/// This is an upper bound: `14` contains `4`.
 ///
 /// # Source
 ///
-/// As [`exact_match`].
+/// As for [`exact_match`].
 pub fn contains(metric: AnswerMetric, gold: &str, pred: &str) -> bool {
-    exact_match(metric, gold, pred) || without_stop(&normal(pred)).contains(&normal(gold))
+    exact_match(metric, gold, pred) || strip_final_stop(&normalize(pred)).contains(&normalize(gold))
 }
 
-/// Whether the answer holds exactly one number and that is the gold's: our own rule.
+/// Whether the answer contains exactly one number and it equals the gold number (our own metric).
 ///
-/// Commas between thousands are taken out first. A gold without a fraction must be met exactly,
-/// any other within 0.01 or 0.5 %, whichever is more. A gold without a number is never matched.
+/// Thousands separators are removed first. A gold number without a fraction must be met exactly,
+/// any other within 0.01 or 0.5 %, whichever is larger. A gold answer without a number is never
+/// matched.
 pub fn number_strict(gold: &str, pred: &str) -> bool {
-    let (gold, pred) = (without_thousands(gold), without_thousands(pred));
+    let (gold, pred) = (
+        remove_thousands_separators(gold),
+        remove_thousands_separators(pred),
+    );
     let Some(gold) = numbers(&gold).next() else {
         return false;
     };
-    let mut found = numbers(&pred);
-    match (found.next(), found.next()) {
+    let mut all_numbers = numbers(&pred);
+    match (all_numbers.next(), all_numbers.next()) {
         (Some(pred), None) if gold.fract() == 0.0 => pred == gold,
         (Some(pred), None) => {
             (pred - gold).abs() <= f64::max(ABSOLUTE_TOLERANCE, RELATIVE_TOLERANCE * gold.abs())
@@ -117,11 +122,11 @@ pub fn number_strict(gold: &str, pred: &str) -> bool {
     }
 }
 
-fn normal(text: &str) -> String {
+fn normalize(text: &str) -> String {
     text.trim_matches(is_blank).to_lowercase()
 }
 
-fn without_stop(text: &str) -> &str {
+fn strip_final_stop(text: &str) -> &str {
     text.strip_suffix('.').unwrap_or(text)
 }
 
@@ -129,33 +134,37 @@ fn has_number_near(gold: &str, pred: &str) -> bool {
     let Some(gold) = numbers(gold).next() else {
         return false;
     };
-    let bare = BARE_NUMBER.captures_iter(pred);
-    let mut values = bare.filter_map(|found| found.get(1)?.as_str().parse::<f64>().ok());
+    let matches = BARE_NUMBER.captures_iter(pred);
+    let mut values =
+        matches.filter_map(|number_match| number_match.get(1)?.as_str().parse::<f64>().ok());
     values.any(|value| (value - gold).abs() < 1.0)
 }
 
 fn numbers(text: &str) -> impl Iterator<Item = f64> {
-    let found = NUMBER.find_iter(text);
-    found.filter_map(|number| number.as_str().parse().ok())
+    let matches = NUMBER.find_iter(text);
+    matches.filter_map(|number| number.as_str().parse().ok())
 }
 
 fn elements(list: &str) -> BTreeSet<String> {
-    let list = normal(list);
+    let list = normalize(list);
     let elements = list
         .split(',')
         .map(|element| element.trim_matches(is_blank));
-    elements.map(without_stop).map(str::to_owned).collect()
+    elements.map(strip_final_stop).map(str::to_owned).collect()
 }
 
-/// Takes out the commas that stand between a digit and a group of exactly three.
-fn without_thousands(text: &str) -> String {
+/// Removes commas between a digit and a group of exactly three digits.
+fn remove_thousands_separators(text: &str) -> String {
     let bytes = text.as_bytes();
-    let is_digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_digit);
-    let is_between_thousands = |at: usize| {
-        at > 0 && is_digit(at - 1) && (1..=3).all(|step| is_digit(at + step)) && !is_digit(at + 4)
+    let is_digit = |idx: usize| bytes.get(idx).is_some_and(u8::is_ascii_digit);
+    let is_between_thousands = |idx: usize| {
+        idx > 0
+            && is_digit(idx - 1)
+            && (1..=3).all(|step| is_digit(idx + step))
+            && !is_digit(idx + 4)
     };
     text.char_indices()
-        .filter(|(at, character)| *character != ',' || !is_between_thousands(*at))
+        .filter(|(idx, character)| *character != ',' || !is_between_thousands(*idx))
         .map(|(_, character)| character)
         .collect()
 }

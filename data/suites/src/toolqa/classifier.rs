@@ -1,4 +1,4 @@
-//! Reads the type of a question from a model's output, and scores a classifier by its types.
+//! Parses the question type from a model's output, and scores a classifier.
 
 use std::collections::BTreeMap;
 
@@ -9,69 +9,72 @@ use super::rows::TaskType;
 use crate::bootstrap::indicator;
 use crate::bootstrap::{Estimate, estimates};
 
-/// What an output without a type is called in the published results.
+/// The label of an output without a type in the published results.
 pub const PARSING_ERROR: &str = "parsing error";
 
 const MARK: &str = "category:";
 
 impl TaskType {
-    /// Reads the type out of a classifier's output; nothing where none is named.
+    /// Parses the type from a classifier's output; `None` if it names none.
     ///
-    /// What stands between the first `category:` and the next counts, or the whole output where
-    /// there is none. If it names several types the first in the order of [`TaskType::ALL`] counts,
-    /// wherever it stands.
+    /// Only the text between the first `category:` and the next one is searched, or the whole
+    /// output without `category:`. If it names several types, the first in the order of
+    /// [`TaskType::ALL`] is used, wherever it occurs.
     ///
     /// # Source
     ///
     /// The published classifier.
-    pub fn of_output(output: &str) -> Option<Self> {
-        let named = output.split(MARK).nth(1).unwrap_or(output).to_lowercase();
-        let is_named = |task_type: &Self| named.contains(&task_type.name().to_lowercase());
+    pub fn from_output(output: &str) -> Option<Self> {
+        let after_mark = output.split(MARK).nth(1).unwrap_or(output).to_lowercase();
+        let is_named = |task_type: &Self| after_mark.contains(&task_type.name().to_lowercase());
         Self::ALL.into_iter().find(is_named)
     }
 }
 
-/// How well a classifier knows the types of questions.
+/// The accuracy of a classifier of question types.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ClassifierReport {
     /// Number of questions.
     pub n: usize,
-    /// Share of questions whose type was named; an output without a type is wrong.
+    /// Fraction of questions with the right type; an output without a type is wrong.
     pub accuracy: Estimate,
-    /// The same for the questions of each type.
+    /// Accuracy for the questions of each type.
     pub by_type: BTreeMap<TaskType, Estimate>,
-    /// Outputs that name no type.
+    /// Number of outputs without a type.
     pub n_parse_errors: usize,
 }
 
 impl ClassifierReport {
-    /// Gathers pairs of gold type and output.
+    /// Scores pairs of gold type and output.
     ///
     /// # Errors
     ///
-    /// - there is no pair
+    /// There are no pairs.
     pub fn new(outputs: &[(TaskType, &str)]) -> Result<Self, ToolQaError> {
-        let read: Vec<(TaskType, Option<TaskType>)> = outputs
+        let types: Vec<(TaskType, Option<TaskType>)> = outputs
             .iter()
-            .map(|(gold, output)| (*gold, TaskType::of_output(output)))
+            .map(|(gold, output)| (*gold, TaskType::from_output(output)))
             .collect();
         let accuracy = |of_type: Option<TaskType>| {
-            let counted = read
+            let correct = types
                 .iter()
-                .filter(|(gold, _)| of_type.is_none_or(|one| one == *gold));
-            let hits: Vec<[f64; 1]> = counted
-                .map(|(gold, found)| [indicator(*found == Some(*gold))])
+                .filter(|(gold, _)| of_type.is_none_or(|task_type| task_type == *gold));
+            let hits: Vec<[f64; 1]> = correct
+                .map(|(gold, predicted)| [indicator(*predicted == Some(*gold))])
                 .collect();
             (!hits.is_empty()).then(|| estimates(&hits)[0])
         };
         let by_type = TaskType::ALL
             .into_iter()
-            .filter_map(|one| Some((one, accuracy(Some(one))?)));
+            .filter_map(|task_type| Some((task_type, accuracy(Some(task_type))?)));
         Ok(Self {
             n: outputs.len(),
             accuracy: accuracy(None).ok_or(ToolQaError::NoSamples)?,
             by_type: by_type.collect(),
-            n_parse_errors: read.iter().filter(|(_, found)| found.is_none()).count(),
+            n_parse_errors: types
+                .iter()
+                .filter(|(_, predicted)| predicted.is_none())
+                .count(),
         })
     }
 }
@@ -81,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_type_after_the_mark_counts_and_without_a_mark_the_whole() {
+    fn the_task_type_is_read_after_the_marker_or_from_the_whole_output() {
         let rows = [
             (
                 "Final answer, category: Filtering",
@@ -104,7 +107,7 @@ mod tests {
             ("", None),
         ];
         for (output, expected) in rows {
-            assert_eq!(TaskType::of_output(output), expected, "{output}");
+            assert_eq!(TaskType::from_output(output), expected, "{output}");
         }
     }
 
@@ -122,7 +125,7 @@ mod tests {
         let types: Vec<(TaskType, f64)> = report
             .by_type
             .iter()
-            .map(|(one, accuracy)| (*one, accuracy.value))
+            .map(|(task_type, accuracy)| (*task_type, accuracy.value))
             .collect();
         assert_eq!(
             types,

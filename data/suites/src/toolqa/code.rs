@@ -1,24 +1,24 @@
-//! Finds the Python function in a model's output, and declares the contract of who runs it.
+//! Finds the Python function in a model's output, and declares the interface for running it.
 //!
-//! The published rule takes the name between the first `def` and the first bracket of the code, so
-//! it calls a function that merely comes first, or none. The robust rule calls the last function of
-//! the top level. Nothing is run here.
+//! The published rule uses the name between the first `def` and the first parenthesis of the code,
+//! so it may call a helper function, or none. The robust rule calls the last top-level function.
+//! This module runs no code.
 
 use std::sync::LazyLock;
 
 use regex::Regex;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tooltune_rows::python::is_blank;
+use tooltune_json::blank::is_blank;
 
-/// What the published evaluation returns in place of an answer when code fails.
+/// The published evaluation's placeholder for the answer if code fails.
 pub const CODE_EXECUTION_ERROR: &str = "Code execution error";
 
 const FENCE: &str = "```";
 const PYTHON_FENCE: &str = "```python";
 const EXAMPLE: &str = "# Example usage:";
 
-/// Where a program begins: an import, a decorator, a class or a function without indentation.
+/// The start of a program: an unindented import, decorator, class or function.
 static PROGRAM: LazyLock<Regex> = LazyLock::new(|| {
     pattern(concat!(
         r"(?m)^(?:import[ \t]+[\w.]+[ \t]*(?:as\b|[,;#\r]|$)|from[ \t]+[\w.]+[ \t]+import\b",
@@ -26,10 +26,11 @@ static PROGRAM: LazyLock<Regex> = LazyLock::new(|| {
     ))
 });
 
-/// A function without indentation, its name in group 1.
+/// An unindented function, with its name in group 1.
 static FUNCTION: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?m)^def[ \t]+(\w+)[ \t]*\("));
 
-/// The line after a fence that names a language, or the name alone where the code follows it.
+/// The language name after an opening fence, with the line break, or alone if code follows on the
+/// same line.
 static LANGUAGE: LazyLock<Regex> =
     LazyLock::new(|| pattern(r"^(?:[ \t]*[\w+.-]*[ \t]*\r?\n|(?:python3?|py)[ \t]+)"));
 
@@ -37,12 +38,12 @@ fn pattern(text: &str) -> Regex {
     Regex::new(text).expect("a fixed pattern")
 }
 
-/// A program and the function of it that is called with the response.
+/// A program, and its function that is called with the response.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExtractedCode {
     /// The program.
     pub code: String,
-    /// Name of the function; by the published rule perhaps none that exists.
+    /// Name of the function; by the published rule it may not exist.
     pub name: String,
 }
 
@@ -50,67 +51,67 @@ pub struct ExtractedCode {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CodeRule {
-    /// As the published evaluation.
+    /// As in the published evaluation.
     #[default]
     Official,
-    /// The last function of the top level in the first fenced block that has one.
+    /// The last top-level function in the first fenced block that has one.
     Robust,
 }
 
-/// Finds the code of a model's output; nothing where there is none.
+/// Finds the code in a model's output; `None` if there is none.
 ///
 /// # Source
 ///
 /// The published evaluation for [`CodeRule::Official`].
 pub fn extract_code(output: &str, rule: CodeRule) -> Option<ExtractedCode> {
     match rule {
-        CodeRule::Official => official(output),
-        CodeRule::Robust => robust(output),
+        CodeRule::Official => extract_official(output),
+        CodeRule::Robust => extract_robust(output),
     }
 }
 
-/// The text after the first Python fence, else a text that has `def `, up to the next fence and the
-/// example usage.
-fn official(output: &str) -> Option<ExtractedCode> {
-    let begun = match output.split_once(PYTHON_FENCE) {
+/// The text after the first Python fence, otherwise a text that contains `def `, up to the next
+/// fence and the example usage.
+fn extract_official(output: &str) -> Option<ExtractedCode> {
+    let after_fence = match output.split_once(PYTHON_FENCE) {
         Some((_, after)) => after,
         None if output.contains("def ") => output,
         None => return None,
     };
-    let code = before(begun, FENCE).trim_matches(is_blank);
-    let code = before(code, EXAMPLE);
+    let code = prefix_before(after_fence, FENCE).trim_matches(is_blank);
+    let code = prefix_before(code, EXAMPLE);
     Some(ExtractedCode {
         code: code.to_owned(),
         name: official_name(code).trim_matches(is_blank).to_owned(),
     })
 }
 
-/// `code[code.find("def") + 4 : code.find("(")]` as Python slices: what is not found counts as -1,
-/// and -1 as an end is the last character.
+/// `code[code.find("def") + 4 : code.find("(")]` with Python's slicing: a missing match is -1, and
+/// -1 as an end is the last character.
 fn official_name(code: &str) -> String {
     let n_characters = code.chars().count();
-    let place = |part| Some(code[..code.find(part)?].chars().count());
-    let start = place("def").map_or(3, |at| at + 4);
-    let end = place("(").unwrap_or(n_characters.saturating_sub(1));
+    let position = |part| Some(code[..code.find(part)?].chars().count());
+    let start = position("def").map_or(3, |idx| idx + 4);
+    let end = position("(").unwrap_or(n_characters.saturating_sub(1));
     let n_taken = end.saturating_sub(start);
     code.chars().skip(start).take(n_taken).collect()
 }
 
-/// Fenced blocks come first, in their order, then what stands outside of them.
-fn robust(output: &str) -> Option<ExtractedCode> {
+/// Tries the fenced blocks in order, then the text outside of them.
+fn extract_robust(output: &str) -> Option<ExtractedCode> {
     let parts = || output.split(FENCE).enumerate();
     let fenced = parts().filter(|(idx, _)| idx % 2 == 1);
     let fenced =
         fenced.map(|(_, block)| &block[LANGUAGE.find(block).map_or(0, |line| line.end())..]);
-    let open = parts()
+    let is_open = parts()
         .filter(|(idx, _)| idx % 2 == 0)
         .map(|(_, text)| text);
-    fenced.chain(open).find_map(program)
+    fenced.chain(is_open).find_map(from_program)
 }
 
 /// The text from its first import or definition on, if it defines a function.
-fn program(text: &str) -> Option<ExtractedCode> {
-    let text = before(text, EXAMPLE);
+fn from_program(text: &str) -> Option<ExtractedCode> {
+    let text = prefix_before(text, EXAMPLE);
     let code = text[PROGRAM.find(text)?.start()..].trim_matches(is_blank);
     let last = FUNCTION.captures_iter(code).last()?;
     Some(ExtractedCode {
@@ -119,19 +120,20 @@ fn program(text: &str) -> Option<ExtractedCode> {
     })
 }
 
-fn before<'t>(text: &'t str, mark: &str) -> &'t str {
+fn prefix_before<'t>(text: &'t str, mark: &str) -> &'t str {
     text.split_once(mark).map_or(text, |(before, _)| before)
 }
 
-/// Runs code that a model wrote; whoever implements it keeps the machine safe from that code.
+/// Runs model-generated code; implementations must isolate it from the machine.
 pub trait CodeRunner: Sync {
-    /// Calls the function `name` of `code` with the response and returns what it returns.
+    /// Calls the function `name` of `code` with the response and returns its result.
     ///
     /// # Errors
     ///
-    /// - the code or the call raises, has no such function, or returns what JSON cannot hold
-    /// - the call takes too long or too much
-    /// - code cannot be run on this machine at all
+    /// - the code or the call raises, the function is missing, or the result cannot be represented
+    ///   in JSON
+    /// - the call exceeds a limit
+    /// - code cannot be run on this machine
     fn run(&self, code: &ExtractedCode, response: &Value) -> Result<Value, CodeFailure>;
 }
 
@@ -139,22 +141,22 @@ pub trait CodeRunner: Sync {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "snake_case")]
 pub enum CodeFailure {
-    /// The code's own fault, such as an exception: the answer is wrong.
+    /// The code failed, for example by an exception: the answer is wrong.
     #[error("the code failed: {reason}")]
     Failed {
-        /// The exception, or what else went wrong.
+        /// The exception or other error.
         reason: String,
     },
-    /// A limit of time, memory or output was reached: the answer is wrong.
+    /// A limit on time, memory or output was reached: the answer is wrong.
     #[error("the code was stopped: {reason}")]
     Stopped {
-        /// Which limit.
+        /// The limit.
         reason: String,
     },
-    /// No code can be run, whatever it is: there are no scores.
+    /// No code can be run on this machine: there are no scores.
     #[error("code cannot be run: {reason}")]
     Unavailable {
-        /// What is missing and how to fix it.
+        /// The missing requirement and its fix.
         reason: String,
     },
 }

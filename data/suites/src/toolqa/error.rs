@@ -1,46 +1,46 @@
-//! What can be wrong with the files of the suite, with predictions, and with running their code.
+//! Errors of the suite's files, predictions and code.
 
 use tooltune_agents::truncation::FilterError;
-use tooltune_rows::tools::ToolsError;
+use tooltune_apis::ToolsError;
 
-/// Why there are no rows, no prompts or no scores. A bad prediction is never an error: it is wrong.
+/// Why there are no rows, prompts or scores. A bad prediction is never an error: it is wrong.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ToolQaError {
-    /// A file, or one line of it, cannot be read.
+    /// A file or one of its lines cannot be read.
     #[error(transparent)]
     File(#[from] ToolsError),
 
-    /// A field holds a text that is none of its choices.
-    #[error("{place}: {field} is {found:?}{hint}; give one of {known}")]
+    /// A field has an unknown value.
+    #[error("{place}: {field} is {found:?}{hint}; use one of {known}")]
     UnknownChoice {
         /// `file:line`.
         place: String,
-        /// Its name.
+        /// Name of the field.
         field: &'static str,
-        /// What is there.
+        /// The actual value.
         found: String,
         /// `, did you mean "..."?`, or empty.
         hint: String,
-        /// The choices.
+        /// The allowed values.
         known: String,
     },
 
-    /// Two lines have one id.
-    #[error("{place}: {field} {id:?} stands at {first} already; ids must differ")]
+    /// Two lines have the same id.
+    #[error("{place}: duplicate {field} {id:?} (first at {first}); make the ids unique")]
     DuplicateId {
-        /// `file:line` of the second.
+        /// `file:line` of the second line.
         place: String,
-        /// Name of the id.
+        /// Name of the id field.
         field: &'static str,
         /// The id.
         id: String,
-        /// `file:line` of the first.
+        /// `file:line` of the first line.
         first: String,
     },
 
-    /// A question is about a response that no file holds.
-    #[error("{place}: no response has the response_id {id:?}; give the file that holds it")]
+    /// A question refers to a missing response.
+    #[error("{place}: no response has the response_id {id:?}; pass the file that contains it")]
     UnknownResponse {
         /// `file:line` of the question.
         place: String,
@@ -48,21 +48,23 @@ pub enum ToolQaError {
         id: String,
     },
 
-    /// A question and its response name different endpoints.
-    #[error("{place}: endpoint is {found:?}, but its response {id:?} is of {endpoint:?}")]
+    /// A question and its response have different endpoints.
+    #[error(
+        "{place}: endpoint is {found:?}, but its response {id:?} has {endpoint:?}; correct one of them"
+    )]
     OtherEndpoint {
         /// `file:line` of the question.
         place: String,
-        /// The response's id.
+        /// Id of the response.
         id: String,
-        /// The question's endpoint.
+        /// Endpoint of the question.
         found: String,
-        /// The response's endpoint.
+        /// Endpoint of the response.
         endpoint: String,
     },
 
-    /// The released schemas lack one.
-    #[error("no schema for endpoint {endpoint:?}; add {endpoint}.json to the folder of schemas")]
+    /// A schema is missing.
+    #[error("no schema for endpoint {endpoint:?}; add {endpoint}.json to the schema folder")]
     MissingSchema {
         /// The endpoint.
         endpoint: String,
@@ -70,17 +72,17 @@ pub enum ToolQaError {
 
     /// The response of a question cannot be filtered for its prompt.
     #[error(
-        "question {uid:?}: its response cannot be shortened: {source}; fix the expression, or have \
-         it ask first whether the part is there: a && length(a)"
+        "question {uid:?}: cannot shorten its response: {source}; fix the expression, or \
+         guard the missing part: a && length(a)"
     )]
     Filter {
-        /// The row.
+        /// Id of the question.
         uid: String,
-        /// What is wrong.
+        /// The error of the filter.
         source: FilterError,
     },
 
-    /// A file of prompts cannot be used.
+    /// A prompt file is invalid.
     #[error("{place}: {reason}")]
     Prompts {
         /// The file.
@@ -89,53 +91,53 @@ pub enum ToolQaError {
         reason: String,
     },
 
-    /// A prediction belongs to no row.
-    #[error("no question has the uid {uid:?}; score predictions with their own questions")]
+    /// A prediction has no question.
+    #[error("no question has the uid {uid:?}; pass the questions that the predictions belong to")]
     UnknownUid {
         /// The prediction's uid.
         uid: String,
     },
 
-    /// Rows have no prediction.
+    /// Questions without a prediction.
     #[error(
-        "{n_missing} of {n} questions have no prediction, {uid:?} is the first; \
-         a model without output has the prediction null"
+        "{n_missing} of {n} questions have no prediction, the first is {uid:?}; \
+         write the prediction null for a model without output"
     )]
     MissingPredictions {
-        /// The first row without one.
+        /// The first question without a prediction.
         uid: String,
-        /// Rows without one.
+        /// Number of questions without a prediction.
         n_missing: usize,
-        /// All rows.
+        /// Number of questions.
         n: usize,
     },
 
-    /// There is nothing to score, or nothing that has any output.
-    #[error("no question has an answer or a model output; there is nothing to report")]
+    /// No question has an output.
+    #[error("no question has an answer or a model output; provide at least one to report")]
     NoSamples,
 
-    /// Code was written and nothing can run it.
-    #[error("the setting {setting} needs code to be run; allow it, or score another setting")]
+    /// The output is code, but there is no code runner.
+    #[error("the setting {setting} requires running code; allow it, or score another setting")]
     NoRunner {
         /// Name of the setting.
         setting: &'static str,
     },
 
     /// The runner cannot run code.
-    #[error("question {uid:?}: code cannot be run: {reason}")]
+    #[error("question {uid:?}: cannot run code: {reason}")]
     Runner {
-        /// The row.
+        /// Id of the question.
         uid: String,
-        /// What the runner says.
+        /// The error of the runner.
         reason: String,
     },
 
-    /// The caller ended the work.
-    #[error("the scoring was stopped after {n_done} of {n} questions")]
+    /// The caller stopped the work.
+    #[error("scoring stopped after {n_done} of {n} questions")]
     Stopped {
-        /// Questions scored.
+        /// Number of scored questions.
         n_done: usize,
-        /// All questions.
+        /// Number of questions.
         n: usize,
     },
 }

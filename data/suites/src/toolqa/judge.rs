@@ -1,17 +1,18 @@
-//! Asks a model behind an endpoint for verdicts on answers beside their golds.
+//! Asks a model behind an endpoint whether answers match their gold answers.
 //!
-//! The judge is lenient and has many false positives (section 3.1 of the paper); what does not
-//! begin with "true" is a no, so every reply is a verdict.
+//! The judge is lenient and has many false positives (section 3.1 of the paper). Every reply is a
+//! verdict: a reply that does not start with "true" is a no.
 
 use tooltune_endpoint::{ChatEndpoint, EndpointProgress};
-use tooltune_rows::python::{PyValue, is_blank, python_repr};
-use tooltune_rows::text::{Message, Role};
+use tooltune_json::blank::is_blank;
+use tooltune_json::python::{PyValue, python_repr};
+use tooltune_template::{Message, Role};
 
 use super::prompts::PromptSet;
 use super::run::ToolQaSample;
-use crate::llm_judge::{JudgeError, JudgeOptions, JudgeVerdict, Judged, judge_samples};
+use crate::llm_judge::{JudgeError, JudgeOptions, JudgeVerdict, JudgedItem, judge_samples};
 
-/// Whether the judge's reply says that the answer matches.
+/// Whether the judge's reply accepts the answer.
 ///
 /// # Source
 ///
@@ -21,26 +22,29 @@ pub fn judge_verdict(reply: &str) -> bool {
     reply.starts_with("true")
 }
 
-/// Verdicts whose reply says neither true nor false, which the published evaluation counts as no.
+/// Number of verdicts whose reply is neither true nor false, which the published evaluation counts
+/// as no.
 pub fn n_neither(verdicts: &[JudgeVerdict]) -> usize {
     let says = |reply: &str, word| {
         let reply = reply.trim_matches(is_blank).to_lowercase();
         reply.starts_with(word)
     };
     let is_clear = |reply: &&String| says(reply, "true") || says(reply, "false");
-    let last = verdicts.iter().map(|judged| judged.replies.last());
+    let last = verdicts
+        .iter()
+        .map(|last_replies| last_replies.replies.last());
     last.filter(|reply| reply.filter(is_clear).is_none())
         .count()
 }
 
-/// Has the answers of a run judged; the verdicts are in the order of the samples.
+/// Has the answers of a run judged and returns the verdicts in sample order.
 ///
-/// Samples without an answer are not shown to the judge and have no verdict. An answer that is no
-/// text, which only code returns, is shown as Python writes it.
+/// Samples without an answer are not shown to the judge and have no verdict. An answer that is not
+/// a string, which only code returns, is shown in Python notation.
 ///
 /// # Errors
 ///
-/// - those of [`judge_samples`](crate::judge_samples)
+/// As for [`judge_samples`](crate::judge_samples).
 pub fn judge_answers(
     endpoint: &ChatEndpoint,
     samples: &[ToolQaSample],
@@ -49,18 +53,18 @@ pub fn judge_answers(
     watch: &mut dyn FnMut(EndpointProgress) -> bool,
 ) -> Result<Vec<JudgeVerdict>, JudgeError> {
     let answered = samples.iter().filter(|sample| sample.has_answer());
-    let asked: Vec<AskedAnswer> = answered
-        .map(|sample| AskedAnswer::new(sample, prompts))
+    let answered_samples: Vec<JudgedAnswer> = answered
+        .map(|sample| JudgedAnswer::new(sample, prompts))
         .collect();
-    judge_samples(endpoint, &asked, options, watch)
+    judge_samples(endpoint, &answered_samples, options, watch)
 }
 
-struct AskedAnswer {
+struct JudgedAnswer {
     uid: String,
     prompt: String,
 }
 
-impl AskedAnswer {
+impl JudgedAnswer {
     fn new(sample: &ToolQaSample, prompts: &PromptSet) -> Self {
         let answer = match sample.answer.as_str() {
             Some(text) => text.to_owned(),
@@ -73,7 +77,7 @@ impl AskedAnswer {
     }
 }
 
-impl Judged for AskedAnswer {
+impl JudgedItem for JudgedAnswer {
     fn id(&self) -> &str {
         &self.uid
     }
@@ -82,7 +86,7 @@ impl Judged for AskedAnswer {
         vec![Message::new(Role::User, self.prompt.as_str())]
     }
 
-    fn verdict(&self, reply: &str) -> Option<bool> {
+    fn parse_verdict(&self, reply: &str) -> Option<bool> {
         Some(judge_verdict(reply))
     }
 }

@@ -1,12 +1,12 @@
-//! Questions about what a tool returned, answered by a model or by code that it wrote, to the
-//! accuracies of "How Good Are LLMs at Processing Tool Outputs?".
+//! Scores questions about tool outputs, answered by a model or by code that it writes, with the
+//! metrics of "How Good Are LLMs at Processing Tool Outputs?".
 //!
-//! A row is a question about a JSON response with its answer. A model is asked in one of eight
-//! settings ([`Setting`]); what it answers, or what its function returns, is compared with the gold
-//! by the metric of the question. Exact match, contains and a judge are the paper's; exact match
-//! with strictly compared numbers is ours, since the published match of numbers can be gamed.
-//! The data and prompts of the paper have no licence: users bring them, and our own prompts stand
-//! in for the published ones.
+//! A row is a question about a JSON response, with its answer. A model is prompted in one of eight
+//! settings ([`Setting`]). Its answer, or the result of its function, is compared with the gold
+//! answer by the metric of the question. Exact match, contains and the judge are the paper's
+//! metrics; exact match with strict numbers is ours, because the published number match can be
+//! gamed. The paper's data and prompts have no licence: users provide them, and we have our own
+//! prompts as a replacement.
 
 mod answers;
 mod classifier;
@@ -34,9 +34,9 @@ pub use code::{
 };
 pub use error::ToolQaError;
 pub use judge::{judge_answers, judge_verdict, n_neither};
-pub use predictions::{ToolQaPrediction, read_predictions};
+pub use predictions::ToolQaPrediction;
 #[cfg(test)]
-pub(crate) use prompt_texts::{CLASSIFIER, JUDGE, own_text};
+pub(crate) use prompt_texts::{CLASSIFIER, JUDGE, built_in_text};
 pub use prompts::{PromptOptions, PromptSet, ResponseText};
 pub use report::{
     AnswerStatus, ScoredAnswer, ToolQaNumbers, ToolQaReport, ToolQaScore, toolqa_table,

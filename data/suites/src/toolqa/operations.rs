@@ -1,7 +1,7 @@
-//! The tool-output QA suite as operations of the interface.
+//! The tool-output QA suite as operations of `tooltune score`.
 //!
-//! Each function takes the fields of one line and calls the suite; no rule of scoring lives here.
-//! Where an operation reads one value, that value is the whole `input`.
+//! Each function only reads the fields of a line and calls the suite; it contains no scoring rules.
+//! If an operation has a single value, that value is the whole `input`.
 
 use std::collections::BTreeMap;
 
@@ -15,19 +15,22 @@ use serde_json::{Map, Value, json};
 use crate::operations::{Fields, InputField, LineError, Operation, Request, WHOLE_INPUT};
 use crate::shortening::{Reduction, reduce};
 
-const fn field(name: &'static str, holds: &'static str) -> InputField {
-    InputField { name, holds }
+const fn field(name: &'static str, description: &'static str) -> InputField {
+    InputField {
+        name,
+        holds: description,
+    }
 }
 
 const METRICS: &str =
     "\"accuracy_string\", \"approx_number_match\" or \"unordered_list_str_match\"";
 const METRIC: InputField = field("metric", METRICS);
-const GOLD: InputField = field("gold", "the right answer, a string");
-const PRED: InputField = field("pred", "the answer; what is no string is wrong");
+const GOLD: InputField = field("gold", "the gold answer, a string");
+const PRED: InputField = field("pred", "the answer; wrong if it is not a string");
 const REPLY: InputField = field(WHOLE_INPUT, "the model's output, a string");
 const RESPONSE: InputField = field(WHOLE_INPUT, "the response, any JSON value");
 
-/// Every operation of the suite.
+/// All operations of the suite.
 pub(super) static OPERATIONS: &[Operation] = &[
     Operation {
         name: "toolqa.exact_match",
@@ -38,13 +41,13 @@ pub(super) static OPERATIONS: &[Operation] = &[
     Operation {
         name: "toolqa.contains",
         fields: &[METRIC, GOLD, PRED],
-        definition: "whether the answer is right or holds the gold's text",
-        run: holds,
+        definition: "whether the answer is right or contains the gold answer",
+        run: contains_answer,
     },
     Operation {
         name: "toolqa.number_strict",
         fields: &[GOLD, PRED],
-        definition: "whether the answer has one number and that is the gold's",
+        definition: "whether the answer has exactly one number, equal to the gold number",
         run: strict,
     },
     Operation {
@@ -68,19 +71,19 @@ pub(super) static OPERATIONS: &[Operation] = &[
     Operation {
         name: "toolqa.extract_code_robust",
         fields: &[REPLY],
-        definition: "{code, name} of the last function of the first block that has one, or null",
+        definition: "{code, name} of the last function in the first block that has one, or null",
         run: code_robust,
     },
     Operation {
         name: "toolqa.reduce_official",
         fields: &[RESPONSE],
-        definition: "the response with the list items that bring a new key name, as published",
+        definition: "the response with only the list items that have a new key name, as published",
         run: reduce_official,
     },
     Operation {
         name: "toolqa.reduce_paths",
         fields: &[RESPONSE],
-        definition: "the response with first list items and those that bring a new key path",
+        definition: "the response with only the first list items and those with a new key path",
         run: reduce_paths,
     },
     Operation {
@@ -95,7 +98,7 @@ pub(super) static OPERATIONS: &[Operation] = &[
             WHOLE_INPUT,
             "array of {metric, gold_answer, pred, model_output?, code_exec_status?, task_type, endpoint}",
         )],
-        definition: "shares of exact match, contains and code errors: total, by type and endpoint",
+        definition: "rates of exact match, contains and code errors: total, by type and endpoint",
         run: aggregate,
     },
 ];
@@ -114,28 +117,28 @@ impl From<ToolQaError> for LineError {
 }
 
 fn metric(fields: &Fields<'_>) -> Result<AnswerMetric, LineError> {
-    let named = AnswerMetric::named(fields.text("metric")?);
-    named.ok_or_else(|| fields.wrong_type("metric", METRICS))
+    let named_metric = AnswerMetric::named(fields.text("metric")?);
+    named_metric.ok_or_else(|| fields.wrong_type("metric", METRICS))
 }
 
-/// Compares a gold with a prediction that is a string.
-fn compared(request: &Request<'_>, rule: impl Fn(&str, &str) -> bool) -> Result<Value, LineError> {
+/// Compares a gold answer with a string prediction.
+fn compare(request: &Request<'_>, rule: impl Fn(&str, &str) -> bool) -> Result<Value, LineError> {
     let (gold, pred) = (request.input.text("gold")?, request.input.value("pred")?);
     Ok(json!(pred.as_str().is_some_and(|pred| rule(gold, pred))))
 }
 
 fn exact(request: &Request<'_>) -> Result<Value, LineError> {
     let metric = metric(&request.input)?;
-    compared(request, |gold, pred| exact_match(metric, gold, pred))
+    compare(request, |gold, pred| exact_match(metric, gold, pred))
 }
 
-fn holds(request: &Request<'_>) -> Result<Value, LineError> {
+fn contains_answer(request: &Request<'_>) -> Result<Value, LineError> {
     let metric = metric(&request.input)?;
-    compared(request, |gold, pred| contains(metric, gold, pred))
+    compare(request, |gold, pred| contains(metric, gold, pred))
 }
 
 fn strict(request: &Request<'_>) -> Result<Value, LineError> {
-    compared(request, number_strict)
+    compare(request, number_strict)
 }
 
 fn judge(request: &Request<'_>) -> Result<Value, LineError> {
@@ -143,8 +146,8 @@ fn judge(request: &Request<'_>) -> Result<Value, LineError> {
 }
 
 fn classifier(request: &Request<'_>) -> Result<Value, LineError> {
-    let named = TaskType::of_output(request.input.text(WHOLE_INPUT)?);
-    let name = named.map(|task_type| task_type.name().to_lowercase());
+    let parsed_type = TaskType::from_output(request.input.text(WHOLE_INPUT)?);
+    let name = parsed_type.map(|task_type| task_type.name().to_lowercase());
     Ok(json!(name.as_deref().unwrap_or(PARSING_ERROR)))
 }
 
@@ -175,22 +178,23 @@ fn schema(request: &Request<'_>) -> Result<Value, LineError> {
 
 fn aggregate(request: &Request<'_>) -> Result<Value, LineError> {
     let rows = request.input.objects(WHOLE_INPUT)?;
-    let answers: Vec<ScoredAnswer<'_>> = rows.iter().map(scored).collect::<Result<_, _>>()?;
+    let answers: Vec<ScoredAnswer<'_>> =
+        rows.iter().map(scored_answer).collect::<Result<_, _>>()?;
     let report = ToolQaReport::new(&answers)?;
     let groups = |groups: &BTreeMap<String, ToolQaNumbers>| {
-        let shown = groups
+        let group_lines = groups
             .iter()
-            .map(|(name, numbers)| (name.clone(), shares(numbers)));
-        Value::Object(shown.collect::<Map<_, _>>())
+            .map(|(name, numbers)| (name.clone(), share_values(numbers)));
+        Value::Object(group_lines.collect::<Map<_, _>>())
     };
     Ok(json!({
-        "total": shares(&report.overall),
+        "total": share_values(&report.overall),
         "by_type": groups(&report.by_type),
         "by_endpoint": groups(&report.by_endpoint),
     }))
 }
 
-fn scored<'a>(row: &'a Fields<'_>) -> Result<ScoredAnswer<'a>, LineError> {
+fn scored_answer<'a>(row: &'a Fields<'_>) -> Result<ScoredAnswer<'a>, LineError> {
     let (metric, gold) = (metric(row)?, row.text("gold_answer")?);
     let (pred, output) = (row.value("pred")?, row.optional_text("model_output")?);
     let status = match row.optional_text("code_exec_status")? {
@@ -202,11 +206,11 @@ fn scored<'a>(row: &'a Fields<'_>) -> Result<ScoredAnswer<'a>, LineError> {
         task_type: row.text("task_type")?,
         endpoint: row.text("endpoint")?,
         metric,
-        score: ToolQaScore::of(metric, gold, pred, status),
+        score: ToolQaScore::from_answer(metric, gold, pred, status),
     })
 }
 
-fn shares(numbers: &ToolQaNumbers) -> Value {
+fn share_values(numbers: &ToolQaNumbers) -> Value {
     json!({
         "n": numbers.n,
         "exact_match": numbers.exact_match.value,

@@ -1,85 +1,71 @@
-//! Reads predictions from a file of model outputs.
-
-use std::collections::HashMap;
-use std::path::Path;
+//! Parses a prediction in our format or the published one.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tooltune_rows::tools::{Fields, JsonLines, ToolsError};
+use tooltune_apis::{Fields, ToolsError};
 
-use super::error::ToolQaError;
-use super::rows::{nothing, only_once};
-
-/// What a model made of one row.
+/// A model's output for a row.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolQaPrediction {
-    /// The row.
+    /// Id of the row.
     pub uid: String,
-    /// The output as it was generated; null if there is none.
+    /// The output as generated; null if there is none.
     pub model_output: Option<String>,
-    /// Whether there is none because the prompt was longer than the context: the answer is wrong.
+    /// Whether there is no output because the prompt exceeded the context: the answer is wrong.
     #[serde(default)]
     pub context_exceeded: bool,
-    /// Why the output ended, `stop` or `length`, where that is known.
+    /// The finish reason, `stop` or `length`, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finish_reason: Option<String>,
-    /// Tokens of the output, where they are known.
+    /// Number of output tokens, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub n_tokens: Option<usize>,
-    /// What the answer of a server has instead of a text, such as `reasoning`, where it has none.
+    /// The content that a server returned instead of text, such as `reasoning`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub without_text: Option<String>,
 }
 
-/// Reads `{"uid", "model_output", "context_exceeded"?}` lines, gzip-compressed or not.
-///
-/// # Errors
-///
-/// - the file cannot be read, or holds no line
-/// - a line is not JSON or no object, lacks a field, or misspells one
-/// - two lines have one `uid`
-pub fn read_predictions(path: &Path) -> Result<Vec<ToolQaPrediction>, ToolQaError> {
-    let mut places = HashMap::new();
-    let mut predictions = Vec::new();
-    for line in JsonLines::open(path)? {
-        let (place, value) = line?;
-        let prediction = prediction(&value).map_err(|error| error.at(&place))?;
-        only_once(&mut places, "uid", &prediction.uid, place)?;
-        predictions.push(prediction);
+impl ToolQaPrediction {
+    /// Parses `{"id", "prediction"}`, or the published `{"uid", "model_output"}`, both with an
+    /// optional `context_exceeded`. The output may be null.
+    ///
+    /// # Errors
+    ///
+    /// The line is not an object, or a field is missing or misspelled.
+    pub fn from_line(line: &Value) -> Result<Self, ToolsError> {
+        let fields = Fields::new(
+            line,
+            "",
+            "a line needs id and prediction, which may be null",
+        )?;
+        fields.refuse_misspelled(&[
+            "id",
+            "uid",
+            "prediction",
+            "model_output",
+            "context_exceeded",
+            "finish_reason",
+            "n_tokens",
+            "without_text",
+        ])?;
+        let name = |our_name: &'static str, published: &'static str| {
+            let is_published = fields.raw(our_name).is_none() && fields.raw(published).is_some();
+            if is_published { published } else { our_name }
+        };
+        let output = name("prediction", "model_output");
+        if fields.raw(output).is_none() {
+            return Err(fields.missing(output));
+        }
+        Ok(Self {
+            uid: fields.text(name("id", "uid"))?.to_owned(),
+            model_output: fields.optional_text(output)?.map(str::to_owned),
+            context_exceeded: fields.flag("context_exceeded")?,
+            finish_reason: fields.optional_text("finish_reason")?.map(str::to_owned),
+            n_tokens: fields
+                .raw("n_tokens")
+                .and_then(Value::as_u64)
+                .and_then(|n| usize::try_from(n).ok()),
+            without_text: fields.optional_text("without_text")?.map(str::to_owned),
+        })
     }
-    if predictions.is_empty() {
-        Err(nothing(path, "predictions"))
-    } else {
-        Ok(predictions)
-    }
-}
-
-fn prediction(value: &Value) -> Result<ToolQaPrediction, ToolsError> {
-    let fields = Fields::new(
-        value,
-        "",
-        "a line has uid and model_output, which may be null",
-    )?;
-    fields.no_misspelling_of(&[
-        "uid",
-        "model_output",
-        "context_exceeded",
-        "finish_reason",
-        "n_tokens",
-        "without_text",
-    ])?;
-    if fields.raw("model_output").is_none() {
-        return Err(fields.missing("model_output"));
-    }
-    Ok(ToolQaPrediction {
-        uid: fields.text("uid")?.to_owned(),
-        model_output: fields.optional_text("model_output")?.map(str::to_owned),
-        context_exceeded: fields.flag("context_exceeded")?,
-        finish_reason: fields.optional_text("finish_reason")?.map(str::to_owned),
-        n_tokens: fields
-            .raw("n_tokens")
-            .and_then(Value::as_u64)
-            .and_then(|n| usize::try_from(n).ok()),
-        without_text: fields.optional_text("without_text")?.map(str::to_owned),
-    })
 }

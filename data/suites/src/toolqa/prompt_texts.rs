@@ -1,7 +1,7 @@
-//! Prompts in our own words, for who does not have the published ones.
+//! Our own prompts, a replacement for the published ones.
 //!
-//! They ask for the same with the same placeholders, so either set can be used in every place, but
-//! a table of the paper can only be compared with a run on the published prompts.
+//! They request the same content with the same placeholders, so that both sets are interchangeable,
+//! but only runs with the published prompts are comparable with the paper's tables.
 
 use super::setting::Setting;
 
@@ -44,14 +44,14 @@ const CODE_DATA: &str = "data = <<json_obj>>\n\n";
 
 const CODE_END: &str = "Python function:\n";
 
-/// Our own prompt of the judge.
+/// Our own judge prompt.
 pub(crate) const JUDGE: &str = "Two texts follow: the right answer to a question and a predicted one. Say \
     whether they mean the same. Other words, another order or a whole sentence do no harm. Reply \
     with one word, True or False.\n\n\
     Right answer: {gold_answer}\nPredicted answer: {predicted_answer}\n\n\
     Do they mean the same?";
 
-/// Our own prompt of the classifier.
+/// Our own classifier prompt.
 pub(crate) const CLASSIFIER: &str = "Questions about JSON data are of three kinds:\n\
     - Extractive: the value of a key is asked for\n\
     - Filtering: the entries that fulfil a condition are asked for\n\
@@ -59,8 +59,8 @@ pub(crate) const CLASSIFIER: &str = "Questions about JSON data are of three kind
     Of which kind is the question below? End with \"Final answer, category: \" and the kind.\n\n\
     Question: \"{nl_query}\"\nJSON Schema of the data: \"{schema}\"\nFinal answer, category: ";
 
-/// Our own prompt of a setting.
-pub(crate) fn own_text(setting: Setting) -> String {
+/// Our own prompt for a setting.
+pub(crate) fn built_in_text(setting: Setting) -> String {
     let parts: &[&str] = match setting {
         Setting::Answer => &[ANSWER_TASK, ANSWER_ONLY, ANSWER_END],
         Setting::AnswerSchema => &[ANSWER_TASK, ANSWER_ONLY, SCHEMA, ANSWER_END],

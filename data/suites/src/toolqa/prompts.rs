@@ -1,8 +1,8 @@
-//! Writes the prompt of a row and a setting, from our own texts or from the published ones.
+//! Builds the prompt for a row and a setting, from our own templates or the published ones.
 //!
-//! Placeholders are filled in one pass, so that a response or question that looks like a
-//! placeholder stays what it is. Settings with a schema always send it: the released answer prompts
-//! sent the words `<<json_schema>>` instead, so results of Table 6 may lack it.
+//! Placeholders are replaced in one pass, so that placeholders inside a response or question stay
+//! unchanged. Settings with a schema always include it. The released answer prompts contained the
+//! literal `<<json_schema>>` instead, so the results of Table 6 may be without it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,13 +10,13 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tooltune_agents::truncation::{FilterError, cut_text, shorten};
-use tooltune_rows::json::{Style, dumps};
-use tooltune_rows::python::{PyValue, python_repr};
-use tooltune_rows::text::{Message, Role};
-use tooltune_rows::tools::read_json;
+use tooltune_apis::read_json;
+use tooltune_json::python::{PyValue, python_repr};
+use tooltune_json::{Style, dumps};
+use tooltune_template::{Message, Role};
 
 use super::error::ToolQaError;
-use super::prompt_texts::{CLASSIFIER, JUDGE, own_text};
+use super::prompt_texts::{CLASSIFIER, JUDGE, built_in_text};
 use super::rows::ToolQaRow;
 use super::schemas::Schemas;
 use super::setting::Setting;
@@ -34,14 +34,14 @@ const CLASSIFIED_SCHEMA: &[&str] = &["{schema}"];
 const GOLD: &[&str] = &["{gold_answer}"];
 const PREDICTION: &[&str] = &["{predicted_answer}"];
 
-/// The prompts of the eight settings, the judge and the classifier; by default our own.
+/// The prompts of the eight settings, the judge and the classifier; our own by default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PromptSet {
-    /// By name; empty for our own.
+    /// User-provided prompts by name; empty for our own.
     given: BTreeMap<String, String>,
 }
 
-/// How a response is shown to a model that writes code; one that answers sees indented JSON.
+/// How a response is shown in code settings; answer settings show indented JSON.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ResponseText {
@@ -52,66 +52,70 @@ pub enum ResponseText {
     PythonRepr,
 }
 
-/// What a prompt shows of a response.
+/// How a prompt shows a response.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PromptOptions {
-    /// How code settings show it.
+    /// Notation of the response in code settings.
     pub response_text: ResponseText,
-    /// How [`Setting::CodeSchemaReduced`] shortens it.
+    /// How [`Setting::CodeSchemaReduced`] shortens the response.
     pub reduction: Shortening,
-    /// How every other setting shortens it; not at all in the published runs. For models whose
-    /// context does not hold the whole, and to be stated beside the numbers.
+    /// How all other settings shorten the response; never in the published runs. For models whose
+    /// context is too short for the whole response; report it with the results.
     pub reduce_all: Option<Shortening>,
 }
 
 impl PromptSet {
-    /// Reads a file of prompts: a JSON object of texts by name, or one that holds it as `prompts`.
+    /// Reads a prompt file: a JSON object of strings by name, or one with that object as `prompts`.
     ///
     /// The names are those of the settings, `judge` and `classifier`.
     ///
     /// # Errors
     ///
     /// - the file cannot be read or is not JSON
-    /// - a prompt is absent or no text, or lacks a placeholder that it needs
+    /// - a prompt is missing, is not a string, or lacks a required placeholder
     pub fn read(path: &Path) -> Result<Self, ToolQaError> {
         let file = read_json(path)?;
         let prompts = file.get("prompts").unwrap_or(&file);
-        let mut given = BTreeMap::new();
-        for (name, needed) in needed_placeholders() {
-            let fault = |reason: String| ToolQaError::Prompts {
+        let mut texts = BTreeMap::new();
+        for (name, placeholders) in needed_placeholders() {
+            let prompt_error = |reason: String| ToolQaError::Prompts {
                 place: path.display().to_string(),
                 reason,
             };
             let Some(text) = prompts.get(name).and_then(Value::as_str) else {
-                let all: Vec<&str> = needed_placeholders()
+                let all_names: Vec<&str> = needed_placeholders()
                     .iter()
                     .map(|(name, _)| *name)
                     .collect();
-                let all = all.join(", ");
-                return Err(fault(format!("no text {name:?}; the file must hold {all}")));
+                let all_names = all_names.join(", ");
+                return Err(prompt_error(format!(
+                    "no string {name:?}; the file must contain {all_names}"
+                )));
             };
-            let absent = needed
+            let absent = placeholders
                 .iter()
-                .find(|spellings| !spellings.iter().any(|one| text.contains(one)));
+                .find(|spellings| !spellings.iter().any(|spelling| text.contains(spelling)));
             if let Some(spellings) = absent {
                 let spellings = spellings.join(" or ");
-                return Err(fault(format!("prompt {name:?} lacks {spellings}; add it")));
+                return Err(prompt_error(format!(
+                    "prompt {name:?} lacks {spellings}; add it"
+                )));
             }
-            given.insert(name.to_owned(), text.to_owned());
+            texts.insert(name.to_owned(), text.to_owned());
         }
-        Ok(Self { given })
+        Ok(Self { given: texts })
     }
 
-    /// The prompt that asks a row's question.
+    /// The prompt with a row's question.
     ///
-    /// Prompts for answers show the response as `json.dumps(response, indent=4)`; those for code
-    /// show it as `options` says, and the question in lower case.
+    /// Answer prompts show the response as `json.dumps(response, indent=4)`. Code prompts show it
+    /// as `options` specifies, and the question in lower case.
     ///
     /// # Errors
     ///
     /// - the setting shows a schema and `schemas` has none for the row
-    /// - the JMESPath expression of `options` fails on the response
+    /// - the JMESPath expression in `options` fails on the response
     ///
     /// # Source
     ///
@@ -143,15 +147,15 @@ impl PromptSet {
             (QUESTION, &question),
             (SCHEMA, &schema),
         ];
-        let text = self.text(setting.name(), || own_text(setting));
-        Ok(filled(&text, &values))
+        let text = self.text(setting.name(), || built_in_text(setting));
+        Ok(fill_placeholders(&text, &values))
     }
 
-    /// The prompt as the one turn of a conversation.
+    /// The prompt as a conversation of one message.
     ///
     /// # Errors
     ///
-    /// - those of [`PromptSet::prompt`]
+    /// As for [`PromptSet::prompt`].
     pub fn messages(
         &self,
         row: &ToolQaRow,
@@ -163,23 +167,23 @@ impl PromptSet {
         Ok(vec![Message::new(Role::User, prompt)])
     }
 
-    /// The prompt that asks which kind of question it is.
+    /// The prompt that asks for the type of a question.
     pub fn classifier(&self, question: &str, schema: &str) -> String {
         let values = [(CLASSIFIED_QUESTION, question), (CLASSIFIED_SCHEMA, schema)];
-        filled(
+        fill_placeholders(
             &self.text(CLASSIFIER_NAME, || CLASSIFIER.to_owned()),
             &values,
         )
     }
 
-    /// The prompt that asks whether an answer means the same as the gold.
+    /// The prompt that asks whether an answer means the same as the gold answer.
     pub fn judge(&self, gold: &str, pred: &str) -> String {
         let text = self.text(JUDGE_NAME, || JUDGE.to_owned());
-        filled(&text, &[(GOLD, gold), (PREDICTION, pred)])
+        fill_placeholders(&text, &[(GOLD, gold), (PREDICTION, pred)])
     }
 
-    fn text(&self, name: &str, own: impl FnOnce() -> String) -> String {
-        self.given.get(name).cloned().unwrap_or_else(own)
+    fn text(&self, name: &str, built_in: impl FnOnce() -> String) -> String {
+        self.given.get(name).cloned().unwrap_or_else(built_in)
     }
 }
 
@@ -187,16 +191,19 @@ fn needed_placeholders() -> Vec<(&'static str, Vec<&'static [&'static str]>)> {
     let of_setting = |setting: Setting| {
         let response = setting.shows_response().then_some(RESPONSE);
         let schema = setting.shows_schema().then_some(SCHEMA);
-        let needed = [Some(QUESTION), response, schema];
-        (setting.name(), needed.into_iter().flatten().collect())
+        let needed_groups = [Some(QUESTION), response, schema];
+        (
+            setting.name(),
+            needed_groups.into_iter().flatten().collect(),
+        )
     };
-    let mut needed: Vec<_> = Setting::ALL.into_iter().map(of_setting).collect();
-    needed.push((
+    let mut needed_groups: Vec<_> = Setting::ALL.into_iter().map(of_setting).collect();
+    needed_groups.push((
         CLASSIFIER_NAME,
         vec![CLASSIFIED_QUESTION, CLASSIFIED_SCHEMA],
     ));
-    needed.push((JUDGE_NAME, vec![GOLD, PREDICTION]));
-    needed
+    needed_groups.push((JUDGE_NAME, vec![GOLD, PREDICTION]));
+    needed_groups
 }
 
 fn response_text(
@@ -217,11 +224,11 @@ fn response_text(
             (Some(short), Some(options.max_chars))
         }
     };
-    let shown = shortened.as_ref().unwrap_or(response);
+    let shortened_response = shortened.as_ref().unwrap_or(response);
     let text = match (setting.is_code(), options.response_text) {
-        (false, _) => dumps(shown, Style::IndentedAscii(4)),
-        (true, ResponseText::Json) => dumps(shown, Style::Python),
-        (true, ResponseText::PythonRepr) => python_repr(&PyValue::from(shown)),
+        (false, _) => dumps(shortened_response, Style::IndentedAscii(4)),
+        (true, ResponseText::Json) => dumps(shortened_response, Style::Python),
+        (true, ResponseText::PythonRepr) => python_repr(&PyValue::from(shortened_response)),
     };
     Ok(match max_chars {
         Some(max_chars) => cut_text(text, max_chars),
@@ -229,8 +236,8 @@ fn response_text(
     })
 }
 
-/// Puts each value in the place of its placeholders; what is filled in is not searched again.
-fn filled(template: &str, values: &[(&[&str], &str)]) -> String {
+/// Replaces placeholders by their values; inserted values are not searched again.
+fn fill_placeholders(template: &str, values: &[(&[&str], &str)]) -> String {
     let mut text = String::new();
     let mut rest = template;
     while let Some((before, value, after)) = first_placeholder(rest, values) {
@@ -245,11 +252,13 @@ fn first_placeholder<'t>(
     text: &'t str,
     values: &[(&[&str], &'t str)],
 ) -> Option<(&'t str, &'t str, &'t str)> {
-    let found = values.iter().flat_map(|(spellings, value)| {
-        let parts = spellings.iter().filter_map(|one| text.split_once(one));
+    let placeholder_parts = values.iter().flat_map(|(spellings, value)| {
+        let parts = spellings
+            .iter()
+            .filter_map(|spelling| text.split_once(spelling));
         parts.map(|(before, after)| (before, *value, after))
     });
-    found.min_by_key(|(before, _, _)| before.len())
+    placeholder_parts.min_by_key(|(before, _, _)| before.len())
 }
 
 #[cfg(test)]

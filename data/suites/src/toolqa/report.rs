@@ -1,8 +1,8 @@
-//! Sums scored answers up: over all, by type of question, endpoint and metric.
+//! Aggregates scored answers: over all, by question type, endpoint and metric.
 //!
-//! Every number is a mean over samples, so a group weighs as much as it has samples. A sample with
-//! neither answer nor model output is in no denominator, as in the published evaluation; one whose
-//! prompt did not fit into the context is wrong and counted apart.
+//! Every number is a mean over samples, so groups are weighted by their size. As in the published
+//! evaluation, a sample with neither an answer nor a model output is excluded. A sample whose
+//! prompt exceeded the context is wrong and counted separately.
 
 use std::collections::BTreeMap;
 
@@ -13,48 +13,55 @@ use super::answers::{AnswerMetric, contains, exact_match, number_strict};
 use super::error::ToolQaError;
 use crate::bootstrap::{Estimate, cell, estimates, indicator, mean};
 
-/// What became of a question.
+/// The outcome of a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AnswerStatus {
-    /// The model answered, or its code returned something.
+    /// The model answered, or its code returned a value.
     Answered,
-    /// A setting for code, and no code in the output. Published results count it as a code error.
+    /// A code setting, but no code in the output. Published results count it as a code error.
     NoCode,
     /// The code failed or was stopped.
     CodeError,
-    /// The prompt was longer than the model's context.
+    /// The prompt exceeded the model's context.
     ContextExceeded,
+    /// The output was cut off or is empty: the answer is wrong.
+    Unfinished,
     /// There is neither an answer nor a model output.
     NoOutput,
 }
 
-/// The numbers of one answer.
+/// The scores of one answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolQaScore {
-    /// What became of the question.
+    /// Outcome of the question.
     pub status: AnswerStatus,
     /// Right by the metric of the question.
     pub exact_match: bool,
-    /// The same with [`number_strict`] in place of the published match of numbers.
+    /// As `exact_match`, with [`number_strict`] instead of the published number match.
     pub exact_match_strict: bool,
-    /// Right, or holding the gold's text.
+    /// Right, or contains the gold answer.
     pub contains: bool,
-    /// What a judge said; none if nobody judged.
+    /// The judge's verdict; `None` if there was no judge.
     pub judged: Option<bool>,
 }
 
 impl ToolQaScore {
-    /// Scores an answer; one that is no text, null among them, is wrong by every metric.
-    pub fn of(metric: AnswerMetric, gold: &str, answer: &Value, status: AnswerStatus) -> Self {
+    /// Scores an answer; an answer that is not a string, such as null, is wrong by every metric.
+    pub fn from_answer(
+        metric: AnswerMetric,
+        gold: &str,
+        answer: &Value,
+        status: AnswerStatus,
+    ) -> Self {
         let is_right = |rule: &dyn Fn(&str) -> bool| answer.as_str().is_some_and(rule);
-        let exact = is_right(&|pred| exact_match(metric, gold, pred));
+        let is_exact = is_right(&|pred| exact_match(metric, gold, pred));
         Self {
             status,
-            exact_match: exact,
+            exact_match: is_exact,
             exact_match_strict: match metric {
                 AnswerMetric::ApproxNumberMatch => is_right(&|pred| number_strict(gold, pred)),
-                _ => exact,
+                _ => is_exact,
             },
             contains: is_right(&|pred| contains(metric, gold, pred)),
             judged: None,
@@ -62,7 +69,7 @@ impl ToolQaScore {
     }
 }
 
-/// A score with the groups that it counts in.
+/// A score with its groups.
 #[derive(Debug, Clone, Copy)]
 pub struct ScoredAnswer<'a> {
     /// Type of the question, such as `FILTERING`.
@@ -75,32 +82,32 @@ pub struct ScoredAnswer<'a> {
     pub score: ToolQaScore,
 }
 
-/// The numbers of some samples, each share with its bootstrap 95 % interval (1,000 resamples, fixed
+/// The metrics of some samples, each rate with its bootstrap 95 % interval (1,000 resamples, fixed
 /// seed).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct ToolQaNumbers {
     /// Number of samples.
     pub n: usize,
-    /// Share that is right.
+    /// Fraction of right answers.
     pub exact_match: Estimate,
-    /// Share that is right where numbers are held to [`number_strict`].
+    /// Fraction of right answers, with numbers compared by [`number_strict`].
     pub exact_match_strict: Estimate,
-    /// Share that is right or holds the gold's text.
+    /// Fraction of answers that are right or contain the gold answer.
     pub contains: Estimate,
-    /// Share of the judged that the judge approved; none if none was judged.
+    /// Fraction of judged answers that the judge accepted; `None` if none was judged.
     pub judged: Option<Estimate>,
-    /// Share of outputs without code where code was asked for.
+    /// Fraction of outputs without code in a code setting.
     pub parse_error_rate: Estimate,
-    /// Outputs without code where code was asked for.
+    /// Number of outputs without code in a code setting.
     pub n_parse_errors: usize,
-    /// Samples whose code failed or was stopped.
+    /// Number of samples whose code failed or was stopped.
     pub n_code_errors: usize,
-    /// Samples whose prompt was longer than the context.
+    /// Number of samples whose prompt exceeded the context.
     pub n_context_exceeded: usize,
 }
 
 impl ToolQaNumbers {
-    /// Names that [`ToolQaNumbers::value`] knows.
+    /// The names accepted by [`ToolQaNumbers::value`].
     pub const NAMES: [&'static str; 5] = [
         "exact_match",
         "exact_match_strict",
@@ -109,7 +116,7 @@ impl ToolQaNumbers {
         "parse_error_rate",
     ];
 
-    /// The numbers of at least one score.
+    /// Aggregates at least one score.
     pub(super) fn new(scores: &[ToolQaScore]) -> Self {
         let is_unread = |score: &ToolQaScore| score.status == AnswerStatus::NoCode;
         let rows: Vec<[f64; 4]> = scores
@@ -139,7 +146,7 @@ impl ToolQaNumbers {
         }
     }
 
-    /// The estimate of that name; none if the name is unknown or there is no such number.
+    /// The estimate of a metric; `None` if the name is unknown or the metric is undefined.
     pub fn value(&self, name: &str) -> Option<Estimate> {
         match name {
             "exact_match" => Some(self.exact_match),
@@ -152,50 +159,50 @@ impl ToolQaNumbers {
     }
 }
 
-/// The numbers of a run.
+/// The metrics of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ToolQaReport {
     /// Over all samples.
     #[serde(flatten)]
     pub overall: ToolQaNumbers,
-    /// Samples with neither answer nor output; they count nowhere else.
+    /// Number of samples with neither an answer nor an output; they are excluded from all metrics.
     pub n_without_output: usize,
-    /// By type of question.
+    /// By question type.
     pub by_type: BTreeMap<String, ToolQaNumbers>,
     /// By endpoint.
     pub by_endpoint: BTreeMap<String, ToolQaNumbers>,
-    /// By metric: under `approx_number_match`, `exact_match` is the published match of numbers and
+    /// By metric. For `approx_number_match`, `exact_match` is the published number match and
     /// `exact_match_strict` the strict one.
     pub by_metric: BTreeMap<String, ToolQaNumbers>,
 }
 
 impl ToolQaReport {
-    /// Gathers the scores of a run.
+    /// Aggregates the scores of a run.
     ///
     /// # Errors
     ///
-    /// - no sample has an answer or an output
+    /// No sample has an answer or an output.
     pub fn new(answers: &[ScoredAnswer<'_>]) -> Result<Self, ToolQaError> {
-        let counted: Vec<ScoredAnswer<'_>> = answers
+        let with_output: Vec<ScoredAnswer<'_>> = answers
             .iter()
             .filter(|answer| answer.score.status != AnswerStatus::NoOutput)
             .copied()
             .collect();
-        if counted.is_empty() {
+        if with_output.is_empty() {
             return Err(ToolQaError::NoSamples);
         }
-        let scores: Vec<ToolQaScore> = counted.iter().map(|answer| answer.score).collect();
+        let scores: Vec<ToolQaScore> = with_output.iter().map(|answer| answer.score).collect();
         Ok(Self {
             overall: ToolQaNumbers::new(&scores),
-            n_without_output: answers.len() - counted.len(),
-            by_type: grouped(&counted, |answer| answer.task_type),
-            by_endpoint: grouped(&counted, |answer| answer.endpoint),
-            by_metric: grouped(&counted, |answer| answer.metric.name()),
+            n_without_output: answers.len() - with_output.len(),
+            by_type: group_scores(&with_output, |answer| answer.task_type),
+            by_endpoint: group_scores(&with_output, |answer| answer.endpoint),
+            by_metric: group_scores(&with_output, |answer| answer.metric.name()),
         })
     }
 }
 
-fn grouped<'a>(
+fn group_scores<'a>(
     answers: &[ScoredAnswer<'a>],
     group: impl Fn(&ScoredAnswer<'a>) -> &'a str,
 ) -> BTreeMap<String, ToolQaNumbers> {
@@ -207,8 +214,8 @@ fn grouped<'a>(
     groups.into_iter().map(numbers).collect()
 }
 
-/// Renders a report as a Markdown table, in per cent: a line over all samples, then one for each
-/// type, endpoint and metric.
+/// Formats a report as a Markdown table in per cent: a line over all samples, then one per type,
+/// endpoint and metric.
 pub fn toolqa_table(report: &ToolQaReport) -> String {
     let mut table = "| toolqa | n | exact_match % | exact_match_strict % | contains % | judged % \
                      | no code | code errors | context exceeded |\n\

@@ -1,8 +1,8 @@
-//! Joins two files of JSON Lines, questions and responses, in rows that hold both.
+//! Joins a file of questions and a file of responses into rows.
 //!
-//! A response stands once in its file and once in memory, however many questions are about it.
-//! A response belongs to one split, and a question to the split of its response: questions about
-//! one response must not be divided between training and test.
+//! A response is stored once in its file and in memory, however many questions refer to it.
+//! Questions inherit the split of their response, so that questions about one response are never
+//! divided between training and test.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -10,13 +10,13 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tooltune_rows::python::{PyValue, python_repr};
-use tooltune_rows::tools::{Fields, JsonLines, ToolsError, did_you_mean};
+use tooltune_apis::{Fields, JsonLines, ToolsError, did_you_mean};
+use tooltune_json::python::{PyValue, python_repr};
 
 use super::answers::AnswerMetric;
 use super::error::ToolQaError;
 
-/// What a question asks of the response.
+/// The type of a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum TaskType {
@@ -29,10 +29,10 @@ pub enum TaskType {
 }
 
 impl TaskType {
-    /// Every type, in the order in which the classifier's output is searched.
+    /// All types, in the order in which the classifier's output is searched.
     pub const ALL: [Self; 3] = [Self::Extractive, Self::Filtering, Self::Aggregation];
 
-    /// Its name in files.
+    /// The name used in files.
     pub fn name(self) -> &'static str {
         match self {
             Self::Extractive => "EXTRACTIVE",
@@ -42,21 +42,21 @@ impl TaskType {
     }
 }
 
-/// What a tool returned.
+/// A tool response.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolResponse {
-    /// Its id in the files.
+    /// Id in the files.
     pub response_id: String,
     /// The endpoint that returned it.
     pub endpoint: String,
-    /// Such as `paper` or `extra`.
+    /// The split, such as `paper` or `extra`.
     pub split: String,
     /// The response.
     pub response: Value,
 }
 
 impl ToolResponse {
-    /// Its length as the paper counts it: characters of Python's `str(response)`.
+    /// Length as in the paper: characters of Python's `str(response)`.
     pub fn n_characters(&self) -> usize {
         python_repr(&PyValue::from(&self.response)).chars().count()
     }
@@ -65,49 +65,50 @@ impl ToolResponse {
 /// A question about a response, with its answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolQaRow {
-    /// Its id, unique among all rows.
+    /// Id, unique among all rows.
     pub uid: String,
-    /// The template that the question was made from.
+    /// The template of the question.
     pub task: String,
-    /// What it asks.
+    /// The type of the question.
     pub task_type: TaskType,
-    /// How an answer is compared.
+    /// The metric for answers.
     pub metric: AnswerMetric,
     /// The question.
     pub question: String,
-    /// The right answer.
+    /// The gold answer.
     pub gold_answer: String,
-    /// What it is about.
+    /// The response.
     pub response: Arc<ToolResponse>,
 }
 
-/// The responses of a file by their ids.
+/// The responses of a file by id.
 #[derive(Debug, Clone, Default)]
 pub struct ToolResponses {
     by_id: HashMap<String, Arc<ToolResponse>>,
 }
 
 impl ToolResponses {
-    /// Reads `{"response_id", "endpoint", "split", "response"}` lines, gzip-compressed or not.
+    /// Reads rows `{"response_id", "endpoint", "split", "response"}` from a file of any supported
+    /// format.
     ///
     /// # Errors
     ///
-    /// - the file cannot be read, or holds no line
-    /// - a line is not JSON or no object, lacks a field, or misspells one
-    /// - two lines have one `response_id`
-    pub fn read(path: &Path) -> Result<Self, ToolQaError> {
+    /// - the file cannot be read, or contains no rows
+    /// - a row is not JSON or not an object, or a field is missing or misspelled
+    /// - two rows have the same `response_id`
+    pub fn read(mut lines: JsonLines) -> Result<Self, ToolQaError> {
         const FIELDS: [&str; 4] = ["response_id", "endpoint", "split", "response"];
-        let mut places = HashMap::new();
+        let mut first_locations = HashMap::new();
         let mut by_id = HashMap::new();
-        for line in JsonLines::open(path)? {
-            let (place, value) = line?;
+        for line in &mut lines {
+            let (location, value) = line?;
             let fields = Fields::new(
                 &value,
                 "",
-                "a line has response_id, endpoint, split, response",
+                "a line needs response_id, endpoint, split, response",
             );
             let response = fields.and_then(|fields| {
-                fields.no_misspelling_of(&FIELDS)?;
+                fields.refuse_misspelled(&FIELDS)?;
                 let response = fields.raw("response");
                 Ok(ToolResponse {
                     response_id: fields.text("response_id")?.to_owned(),
@@ -116,70 +117,75 @@ impl ToolResponses {
                     response: response.ok_or_else(|| fields.missing("response"))?.clone(),
                 })
             });
-            let response = response.map_err(|error| error.at(&place))?;
+            let response = response.map_err(|error| error.at(&location))?;
             let id = response.response_id.clone();
-            only_once(&mut places, "response_id", &id, place)?;
+            require_unique(&mut first_locations, "response_id", &id, location)?;
             by_id.insert(id, Arc::new(response));
         }
         if by_id.is_empty() {
-            Err(nothing(path, "responses"))
+            Err(empty_error(lines.path(), "responses"))
         } else {
             Ok(Self { by_id })
         }
     }
 
-    /// The response with that id.
+    /// The response with an id.
     pub fn get(&self, response_id: &str) -> Option<&Arc<ToolResponse>> {
         self.by_id.get(response_id)
     }
 
-    /// The responses, by endpoint and id.
-    pub fn in_order(&self) -> Vec<&ToolResponse> {
-        let mut responses: Vec<&ToolResponse> = self.by_id.values().map(|one| &**one).collect();
-        responses.sort_by_key(|one| (&one.endpoint, &one.response_id));
+    /// The responses, ordered by endpoint and id.
+    pub fn sorted_by_id(&self) -> Vec<&ToolResponse> {
+        let mut responses: Vec<&ToolResponse> =
+            self.by_id.values().map(|response| &**response).collect();
+        responses.sort_by_key(|response| (&response.endpoint, &response.response_id));
         responses
     }
 
-    /// How many there are.
+    /// Number of responses.
     pub fn len(&self) -> usize {
         self.by_id.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no responses.
     pub fn is_empty(&self) -> bool {
         self.by_id.is_empty()
     }
 }
 
-/// Reads `{"uid", "response_id", "endpoint", "task", "task_type", "metric", "question",
-/// "gold_answer"}` lines, gzip-compressed or not, all fields texts.
+/// Reads rows `{"uid", "response_id", "endpoint", "task", "task_type", "metric", "question",
+/// "gold_answer"}`, all of strings, from a file of any supported format.
 ///
 /// # Errors
 ///
-/// - the file cannot be read, or holds no line
-/// - a line is not JSON or no object, lacks a field, or misspells one
-/// - a task type or metric is unknown, or two lines have one `uid`
-/// - a line's response is not among `responses`, or is of another endpoint
+/// - the file cannot be read, or contains no rows
+/// - a row is not JSON or not an object, or a field is missing or misspelled
+/// - a task type or metric is unknown, or two rows have the same `uid`
+/// - a row's response is not among `responses`, or has another endpoint
 pub fn read_questions(
-    path: &Path,
+    mut lines: JsonLines,
     responses: &ToolResponses,
 ) -> Result<Vec<ToolQaRow>, ToolQaError> {
-    let mut places = HashMap::new();
+    let mut first_locations = HashMap::new();
     let mut rows = Vec::new();
-    for line in JsonLines::open(path)? {
-        let (place, value) = line?;
-        let row = row(&place, &value, responses)?;
-        only_once(&mut places, "uid", &row.uid, place)?;
+    for line in &mut lines {
+        let (location, value) = line?;
+        let row = parse_row(&location, &value, responses)?;
+        require_unique(&mut first_locations, "uid", &row.uid, location)?;
         rows.push(row);
     }
     if rows.is_empty() {
-        Err(nothing(path, "questions"))
+        Err(empty_error(lines.path(), "questions"))
     } else {
         Ok(rows)
     }
 }
 
-fn row(place: &str, value: &Value, responses: &ToolResponses) -> Result<ToolQaRow, ToolQaError> {
+fn parse_row(
+    location: &str,
+    value: &Value,
+    responses: &ToolResponses,
+) -> Result<ToolQaRow, ToolQaError> {
     const FIELDS: [&str; 8] = [
         "uid",
         "response_id",
@@ -193,17 +199,17 @@ fn row(place: &str, value: &Value, responses: &ToolResponses) -> Result<ToolQaRo
     let texts = Fields::new(
         value,
         "",
-        "a line has eight fields, from uid to gold_answer",
+        "a line needs eight fields, from uid to gold_answer",
     )
     .and_then(|fields| {
-        fields.no_misspelling_of(&FIELDS)?;
+        fields.refuse_misspelled(&FIELDS)?;
         let texts: Vec<String> = FIELDS
             .iter()
             .map(|name| fields.text(name).map(str::to_owned))
             .collect::<Result<_, ToolsError>>()?;
         <[String; 8]>::try_from(texts).map_err(|_| fields.missing("uid"))
     })
-    .map_err(|error| error.at(place))?;
+    .map_err(|error| error.at(location))?;
     let [
         uid,
         response_id,
@@ -214,14 +220,14 @@ fn row(place: &str, value: &Value, responses: &ToolResponses) -> Result<ToolQaRo
         question,
         gold_answer,
     ] = texts;
-    let response = response_of(place, &response_id, &endpoint, responses)?;
+    let response = response_of(location, &response_id, &endpoint, responses)?;
     let types = TaskType::ALL.map(|task_type| (task_type.name(), task_type));
     let metrics = AnswerMetric::ALL.map(|metric| (metric.name(), metric));
     Ok(ToolQaRow {
         uid,
         task,
-        task_type: choice(place, "task_type", &task_type, &types)?,
-        metric: choice(place, "metric", &metric, &metrics)?,
+        task_type: parse_choice(location, "task_type", &task_type, &types)?,
+        metric: parse_choice(location, "metric", &metric, &metrics)?,
         question,
         gold_answer,
         response,
@@ -229,20 +235,20 @@ fn row(place: &str, value: &Value, responses: &ToolResponses) -> Result<ToolQaRo
 }
 
 fn response_of(
-    place: &str,
+    location: &str,
     id: &str,
     endpoint: &str,
     responses: &ToolResponses,
 ) -> Result<Arc<ToolResponse>, ToolQaError> {
     let Some(response) = responses.get(id) else {
         return Err(ToolQaError::UnknownResponse {
-            place: place.to_owned(),
+            place: location.to_owned(),
             id: id.to_owned(),
         });
     };
     if response.endpoint != endpoint {
         return Err(ToolQaError::OtherEndpoint {
-            place: place.to_owned(),
+            place: location.to_owned(),
             id: id.to_owned(),
             found: endpoint.to_owned(),
             endpoint: response.endpoint.clone(),
@@ -251,17 +257,17 @@ fn response_of(
     Ok(Arc::clone(response))
 }
 
-fn choice<T: Copy>(
-    place: &str,
+fn parse_choice<T: Copy>(
+    location: &str,
     field: &'static str,
     found: &str,
     choices: &[(&str, T)],
 ) -> Result<T, ToolQaError> {
-    let chosen = choices.iter().find(|(name, _)| *name == found);
-    chosen.map(|(_, value)| *value).ok_or_else(|| {
+    let chosen_value = choices.iter().find(|(name, _)| *name == found);
+    chosen_value.map(|(_, value)| *value).ok_or_else(|| {
         let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
         ToolQaError::UnknownChoice {
-            place: place.to_owned(),
+            place: location.to_owned(),
             field,
             found: found.to_owned(),
             hint: did_you_mean(found, names.iter().copied()),
@@ -270,28 +276,28 @@ fn choice<T: Copy>(
     })
 }
 
-/// Notes where an id stands; it must not stand anywhere else.
-pub(super) fn only_once(
-    places: &mut HashMap<String, String>,
+/// Records where an id occurs; a second occurrence is an error.
+pub(super) fn require_unique(
+    first_locations: &mut HashMap<String, String>,
     field: &'static str,
     id: &str,
-    place: String,
+    location: String,
 ) -> Result<(), ToolQaError> {
-    if let Some(first) = places.get(id) {
+    if let Some(first_location) = first_locations.get(id) {
         return Err(ToolQaError::DuplicateId {
-            place,
+            place: location,
             field,
             id: id.to_owned(),
-            first: first.clone(),
+            first: first_location.clone(),
         });
     }
-    places.insert(id.to_owned(), place);
+    first_locations.insert(id.to_owned(), location);
     Ok(())
 }
 
-pub(super) fn nothing(path: &Path, what: &'static str) -> ToolQaError {
-    let place = path.display().to_string();
-    ToolsError::Empty { what }.at(place).into()
+pub(super) fn empty_error(path: &Path, what: &'static str) -> ToolQaError {
+    let location = path.display().to_string();
+    ToolsError::Empty { what }.at(location).into()
 }
 
 #[cfg(test)]

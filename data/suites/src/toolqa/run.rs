@@ -1,4 +1,4 @@
-//! Reports on scored rows, whether they were scored now or read again.
+//! Reports on scored rows, scored now or loaded from a file.
 
 use std::collections::HashMap;
 
@@ -11,12 +11,13 @@ use super::report::{AnswerStatus, ScoredAnswer, ToolQaReport, ToolQaScore};
 use super::rows::TaskType;
 use crate::llm_judge::JudgeVerdict;
 
-/// One scored row, as it is listed.
+/// A scored row, as listed in files.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ToolQaSample {
-    /// The row.
+    /// Id of the row.
+    #[serde(rename = "id", alias = "uid")]
     pub uid: String,
-    /// The response that it is about.
+    /// Id of the response.
     pub response_id: String,
     /// The endpoint of the response.
     pub endpoint: String,
@@ -28,24 +29,25 @@ pub struct ToolQaSample {
     pub metric: AnswerMetric,
     /// The question.
     pub question: String,
-    /// The right answer.
+    /// The gold answer.
     pub gold_answer: String,
-    /// The output as it was generated.
+    /// The output as generated.
+    #[serde(rename = "prediction", alias = "model_output")]
     pub model_output: Option<String>,
-    /// Why the output ended, `stop` or `length`, where that is known.
+    /// The finish reason, `stop` or `length`, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub finish_reason: Option<String>,
-    /// Tokens of the output, where they are known.
+    /// Number of output tokens, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub n_tokens: Option<usize>,
-    /// What the answer of a server has instead of a text, where it has none.
+    /// The content that a server returned instead of text, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub without_text: Option<String>,
-    /// The output, or what its code returned; null where there is no answer.
+    /// The output, or the result of its code; null without an answer.
     pub answer: Value,
     /// Why there is no answer.
     pub failure: Option<String>,
-    /// Its numbers.
+    /// The scores.
     #[serde(flatten)]
     pub score: ToolQaScore,
 }
@@ -53,32 +55,34 @@ pub struct ToolQaSample {
 /// A scored run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolQaRun {
-    /// Its numbers.
+    /// The metrics.
     pub report: ToolQaReport,
-    /// Every row, in order.
+    /// All rows, in order.
     pub samples: Vec<ToolQaSample>,
 }
 
 impl ToolQaRun {
-    /// Gathers samples, new ones or saved ones.
+    /// Aggregates new or loaded samples.
     ///
     /// # Errors
     ///
-    /// - no sample has an answer or an output
+    /// No sample has an answer or an output.
     pub fn new(samples: Vec<ToolQaSample>) -> Result<Self, ToolQaError> {
-        let scored: Vec<ScoredAnswer<'_>> = samples.iter().map(ToolQaSample::scored).collect();
+        let scored: Vec<ScoredAnswer<'_>> =
+            samples.iter().map(ToolQaSample::scored_answer).collect();
         let report = ToolQaReport::new(&scored)?;
         Ok(Self { report, samples })
     }
 
-    /// Adds what a judge said, and counts again.
+    /// Adds the judge's verdicts and aggregates again.
     ///
-    /// A verdict that could not be read counts as not approved. Without any a sample that has no
-    /// answer does, too, and any other sample counts as not judged. Verdicts of other samples are passed over, so that those of a larger run serve too.
+    /// An unparsable verdict counts as rejected. A sample without a verdict counts as rejected if
+    /// it has no answer, and as not judged otherwise. Verdicts on other samples are ignored, so
+    /// that the verdicts of a larger run can be used.
     ///
     /// # Errors
     ///
-    /// - no sample has an answer or an output
+    /// No sample has an answer or an output.
     pub fn with_verdicts(mut self, verdicts: &[JudgeVerdict]) -> Result<Self, ToolQaError> {
         let by_uid: HashMap<&str, Option<bool>> = verdicts
             .iter()
@@ -100,7 +104,7 @@ impl ToolQaSample {
         self.score.status == AnswerStatus::Answered && !self.answer.is_null()
     }
 
-    fn scored(&self) -> ScoredAnswer<'_> {
+    fn scored_answer(&self) -> ScoredAnswer<'_> {
         ScoredAnswer {
             task_type: self.task_type.name(),
             endpoint: &self.endpoint,

@@ -1,19 +1,19 @@
-//! Makes the JSON Schema that responses have in common, as the released schemas were made.
+//! Infers the common JSON Schema of responses, in the style of the released schemas.
 //!
 //! Only types, properties, items and `required` are inferred: no enumerations, formats or bounds.
-//! Whole and other numbers are both `number`. A null beside another kind says only that the
-//! property is not required, so a response with such a null is not valid under its own schema; the
-//! released schemas are so, too.
+//! Integers and other numbers are both `number`. A null next to another type only makes the
+//! property optional, so a response with such a null is not valid under its own schema; this is the
+//! same in the released schemas.
 
 use std::collections::HashMap;
 
 use serde_json::{Map, Value, json};
 
-/// Infers the schema of one response or of several.
+/// Infers the schema of one or several responses.
 ///
-/// Properties keep the order in which they are first met. A property is required if every object
-/// has it with another value than null. Values of different kinds, and the items of lists that are
-/// all empty, have the schema `{}`.
+/// Properties are in order of first appearance. A property is required if every object has it with
+/// a value other than null. Values of different types, and the items of lists that are all empty,
+/// have the schema `{}`.
 ///
 /// # Source
 ///
@@ -22,7 +22,7 @@ pub fn infer_schema<'v>(responses: impl IntoIterator<Item = &'v Value>) -> Value
     schema_of(&responses.into_iter().collect::<Vec<_>>())
 }
 
-/// The name that JSON Schema has for a kind of value.
+/// The JSON Schema type name of a value.
 fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -35,17 +35,17 @@ fn kind(value: &Value) -> &'static str {
 }
 
 fn schema_of(values: &[&Value]) -> Value {
-    let known = || values.iter().filter(|value| !value.is_null());
-    let Some(first) = known().chain(values).next() else {
+    let non_null = || values.iter().filter(|value| !value.is_null());
+    let Some(first_value) = non_null().chain(values).next() else {
         return json!({});
     };
-    if known().any(|value| kind(value) != kind(first)) {
+    if non_null().any(|value| kind(value) != kind(first_value)) {
         return json!({});
     }
-    match first {
-        Value::Object(_) => object_schema(known().filter_map(|value| value.as_object())),
+    match first_value {
+        Value::Object(_) => object_schema(non_null().filter_map(|value| value.as_object())),
         Value::Array(_) => {
-            let items = known().filter_map(|value| value.as_array()).flatten();
+            let items = non_null().filter_map(|value| value.as_array()).flatten();
             json!({"type": "array", "items": schema_of(&items.collect::<Vec<_>>())})
         }
         scalar => json!({"type": kind(scalar)}),
@@ -54,13 +54,13 @@ fn schema_of(values: &[&Value]) -> Value {
 
 fn object_schema<'v>(objects: impl Iterator<Item = &'v Map<String, Value>>) -> Value {
     let mut n_objects = 0;
-    let mut places: HashMap<&str, usize> = HashMap::new();
+    let mut column_idxs: HashMap<&str, usize> = HashMap::new();
     let mut columns: Vec<(&str, Vec<&Value>)> = Vec::new();
     for object in objects {
         n_objects += 1;
         for (key, field) in object {
-            let place = *places.entry(key).or_insert(columns.len());
-            match columns.get_mut(place) {
+            let column_idx = *column_idxs.entry(key).or_insert(columns.len());
+            match columns.get_mut(column_idx) {
                 Some((_, fields)) => fields.push(field),
                 None => columns.push((key, vec![field])),
             }
@@ -92,7 +92,7 @@ mod tests {
     use crate::slot::{SchemaChecker, SchemaMode};
     use proptest::prelude::*;
 
-    fn infer(response: &Value) -> Value {
+    fn infer_one(response: &Value) -> Value {
         infer_schema([response])
     }
 
@@ -107,14 +107,14 @@ mod tests {
         let schema = json!({
             "type": "object", "properties": properties, "required": ["a", "b", "c", "d", "e"],
         });
-        assert_eq!(infer(&response), schema);
-        assert_eq!(infer(&json!("x")), json!({"type": "string"}));
+        assert_eq!(infer_one(&response), schema);
+        assert_eq!(infer_one(&json!("x")), json!({"type": "string"}));
     }
 
     #[test]
-    fn a_property_is_required_if_it_is_everywhere_and_never_null() {
+    fn a_property_is_required_if_always_present_and_never_null() {
         let response = json!([{"a": 1, "b": null}, {"c": 3, "a": 2, "b": "x"}]);
-        let schema = infer(&response);
+        let schema = infer_one(&response);
         let keys: Vec<&String> = schema["items"]["properties"]
             .as_object()
             .expect("an object")
@@ -129,20 +129,20 @@ mod tests {
     }
 
     #[test]
-    fn nothing_required_is_no_keyword_and_nothing_known_is_the_empty_schema() {
+    fn no_required_property_omits_the_keyword_and_no_value_infers_the_empty_schema() {
         assert_eq!(
-            infer(&json!({})),
+            infer_one(&json!({})),
             json!({"type": "object", "properties": {}})
         );
-        assert_eq!(infer(&json!([])), json!({"type": "array", "items": {}}));
+        assert_eq!(infer_one(&json!([])), json!({"type": "array", "items": {}}));
         assert_eq!(infer_schema([]), json!({}));
-        let mixed = json!([{"a": 1}, {"a": "x"}, {"a": null}, {"a": {"b": 1}}]);
+        let mixed_types = json!([{"a": 1}, {"a": "x"}, {"a": null}, {"a": {"b": 1}}]);
         let schema = json!({"type": "array", "items": {"type": "object", "properties": {"a": {}}}});
-        assert_eq!(infer(&mixed), schema);
+        assert_eq!(infer_one(&mixed_types), schema);
     }
 
     #[test]
-    fn objects_of_several_lists_and_responses_are_joined() {
+    fn objects_of_several_lists_and_responses_are_merged() {
         let responses = [
             json!({"l": [{"a": [{}]}]}),
             json!({"l": [{"a": [{"b": 1}]}, {}]}),
@@ -164,9 +164,9 @@ mod tests {
     }
 
     #[test]
-    fn a_null_beside_another_kind_is_not_valid() {
+    fn a_null_next_to_another_type_is_not_valid() {
         let response = json!([1, null]);
-        assert!(!is_valid(&infer(&response), &response));
+        assert!(!is_valid(&infer_one(&response), &response));
     }
 
     fn without_nulls(value: &Value) -> Value {
@@ -190,8 +190,8 @@ mod tests {
         fn responses_without_nulls_are_valid_under_their_schema(
             documents in prop::collection::vec(any_document(), 1..4)
         ) {
-            let known = documents.iter().filter(|document| !document.is_null());
-            let responses: Vec<Value> = known.map(without_nulls).collect();
+            let non_null = documents.iter().filter(|document| !document.is_null());
+            let responses: Vec<Value> = non_null.map(without_nulls).collect();
             let schema = infer_schema(&responses);
             for response in &responses {
                 prop_assert!(is_valid(&schema, response), "{} {}", response, schema);

@@ -1,35 +1,36 @@
-//! The schemas that prompts show: inferred from responses, or those of a folder.
+//! The schemas shown in prompts: inferred from responses, or loaded from a folder.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use tooltune_rows::ReadError;
-use tooltune_rows::json::{Style, dumps};
-use tooltune_rows::tools::{ToolsError, read_json, read_text};
+use tooltune_apis::{ToolsError, read_json, read_text};
+use tooltune_json::ReadError;
+use tooltune_json::{Style, dumps};
 
 use super::error::ToolQaError;
-use super::rows::{ToolQaRow, nothing};
+use super::rows::{ToolQaRow, empty_error};
 use super::schema::infer_schema;
 
-/// Where the schemas of prompts come from.
+/// Source of the schemas in prompts.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub enum Schemas {
-    /// Each is inferred from the row's own response.
+    /// Each schema is inferred from the row's own response.
     #[default]
     Inferred,
-    /// By endpoint, as texts.
+    /// Schema texts by endpoint.
     Given(BTreeMap<String, String>),
 }
 
 impl Schemas {
-    /// Reads a folder with one `<endpoint>.json` for each endpoint.
+    /// Reads a folder with one `<endpoint>.json` per endpoint.
     ///
     /// # Errors
     ///
     /// - the folder or a file cannot be read, or a file is not JSON
-    /// - the folder holds no `.json` file
+    /// - the folder contains no `.json` file
     pub fn read(folder: &Path) -> Result<Self, ToolQaError> {
-        let unreadable = |error| ToolsError::from(ReadError::unreadable_or_cut(folder, error));
+        let unreadable =
+            |error| ToolsError::from(ReadError::unreadable_or_truncated(folder, error));
         let mut by_endpoint = BTreeMap::new();
         for entry in std::fs::read_dir(folder).map_err(unreadable)? {
             let path = entry.map_err(unreadable)?.path();
@@ -43,17 +44,17 @@ impl Schemas {
             }
         }
         if by_endpoint.is_empty() {
-            Err(nothing(folder, "schemas (one <endpoint>.json each)"))
+            Err(empty_error(folder, "schemas (one <endpoint>.json each)"))
         } else {
             Ok(Self::Given(by_endpoint))
         }
     }
 
-    /// The schema's text for a row.
+    /// The schema text for a row.
     ///
     /// # Errors
     ///
-    /// - schemas were given, but none for the row's endpoint
+    /// The schemas were loaded from a folder without the row's endpoint.
     pub fn text(&self, row: &ToolQaRow) -> Result<String, ToolQaError> {
         let response = &row.response;
         match self {

@@ -1,7 +1,7 @@
-//! Scores what a model made of rows, and reports on it.
+//! Scores predictions for rows.
 //!
-//! Generation is elsewhere and its outputs are kept, so that scoring can be repeated. Code is run
-//! here, through a [`CodeRunner`], some samples at once.
+//! Predictions are generated elsewhere and saved, so that scoring can be repeated. Code is run
+//! here, through a [`CodeRunner`], for several samples at once.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,31 +12,32 @@ use super::code::{CODE_EXECUTION_ERROR, CodeFailure, CodeRule, CodeRunner, extra
 use super::error::ToolQaError;
 use super::predictions::ToolQaPrediction;
 use super::report::{AnswerStatus, ToolQaNumbers, ToolQaScore};
-use super::rows::{ToolQaRow, only_once};
+use super::rows::{ToolQaRow, require_unique};
 use super::run::{ToolQaRun, ToolQaSample};
 use super::setting::Setting;
+use crate::is_cut;
 
-/// How predictions are scored.
+/// Options for scoring predictions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScoreOptions {
-    /// The setting that they were made in: whether outputs are answers or code.
+    /// The setting of the predictions: whether outputs are answers or code.
     pub setting: Setting,
     /// Which function of an output is called.
     pub code_rule: CodeRule,
-    /// Samples whose code runs at once, 1 to 64.
+    /// Number of samples whose code runs concurrently, 1 to 64.
     pub concurrency: usize,
 }
 
-/// Scores what a model made of rows; `runner` is needed in settings for code.
+/// Scores the predictions for rows; `runner` is required in code settings.
 ///
-/// `watch` is called in the caller's thread with the number of scored rows, at least ten times a
-/// second, and may end the work by returning `false`.
+/// `watch` is called in the caller's thread with the number of scored rows, at least ten times per
+/// second. It stops the work by returning `false`.
 ///
 /// # Errors
 ///
-/// - a row has no prediction, a prediction belongs to no row, or no prediction has an output
-/// - the setting is one for code and there is no runner, or the runner cannot run code
-/// - `watch` ended the work
+/// - a row has no prediction, a prediction has no row, or no prediction has an output
+/// - the setting needs code and there is no runner, or the runner cannot run code
+/// - `watch` stopped the work
 pub fn score_predictions(
     rows: &[ToolQaRow],
     predictions: &[ToolQaPrediction],
@@ -44,7 +45,7 @@ pub fn score_predictions(
     runner: Option<&dyn CodeRunner>,
     watch: &mut dyn FnMut(usize) -> bool,
 ) -> Result<ToolQaRun, ToolQaError> {
-    let pairs = paired(rows, predictions)?;
+    let pairs = pair_predictions(rows, predictions)?;
     let reader = match (options.setting.is_code(), runner) {
         (false, _) => OutputReader::Answers,
         (true, Some(runner)) => OutputReader::Code(runner, options.code_rule),
@@ -57,15 +58,15 @@ pub fn score_predictions(
     let results = in_parallel(
         &pairs,
         options.concurrency,
-        &mut |watched| {
-            is_broken |= watched.latest.is_some_and(Result::is_err);
-            is_ended |= !watch(watched.n_done);
+        &mut |event| {
+            is_broken |= event.latest.is_some_and(Result::is_err);
+            is_ended |= !watch(event.n_done);
             !is_ended && !is_broken
         },
         |(row, prediction), _| reader.sample(row, prediction),
     );
     let n_done = results.iter().flatten().count();
-    // Code that ran when the work ended has no answer, which is no fault of its own.
+    // Code that was running when the work was stopped has no answer, which is not its fault.
     if is_ended && results.iter().flatten().any(Result::is_err) {
         let n = rows.len();
         return Err(ToolQaError::Stopped { n_done, n });
@@ -80,16 +81,16 @@ pub fn score_predictions(
 
 type Pair<'a> = (&'a ToolQaRow, &'a ToolQaPrediction);
 
-/// Each row with its prediction, in the order of the rows.
-fn paired<'a>(
+/// Pairs each row with its prediction, in row order.
+fn pair_predictions<'a>(
     rows: &'a [ToolQaRow],
     predictions: &'a [ToolQaPrediction],
 ) -> Result<Vec<Pair<'a>>, ToolQaError> {
     let mut by_uid: HashMap<&str, &ToolQaPrediction> = HashMap::new();
-    let mut places = HashMap::new();
+    let mut first_locations = HashMap::new();
     for (idx, prediction) in predictions.iter().enumerate() {
-        let place = format!("prediction {}", idx + 1);
-        only_once(&mut places, "uid", &prediction.uid, place)?;
+        let location = format!("prediction {}", idx + 1);
+        require_unique(&mut first_locations, "uid", &prediction.uid, location)?;
         by_uid.insert(&prediction.uid, prediction);
     }
     let prediction_of = |row: &'a ToolQaRow| by_uid.get(row.uid.as_str()).copied();
@@ -104,10 +105,10 @@ fn paired<'a>(
             n: rows.len(),
         });
     }
-    let known: HashSet<&str> = rows.iter().map(|row| row.uid.as_str()).collect();
+    let known_uids: HashSet<&str> = rows.iter().map(|row| row.uid.as_str()).collect();
     let stray = predictions
         .iter()
-        .find(|one| !known.contains(one.uid.as_str()));
+        .find(|unmatched| !known_uids.contains(unmatched.uid.as_str()));
     match stray {
         Some(prediction) => Err(ToolQaError::UnknownUid {
             uid: prediction.uid.clone(),
@@ -116,11 +117,11 @@ fn paired<'a>(
     }
 }
 
-/// What the gold answers score as answers; none without rows. A judge is not asked.
+/// The metrics of the gold answers as predictions, without a judge; `None` without rows.
 pub fn gold_numbers(rows: &[ToolQaRow]) -> Option<ToolQaNumbers> {
     let score = |row: &ToolQaRow| {
         let answer = Value::from(row.gold_answer.as_str());
-        ToolQaScore::of(
+        ToolQaScore::from_answer(
             row.metric,
             &row.gold_answer,
             &answer,
@@ -133,13 +134,13 @@ pub fn gold_numbers(rows: &[ToolQaRow]) -> Option<ToolQaNumbers> {
 
 /// How an output becomes an answer.
 enum OutputReader<'r> {
-    /// It is one.
+    /// The output is the answer.
     Answers,
-    /// Its code returns it.
+    /// The output's code returns the answer.
     Code(&'r dyn CodeRunner, CodeRule),
 }
 
-/// What an output came to.
+/// The result of an output.
 struct Attempt {
     answer: Value,
     status: AnswerStatus,
@@ -147,7 +148,7 @@ struct Attempt {
 }
 
 impl Attempt {
-    fn answered(answer: Value) -> Self {
+    fn with_answer(answer: Value) -> Self {
         Self {
             answer,
             status: AnswerStatus::Answered,
@@ -155,7 +156,7 @@ impl Attempt {
         }
     }
 
-    fn failed(status: AnswerStatus, failure: impl Into<String>) -> Self {
+    fn with_failure(status: AnswerStatus, failure: impl Into<String>) -> Self {
         Self {
             answer: Value::Null,
             status,
@@ -172,9 +173,16 @@ impl OutputReader<'_> {
     ) -> Result<ToolQaSample, ToolQaError> {
         let attempt = match prediction.model_output.as_deref() {
             _ if prediction.context_exceeded => {
-                Attempt::failed(AnswerStatus::ContextExceeded, "context length exceeded")
+                Attempt::with_failure(AnswerStatus::ContextExceeded, "context length exceeded")
             }
-            None => Attempt::failed(AnswerStatus::NoOutput, "no model output"),
+            None => Attempt::with_failure(AnswerStatus::NoOutput, "no model output"),
+            Some(_) if prediction.finish_reason.as_deref().is_some_and(is_cut) => {
+                let reason = "the output was cut off";
+                Attempt::with_failure(AnswerStatus::Unfinished, reason)
+            }
+            Some(output) if output.trim().is_empty() && matches!(self, Self::Answers) => {
+                Attempt::with_failure(AnswerStatus::Unfinished, "the output is empty")
+            }
             Some(output) => self.attempt(row, output)?,
         };
         Ok(sample(row, prediction, attempt))
@@ -182,24 +190,24 @@ impl OutputReader<'_> {
 
     fn attempt(&self, row: &ToolQaRow, output: &str) -> Result<Attempt, ToolQaError> {
         let (runner, rule) = match self {
-            Self::Answers => return Ok(Attempt::answered(Value::from(output))),
+            Self::Answers => return Ok(Attempt::with_answer(Value::from(output))),
             Self::Code(runner, rule) => (runner, *rule),
         };
         let Some(code) = extract_code(output, rule) else {
             let failure = "no Python code in the output";
-            return Ok(Attempt::failed(AnswerStatus::NoCode, failure));
+            return Ok(Attempt::with_failure(AnswerStatus::NoCode, failure));
         };
         match runner.run(&code, &row.response.response) {
-            // The published evaluation knows a failure by this text, whoever returns it.
+            // The published evaluation identifies a failure by this string, whatever returned it.
             Ok(Value::String(text)) if text == CODE_EXECUTION_ERROR => {
-                Ok(Attempt::failed(AnswerStatus::CodeError, text))
+                Ok(Attempt::with_failure(AnswerStatus::CodeError, text))
             }
-            Ok(answer) => Ok(Attempt::answered(answer)),
+            Ok(answer) => Ok(Attempt::with_answer(answer)),
             Err(CodeFailure::Unavailable { reason }) => Err(ToolQaError::Runner {
                 uid: row.uid.clone(),
                 reason,
             }),
-            Err(failure) => Ok(Attempt::failed(
+            Err(failure) => Ok(Attempt::with_failure(
                 AnswerStatus::CodeError,
                 failure.to_string(),
             )),
@@ -226,7 +234,7 @@ fn sample(row: &ToolQaRow, prediction: &ToolQaPrediction, attempt: Attempt) -> T
         finish_reason: prediction.finish_reason.clone(),
         n_tokens: prediction.n_tokens,
         without_text: prediction.without_text.clone(),
-        score: ToolQaScore::of(row.metric, &row.gold_answer, &answer, status),
+        score: ToolQaScore::from_answer(row.metric, &row.gold_answer, &answer, status),
         answer,
         failure,
     }

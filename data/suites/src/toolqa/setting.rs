@@ -1,8 +1,9 @@
-//! The eight ways of prompting that the paper compares.
+//! The eight prompt settings that the paper compares.
 
 use serde::{Deserialize, Serialize};
 
-/// How a model is asked: for an answer or for code, with or without schema, response and reasoning.
+/// What the model is asked for, an answer or code, and whether the prompt has the schema, the
+/// response and reasoning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Setting {
@@ -16,7 +17,7 @@ pub enum Setting {
     Code,
     /// Code, from response and schema.
     CodeSchema,
-    /// Code, from the schema alone.
+    /// Code, from only the schema.
     CodeSchemaNoResponse,
     /// Code, from the schema and a reduced response.
     CodeSchemaReduced,
@@ -25,7 +26,7 @@ pub enum Setting {
 }
 
 impl Setting {
-    /// Every setting, in the paper's order.
+    /// All settings, in the paper's order.
     pub const ALL: [Self; 8] = [
         Self::Answer,
         Self::AnswerSchema,
@@ -37,7 +38,7 @@ impl Setting {
         Self::CotCodeSchema,
     ];
 
-    /// Its name in files and configs.
+    /// The name used in files and configs.
     pub fn name(self) -> &'static str {
         match self {
             Self::Answer => "answer",
@@ -51,12 +52,12 @@ impl Setting {
         }
     }
 
-    /// The setting of that name.
+    /// Looks a setting up by name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|setting| setting.name() == name)
     }
 
-    /// Whether the model writes a function that has to be run.
+    /// Whether the model writes a function that must be run.
     pub fn is_code(self) -> bool {
         !matches!(
             self,
@@ -69,7 +70,7 @@ impl Setting {
         !matches!(self, Self::Answer | Self::Code)
     }
 
-    /// Whether the prompt shows the response, whole or reduced.
+    /// Whether the prompt shows the response, complete or reduced.
     pub fn shows_response(self) -> bool {
         self != Self::CodeSchemaNoResponse
     }

@@ -1,48 +1,47 @@
-//! Computes the numbers of the paper's Tables 1 and 4 of questions about outputs of tools.
+//! Computes Tables 1 and 4 of the paper for questions about tool outputs.
 //!
-//! Lengths are characters of Python's `str(response)`, as the paper counts them.
+//! Lengths are characters of Python's `str(response)`, as in the paper.
 
 use std::collections::BTreeMap;
 
-use tooltune_rows::python::{PyValue, python_repr};
+use tooltune_json::python::{PyValue, python_repr};
 use tooltune_rows::statistics::{
     Count, FileStatistics, GroupStatistics, Measures, TokenCount, summarise,
 };
 
 use super::rows::{TaskType, ToolQaRow, ToolResponse, ToolResponses, read_questions};
-use crate::registry::OwnFile;
+use crate::registry::SuiteFile;
 
-/// The outputs of tools.
-pub(super) const RESPONSES: OwnFile = OwnFile {
-    rows: "outputs of tools",
+/// The tool outputs.
+pub(super) const RESPONSES: SuiteFile = SuiteFile {
+    rows: "tool outputs",
     fields: &["response_id", "response"],
     refers: None,
     statistics: |input| {
-        let responses = ToolResponses::read(input.file)?;
+        let responses = ToolResponses::read(input.lines(input.file)?)?;
         Ok(response_statistics(
-            &responses.in_order(),
+            &responses.sorted_by_id(),
             input.count_tokens,
         ))
     },
 };
 
 /// The questions about them.
-pub(super) const QUESTIONS: OwnFile = OwnFile {
-    rows: "questions about outputs of tools",
+pub(super) const QUESTIONS: SuiteFile = SuiteFile {
+    rows: "questions about tool outputs",
     fields: &["response_id", "question"],
     refers: Some(
-        "questions about responses of tools, whose lengths belong to the numbers: name the file of \
-         the responses",
+        "questions about tool outputs, whose lengths are part of the statistics: pass the file \
+         of the tool outputs",
     ),
     statistics: |input| {
-        let responses = ToolResponses::read(input.referred.unwrap_or(input.file))?;
-        let questions = read_questions(input.file, &responses)?;
+        let responses = ToolResponses::read(input.lines(input.referred.unwrap_or(input.file))?)?;
+        let questions = read_questions(input.lines(input.file)?, &responses)?;
         Ok(question_statistics(&questions, input.count_tokens))
     },
 };
 
-/// Measures questions: how many of each type there are by endpoint, and the length of the response
-/// that a question is about.
+/// Measures questions: the number of each type per endpoint, and the lengths of their responses.
 ///
 /// # Source
 ///
@@ -84,11 +83,11 @@ fn by_type(rows: &[&ToolQaRow]) -> Vec<Count> {
     counts
 }
 
-/// Measures responses: how long they are, over all and by endpoint.
+/// Measures responses: their lengths, over all and by endpoint.
 ///
 /// # Source
 ///
-/// The same, Table 4.
+/// "How Good Are LLMs at Processing Tool Outputs?", Table 4.
 fn response_statistics(
     responses: &[&ToolResponse],
     count_tokens: TokenCount<'_>,
@@ -130,13 +129,13 @@ mod tests {
             response_id: "r".to_owned(),
             endpoint: endpoint.to_owned(),
             split: String::new(),
-            // Python writes the quotes, too.
+            // Python also prints the quotes.
             response: json!("x".repeat(length - 2)),
         }
     }
 
     #[test]
-    fn lengths_are_those_of_the_papers_tables() {
+    fn lengths_equal_the_papers_tables() {
         let quays = Arc::new(response("quays", 10));
         let long = Arc::new(response("quays", 40));
         let tides = Arc::new(response("tides", 7));
@@ -155,21 +154,25 @@ mod tests {
             row(&long, TaskType::Filtering),
             row(&tides, TaskType::Aggregation),
         ];
-        let found = question_statistics(&rows, None);
+        let statistics = question_statistics(&rows, None);
         let counts = |counts: &[Count]| counts.iter().map(|count| count.n).collect::<Vec<_>>();
-        assert_eq!(counts(&found.counts), [4, 1, 2, 1]);
-        assert_eq!(found.groups[0].name, "quays");
-        assert_eq!(counts(&found.groups[0].counts), [3, 1, 2, 0]);
-        assert_eq!(found.groups[0].measure.mean, 20.0);
-        let names: Vec<&str> = found.measures.iter().map(|one| one.name).collect();
+        assert_eq!(counts(&statistics.counts), [4, 1, 2, 1]);
+        assert_eq!(statistics.groups[0].name, "quays");
+        assert_eq!(counts(&statistics.groups[0].counts), [3, 1, 2, 0]);
+        assert_eq!(statistics.groups[0].measure.mean, 20.0);
+        let names: Vec<&str> = statistics
+            .measures
+            .iter()
+            .map(|measure| measure.name)
+            .collect();
         assert_eq!(names, ["question_characters", "gold_answer_characters"]);
 
-        let found = response_statistics(&[&quays, &long, &tides], Some(&|_| 3));
-        assert_eq!(found.counts[0].n, 3);
-        let quays = &found.groups[0];
+        let statistics = response_statistics(&[&quays, &long, &tides], Some(&|_| 3));
+        assert_eq!(statistics.counts[0].n, 3);
+        let quays = &statistics.groups[0];
         assert_eq!((quays.counts[0].n, quays.measure.mean), (2, 25.0));
         let stdev = (2.0_f64 * 15.0 * 15.0).sqrt();
         assert!((quays.measure.stdev - stdev).abs() < 1e-9);
-        assert_eq!(found.measures[1].mean, 3.0);
+        assert_eq!(statistics.measures[1].mean, 3.0);
     }
 }

@@ -1,4 +1,4 @@
-//! Lists the suite toolqa for the registry.
+//! Registers the toolqa suite.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -6,39 +6,48 @@ use serde_json::Value;
 use super::statistics::{QUESTIONS, RESPONSES};
 use super::{AnswerStatus, TaskType, ToolQaNumbers};
 use crate::bootstrap::indicator;
-use crate::registry::{Needs, SampleScores, SuiteInfo, less, more};
+use crate::registry::{
+    LineFields, SampleScores, SuiteInfo, SuiteNeeds, higher_better, lower_better,
+};
 
-/// Questions about outputs of tools become answers, or functions that compute them.
+/// Questions about tool outputs to answers, or to functions that compute them.
 pub static SUITE: SuiteInfo = SuiteInfo {
     name: "toolqa",
-    about: "Questions about outputs of tools, to answers or to functions that find them.",
+    about: "Questions about tool outputs to answers, or to functions that compute them.",
     metrics: &ToolQaNumbers::NAMES,
-    words: &[
+    plain_names: &[
         ("exact_match", "exact matches"),
-        ("exact_match_strict", "exact matches, numbers strictly"),
-        ("contains", "answers that contain the gold"),
-        ("judged", "right by the judge"),
+        ("exact_match_strict", "exact matches with strict numbers"),
+        ("contains", "answers that contain the gold answer"),
+        ("judged", "accepted by the judge"),
         ("parse_error_rate", "answers without code"),
     ],
     flat_metrics: &[],
     lower_is_better: &["parse_error_rate"],
     default_metric: "toolqa.exact_match_strict",
-    needs: Needs::GENERATOR,
+    needs: SuiteNeeds::GENERATOR,
     operations: super::operations::OPERATIONS,
-    metrics_mark: "n_parse_errors",
-    ranked_by: &[more("exact_match_strict"), more("contains"), more("judged")],
+    ranked_by: &[
+        higher_better("exact_match_strict"),
+        higher_better("contains"),
+        higher_better("judged"),
+    ],
     own_files: &[RESPONSES, QUESTIONS],
     samples: &[
         SampleScores {
             of: "toolqa",
-            id: "uid",
-            mark: "exact_match",
+            fields: LineFields {
+                prompt: &["question"],
+                gold: &["gold_answer"],
+                ..LineFields::COMPLETION
+            },
+            kinds: &["answer"],
             measures: &[
-                more("exact_match"),
-                more("exact_match_strict"),
-                more("contains"),
-                more("judged"),
-                less("parse_error_rate").by(|line| {
+                higher_better("exact_match"),
+                higher_better("exact_match_strict"),
+                higher_better("contains"),
+                higher_better("judged"),
+                lower_better("parse_error_rate").computed_by(|line| {
                     let status = AnswerStatus::deserialize(line.get("status")?).ok()?;
                     Some(indicator(status == AnswerStatus::NoCode))
                 }),
@@ -46,21 +55,26 @@ pub static SUITE: SuiteInfo = SuiteInfo {
         },
         SampleScores {
             of: "toolqa --classify",
-            id: "uid",
-            mark: "task_type",
+            fields: LineFields {
+                prompt: &["question"],
+                gold: &["gold_answer"],
+                ..LineFields::COMPLETION
+            },
+            kinds: &["classification"],
             measures: &[
-                more("accuracy").by(|line| {
+                higher_better("accuracy").computed_by(|line| {
                     let gold = TaskType::deserialize(line.get("task_type")?).ok()?;
                     Some(indicator(named_type(line)? == Some(gold)))
                 }),
-                less("parse_error_rate").by(|line| Some(indicator(named_type(line)?.is_none()))),
+                lower_better("parse_error_rate")
+                    .computed_by(|line| Some(indicator(named_type(line)?.is_none()))),
             ],
         },
     ],
 };
 
-/// What a classifier's output names.
+/// The question type named by a classifier's output.
 fn named_type(line: &Value) -> Option<Option<TaskType>> {
-    let output = line.get("model_output")?.as_str()?;
-    Some(TaskType::of_output(output))
+    let output = line.get("prediction")?.as_str()?;
+    Some(TaskType::from_output(output))
 }

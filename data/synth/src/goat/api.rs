@@ -1,25 +1,25 @@
-//! What the API tables are made of: kinds of value, parameters, operations, wordings.
+//! Types of the API tables: kinds of value, parameters, operations, wordings.
 //!
-//! An API is data: an operation on the invented tables, the kinds of value it takes and gives, and
-//! the phrases that speak of them. Two APIs are linked where one gives the kind of value that the
-//! other needs; the kind is known here and never shown in a document.
-//! `apis` says how a file writes them.
+//! An API is data: an operation on the invented tables, the kinds of value that it takes and
+//! returns, and phrases for them. An edge connects two APIs if one returns the kind of value that
+//! the other needs. The kind is only known here and never shown in a document. `apis` documents the
+//! file format.
 
 use serde::Deserialize;
 
 use super::functions::Function;
 use super::kinds;
 
-/// What a value means, whatever its parameter is called: the hidden semantic type.
+/// The hidden semantic type of a value, independent of its parameter name.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Kind {
-    /// Such as `ship.id`; two kinds are the same if their names are.
+    /// Unique name, such as `ship.id`.
     pub(super) name: String,
     #[serde(rename = "type", default)]
     pub(super) json_type: JsonType,
-    /// How a query names a value that comes from no other call; `{}` is the value.
-    #[serde(default = "kinds::the_value_alone")]
+    /// Phrases by which a query states a value that comes from no other call; `{}` is the value.
+    #[serde(default = "kinds::default_phrases")]
     pub(super) phrases: Vec<String>,
     pub(super) values: Values,
 }
@@ -34,19 +34,19 @@ pub(super) enum JsonType {
     Number,
 }
 
-/// Where the values of a kind come from when no call gives them.
+/// Source of a kind's values if no call provides them.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Values {
-    /// A table and its column.
+    /// A column of a table.
     Column(String, String),
     /// All integers from the first to the second.
     Integers(i64, i64),
-    /// One of these texts.
+    /// One of these strings.
     Choice(Vec<String>),
 }
 
-/// One parameter of an API.
+/// A parameter of an API.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Parameter {
@@ -54,24 +54,24 @@ pub(super) struct Parameter {
     #[serde(deserialize_with = "kinds::by_name")]
     pub(super) kind: &'static Kind,
     pub(super) description: String,
-    /// Of a parameter that a call may leave out.
+    /// Present for optional parameters.
     pub(super) optional: Option<Limit>,
 }
 
-/// What an optional argument does, and how a request says so.
+/// The effect of an optional argument, and its phrases.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Limit {
     pub(super) restriction: Restriction,
-    /// They follow a request; `{}` is the value.
+    /// Phrases appended to a request; `{}` is the value.
     pub(super) phrases: Vec<String>,
 }
 
-/// What an optional argument does to a list.
+/// The effect of an optional argument on a list.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Restriction {
-    /// At most so many items.
+    /// Limits the number of items.
     Count,
     /// Only rows whose column is at most the value.
     AtMost(String),
@@ -79,13 +79,13 @@ pub(super) enum Restriction {
     AtLeast(String),
 }
 
-/// What an API does with its first parameter, the argument.
+/// The operation of an API on its first parameter, the argument.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub(super) enum Operation {
-    /// Lists the rows whose column holds every word of the argument.
+    /// Lists the rows whose column contains every word of the argument.
     Search { table: String, column: String },
-    /// Shows the one row whose column equals the argument.
+    /// Returns the row whose column equals the argument.
     Get { table: String, column: String },
     /// Lists the rows whose column equals the argument.
     List {
@@ -93,13 +93,13 @@ pub(super) enum Operation {
         column: String,
         order: Order,
     },
-    /// Lists the other rows that agree in `by` with the row whose `key` is the argument.
+    /// Lists the other rows with the same `by` as the row whose `key` is the argument.
     Similar {
         table: String,
         key: String,
         by: String,
     },
-    /// Computes from its parameters alone.
+    /// Computes a result only from its parameters.
     Compute(Function),
 }
 
@@ -107,13 +107,13 @@ pub(super) enum Operation {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Order {
-    /// Lowest value of the column first.
+    /// Ascending by the column.
     Rising(String),
-    /// Highest value of the column first.
+    /// Descending by the column.
     Falling(String),
 }
 
-/// A way to choose one row of a list, and the adjectives that say so.
+/// A way to choose one row of a list, with its adjectives.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Pick {
@@ -138,11 +138,12 @@ pub(super) struct Field {
     pub(super) column: String,
     #[serde(deserialize_with = "kinds::by_name")]
     pub(super) kind: &'static Kind,
-    /// Names the value by the API's parameters in braces; in a list, `{pick}` is the choice.
+    /// Phrases for the value with the API's parameters in braces; in a list, `{pick}` is the
+    /// choice.
     pub(super) phrases: Vec<String>,
 }
 
-/// Something that a user may want of an API, and how it is answered.
+/// Something that a user may ask of an API, with its answer.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Aspect {
@@ -151,23 +152,23 @@ pub(super) struct Aspect {
     /// Whole questions with parameters in braces; may be empty.
     #[serde(default)]
     pub(super) questions: Vec<String>,
-    /// A sentence with columns in braces; what stands in brackets is said for each row of a list.
+    /// A sentence with columns in braces; text in brackets is repeated for each row of a list.
     pub(super) answer: String,
 }
 
-/// One API.
+/// An API.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Api {
     pub(super) name: String,
-    /// What it does, one sentence.
+    /// What it does, in one sentence.
     pub(super) does: String,
-    /// What it returns, one sentence.
+    /// What it returns, in one sentence.
     pub(super) returns: String,
-    /// The required parameters first.
+    /// The parameters, required ones first.
     pub(super) parameters: Vec<Parameter>,
     pub(super) operation: Operation,
-    /// Name of the list in the output; empty where the output is one object.
+    /// Name of the list in the output; empty if the output is a single object.
     #[serde(default)]
     pub(super) list: String,
     /// The columns of the output.
@@ -182,7 +183,7 @@ pub(super) struct Api {
     pub(super) aspects: Vec<Aspect>,
 }
 
-/// APIs of one provider.
+/// The APIs of one provider.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Tool {
@@ -193,13 +194,13 @@ pub(super) struct Tool {
     pub(super) apis: Vec<Api>,
 }
 
-/// Which rows a tool may stand in.
+/// The splits in which a tool may occur.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Role {
     /// All splits.
     Seen,
-    /// The split of unseen tools alone.
+    /// Only the split of unseen tools.
     HeldOut,
 }
 
@@ -210,8 +211,8 @@ impl Parameter {
 }
 
 impl JsonType {
-    /// As documents spell it.
-    pub(super) fn spelled(self) -> &'static str {
+    /// The spelling in documents.
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::Text => "STRING",
             Self::Integer => "INTEGER",
@@ -221,8 +222,8 @@ impl JsonType {
 }
 
 impl By {
-    /// As `Derived::pick` spells it.
-    pub(super) fn spelled(&self) -> String {
+    /// The spelling in `Derived::pick`.
+    pub(super) fn text(&self) -> String {
         match self {
             Self::First => "first".to_owned(),
             Self::Last => "last".to_owned(),

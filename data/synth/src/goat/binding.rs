@@ -1,9 +1,9 @@
-//! A connected set of APIs in, executed calls with bound arguments out.
+//! Draws executed calls with bound arguments for a connected set of APIs.
 //!
-//! Calls come first and words later: one edge is drawn for each parameter that an earlier call can
-//! fill, the other values are drawn from the tables, and every call is executed before anything is
-//! said about it. The decision to question: a choice such as "the cheapest" is rejected where it
-//! ties or where the list has one row, so that a query never has two right answers.
+//! Calls are drawn before their wording. One edge is drawn for each parameter that an earlier call
+//! can fill, the other values are drawn from the tables, and every call is executed before it is
+//! put into words. A choice such as "the cheapest" is rejected if it ties or if the list has one
+//! row, so that a query never has two right answers.
 
 use std::cmp::Ordering;
 
@@ -13,24 +13,24 @@ use tooltune_rows::batches::SeededRandom;
 use super::api::{By, Field, Kind, Operation, Parameter, Pick, Values};
 use super::catalogue::{Catalogue, Edge};
 use super::executor::{GoatExecutor, compare};
-use crate::slot::{chance, pick};
+use crate::slot::{happens, pick};
 
-/// Percentage of optional arguments of the last calls that are given.
+/// Percentage of optional arguments of the last calls that are set.
 const OPTIONAL_PERCENT: usize = 20;
 
-/// One executed call.
+/// An executed call.
 #[derive(Debug, Clone)]
 pub(super) struct BoundCall {
     pub(super) api_idx: usize,
     pub(super) arguments: Vec<Argument>,
     pub(super) output: Value,
-    /// The choice by which later calls take a row of the output; one for all of them.
+    /// The choice by which later calls use a row of the output; the same for all of them.
     pub(super) pick: Option<&'static Pick>,
-    /// Whether no later call takes anything of the output.
+    /// Whether no later call uses the output.
     pub(super) is_sink: bool,
 }
 
-/// One argument and where it came from.
+/// An argument and its origin.
 #[derive(Debug, Clone)]
 pub(super) struct Argument {
     pub(super) parameter: &'static Parameter,
@@ -64,27 +64,27 @@ impl BoundCall {
     }
 }
 
-/// Draws calls to each API of `set` once, in an order in which they can be executed.
-pub(super) fn draw(
+/// Draws one call to each API of `set`, in an executable order.
+pub(super) fn draw_calls(
     executor: &GoatExecutor,
     set: &[usize],
     random: &mut SeededRandom,
 ) -> Result<Vec<BoundCall>, Rejection> {
-    let wires = wire(executor.catalogue(), set, random);
-    if !connects(&wires, set) {
+    let wires = draw_edges(executor.catalogue(), set, random);
+    if !is_connected(&wires, set) {
         return Err(Rejection::Unlinked);
     }
     let order = executable_order(executor.catalogue(), &wires, set);
     let mut calls: Vec<BoundCall> = Vec::new();
     for &api_idx in &order {
-        let call = bind(executor, api_idx, &order, &wires, &calls, random);
+        let call = bind_calls(executor, api_idx, &order, &wires, &calls, random);
         calls.push(call.ok_or(Rejection::NoValue)?);
     }
     Ok(calls)
 }
 
-/// Draws one edge for each parameter that an API earlier in a random order can fill.
-fn wire(catalogue: &Catalogue, set: &[usize], random: &mut SeededRandom) -> Vec<Edge> {
+/// Draws one edge for each parameter that an earlier API in a random order can fill.
+fn draw_edges(catalogue: &Catalogue, set: &[usize], random: &mut SeededRandom) -> Vec<Edge> {
     let mut order = set.to_vec();
     random.shuffle(&mut order);
     let mut wires = Vec::new();
@@ -108,23 +108,23 @@ fn wire(catalogue: &Catalogue, set: &[usize], random: &mut SeededRandom) -> Vec<
     wires
 }
 
-fn connects(wires: &[Edge], set: &[usize]) -> bool {
-    let mut reached = vec![set[0]];
-    let mut next = 0;
-    while let Some(&node) = reached.get(next) {
-        next += 1;
+fn is_connected(wires: &[Edge], set: &[usize]) -> bool {
+    let mut connected = vec![set[0]];
+    let mut next_idx = 0;
+    while let Some(&node) = connected.get(next_idx) {
+        next_idx += 1;
         for edge in wires {
             for (from, to) in [(edge.source, edge.target), (edge.target, edge.source)] {
-                if from == node && !reached.contains(&to) {
-                    reached.push(to);
+                if from == node && !connected.contains(&to) {
+                    connected.push(to);
                 }
             }
         }
     }
-    reached.len() == set.len()
+    connected.len() == set.len()
 }
 
-/// Sources before targets; of several that are ready, the smallest name first (Kahn 1962).
+/// Sources before targets; ties are broken by name (Kahn 1962).
 fn executable_order(catalogue: &Catalogue, wires: &[Edge], set: &[usize]) -> Vec<usize> {
     let mut waiting = set.to_vec();
     waiting.sort_by_key(|api_idx| &catalogue.entry(*api_idx).call_name);
@@ -140,8 +140,8 @@ fn executable_order(catalogue: &Catalogue, wires: &[Edge], set: &[usize]) -> Vec
     order
 }
 
-/// Binds and executes one call after the earlier `calls`; `None` if that cannot be done.
-fn bind(
+/// Binds and executes one call after the earlier `calls`; `None` if that is impossible.
+fn bind_calls(
     executor: &GoatExecutor,
     api_idx: usize,
     order: &[usize],
@@ -160,7 +160,7 @@ fn bind(
             Some(edge) => {
                 let call = order.iter().position(|other| *other == edge.source)?;
                 let field = edge.field;
-                let value = taken(executor.catalogue(), &calls[call], field)?;
+                let value = value_used(executor.catalogue(), &calls[call], field)?;
                 if is_stated(&value, parameter, calls) {
                     return None;
                 }
@@ -170,7 +170,7 @@ fn bind(
                     source: Some(Source { call, field }),
                 }
             }
-            None if parameter.is_required() || (is_sink && chance(OPTIONAL_PERCENT, random)) => {
+            None if parameter.is_required() || (is_sink && happens(OPTIONAL_PERCENT, random)) => {
                 Argument {
                     parameter,
                     value: fixed_value(executor, parameter.kind, random),
@@ -197,25 +197,25 @@ fn bind(
     Some(call)
 }
 
-/// Whether the query states the value already: "the region of the longest trail in Ashvale".
+/// Whether the query already states the value: "the region of the longest trail in Ashvale".
 fn is_stated(value: &Value, parameter: &Parameter, calls: &[BoundCall]) -> bool {
-    let mut earlier = calls.iter().flat_map(|call| &call.arguments);
-    earlier.any(|argument| {
+    let mut earlier_arguments = calls.iter().flat_map(|call| &call.arguments);
+    earlier_arguments.any(|argument| {
         let is_alike = argument.parameter.kind.name == parameter.kind.name;
         argument.source.is_none() && is_alike && argument.value == *value
     })
 }
 
-/// The value that a later call takes; `None` if the choice is ambiguous.
-fn taken(catalogue: &Catalogue, call: &BoundCall, field: &Field) -> Option<Value> {
+/// The value used by a later call; `None` if the choice is ambiguous.
+fn value_used(catalogue: &Catalogue, call: &BoundCall, field: &Field) -> Option<Value> {
     let api = catalogue.entry(call.api_idx).api;
     if api.list.is_empty() {
         return call.output.get(&field.column).cloned();
     }
     let rows = call.output[&api.list].as_array()?;
     let row = match call.pick {
-        Some(pick) => chosen(&pick.by, rows)?,
-        // A search names one thing; a second match would make "it" two.
+        Some(pick) => choose_row(&pick.by, rows)?,
+        // A search identifies one thing; a second match would make it ambiguous.
         None if matches!(api.operation, Operation::Search { .. }) && rows.len() == 1 => &rows[0],
         None => return None,
     };
@@ -223,7 +223,7 @@ fn taken(catalogue: &Catalogue, call: &BoundCall, field: &Field) -> Option<Value
 }
 
 /// The row that `by` chooses among at least two; `None` if the best two tie.
-pub(super) fn chosen<'a>(by: &By, rows: &'a [Value]) -> Option<&'a Value> {
+pub(super) fn choose_row<'a>(by: &By, rows: &'a [Value]) -> Option<&'a Value> {
     if rows.len() < 2 {
         return None;
     }

@@ -1,18 +1,18 @@
-//! The API tables in, entries with their call names, documents and true edges out.
+//! Builds entries with call names, documents and true edges from the API tables.
 //!
-//! An edge leads from an output to a required parameter of the same kind of value. The decision to
-//! question: optional parameters have no edges, so that an optional argument always stands in the
-//! query and never in an output.
+//! An edge connects an output to a required parameter of the same kind of value. Optional
+//! parameters have no edges, so that an optional argument is always stated in the query and never
+//! taken from an output.
 
 use std::collections::BTreeMap;
 
-use tooltune_rows::tools::{ApiDocument, ApiParameter};
+use tooltune_apis::{ApiDocument, ApiParameter};
 
 use super::SemanticEdge;
 use super::api::{Api, Field, Parameter, Role, Tool};
 use super::apis::TOOLS;
 
-/// One API with its tool.
+/// An API with its tool.
 #[derive(Debug, Clone)]
 pub(super) struct Entry {
     pub(super) tool: &'static Tool,
@@ -22,7 +22,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// The required parameters, in the order of the table.
+    /// The required parameters, in table order.
     pub(super) fn required(&self) -> impl Iterator<Item = &'static Parameter> {
         self.api.parameters.iter().filter(|p| p.is_required())
     }
@@ -31,7 +31,7 @@ impl Entry {
         self.tool.role == Role::HeldOut
     }
 
-    /// Where `field` stands in the output, such as `inns[].inn_id`.
+    /// Path of `field` in the output, such as `inns[].inn_id`.
     pub(super) fn path(&self, field: &Field) -> String {
         match self.api.list.as_str() {
             "" => field.column.clone(),
@@ -39,7 +39,7 @@ impl Entry {
         }
     }
 
-    /// What the API's provider would publish of it.
+    /// The document that the API's provider would publish.
     pub(super) fn document(&self) -> ApiDocument {
         let (required, optional): (Vec<&Parameter>, Vec<&Parameter>) =
             self.api.parameters.iter().partition(|p| p.is_required());
@@ -57,7 +57,7 @@ impl Entry {
 
 fn describe(parameter: &Parameter) -> ApiParameter {
     ApiParameter {
-        kind: parameter.kind.json_type.spelled().to_owned(),
+        kind: parameter.kind.json_type.name().to_owned(),
         description: parameter.description.clone(),
         ..ApiParameter::new(parameter.name.clone())
     }
@@ -120,7 +120,7 @@ impl Catalogue {
         self.by_call_name.get(call_name).copied()
     }
 
-    /// The edges with the names that documents and outputs use.
+    /// The edges with the names used in documents and outputs.
     pub(super) fn semantic_edges(&self) -> Vec<SemanticEdge> {
         let edges = self.edges.iter().map(|edge| {
             let source = self.entry(edge.source);

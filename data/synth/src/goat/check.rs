@@ -1,20 +1,20 @@
-//! A row in, and why it must not be handed out, if anything is wrong with its words.
+//! Checks the wording of a row before it is released.
 //!
-//! Values are looked for as whole tokens: the 12 of "at 12:30" states no 12. The decision to
-//! question: values that an earlier call gives need not stand in the query, and mostly do not.
+//! Values are searched as whole tokens: the 12 of "at 12:30" does not state 12. Values that an
+//! earlier call returns need not be in the query, and mostly are not.
 
 use thiserror::Error;
 
 use super::binding::BoundCall;
-use super::language::{Told, text};
+use super::language::{RowTexts, text};
 use crate::slot::contains_token;
 
-/// Longest query, in characters; about 60 tokens of a small model.
+/// Maximum length of a query in characters; about 60 tokens of a small model.
 const MAX_QUERY_CHARS: usize = 190;
-/// Longest response, in characters.
+/// Maximum length of a response in characters.
 const MAX_RESPONSE_CHARS: usize = 320;
 
-/// A row that would teach something wrong.
+/// An error in the wording of a row.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub(super) enum RowProblem {
     #[error("the query does not state {0}")]
@@ -27,29 +27,29 @@ pub(super) enum RowProblem {
     LongResponse(usize),
 }
 
-/// Checks the words of one row.
+/// Checks the wording of a row.
 ///
 /// # Errors
 ///
-/// - a value that no call gives does not stand in the query
-/// - a fact does not stand in the response
+/// - a value that no call returns is not in the query
+/// - a fact is not in the response
 /// - the query or the response is too long
-pub(super) fn check(calls: &[BoundCall], told: &Told) -> Result<(), RowProblem> {
+pub(super) fn check(calls: &[BoundCall], texts: &RowTexts) -> Result<(), RowProblem> {
     let arguments = calls.iter().flat_map(|call| &call.arguments);
     for argument in arguments.filter(|argument| argument.source.is_none()) {
         let value = text(&argument.value);
-        if !contains_token(&told.query, &value) {
+        if !contains_token(&texts.query, &value) {
             return Err(RowProblem::Unstated(value));
         }
     }
-    if let Some(fact) = told
+    if let Some(fact) = texts
         .facts
         .iter()
-        .find(|fact| !contains_token(&told.response, fact))
+        .find(|fact| !contains_token(&texts.response, fact))
     {
         return Err(RowProblem::NoFact(fact.clone()));
     }
-    let (n_query, n_response) = (told.query.chars().count(), told.response.chars().count());
+    let (n_query, n_response) = (texts.query.chars().count(), texts.response.chars().count());
     if n_query > MAX_QUERY_CHARS {
         return Err(RowProblem::LongQuery(n_query));
     }

@@ -1,8 +1,8 @@
-//! A call in, its output or the reason of its failure out, read from the invented tables.
+//! Executes calls on the invented tables.
 //!
-//! Outputs hold few columns and at most four rows, so that several fit a prompt. The executor is
-//! strict where a real API is: a number in quotes is no number, and a call without a row is an
-//! error, not an empty list.
+//! Outputs have few columns and at most four rows, so that several fit into a prompt. The executor
+//! is as strict as a real API: a quoted number is not a number, and a call without a matching row
+//! is an error, not an empty list.
 
 use std::cmp::Ordering;
 
@@ -15,7 +15,7 @@ use super::catalogue::{Catalogue, Entry};
 use super::functions::{self, NoResult};
 use super::world::{Row, World};
 
-/// Most rows of a list.
+/// Maximum number of rows in a list.
 const MAX_ROWS: usize = 4;
 
 /// Why a call has no output.
@@ -25,38 +25,38 @@ pub enum CallProblem {
     /// No API has this name.
     #[error("unknown API {0}; call one by its tool and name, such as TownDesk/Town Info")]
     UnknownApi(String),
-    /// A required parameter is absent or null.
+    /// A required parameter is missing or null.
     #[error("{api} needs the argument {parameter}")]
     Missing {
-        /// The API's own name.
+        /// Name of the API.
         api: String,
-        /// The absent parameter.
+        /// The missing parameter.
         parameter: String,
     },
-    /// An argument that the API does not have.
+    /// The API does not have this parameter.
     #[error("{api} has no parameter {argument}; it takes {known}")]
     UnknownArgument {
-        /// The API's own name.
+        /// Name of the API.
         api: String,
-        /// The name that was given.
+        /// Name of the argument.
         argument: String,
-        /// The parameters that exist.
+        /// The existing parameters.
         known: String,
     },
-    /// An argument of another type.
+    /// An argument has the wrong type.
     #[error("{parameter} must be of type {expected}, not {given}")]
     WrongType {
         /// The parameter.
         parameter: String,
-        /// Its type.
+        /// The type of the parameter.
         expected: &'static str,
-        /// The value that was given, as JSON.
+        /// The value as JSON.
         given: String,
     },
-    /// No row of the tables fits the arguments.
+    /// No row of the tables matches the arguments.
     #[error("nothing found for {0}")]
     NoRow(String),
-    /// A function has no value at these arguments.
+    /// A function is undefined for these arguments.
     #[error("{0}")]
     NoResult(String),
 }
@@ -67,7 +67,7 @@ impl From<NoResult> for CallProblem {
     }
 }
 
-/// Executes calls to the generated APIs; pure, and the same for every data set.
+/// Executes calls to the generated APIs; stateless, and the same for every data set.
 #[derive(Debug, Clone)]
 pub struct GoatExecutor {
     catalogue: Catalogue,
@@ -97,13 +97,13 @@ impl GoatExecutor {
         &self.world
     }
 
-    /// Executes one call, named `tool/api`.
+    /// Executes a call, named `tool/api`.
     ///
     /// # Errors
     ///
-    /// - the name is no API's
-    /// - a required argument is absent, an argument is unknown or of another type
-    /// - no row fits, or a function has no value there
+    /// - the API is unknown
+    /// - a required argument is missing, or an argument is unknown or has the wrong type
+    /// - no row matches, or a function is undefined for the arguments
     pub fn execute(
         &self,
         name: &str,
@@ -113,10 +113,10 @@ impl GoatExecutor {
         let api_idx = self.catalogue.position(name.trim()).ok_or_else(unknown)?;
         let entry = self.catalogue.entry(api_idx);
         check_arguments(entry, arguments)?;
-        self.answer(entry.api, arguments)
+        self.answer_call(entry.api, arguments)
     }
 
-    fn answer(&self, api: &Api, arguments: &Map<String, Value>) -> Result<Value, CallProblem> {
+    fn answer_call(&self, api: &Api, arguments: &Map<String, Value>) -> Result<Value, CallProblem> {
         let argument = &arguments[&api.parameters[0].name];
         let missing = || CallProblem::NoRow(format!("{} {argument}", api.parameters[0].name));
         let rows: Vec<&Row> = match &api.operation {
@@ -129,12 +129,12 @@ impl GoatExecutor {
             }
             Operation::Get { table, column } => {
                 let mut rows = self.world.rows(table).iter();
-                let row = rows.find(|row| equal(&row[column], argument));
-                return Ok(show(row.ok_or_else(missing)?, &api.shown));
+                let row = rows.find(|row| is_equal(&row[column], argument));
+                return Ok(shown_columns(row.ok_or_else(missing)?, &api.shown));
             }
             Operation::Search { table, column } => {
                 let rows = self.world.rows(table).iter();
-                rows.filter(|row| contains(&row[column], argument))
+                rows.filter(|row| contains_text(&row[column], argument))
                     .collect()
             }
             Operation::List {
@@ -143,30 +143,38 @@ impl GoatExecutor {
                 order,
             } => {
                 let rows = self.world.rows(table).iter();
-                let mut rows: Vec<&Row> =
-                    rows.filter(|row| equal(&row[column], argument)).collect();
-                rows.sort_by(|a, b| in_order(order, a, b));
+                let mut rows: Vec<&Row> = rows
+                    .filter(|row| is_equal(&row[column], argument))
+                    .collect();
+                rows.sort_by(|a, b| compare_rows(order, a, b));
                 rows
             }
             Operation::Similar { table, key, by } => {
                 let rows = self.world.rows(table);
-                let is_given = |row: &&Row| equal(&row[key], argument);
+                let is_given = |row: &&Row| is_equal(&row[key], argument);
                 let position = rows
                     .iter()
                     .position(|row| is_given(&row))
                     .ok_or_else(missing)?;
-                let alike = |row: &&Row| row[by] == rows[position][by] && !is_given(row);
-                // Those after the given row come first, or all would share one list.
-                let (before, after) = rows.split_at(position);
-                after.iter().chain(before).filter(alike).collect()
+                let is_similar = |row: &&Row| row[by] == rows[position][by] && !is_given(row);
+                // The rows after the given one come first; otherwise all would share one list.
+                let (rows_before, rows_after) = rows.split_at(position);
+                rows_after
+                    .iter()
+                    .chain(rows_before)
+                    .filter(is_similar)
+                    .collect()
             }
         };
         let rows = restrict(api, rows, arguments);
         if rows.is_empty() {
             return Err(missing());
         }
-        let shown: Vec<Value> = rows.iter().map(|row| show(row, &api.shown)).collect();
-        Ok(json!({ api.list.as_str(): shown }))
+        let shown_rows: Vec<Value> = rows
+            .iter()
+            .map(|row| shown_columns(row, &api.shown))
+            .collect();
+        Ok(json!({ api.list.as_str(): shown_rows }))
     }
 
     fn rate_of(&self, code: &str) -> Option<f64> {
@@ -188,11 +196,12 @@ fn check_arguments(entry: &Entry, arguments: &Map<String, Value>) -> Result<(), 
     let api = entry.api;
     for argument in arguments.keys() {
         if !api.parameters.iter().any(|p| p.name == *argument) {
-            let known: Vec<&str> = api.parameters.iter().map(|p| p.name.as_str()).collect();
+            let parameter_names: Vec<&str> =
+                api.parameters.iter().map(|p| p.name.as_str()).collect();
             return Err(CallProblem::UnknownArgument {
                 api: api.name.clone(),
                 argument: argument.clone(),
-                known: known.join(", "),
+                known: parameter_names.join(", "),
             });
         }
     }
@@ -223,13 +232,13 @@ fn check_type(parameter: &Parameter, value: &Value) -> Result<(), CallProblem> {
     }
     Err(CallProblem::WrongType {
         parameter: parameter.name.clone(),
-        expected: parameter.kind.json_type.spelled(),
+        expected: parameter.kind.json_type.name(),
         given: value.to_string(),
     })
 }
 
-/// Equal as a user would say: numbers by value, texts without case and outer blanks.
-fn equal(cell: &Value, argument: &Value) -> bool {
+/// Loose equality: numbers by value, strings without case and surrounding whitespace.
+fn is_equal(cell: &Value, argument: &Value) -> bool {
     match (cell, argument) {
         (Value::Number(cell), Value::Number(argument)) => cell.as_f64() == argument.as_f64(),
         (Value::String(cell), Value::String(argument)) => {
@@ -239,22 +248,22 @@ fn equal(cell: &Value, argument: &Value) -> bool {
     }
 }
 
-/// Whether a cell holds every word of the argument, which has at least one.
-fn contains(cell: &Value, argument: &Value) -> bool {
+/// Whether a cell contains every word of the argument, which has at least one.
+fn contains_text(cell: &Value, argument: &Value) -> bool {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_lowercase();
     let (cell, argument) = (text(cell), text(argument));
     let has = |word: &str| cell.split_whitespace().any(|cell_word| cell_word == word);
     !argument.trim().is_empty() && argument.split_whitespace().all(has)
 }
 
-fn in_order(order: &Order, a: &Row, b: &Row) -> Ordering {
+fn compare_rows(order: &Order, a: &Row, b: &Row) -> Ordering {
     match order {
         Order::Rising(column) => compare(&a[column], &b[column]),
         Order::Falling(column) => compare(&b[column], &a[column]),
     }
 }
 
-/// Numbers by value, texts by code point.
+/// Compares numbers by value and strings by code point.
 pub(super) fn compare(a: &Value, b: &Value) -> Ordering {
     match (a.as_f64(), b.as_f64()) {
         (Some(a), Some(b)) => a.total_cmp(&b),
@@ -262,9 +271,9 @@ pub(super) fn compare(a: &Value, b: &Value) -> Ordering {
     }
 }
 
-/// Applies the optional arguments and the greatest length of a list.
+/// Applies the optional arguments and the maximum length of a list.
 fn restrict<'a>(api: &Api, mut rows: Vec<&'a Row>, arguments: &Map<String, Value>) -> Vec<&'a Row> {
-    let mut most = MAX_ROWS;
+    let mut max_rows = MAX_ROWS;
     for parameter in &api.parameters {
         let Some(limit) = &parameter.optional else {
             continue;
@@ -273,16 +282,18 @@ fn restrict<'a>(api: &Api, mut rows: Vec<&'a Row>, arguments: &Map<String, Value
             continue;
         };
         match &limit.restriction {
-            Restriction::Count => most = most.min(bound.as_f64().unwrap_or(0.0).max(0.0) as usize),
+            Restriction::Count => {
+                max_rows = max_rows.min(bound.as_f64().unwrap_or(0.0).max(0.0) as usize)
+            }
             Restriction::AtMost(column) => rows.retain(|row| compare(&row[column], bound).is_le()),
             Restriction::AtLeast(column) => rows.retain(|row| compare(&row[column], bound).is_ge()),
         }
     }
-    rows.truncate(most);
+    rows.truncate(max_rows);
     rows
 }
 
-fn show(row: &Row, columns: &[String]) -> Value {
+fn shown_columns(row: &Row, columns: &[String]) -> Value {
     let cells = columns
         .iter()
         .map(|column| (column.clone(), row[column].clone()));

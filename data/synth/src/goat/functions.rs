@@ -1,22 +1,22 @@
-//! Arguments in, computed outputs out: the APIs that need no table but the exchange rates.
+//! The computing APIs, which need no table except the exchange rates.
 //!
-//! Money is rounded to two decimals, halves away from zero; whole results are integers in the
-//! JSON, so that a number is written in one way only.
+//! Money is rounded to two decimals, half away from zero. Integer results are JSON integers, so
+//! that every number has one spelling.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// What a computing API computes, its parameters being in the order of its table.
+/// The functions of computing APIs, with parameters in the order of their table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Function {
-    /// Marks and a currency's code to an amount in that currency.
+    /// Marks and a currency code to an amount in that currency.
     Convert,
     /// An amount and a percentage to the total.
     AddTax,
-    /// An amount and a number of people to the share of one.
+    /// An amount and a number of people to the share of each.
     Split,
-    /// A time of day and minutes to the time of day after them.
+    /// A time of day and minutes to the resulting time of day.
     Arrive,
     /// Minutes to hours and minutes.
     HoursAndMinutes,
@@ -35,10 +35,10 @@ pub(super) enum NoResult {
     TooSmall(&'static str, i64),
 }
 
-/// Numbers above this are refused: sums of minutes and years must not overflow.
+/// Larger numbers are rejected, so that sums of minutes and years cannot overflow.
 const GREATEST: f64 = 1e9;
 
-/// A number as JSON writes it once: whole numbers without a point.
+/// A number in canonical JSON: integers without a decimal point.
 pub(super) fn number(value: f64) -> Value {
     let rounded = (value * 100.0).round() / 100.0;
     if rounded.fract() == 0.0 && rounded.abs() < 1e15 {
@@ -48,17 +48,17 @@ pub(super) fn number(value: f64) -> Value {
     }
 }
 
-/// Computes `function` of `arguments`, whose types have been checked.
+/// Computes `function` for type-checked `arguments`.
 ///
-/// `rate_of` gives how much of a currency one mark buys.
+/// `rate_of` returns the amount of a currency per mark.
 pub(super) fn compute(
     function: Function,
     arguments: &[&Value],
     rate_of: impl Fn(&str) -> Option<f64>,
 ) -> Result<Value, NoResult> {
     let float = |index: usize| {
-        let given = arguments[index].as_f64().unwrap_or(0.0);
-        given.clamp(-GREATEST, GREATEST)
+        let argument = arguments[index].as_f64().unwrap_or(0.0);
+        argument.clamp(-GREATEST, GREATEST)
     };
     let text = |index: usize| arguments[index].as_str().unwrap_or_default().trim();
     match function {

@@ -1,8 +1,8 @@
-//! The semantic types of parameters and outputs: `kinds.toml`, one line for each.
+//! The semantic types of parameters and outputs: `kinds.toml`, one line each.
 //!
-//! A kind has a `name`, and `values` of its own for arguments that no call gives: a table and a
-//! `column`, a range of `integers`, or a `choice` of texts. Its `type` is `"text"` where it says
-//! nothing else. `phrases` name a value in a query; without them it stands alone.
+//! A kind has a `name`, and its own `values` for arguments that no call provides: a table and a
+//! `column`, a range of `integers`, or a `choice` of strings. Its `type` defaults to `"text"`.
+//! `phrases` describe a value in a query; without them the value is written alone.
 
 use std::sync::LazyLock;
 
@@ -14,7 +14,7 @@ use crate::table::{TableFile, file};
 
 pub(super) const FILE: TableFile = file("goat/kinds.toml", include_str!("kinds.toml"));
 
-/// What the file holds.
+/// Content of the file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Kinds {
@@ -23,19 +23,19 @@ pub(super) struct Kinds {
 
 pub(super) static KINDS: LazyLock<Kinds> = LazyLock::new(|| FILE.read());
 
-/// Reads a name and gives its kind.
+/// Deserializes a kind from its name.
 ///
 /// # Errors
 ///
-/// - no kind has the name
+/// No kind has this name.
 pub(super) fn by_name<'de, D: Deserializer<'de>>(from: D) -> Result<&'static Kind, D::Error> {
     let name = String::deserialize(from)?;
     let mut kinds = KINDS.kinds.iter();
-    let named = kinds.find(|kind| kind.name == name);
-    named.ok_or_else(|| D::Error::custom(format!("no kind of kinds.toml is named `{name}`")))
+    let kind_found = kinds.find(|kind| kind.name == name);
+    kind_found.ok_or_else(|| D::Error::custom(format!("no kind of kinds.toml is named `{name}`")))
 }
 
-/// The phrases of a kind that has none of its own.
-pub(super) fn the_value_alone() -> Vec<String> {
+/// The phrases of a kind without its own.
+pub(super) fn default_phrases() -> Vec<String> {
     vec!["{}".to_owned()]
 }

@@ -1,8 +1,9 @@
-//! Executed calls in, the query, the sub-queries, the answer and its facts out.
+//! Puts executed calls into words: the query, the sub-queries, the answer and its facts.
 //!
-//! A value is named by the phrase of the output that it came from, and that phrase by the values
-//! of the call before: "the weather in the home port of the ship Grey Gull". The query asks for
-//! what the last calls give; a phrase is drawn once, so that query and sub-queries agree.
+//! A value is described by the phrase of the output that it came from, which in turn describes the
+//! values of the earlier call: "the weather in the home port of the ship Grey Gull". The query asks
+//! for the results of the last calls. Each phrase is drawn once, so that query and sub-queries
+//! agree.
 
 use std::collections::BTreeMap;
 
@@ -12,14 +13,14 @@ use tooltune_rows::batches::SeededRandom;
 use super::api::Aspect;
 use super::binding::{Argument, BoundCall};
 use super::catalogue::Catalogue;
-use crate::slot::{capitalise, chance, pick};
+use crate::slot::{capitalise, happens, pick};
 
-/// Percentage of queries with one aim that are asked as a question of its own.
+/// Percentage of single-aim queries phrased as a question.
 const QUESTION_PERCENT: usize = 45;
-/// Percentage of queries with two aims whose first is asked as a question.
+/// Percentage of two-aim queries whose first aim is phrased as a question.
 const ALSO_PERCENT: usize = 25;
 
-/// What stands before and after the things asked for.
+/// Text before and after the requested things.
 const FRAMES: &[(&str, &str)] = &[
     ("Tell me ", "."),
     ("Please find ", "."),
@@ -36,7 +37,7 @@ const FRAMES: &[(&str, &str)] = &[
     ("I want ", "."),
 ];
 
-/// What stands between two things asked for.
+/// Text between two requested things.
 const JOINS: &[&str] = &[
     " and ",
     ", and also ",
@@ -45,25 +46,25 @@ const JOINS: &[&str] = &[
     ", then ",
 ];
 
-/// How a second thing is asked for after a question.
+/// Text for a second request after a question.
 const ALSO: &[(&str, &str)] = &[
     (" Also tell me ", "."),
     (" I also need ", "."),
     (" And please find ", "."),
 ];
 
-/// The words of one row.
+/// The wording of a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct RowTexts {
     pub(super) query: String,
-    /// One for each call.
+    /// One per call.
     pub(super) sub_queries: Vec<String>,
     pub(super) response: String,
-    /// Texts of the response that answer the query.
+    /// Strings in the response that answer the query.
     pub(super) facts: Vec<String>,
 }
 
-/// A value as sentences write it.
+/// A value as it is written in sentences.
 pub(super) fn text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -71,11 +72,15 @@ pub(super) fn text(value: &Value) -> String {
     }
 }
 
-/// Names by parameter.
+/// Descriptions by parameter.
 type Names = BTreeMap<&'static str, String>;
 
 /// Puts the calls into words.
-pub(super) fn tell(catalogue: &Catalogue, calls: &[BoundCall], random: &mut SeededRandom) -> Told {
+pub(super) fn write_texts(
+    catalogue: &Catalogue,
+    calls: &[BoundCall],
+    random: &mut SeededRandom,
+) -> RowTexts {
     let mut names: Vec<Names> = Vec::new();
     for call in calls {
         let of_call = call.arguments.iter().map(|argument| {
@@ -87,7 +92,7 @@ pub(super) fn tell(catalogue: &Catalogue, calls: &[BoundCall], random: &mut Seed
     }
     let sub_queries = calls.iter().zip(&names).map(|(call, names)| {
         let api = catalogue.entry(call.api_idx).api;
-        let request = fill(pick(&api.sub_queries, random).as_str(), names);
+        let request = fill_names(pick(&api.sub_queries, random).as_str(), names);
         with_restrictions(&request, call, random)
     });
     let sub_queries = sub_queries.collect();
@@ -96,11 +101,16 @@ pub(super) fn tell(catalogue: &Catalogue, calls: &[BoundCall], random: &mut Seed
     for (call, names) in calls.iter().zip(&names).filter(|(call, _)| call.is_sink) {
         let api = catalogue.entry(call.api_idx).api;
         let aspect = &api.aspects[random.below(api.aspects.len())];
-        aims.push(Aim::draw(aspect, call, names, random));
-        answers.push(answer(&aspect.answer, &api.list, &call.output, &mut facts));
+        aims.push(Aim::draw_aim(aspect, call, names, random));
+        answers.push(answer_text(
+            &aspect.answer,
+            &api.list,
+            &call.output,
+            &mut facts,
+        ));
     }
-    Told {
-        query: ask(&aims, random),
+    RowTexts {
+        query: request_text(&aims, random),
         sub_queries,
         response: answers.join(" "),
         facts,
@@ -122,11 +132,11 @@ fn name_of(
         Some(choice) => phrase.replace("{pick}", pick(&choice.words, random).as_str()),
         None => phrase.clone(),
     };
-    fill(&phrase, &names[source.call])
+    fill_names(&phrase, &names[source.call])
 }
 
-/// Replaces `{parameter}` by its name.
-fn fill(template: &str, names: &Names) -> String {
+/// Replaces `{parameter}` by its description.
+fn fill_names(template: &str, names: &Names) -> String {
     let filled = names
         .iter()
         .fold(template.to_owned(), |text, (parameter, name)| {
@@ -139,38 +149,43 @@ fn fill(template: &str, names: &Names) -> String {
     filled
 }
 
-/// Adds the optional arguments to a request, before its closing mark if it has one.
+/// Adds the optional arguments to a request, before its closing mark if there is one.
 fn with_restrictions(request: &str, call: &BoundCall, random: &mut SeededRandom) -> String {
-    let (body, mark) = match request.strip_suffix('.') {
+    let (body, final_stop) = match request.strip_suffix('.') {
         Some(body) => (body, "."),
         None => (request, ""),
     };
-    let mut said = body.to_owned();
+    let mut sentence = body.to_owned();
     for argument in &call.arguments {
         if let Some(limit) = &argument.parameter.optional {
-            said += &pick(&limit.phrases, random).replace("{}", &text(&argument.value));
+            sentence += &pick(&limit.phrases, random).replace("{}", &text(&argument.value));
         }
     }
-    said + mark
+    sentence + final_stop
 }
 
 /// One thing that a query asks for.
 #[derive(Debug)]
 struct Aim {
     noun: String,
-    /// The same as a question; `None` if the table has none or an option must be said.
+    /// The aim as a question; `None` if the table has none or an optional argument must be stated.
     question: Option<String>,
-    /// How the query names the values of the call.
+    /// The descriptions of the call's values in the query.
     names: Vec<String>,
 }
 
 impl Aim {
-    fn draw(aspect: &Aspect, call: &BoundCall, names: &Names, random: &mut SeededRandom) -> Self {
+    fn draw_aim(
+        aspect: &Aspect,
+        call: &BoundCall,
+        names: &Names,
+        random: &mut SeededRandom,
+    ) -> Self {
         let is_optional = |argument: &&Argument| !argument.parameter.is_required();
         let is_plain = !call.arguments.iter().any(|argument| is_optional(&argument));
         let question = (is_plain && !aspect.questions.is_empty())
-            .then(|| capitalise(&fill(pick(&aspect.questions, random).as_str(), names)));
-        let noun = fill(pick(&aspect.nouns, random).as_str(), names);
+            .then(|| capitalise(&fill_names(pick(&aspect.questions, random).as_str(), names)));
+        let noun = fill_names(pick(&aspect.nouns, random).as_str(), names);
         Self {
             noun: with_restrictions(&noun, call, random),
             question,
@@ -179,40 +194,40 @@ impl Aim {
     }
 }
 
-fn ask(aims: &[Aim], random: &mut SeededRandom) -> String {
+fn request_text(aims: &[Aim], random: &mut SeededRandom) -> String {
     if let [only] = aims
         && let Some(question) = &only.question
-        && chance(QUESTION_PERCENT, random)
+        && happens(QUESTION_PERCENT, random)
     {
         return question.clone();
     }
     if let [first, second] = aims
         && let Some(question) = &first.question
-        && chance(ALSO_PERCENT, random)
+        && happens(ALSO_PERCENT, random)
     {
-        let (before, after) = pick(ALSO, random);
-        return format!("{question}{before}{}{after}", second.noun);
+        let (between, after) = pick(ALSO, random);
+        return format!("{question}{between}{}{after}", second.noun);
     }
-    let (before, after) = pick(FRAMES, random);
-    format!("{before}{}{after}", joined(aims, random))
+    let (between, after) = pick(FRAMES, random);
+    format!("{between}{}{after}", join_aims(aims, random))
 }
 
-fn joined(aims: &[Aim], random: &mut SeededRandom) -> String {
+fn join_aims(aims: &[Aim], random: &mut SeededRandom) -> String {
     match aims {
-        [first, second] => match merged(first, second) {
-            Some(both) if chance(70, random) => both,
+        [first, second] => match merge_aims(first, second) {
+            Some(both) if happens(70, random) => both,
             _ => format!("{}{}{}", first.noun, pick(JOINS, random), second.noun),
         },
-        [others @ .., last] if !others.is_empty() => {
-            let others: Vec<&str> = others.iter().map(|aim| aim.noun.as_str()).collect();
-            format!("{} and {}", others.join(", "), last.noun)
+        [other_nouns @ .., last] if !other_nouns.is_empty() => {
+            let other_nouns: Vec<&str> = other_nouns.iter().map(|aim| aim.noun.as_str()).collect();
+            format!("{} and {}", other_nouns.join(", "), last.noun)
         }
         _ => aims.iter().map(|aim| aim.noun.as_str()).collect(),
     }
 }
 
-/// "the cast of X" and "the writer of X" as "the cast and the writer of X".
-fn merged(first: &Aim, second: &Aim) -> Option<String> {
+/// Merges "the cast of X" and "the writer of X" into "the cast and the writer of X".
+fn merge_aims(first: &Aim, second: &Aim) -> Option<String> {
     let shared = first
         .names
         .iter()
@@ -225,30 +240,30 @@ fn merged(first: &Aim, second: &Aim) -> Option<String> {
     })
 }
 
-/// Fills an answer with the columns of the output; what is marked `!` is added to the facts.
-fn answer(template: &str, list: &str, output: &Value, facts: &mut Vec<String>) -> String {
-    let Some((before, rest)) = template.split_once('[') else {
-        return say(template, output, facts);
+/// Fills an answer with the columns of the output; columns marked `!` are added to the facts.
+fn answer_text(template: &str, list: &str, output: &Value, facts: &mut Vec<String>) -> String {
+    let Some((before_list, rest)) = template.split_once('[') else {
+        return fill_row(template, output, facts);
     };
-    let (each, after) = rest.split_once(']').unwrap_or((rest, ""));
+    let (each, after_list) = rest.split_once(']').unwrap_or((rest, ""));
     let rows = output[list].as_array().map_or(&[][..], Vec::as_slice);
-    let items: Vec<String> = rows.iter().map(|row| say(each, row, facts)).collect();
-    format!("{before}{}{after}", items.join(", "))
+    let items: Vec<String> = rows.iter().map(|row| fill_row(each, row, facts)).collect();
+    format!("{before_list}{}{after_list}", items.join(", "))
 }
 
-fn say(template: &str, row: &Value, facts: &mut Vec<String>) -> String {
-    let mut said = String::new();
-    let mut rest = template;
-    while let Some((before, tail)) = rest.split_once('{') {
-        let (column, after) = tail.split_once('}').unwrap_or((tail, ""));
+fn fill_row(template: &str, row: &Value, facts: &mut Vec<String>) -> String {
+    let mut filled = String::new();
+    let mut remaining = template;
+    while let Some((literal, tail)) = remaining.split_once('{') {
+        let (column, after_column) = tail.split_once('}').unwrap_or((tail, ""));
         let name = column.strip_suffix('!').unwrap_or(column);
         let value = text(&row[name]);
         debug_assert!(!row[name].is_null(), "{template} names an unknown column");
         if name != column && !facts.contains(&value) {
             facts.push(value.clone());
         }
-        said = said + before + &value;
-        rest = after;
+        filled = filled + literal + &value;
+        remaining = after_column;
     }
-    said + rest
+    filled + remaining
 }

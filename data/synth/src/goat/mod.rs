@@ -1,11 +1,12 @@
-//! Rows, a seed and a split in, GOAT trajectories out: a query, the calls that answer it with their
-//! outputs, and the answer.
+//! Generates GOAT trajectories: a query, the calls that answer it with their outputs, and the
+//! answer.
 //!
-//! Calls come first (GOAT, section 3.1): a connected set of APIs is drawn, its calls are bound to
-//! each other and executed on invented tables, and only then put into words. Every value that no
-//! call gives stands in the query; rows where it does not are drawn again.
-//! The decision to question: the world of tables and APIs is one constant, not a function of the
-//! seed, so that one executor and one set of documents serve every data set.
+//! Calls are generated first (GOAT, section 3.1): a connected set of APIs is drawn, its calls are
+//! bound to each other and executed on invented tables, and only then put into words. Every value
+//! that no call returns is stated in the query; rows that violate this are drawn again.
+//!
+//! The world of tables and APIs is constant and does not depend on the seed, so that one executor
+//! and one set of documents serve every data set.
 
 mod api;
 mod apis;
@@ -27,7 +28,7 @@ mod tests;
 
 use serde::Serialize;
 use thiserror::Error;
-use tooltune_rows::tools::{ApiDocument, Trajectory};
+use tooltune_apis::{ApiDocument, Trajectory};
 
 use self::api::Role;
 use self::apis::TOOLS;
@@ -36,21 +37,21 @@ use self::catalogue::{Catalogue, Entry};
 pub use executor::{CallProblem, GoatExecutor};
 pub use statistics::{GoatStatistics, statistics};
 
-/// Most calls of a trajectory unless the options say otherwise.
+/// Default maximum number of calls per trajectory.
 pub const DEFAULT_MAX_CALLS: usize = 3;
-/// The greatest value that `max_calls` may have.
+/// Upper limit of `max_calls`.
 pub const GREATEST_MAX_CALLS: usize = 4;
 
-/// Which rows are drawn; no query and no sequence of calls is in two splits, whatever their seeds.
+/// The split to draw; no query and no sequence of calls is in two splits, whatever their seeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum GoatSplit {
     /// For training.
     Train,
-    /// For choosing a checkpoint.
+    /// For checkpoint selection.
     Dev,
-    /// For the final measure on the tools and the sets of APIs of training.
+    /// For the final evaluation on the tools and API sets of training.
     TestSeen,
-    /// For the final measure: every row calls a tool that no other split calls.
+    /// For the final evaluation; every row calls a tool that no other split calls.
     TestUnseen,
 }
 
@@ -58,7 +59,7 @@ impl GoatSplit {
     /// All splits.
     pub const ALL: [Self; 4] = [Self::Train, Self::Dev, Self::TestSeen, Self::TestUnseen];
 
-    /// As file names and options spell it.
+    /// The name used in files and options.
     pub fn name(self) -> &'static str {
         match self {
             Self::Train => "train",
@@ -68,7 +69,7 @@ impl GoatSplit {
         }
     }
 
-    /// Number of rows of the usual data set.
+    /// Default number of rows.
     pub fn default_rows(self) -> usize {
         match self {
             Self::Train => 3_000,
@@ -78,7 +79,7 @@ impl GoatSplit {
     }
 }
 
-/// What to generate.
+/// Options of the generator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GoatSynthOptions {
     /// Number of rows. The rows of a smaller set are the first rows of a larger one.
@@ -87,12 +88,12 @@ pub struct GoatSynthOptions {
     pub seed: u64,
     /// Which rows may be drawn.
     pub split: GoatSplit,
-    /// Most calls of a trajectory, 1 to 4.
+    /// Maximum number of calls per trajectory, 1 to 4.
     pub max_calls: usize,
 }
 
 impl GoatSynthOptions {
-    /// The usual number of rows and of calls.
+    /// Default numbers of rows and calls.
     pub fn new(split: GoatSplit, seed: u64) -> Self {
         Self {
             rows: split.default_rows(),
@@ -103,60 +104,60 @@ impl GoatSynthOptions {
     }
 }
 
-/// Why there are no rows.
+/// Why no rows were generated.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum GoatSynthError {
     /// `max_calls` is out of range.
-    #[error("max_calls must be from 1 to {GREATEST_MAX_CALLS}, not {0}")]
+    #[error("max_calls is {0}; set it to 1 to {GREATEST_MAX_CALLS}")]
     MaxCalls(usize),
-    /// The split does not have so many different rows.
+    /// The split has fewer distinct rows than requested.
     #[error(
-        "split {split} has {found} different rows with these options, {asked} were asked for; \
-         ask for at most {found}"
+        "split {split} has only {found} distinct rows with these options, but {asked} were \
+         requested; request at most {found}"
     )]
     TooMany {
-        /// The split's name.
+        /// Name of the split.
         split: &'static str,
-        /// Rows that were asked for.
+        /// Number of requested rows.
         asked: usize,
-        /// Rows that were found.
+        /// Number of available rows.
         found: usize,
     },
 }
 
-/// An output that fits a parameter, because both hold the same kind of value.
+/// An output that can fill a parameter, because both have the same kind of value.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct SemanticEdge {
-    /// Call name of the API that gives the value.
+    /// Call name of the source API.
     pub source: String,
-    /// Where the value stands in its output, such as `inns[].inn_id`.
+    /// Path of the value in the output, such as `inns[].inn_id`.
     pub path: String,
-    /// Call name of the API that takes the value.
+    /// Call name of the target API.
     pub target: String,
-    /// The parameter that takes it.
+    /// Name of the parameter.
     pub parameter: String,
-    /// The kind of value, such as `inn.id`; no document names it.
+    /// The kind of value, such as `inn.id`; documents never contain it.
     pub kind: String,
 }
 
-/// Generates the rows; a pure function of `options`.
+/// Generates the rows, depending only on `options`.
 ///
 /// # Errors
 ///
 /// - `max_calls` is not from 1 to 4
-/// - the split has fewer different rows than asked for; the error says how many
+/// - the split has fewer distinct rows than requested; the error contains the number
 pub fn generate(options: &GoatSynthOptions) -> Result<Vec<Trajectory>, GoatSynthError> {
     rows::generate(options)
 }
 
-/// The documents of all APIs, held-out tools included, in a fixed order.
+/// The documents of all APIs, including held-out tools, in a fixed order.
 pub fn documents() -> Vec<ApiDocument> {
     let catalogue = Catalogue::new();
     catalogue.entries().iter().map(Entry::document).collect()
 }
 
-/// Every pair of an output and a required parameter that hold the same kind of value.
+/// All pairs of an output and a required parameter with the same kind of value.
 pub fn semantic_edges() -> Vec<SemanticEdge> {
     Catalogue::new().semantic_edges()
 }

@@ -1,15 +1,15 @@
-//! A query and its calls in, the one split that may hold them out.
+//! Assigns a query and its calls to at most one split.
 //!
-//! Both texts are hashed, and a row belongs to a split only if both fall into its share. Two splits
-//! can therefore share neither a query nor a sequence of calls, whatever their sizes and seeds; the
-//! price is that most drawn rows belong nowhere and are drawn again.
+//! Both strings are hashed, and a row belongs to a split only if both hashes fall into its share.
+//! Two splits can therefore never share a query or a sequence of calls, whatever their sizes and
+//! seeds. The cost is that most drawn rows belong to no split and are drawn again.
 
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use super::GoatSplit;
 
-/// Upper ends of the shares of the splits, in percent.
+/// Cumulative shares of the splits, in percent.
 const SHARES: [(GoatSplit, u64); 4] = [
     (GoatSplit::Train, 50),
     (GoatSplit::Dev, 65),
@@ -17,7 +17,7 @@ const SHARES: [(GoatSplit, u64); 4] = [
     (GoatSplit::TestUnseen, 100),
 ];
 
-/// The names and arguments of calls as one text.
+/// The names and arguments of calls as one string.
 pub(super) fn sequence<'a>(
     calls: impl IntoIterator<Item = (&'a str, &'a Map<String, Value>)>,
 ) -> String {
@@ -27,14 +27,14 @@ pub(super) fn sequence<'a>(
     Value::Array(calls.collect()).to_string()
 }
 
-/// The split whose rows may have `text`, a query or a sequence of calls.
-pub(super) fn share_of(text: &str) -> Option<GoatSplit> {
+/// The split that may contain `text`, a query or a sequence of calls.
+pub(super) fn split_for(text: &str) -> Option<GoatSplit> {
     let digest = Sha256::digest(text.as_bytes());
-    let first = digest
+    let first_bytes = digest
         .iter()
         .take(8)
         .fold(0_u64, |sum, byte| (sum << 8) | u64::from(*byte));
-    let percent = first % 100;
+    let percent = first_bytes % 100;
     SHARES
         .iter()
         .find(|(_, end)| percent < *end)

@@ -1,33 +1,33 @@
-//! Options in, rows out: which sets of APIs are drawn, how often, and which rows are kept.
+//! Draws the rows of a data set: which API sets are drawn, how often, and which rows are kept.
 //!
-//! Sets of a size take turns in an order that all splits of a seed share. A short test set thus
-//! meets the sets that a training set of its length or more has met before, and every set is met
-//! about equally often. A set that gives nothing new for many draws is done with.
+//! Sets of a size alternate in an order shared by all splits of a seed. A short test set therefore
+//! uses the sets that a training set of at least its length has used, and every set is used about
+//! equally often. A set that gives no new row in many draws is exhausted.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use serde_json::{Map, Value};
+use tooltune_apis::{Derived, Trajectory, TrajectoryCall};
 use tooltune_rows::batches::SeededRandom;
-use tooltune_rows::tools::{Derived, Trajectory, TrajectoryCall};
 
 use super::api::By;
 use super::binding::{self, BoundCall, Rejection};
 use super::check::check;
 use super::executor::GoatExecutor;
-use super::language::tell;
+use super::language::write_texts;
 use super::subgraphs::{connected_sets, neighbours};
 use super::{GREATEST_MAX_CALLS, GoatSplit, GoatSynthError, GoatSynthOptions, partition};
 
-/// Stream of the order of the sets; other uses of a seed have streams of their own.
+/// Random stream for the order of the sets; other uses of the seed have their own streams.
 const ORDER_STREAM: u64 = 0x676F_6174_0000_0000;
-/// Stream base of the rows.
+/// First random stream of the rows.
 const ROW_STREAM: u64 = 0x676F_6174_0000_0001;
-/// Draws without a new row after which a set is done with.
+/// Number of draws without a new row after which a set is exhausted.
 const MAX_DRAWS: usize = 400;
-/// Draws without any connection after which a set is taken for one that has none.
+/// Number of draws without any connection after which a set is treated as unconnected.
 const MAX_UNLINKED: usize = 200;
 
-/// Numbers of calls of successive rows, by `max_calls`.
+/// Number of calls of successive rows, by `max_calls`.
 const SIZES: [&[usize]; GREATEST_MAX_CALLS] = [
     &[1],
     &[2, 1, 2, 2, 2, 1, 2, 1, 2, 2],
@@ -62,7 +62,7 @@ pub(super) fn generate(options: &GoatSynthOptions) -> Result<Vec<Trajectory>, Go
     Ok(rows)
 }
 
-/// What has been drawn, and what can still be.
+/// The drawn rows, and the sets that remain.
 #[derive(Debug)]
 struct Generator {
     executor: GoatExecutor,
@@ -93,7 +93,7 @@ impl Generator {
         }
     }
 
-    /// A new row of `size` calls, or of another size if there is none; `None` at the end.
+    /// A new row with `size` calls, or with another number if there is none; `None` at the end.
     fn next_row(&mut self, size: usize) -> Option<Trajectory> {
         loop {
             let is_left = |sets: &&VecDeque<_>| !sets.is_empty();
@@ -102,7 +102,7 @@ impl Generator {
                 None => *self.waiting.iter().find(|(_, sets)| is_left(sets))?.0,
             };
             let set = self.waiting.get_mut(&size)?.pop_front()?;
-            if let Some(row) = self.row_of(&set) {
+            if let Some(row) = self.draw_row(&set) {
                 self.waiting.get_mut(&size)?.push_back(set);
                 return Some(row);
             }
@@ -110,13 +110,13 @@ impl Generator {
     }
 
     /// A new row that calls each API of `set`.
-    fn row_of(&mut self, set: &[usize]) -> Option<Trajectory> {
+    fn draw_row(&mut self, set: &[usize]) -> Option<Trajectory> {
         let mut is_linked = false;
         for draw in 0..MAX_DRAWS {
-            match binding::draw(&self.executor, set, &mut self.random) {
+            match binding::draw_calls(&self.executor, set, &mut self.random) {
                 Ok(calls) => {
                     is_linked = true;
-                    let row = self.row(&calls);
+                    let row = self.build_trajectory(&calls);
                     if row.is_some() {
                         return row;
                     }
@@ -129,30 +129,34 @@ impl Generator {
         None
     }
 
-    /// The calls in words, if they are good, new, and of this split.
-    fn row(&mut self, calls: &[BoundCall]) -> Option<Trajectory> {
+    /// The calls in words, if they are valid, new, and belong to this split.
+    fn build_trajectory(&mut self, calls: &[BoundCall]) -> Option<Trajectory> {
         let catalogue = self.executor.catalogue();
-        let named = calls.iter().map(|call| {
+        let named_calls = calls.iter().map(|call| {
             let name = catalogue.entry(call.api_idx).call_name.clone();
             (name, call.arguments_json())
         });
-        let named: Vec<(String, Map<String, Value>)> = named.collect();
-        let sequence = partition::sequence(named.iter().map(|(name, given)| (&name[..], given)));
-        // Most draws end here, before any word is said.
-        let is_of_split = |text: &str| partition::share_of(text) == Some(self.split);
+        let named_calls: Vec<(String, Map<String, Value>)> = named_calls.collect();
+        let sequence = partition::sequence(
+            named_calls
+                .iter()
+                .map(|(name, call_arguments)| (&name[..], call_arguments)),
+        );
+        // Most draws end here, before any wording is generated.
+        let is_of_split = |text: &str| partition::split_for(text) == Some(self.split);
         if !is_of_split(&sequence) || self.sequences.contains(&sequence) {
             return None;
         }
-        let told = tell(catalogue, calls, &mut self.random);
-        check(calls, &told).ok()?;
-        if !is_of_split(&told.query) || !self.queries.insert(told.query.clone()) {
+        let texts = write_texts(catalogue, calls, &mut self.random);
+        check(calls, &texts).ok()?;
+        if !is_of_split(&texts.query) || !self.queries.insert(texts.query.clone()) {
             return None;
         }
         self.sequences.insert(sequence);
-        let mut subgraph: Vec<String> = named.iter().map(|(name, _)| name.clone()).collect();
+        let mut subgraph: Vec<String> = named_calls.iter().map(|(name, _)| name.clone()).collect();
         subgraph.sort();
-        let words = calls.iter().zip(told.sub_queries);
-        let trajectory_calls = named.into_iter().zip(words);
+        let call_texts = calls.iter().zip(texts.sub_queries);
+        let trajectory_calls = named_calls.into_iter().zip(call_texts);
         let calls = trajectory_calls.map(|((name, arguments), (call, sub_query))| TrajectoryCall {
             sub_query,
             name,
@@ -162,11 +166,11 @@ impl Generator {
         });
         Some(Trajectory {
             id: String::new(),
-            query: told.query,
+            query: texts.query,
             calls: calls.collect(),
-            response: told.response,
+            response: texts.response,
             subgraph,
-            facts: told.facts,
+            facts: texts.facts,
         })
     }
 }
@@ -176,20 +180,20 @@ fn derived_of(
     calls: &[BoundCall],
     call: &BoundCall,
 ) -> BTreeMap<String, Derived> {
-    let derived = call.arguments.iter().filter_map(|argument| {
+    let derived_values = call.arguments.iter().filter_map(|argument| {
         let source = argument.source?;
         let origin = &calls[source.call];
-        let derived = Derived {
+        let derived_values = Derived {
             call: source.call,
             path: executor
                 .catalogue()
                 .entry(origin.api_idx)
                 .path(source.field),
-            pick: origin.pick.map_or(&By::First, |pick| &pick.by).spelled(),
+            pick: origin.pick.map_or(&By::First, |pick| &pick.by).text(),
         };
-        Some((argument.parameter.name.clone(), derived))
+        Some((argument.parameter.name.clone(), derived_values))
     });
-    derived.collect()
+    derived_values.collect()
 }
 
 /// The connected sets that `split` may draw from.

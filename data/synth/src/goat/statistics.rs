@@ -1,39 +1,39 @@
-//! Trajectories in, the numbers that describe them out.
+//! Computes statistics of trajectories.
 //!
-//! Tools and APIs are read off the names of the calls, so that rows of any origin can be measured.
-//! A pair is a query with one document that it needs, however often the API is called.
+//! Tools and APIs are taken from the names of the calls, so that rows of any origin can be
+//! measured. A pair is a query with a document that it needs, however often the API is called.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
-use tooltune_rows::tools::Trajectory;
+use tooltune_apis::Trajectory;
 
-/// What a set of trajectories holds.
+/// Statistics of a set of trajectories.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct GoatStatistics {
     /// Number of trajectories.
     pub n_rows: usize,
     /// Number of trajectories by their number of calls.
     pub n_by_calls: BTreeMap<usize, usize>,
-    /// Calls of a trajectory, mean.
+    /// Mean number of calls per trajectory.
     pub mean_calls: f64,
-    /// Tools that are called.
+    /// Number of called tools.
     pub n_tools: usize,
-    /// APIs that are called.
+    /// Number of called APIs.
     pub n_apis: usize,
-    /// Different sets of APIs.
+    /// Number of distinct API sets.
     pub n_subgraphs: usize,
-    /// Trajectories whose calls are all of one tool, as far as names say.
+    /// Number of trajectories whose calls all belong to one tool, according to their names.
     pub n_single_tool: usize,
-    /// Pairs of a query and a document that it needs.
+    /// Number of pairs of a query and a needed document.
     pub n_pairs: usize,
-    /// Arguments that came from an earlier output.
+    /// Number of arguments taken from an earlier output.
     pub n_derived: usize,
-    /// Characters of a query, mean.
+    /// Mean number of characters per query.
     pub mean_query_chars: f64,
 }
 
-/// Measures trajectories.
+/// Computes the statistics.
 pub fn statistics(rows: &[Trajectory]) -> GoatStatistics {
     let mut n_by_calls = BTreeMap::new();
     let (mut tools, mut apis, mut subgraphs) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
@@ -71,7 +71,7 @@ pub fn statistics(rows: &[Trajectory]) -> GoatStatistics {
     }
 }
 
-/// The tool of `TOOL/API`; none for a name that is an API's alone, or an endpoint's.
+/// The tool of `TOOL/API`; `None` for a bare API name or an endpoint.
 fn tool_of(name: &str) -> Option<&str> {
     let (tool, _) = name.split_once('/')?;
     (!tool.is_empty() && !tool.ends_with(' ')).then_some(tool)

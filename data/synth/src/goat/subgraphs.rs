@@ -1,12 +1,11 @@
-//! Linked APIs in, all connected sets of a size out, each once.
+//! Enumerates all connected sets of a given size, each once.
 //!
-//! Sets are grown from their smallest member by neighbours that are larger than it and adjoin the
-//! set only through its newest member (ESU, Wernicke 2006), so no set is met twice and none has to
-//! be remembered.
+//! Sets grow from their smallest member by larger neighbours that are adjacent only to the newest
+//! member (ESU, Wernicke 2006). No set occurs twice, and none has to be stored.
 
 use std::collections::BTreeSet;
 
-/// Neighbours of each node, whatever the direction of the edges.
+/// Neighbours of each node, ignoring the direction of edges.
 pub(super) fn neighbours(
     n_nodes: usize,
     edges: impl Iterator<Item = (usize, usize)>,
@@ -19,44 +18,44 @@ pub(super) fn neighbours(
     neighbours
 }
 
-/// All connected sets of `size` nodes, each sorted, in the order of their smallest members.
+/// All connected sets of `size` nodes, each sorted, ordered by their smallest members.
 pub(super) fn connected_sets(neighbours: &[BTreeSet<usize>], size: usize) -> Vec<Vec<usize>> {
-    let mut found = Vec::new();
+    let mut sets = Vec::new();
     for root in 0..neighbours.len() {
         let larger = neighbours[root].iter().copied().filter(|n| *n > root);
-        grow(
+        grow_sets(
             neighbours,
             size,
             &mut vec![root],
             larger.collect(),
-            &mut found,
+            &mut sets,
         );
     }
-    found
+    sets
 }
 
-fn grow(
+fn grow_sets(
     neighbours: &[BTreeSet<usize>],
     size: usize,
     set: &mut Vec<usize>,
     mut candidates: Vec<usize>,
-    found: &mut Vec<Vec<usize>>,
+    sets: &mut Vec<Vec<usize>>,
 ) {
     if set.len() == size {
         let mut sorted = set.clone();
         sorted.sort_unstable();
-        found.push(sorted);
+        sets.push(sorted);
         return;
     }
-    while let Some(next) = candidates.pop() {
-        let known = |node: &usize| {
+    while let Some(next_node) = candidates.pop() {
+        let is_known = |node: &usize| {
             set.contains(node) || set.iter().any(|member| neighbours[*member].contains(node))
         };
-        let new = neighbours[next].iter().copied();
-        let new = new.filter(|node| *node > set[0] && !known(node));
+        let new = neighbours[next_node].iter().copied();
+        let new = new.filter(|node| *node > set[0] && !is_known(node));
         let extended: Vec<usize> = candidates.iter().copied().chain(new).collect();
-        set.push(next);
-        grow(neighbours, size, set, extended, found);
+        set.push(next_node);
+        grow_sets(neighbours, size, set, extended, sets);
         set.pop();
     }
 }
@@ -67,13 +66,13 @@ mod tests {
 
     #[test]
     fn connected_sets_are_found_once_each() {
-        // A square 0-1-2-3 with a tail 3-4, and 5 alone.
+        // A square 0-1-2-3 with a tail 3-4, and an isolated node 5.
         let square = [(0, 1), (2, 1), (2, 3), (0, 3), (3, 4), (4, 3)];
         let neighbours = neighbours(6, square.into_iter());
         for size in 1..=4 {
-            let found = connected_sets(&neighbours, size);
-            let different: BTreeSet<Vec<usize>> = found.iter().cloned().collect();
-            assert_eq!(different.len(), found.len());
+            let sets = connected_sets(&neighbours, size);
+            let different: BTreeSet<Vec<usize>> = sets.iter().cloned().collect();
+            assert_eq!(different.len(), sets.len());
             let by_force: BTreeSet<Vec<usize>> = (0_u32..64)
                 .map(|bits| (0..6).filter(|i| bits >> i & 1 == 1).collect())
                 .filter(|set: &Vec<usize>| set.len() == size && is_connected(&neighbours, set))
@@ -84,10 +83,10 @@ mod tests {
 
     fn is_connected(neighbours: &[BTreeSet<usize>], set: &[usize]) -> bool {
         let mut reached = vec![set[0]];
-        while let Some(next) = set.iter().find(|node| {
+        while let Some(next_node) = set.iter().find(|node| {
             !reached.contains(node) && reached.iter().any(|r| neighbours[*r].contains(node))
         }) {
-            reached.push(*next);
+            reached.push(*next_node);
         }
         reached.len() == set.len()
     }

@@ -1,71 +1,71 @@
-//! Finds the edges from outputs of APIs to the parameters of others.
+//! Dependency graphs: edges from outputs of APIs to parameters of others.
 
 use std::collections::{BTreeSet, HashMap};
 
 use super::error::GraphError;
 use super::similarity::ApiTexts;
 
-/// Edges that a graph may have; a hundred million would be a gigabyte of guesses.
+/// Maximum number of edges; a hundred million would need a gigabyte.
 pub const MAX_EDGES: usize = 20_000_000;
 
 /// The output of one API may fill a parameter of another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Edge {
-    /// Position of the API whose output it is.
+    /// Index of the API with the output.
     pub source: usize,
-    /// Position of the API that has the parameter.
+    /// Index of the API with the parameter.
     pub target: usize,
-    /// Position among the target's parameters, the required ones first.
+    /// Index among the target's parameters, required ones first.
     pub parameter: usize,
 }
 
-/// Why there is an edge.
+/// The evidence for an edge.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ground<'a> {
-    /// How alike the texts of output and parameter are: their cosine.
+    /// Cosine similarity of the texts of output and parameter.
     pub score: f32,
-    /// The field of the output that fills the parameter, such as `results[].id`; empty where the
+    /// Path of the output field that fills the parameter, such as `results[].id`; empty if the
     /// output is described as a whole.
     pub field: &'a str,
 }
 
-/// A ground whose field stands in a list, since many edges come from one field.
+/// Evidence with the index of its field in a list, because many edges share a field.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct KeptGround {
+struct StoredGround {
     score: f32,
     field: u32,
 }
 
-/// A directed graph with several edges between two APIs, one for each parameter.
+/// A directed multigraph with one edge per parameter between two APIs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DependencyGraph {
     names: Vec<String>,
     edges: Vec<Edge>,
-    /// Why there is each edge, where that is known, in their order.
-    grounds: Vec<Option<KeptGround>>,
+    /// Evidence of each edge if known, in edge order.
+    grounds: Vec<Option<StoredGround>>,
     fields: Vec<String>,
 }
 
 impl DependencyGraph {
-    /// A graph of edges that are known, such as those that survived execution.
+    /// A graph of known edges, such as edges confirmed by execution.
     ///
-    /// Edges are kept in order, each once. `n_parameters` are those of each API.
+    /// Edges are sorted and deduplicated. `n_parameters` is the number of parameters of each API.
     ///
     /// # Errors
     ///
-    /// - two APIs have one name
-    /// - an edge is out of range, or leads from an API to itself
+    /// - two APIs have the same name
+    /// - an edge is out of range, or connects an API to itself
     pub fn new(apis: &[(String, usize)], edges: &[Edge]) -> Result<Self, GraphError> {
         let edges = edges.iter().map(|edge| (*edge, None));
         Self::with_grounds(apis, &edges.collect::<Vec<_>>())
     }
 
-    /// The same with why there is each edge, where that is known; of an edge that comes twice the
-    /// first ground counts.
+    /// As [`DependencyGraph::new`], with the evidence of each edge if known; of repeated edges, the
+    /// first evidence is kept.
     ///
     /// # Errors
     ///
-    /// - those of [`DependencyGraph::new`]
+    /// As for [`DependencyGraph::new`].
     pub fn with_grounds(
         apis: &[(String, usize)],
         edges: &[(Edge, Option<Ground<'_>>)],
@@ -75,10 +75,10 @@ impl DependencyGraph {
             return Err(GraphError::DuplicateName { name: name.clone() });
         }
         for (edge_idx, (edge, _)) in edges.iter().enumerate() {
-            let fault = match (apis.get(edge.source), apis.get(edge.target)) {
-                (None, _) | (_, None) => "names an API that is not there",
-                _ if edge.source == edge.target => "leads from an API to itself",
-                (_, Some((_, n))) if edge.parameter >= *n => "names a parameter that is not there",
+            let edge_fault = match (apis.get(edge.source), apis.get(edge.target)) {
+                (None, _) | (_, None) => "refers to an unknown API",
+                _ if edge.source == edge.target => "connects an API to itself",
+                (_, Some((_, n))) if edge.parameter >= *n => "refers to an unknown parameter",
                 _ => continue,
             };
             return Err(GraphError::BadEdge {
@@ -87,18 +87,21 @@ impl DependencyGraph {
                     "{} -> {}, parameter {}",
                     edge.source, edge.target, edge.parameter
                 ),
-                fault,
+                fault: edge_fault,
             });
         }
         let mut fields = Fields::default();
-        let mut kept: Vec<(Edge, Option<KeptGround>)> = Vec::with_capacity(edges.len());
+        let mut edges_with_grounds: Vec<(Edge, Option<StoredGround>)> =
+            Vec::with_capacity(edges.len());
         for (edge, ground) in edges {
-            let ground = ground.map(|ground| fields.kept(ground)).transpose()?;
-            kept.push((*edge, ground));
+            let ground = ground
+                .map(|ground| fields.store_ground(ground))
+                .transpose()?;
+            edges_with_grounds.push((*edge, ground));
         }
-        kept.sort_by_key(|(edge, _)| *edge);
-        kept.dedup_by_key(|(edge, _)| *edge);
-        let (edges, grounds) = kept.into_iter().unzip();
+        edges_with_grounds.sort_by_key(|(edge, _)| *edge);
+        edges_with_grounds.dedup_by_key(|(edge, _)| *edge);
+        let (edges, grounds) = edges_with_grounds.into_iter().unzip();
         Ok(Self {
             names: apis.iter().map(|(name, _)| name.clone()).collect(),
             edges,
@@ -107,26 +110,26 @@ impl DependencyGraph {
         })
     }
 
-    /// The graph that the pipeline begins with: every ordered pair of APIs, every parameter.
+    /// The initial graph of the pipeline: every ordered pair of APIs and every parameter.
     ///
     /// # Errors
     ///
-    /// - two APIs have one name, or there would be more than [`MAX_EDGES`] edges; the similarity
-    ///   filter ([`DependencyGraph::by_similarity`]) does not need this graph
+    /// Two APIs have the same name, or there would be more than [`MAX_EDGES`] edges; the similarity
+    /// filter ([`DependencyGraph::by_similarity`]) does not need this graph.
     ///
     /// # Source
     ///
     /// GOAT, section 3.1.1: graph initialization.
-    pub fn complete(apis: &[ApiTexts]) -> Result<Self, GraphError> {
+    pub fn complete_graph(apis: &[ApiTexts]) -> Result<Self, GraphError> {
         let sizes: Vec<usize> = apis.iter().map(|api| api.inputs.len()).collect();
         if n_complete_edges(&sizes) > MAX_EDGES as u128 {
             return Err(GraphError::TooManyEdges { limit: MAX_EDGES });
         }
         let edges = complete_edges(&sizes).map(|edge| (edge, None));
-        Self::of_texts(apis, &edges.collect::<Vec<_>>())
+        Self::from_texts(apis, &edges.collect::<Vec<_>>())
     }
 
-    pub(super) fn of_texts(
+    pub(super) fn from_texts(
         apis: &[ApiTexts],
         edges: &[(Edge, Option<Ground<'_>>)],
     ) -> Result<Self, GraphError> {
@@ -137,28 +140,28 @@ impl DependencyGraph {
         Self::with_grounds(&apis, edges)
     }
 
-    /// Why there is an edge, where that is known.
+    /// The evidence of an edge, if known.
     pub fn ground(&self, edge: &Edge) -> Option<Ground<'_>> {
         let position = self.edges.binary_search(edge).ok()?;
-        let kept = self.grounds.get(position).copied().flatten()?;
-        let field = self.fields.get(usize::try_from(kept.field).ok()?)?;
+        let ground = self.grounds.get(position).copied().flatten()?;
+        let field = self.fields.get(usize::try_from(ground.field).ok()?)?;
         Some(Ground {
-            score: kept.score,
+            score: ground.score,
             field,
         })
     }
 
-    /// The APIs' names, by position.
+    /// The names of the APIs, by index.
     pub fn names(&self) -> &[String] {
         &self.names
     }
 
-    /// The edges, by source, target and parameter.
+    /// The edges, sorted by source, target and parameter.
     pub fn edges(&self) -> &[Edge] {
         &self.edges
     }
 
-    /// The edges between APIs of a set of positions, by source, target and parameter.
+    /// The edges between APIs of an index set, sorted by source, target and parameter.
     pub fn edges_within(&self, nodes: &[usize]) -> Vec<Edge> {
         let sources: BTreeSet<usize> = nodes.iter().copied().collect();
         let outgoing = sources.iter().flat_map(|source| {
@@ -174,7 +177,7 @@ impl DependencyGraph {
     }
 }
 
-/// Fields by their position in a list.
+/// Fields by their index in a list.
 #[derive(Default)]
 struct Fields<'a> {
     names: Vec<String>,
@@ -182,7 +185,7 @@ struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    fn kept(&mut self, ground: Ground<'a>) -> Result<KeptGround, GraphError> {
+    fn store_ground(&mut self, ground: Ground<'a>) -> Result<StoredGround, GraphError> {
         let too_many = |_| GraphError::TooManyEdges { limit: MAX_EDGES };
         let field = match self.positions.get(ground.field) {
             Some(position) => *position,
@@ -193,7 +196,7 @@ impl<'a> Fields<'a> {
                 position
             }
         };
-        Ok(KeptGround {
+        Ok(StoredGround {
             score: ground.score,
             field,
         })
@@ -213,7 +216,7 @@ fn complete_edges(sizes: &[usize]) -> impl Iterator<Item = Edge> {
     })
 }
 
-/// The number of edges of the complete graph: each parameter has one from every other API.
+/// Number of edges of the complete graph: one to each parameter from every other API.
 pub fn n_complete_edges(parameters_per_api: &[usize]) -> u128 {
     let n_parameters: u128 = parameters_per_api.iter().map(|n| *n as u128).sum();
     n_parameters * (parameters_per_api.len() as u128).saturating_sub(1)
@@ -228,14 +231,14 @@ mod tests {
         let api = |(idx, n): (usize, &usize)| ApiTexts {
             name: format!("api{idx}"),
             inputs: vec!["a port".to_owned(); *n],
-            outputs: vec![OutputField::whole("a tide")],
+            outputs: vec![OutputField::single_text("a tide")],
         };
         sizes.iter().enumerate().map(api).collect()
     }
 
     #[test]
     fn the_complete_graph_has_an_edge_for_each_parameter_and_each_other_api() {
-        let graph = DependencyGraph::complete(&texts(&[2, 0, 3])).expect("small");
+        let graph = DependencyGraph::complete_graph(&texts(&[2, 0, 3])).expect("small");
         assert_eq!(graph.edges().len() as u128, n_complete_edges(&[2, 0, 3]));
         assert_eq!(graph.edges().len(), 10);
         assert!(graph.edges().iter().all(|edge| edge.source != edge.target));
@@ -246,38 +249,44 @@ mod tests {
     }
 
     #[test]
-    fn edges_within_a_set_are_those_between_its_members() {
-        let graph = DependencyGraph::complete(&texts(&[1, 1, 1, 2])).expect("small");
-        let within = graph.edges_within(&[3, 1, 3]);
-        let ends: Vec<(usize, usize)> = within.iter().map(|e| (e.source, e.target)).collect();
-        assert_eq!(ends, [(1, 3), (1, 3), (3, 1)]);
+    fn edges_within_a_set_connect_only_its_members() {
+        let graph = DependencyGraph::complete_graph(&texts(&[1, 1, 1, 2])).expect("small");
+        let inner_edges = graph.edges_within(&[3, 1, 3]);
+        let node_pairs: Vec<(usize, usize)> =
+            inner_edges.iter().map(|e| (e.source, e.target)).collect();
+        assert_eq!(node_pairs, [(1, 3), (1, 3), (3, 1)]);
         assert_eq!(graph.edges_within(&[2]), []);
     }
 
     #[test]
-    fn too_large_a_graph_is_an_error_before_it_is_made() {
-        let error = DependencyGraph::complete(&texts(&[4; 5_000])).expect_err("a hundred million");
+    fn a_too_large_graph_is_an_error_before_it_is_built() {
+        let error =
+            DependencyGraph::complete_graph(&texts(&[4; 5_000])).expect_err("a hundred million");
         assert!(matches!(error, GraphError::TooManyEdges { .. }));
         assert_eq!(n_complete_edges(&[usize::MAX; 3]), 6 * usize::MAX as u128);
     }
 
     #[test]
-    fn an_edge_that_cannot_be_is_named() {
+    fn an_impossible_edge_is_an_error_with_its_apis() {
         let apis = [("tide".to_owned(), 1), ("berth".to_owned(), 2)];
         let edge = |source, target, parameter| Edge {
             source,
             target,
             parameter,
         };
-        let fault = |bad: Edge| match DependencyGraph::new(&apis, &[edge(0, 1, 1), bad]) {
-            Err(error) => error.to_string(),
-            Ok(graph) => panic!("{graph:?}"),
-        };
-        assert!(fault(edge(0, 2, 0)).starts_with("edge 1 (0 -> 2, parameter 0) names an API"));
-        assert!(fault(edge(1, 1, 0)).contains("leads from an API to itself"));
-        assert!(fault(edge(1, 0, 1)).contains("names a parameter"));
-        let twice = [apis[0].clone(), apis[0].clone()];
-        let error = DependencyGraph::new(&twice, &[]).expect_err("one name");
+        let error_of =
+            |bad_edge: Edge| match DependencyGraph::new(&apis, &[edge(0, 1, 1), bad_edge]) {
+                Err(error) => error.to_string(),
+                Ok(graph) => panic!("{graph:?}"),
+            };
+        assert!(
+            error_of(edge(0, 2, 0))
+                .starts_with("edge 1 (0 -> 2, parameter 0) refers to an unknown API")
+        );
+        assert!(error_of(edge(1, 1, 0)).contains("connects an API to itself"));
+        assert!(error_of(edge(1, 0, 1)).contains("refers to an unknown parameter"));
+        let duplicated = [apis[0].clone(), apis[0].clone()];
+        let error = DependencyGraph::new(&duplicated, &[]).expect_err("one name");
         assert!(matches!(error, GraphError::DuplicateName { .. }));
     }
 }

@@ -1,85 +1,88 @@
-//! What can be wrong with a graph or with what it is made of.
+//! Errors of building graphs, sub-graphs and pairs.
 
-use tooltune_rows::budgets::SUBGRAPH_NODES;
-use tooltune_rows::tools::ToolsError;
+use crate::budgets::SUBGRAPH_NODES;
+use tooltune_apis::ToolsError;
 use tooltune_suites::EncoderError;
 
-/// Why there is no graph, no sub-graph or no pair.
+/// Why there is no graph, sub-graph or pair.
 #[derive(Debug, thiserror::Error)]
 pub enum GraphError {
-    /// Two APIs have one name, so that an order by name would not be one.
-    #[error("two APIs are named `{name}`; give each `tool/api` once")]
+    /// Two APIs have the same name, which makes ordering by name ambiguous.
+    #[error("duplicate API name `{name}`; each `tool/api` must be unique")]
     DuplicateName {
         /// The name.
         name: String,
     },
-    /// An edge leads to or from an API that is not there, to a parameter that its API does not
-    /// have, or from an API to itself.
-    #[error("edge {edge_idx} ({edge}) {fault}; fix the edge or leave it out")]
+    /// An edge refers to an unknown API or parameter, or connects an API to itself.
+    #[error("edge {edge_idx} ({edge}) {fault}; correct or remove the edge")]
     BadEdge {
-        /// Position of the edge, from 0.
+        /// Index of the edge, from 0.
         edge_idx: usize,
-        /// The edge in words.
+        /// The edge as text.
         edge: String,
-        /// What is wrong with it.
+        /// What is wrong.
         fault: &'static str,
     },
-    /// The graph would have more edges than memory should hold.
-    #[error("the graph has more than {limit} edges; raise the threshold or take fewer documents")]
+    /// The graph would exceed the edge limit.
+    #[error("the graph has more than {limit} edges; raise the threshold or use fewer documents")]
     TooManyEdges {
-        /// Number of edges that are allowed.
+        /// The limit.
         limit: usize,
     },
-    /// The threshold is no cosine.
-    #[error("the threshold {threshold} is no cosine; give a number from -1 to 1")]
+    /// The threshold is not a cosine.
+    #[error("the threshold is {threshold}; set it to a cosine from -1 to 1")]
     BadThreshold {
-        /// The number given.
+        /// The given number.
         threshold: f64,
     },
-    /// The sizes of sub-graphs are empty or upside down.
-    #[error("sub-graphs of {min} to {max} nodes cannot be; give 1 or more, the smaller one first")]
+    /// The range of sub-graph sizes is invalid.
+    #[error(
+        "invalid sub-graph sizes {min} to {max}; the minimum must be at least 1 and at most the maximum"
+    )]
     BadSizes {
-        /// Smallest number of nodes asked for.
+        /// Minimum number of nodes.
         min: usize,
-        /// Largest number of nodes asked for.
+        /// Maximum number of nodes.
         max: usize,
     },
-    /// The graph has more connected sub-graphs than are allowed.
+    /// The graph has too many connected sub-graphs.
     #[error(
-        "the graph has more than {limit} connected sub-graphs; filter its edges further, ask for \
-         fewer nodes, or raise the limit"
+        "the graph has more than {limit} connected sub-graphs; filter its edges further, request \
+         smaller sub-graphs, or raise the limit"
     )]
     TooManySubgraphs {
-        /// Number of sub-graphs that are allowed.
+        /// The limit.
         limit: usize,
     },
-    /// The sub-graphs have too many nodes together to be listed.
+    /// The sub-graphs have too many nodes in total.
     #[error(
-        "the connected sub-graphs have more than {SUBGRAPH_NODES} nodes together; ask for smaller \
+        "the connected sub-graphs have more than {SUBGRAPH_NODES} nodes together; request smaller \
          ones (SUBGRAPH_NODES in docs/limits.md)"
     )]
     LargeSubgraphs,
-    /// The edges form a cycle, which has no order of execution.
+    /// The edges form a cycle, so there is no execution order.
     #[error("the edges form a cycle through `{name}`; break it first")]
     Cyclic {
-        /// One API of the cycle.
+        /// An API in the cycle.
         name: String,
     },
     /// A trajectory calls an API that has no document.
-    #[error("trajectory {trajectory}: no document is named `{name}`; add it or drop the row")]
+    #[error(
+        "trajectory {trajectory}: no document is named `{name}`; add the document or remove the row"
+    )]
     UnknownApi {
-        /// The trajectory's id, or its position if it has none.
+        /// Id of the trajectory, or its index without one.
         trajectory: String,
-        /// The name called.
+        /// The called name.
         name: String,
     },
-    /// A trajectory calls nothing, so that its query has no document.
-    #[error("trajectory {trajectory} has no call; a query without a document teaches nothing")]
+    /// A trajectory has no calls, so its query has no document.
+    #[error("trajectory {trajectory} has no calls, so its query has no document; remove the row")]
     NoCalls {
-        /// The trajectory's id, or its position if it has none.
+        /// Id of the trajectory, or its index without one.
         trajectory: String,
     },
-    /// An edge by names that cannot be one.
+    /// A named edge is invalid.
     #[error("{place}: {reason}")]
     Named {
         /// File and line, or the edge itself.

@@ -1,10 +1,10 @@
-//! Orders the APIs of a sub-graph as they are called.
+//! Orders the APIs of a sub-graph for execution.
 //!
-//! An API may need what another returns that itself needs the first: random edges of cycles are
-//! taken away until none is left. Then each parameter keeps one edge, as it takes one value.
-//! The decision to question: an edge of a cycle never holds a sub-graph together, but one of two
-//! edges into the same parameter may; choices are drawn anew until all APIs hang together, and a
-//! sub-graph for which none is found has no order.
+//! APIs may depend on each other cyclically: random edges of cycles are removed until there is no
+//! cycle. Then each parameter keeps one edge, because it has one value. Removing an edge of a cycle
+//! never disconnects a sub-graph, but removing one of two edges into the same parameter may.
+//! Choices are therefore drawn again until all APIs are connected; a sub-graph without such a
+//! choice has no order.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -14,20 +14,20 @@ use tooltune_rows::batches::SeededRandom;
 use super::dependencies::{DependencyGraph, Edge};
 use super::error::GraphError;
 
-/// Draws of edges before a sub-graph is given up.
+/// Maximum number of draws per sub-graph.
 const N_DRAWS: usize = 64;
 
 /// The calls of a task, before they have arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExecutionOrder {
-    /// Positions of the APIs, each after those that it depends on.
+    /// Indices of the APIs, each after the ones that it depends on.
     pub apis: Vec<usize>,
-    /// The edges that give arguments their values: at most one for each parameter, from an
-    /// earlier API to a later one.
+    /// The edges that fill arguments: at most one per parameter, from an earlier API to a later
+    /// one.
     pub edges: Vec<Edge>,
 }
 
-/// Orders the APIs of a sub-graph; none if they cannot all depend on each other.
+/// Orders the APIs of a sub-graph; `None` if no choice of edges connects them all.
 ///
 /// The same graph, nodes and state of `random` give the same order.
 ///
@@ -39,36 +39,36 @@ pub fn execution_order(
     nodes: &[usize],
     random: &mut SeededRandom,
 ) -> Option<ExecutionOrder> {
-    let all = graph.edges_within(nodes);
+    let all_edges = graph.edges_within(nodes);
     let edges = (0..N_DRAWS)
         .map(|_| {
-            let mut edges = all.clone();
+            let mut edges = all_edges.clone();
             break_cycles(&mut edges, random);
             one_for_each_parameter(&edges, random)
         })
-        .find(|chosen| is_connected(nodes, chosen))?;
+        .find(|chosen_edges| is_connected(nodes, chosen_edges))?;
     let names: Vec<&str> = nodes
         .iter()
         .map(|node| graph.names()[*node].as_str())
         .collect();
-    let place = |node: usize| nodes.iter().position(|own| *own == node);
+    let position = |node: usize| nodes.iter().position(|own_node| *own_node == node);
     let pairs: Vec<(usize, usize)> = edges
         .iter()
-        .filter_map(|edge| Some((place(edge.source)?, place(edge.target)?)))
+        .filter_map(|edge| Some((position(edge.source)?, position(edge.target)?)))
         .collect();
     let order = topological_order(&names, &pairs).ok()?;
     Some(ExecutionOrder {
-        apis: order.into_iter().map(|at| nodes[at]).collect(),
+        apis: order.into_iter().map(|idx| nodes[idx]).collect(),
         edges,
     })
 }
 
-/// Orders nodes so that every edge leads forward; of several that could come next, the one with
-/// the smallest name does. Edges are pairs of positions in `names`; parallel ones do no harm.
+/// Orders nodes so that every edge points forward; ties are broken by the smallest name. Edges are
+/// pairs of indices into `names` and may be parallel.
 ///
 /// # Errors
 ///
-/// - the edges form a cycle
+/// The edges form a cycle.
 ///
 /// # Panics
 ///
@@ -107,11 +107,11 @@ pub fn topological_order(
     }
 }
 
-/// Removes random edges that lie on cycles until there is no cycle.
+/// Removes random edges of cycles until there is no cycle.
 fn break_cycles(edges: &mut Vec<Edge>, random: &mut SeededRandom) {
     loop {
         let on_cycles: Vec<usize> = (0..edges.len())
-            .filter(|at| reaches(edges, edges[*at].target, edges[*at].source))
+            .filter(|idx| is_reachable(edges, edges[*idx].target, edges[*idx].source))
             .collect();
         if on_cycles.is_empty() {
             return;
@@ -120,16 +120,17 @@ fn break_cycles(edges: &mut Vec<Edge>, random: &mut SeededRandom) {
     }
 }
 
-fn reaches(edges: &[Edge], from: usize, to: usize) -> bool {
+fn is_reachable(edges: &[Edge], from: usize, to: usize) -> bool {
     let mut reached = BTreeSet::from([from]);
-    let mut open = vec![from];
-    while let Some(node) = open.pop() {
+    let mut pending = vec![from];
+    while let Some(node) = pending.pop() {
         if node == to {
             return true;
         }
-        let next = edges.iter().filter(|edge| edge.source == node);
-        open.extend(
-            next.map(|edge| edge.target)
+        let outgoing = edges.iter().filter(|edge| edge.source == node);
+        pending.extend(
+            outgoing
+                .map(|edge| edge.target)
                 .filter(|target| reached.insert(*target)),
         );
     }
@@ -142,30 +143,32 @@ fn one_for_each_parameter(edges: &[Edge], random: &mut SeededRandom) -> Vec<Edge
         let key = (edge.target, edge.parameter);
         by_parameter.entry(key).or_default().push(*edge);
     }
-    let mut chosen: Vec<Edge> = by_parameter
+    let mut chosen_edges: Vec<Edge> = by_parameter
         .into_values()
         .map(|edges| edges[random.below(edges.len())])
         .collect();
-    chosen.sort_unstable();
-    chosen
+    chosen_edges.sort_unstable();
+    chosen_edges
 }
 
 fn is_connected(nodes: &[usize], edges: &[Edge]) -> bool {
-    let Some(first) = nodes.first() else {
+    let Some(first_node) = nodes.first() else {
         return false;
     };
     let both_ways: Vec<Edge> = edges
         .iter()
         .flat_map(|edge| {
-            let back = Edge {
+            let back_edge = Edge {
                 source: edge.target,
                 target: edge.source,
                 parameter: edge.parameter,
             };
-            [*edge, back]
+            [*edge, back_edge]
         })
         .collect();
-    nodes.iter().all(|node| reaches(&both_ways, *first, *node))
+    nodes
+        .iter()
+        .all(|node| is_reachable(&both_ways, *first_node, *node))
 }
 
 #[cfg(test)]
@@ -188,13 +191,13 @@ mod tests {
     }
 
     fn assert_valid(order: &ExecutionOrder, n_nodes: usize) {
-        let place = |node| order.apis.iter().position(|own| *own == node);
+        let position = |node| order.apis.iter().position(|own_node| *own_node == node);
         assert_eq!(order.apis.iter().collect::<BTreeSet<_>>().len(), n_nodes);
         assert!(
             order
                 .edges
                 .iter()
-                .all(|edge| place(edge.source) < place(edge.target))
+                .all(|edge| position(edge.source) < position(edge.target))
         );
         let parameters: BTreeSet<_> = order
             .edges
@@ -206,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn dependencies_come_first_and_the_smaller_name_among_equals() {
+    fn dependencies_come_first_with_ties_broken_by_name() {
         let diamond = graph(5, &[(4, 1, 0), (4, 0, 0), (0, 2, 0), (1, 2, 1), (1, 3, 0)]);
         let order = execution_order(&diamond, &[0, 1, 2, 3, 4], &mut SeededRandom::new(1, 0));
         assert_eq!(order.expect("an order").apis, [4, 0, 1, 2, 3]);
@@ -232,19 +235,19 @@ mod tests {
             let mut random = SeededRandom::new(seed, 0);
             let order = execution_order(&graph, &[0, 1, 2, 3], &mut random).expect("an order");
             assert_valid(&order, 4);
-            let again = execution_order(&graph, &[0, 1, 2, 3], &mut SeededRandom::new(seed, 0));
-            assert_eq!(again.as_ref(), Some(&order));
+            let repeated = execution_order(&graph, &[0, 1, 2, 3], &mut SeededRandom::new(seed, 0));
+            assert_eq!(repeated.as_ref(), Some(&order));
             orders.insert(order.apis);
         }
         assert!(orders.len() > 3, "{orders:?}");
     }
 
     #[test]
-    fn a_parameter_takes_one_value_and_the_rest_must_hang_together() {
+    fn a_parameter_keeps_one_edge_and_the_graph_must_stay_connected() {
         let mut random = SeededRandom::new(3, 0);
         let rivals = graph(3, &[(0, 2, 0), (1, 2, 0)]);
         assert_eq!(execution_order(&rivals, &[0, 1, 2], &mut random), None);
-        // Only the draw that takes the first edge keeps node 0.
+        // Only the draw with the first edge keeps node 0.
         let narrow = graph(3, &[(0, 2, 0), (1, 2, 0), (1, 2, 1)]);
         for _ in 0..20 {
             let order = execution_order(&narrow, &[0, 1, 2], &mut random).expect("an order");
@@ -254,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn one_api_is_an_order_and_none_is_not() {
+    fn a_single_api_has_an_order_and_an_empty_set_has_none() {
         let mut random = SeededRandom::new(4, 0);
         let graph = graph(3, &[(0, 1, 0)]);
         let single = execution_order(&graph, &[2], &mut random).expect("an order");

@@ -1,10 +1,10 @@
-//! Edges by the names of their APIs, as files hold them.
+//! Edges by API names, as stored in files.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use tooltune_rows::tools::{ApiCatalogue, JsonLines};
+use tooltune_apis::{ApiCatalogue, JsonLines};
 
 use super::dependencies::{DependencyGraph, Edge, Ground};
 use super::error::GraphError;
@@ -13,26 +13,26 @@ use super::error::GraphError;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NamedEdge {
-    /// The API whose output it is.
+    /// The API with the output.
     pub source: String,
-    /// The API that has the parameter.
+    /// The API with the parameter.
     pub target: String,
-    /// The parameter's name.
+    /// Name of the parameter.
     pub parameter: String,
-    /// The field of the output that fills it, where the document says which there are.
+    /// The output field that fills it, if the document declares fields.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
-    /// How alike the texts are: their cosine, to four places.
+    /// Cosine similarity of the texts, to four decimals.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub score: Option<f64>,
-    /// How the output fills the parameter, in words, where a model has said so.
+    /// A model's explanation of how the output fills the parameter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
 impl NamedEdge {
-    /// The edge of a graph.
-    pub fn of(edge: &Edge, graph: &DependencyGraph, catalogue: &ApiCatalogue) -> Self {
+    /// Names of an edge of a graph.
+    pub fn from_edge(edge: &Edge, graph: &DependencyGraph, catalogue: &ApiCatalogue) -> Self {
         let ground = graph.ground(edge);
         let rounded = |score: f32| (f64::from(score) * 1e4).round() / 1e4;
         let documents = catalogue.documents();
@@ -49,25 +49,25 @@ impl NamedEdge {
         }
     }
 
-    /// Its source, target and parameter in one text.
+    /// Source, target and parameter as one string.
     pub fn label(&self) -> String {
         format!("{} > {} > {}", self.source, self.target, self.parameter)
     }
 
-    fn position(&self, place: &str, catalogue: &ApiCatalogue) -> Result<Edge, GraphError> {
-        let bad = |reason: String| GraphError::Named {
-            place: place.to_owned(),
+    fn resolve(&self, location: &str, catalogue: &ApiCatalogue) -> Result<Edge, GraphError> {
+        let edge_error = |reason: String| GraphError::Named {
+            place: location.to_owned(),
             reason,
         };
         let is_cosine = |score: f64| (-1.0..=1.0).contains(&score);
         if let Some(score) = self.score.filter(|score| !is_cosine(*score)) {
-            return Err(bad(format!(
-                "score is {score}, but a cosine is from -1 to 1"
+            return Err(edge_error(format!(
+                "score is {score}; it must be a cosine from -1 to 1"
             )));
         }
         let position = |name: &str| {
             let hint = || format!("no document is named {name:?}{}", catalogue.hint(name));
-            catalogue.position(name).ok_or_else(|| bad(hint()))
+            catalogue.position(name).ok_or_else(|| edge_error(hint()))
         };
         let (source, target) = (position(&self.source)?, position(&self.target)?);
         let mut parameters = catalogue.documents()[target].parameters();
@@ -81,12 +81,12 @@ impl NamedEdge {
             source,
             target,
             parameter: parameter
-                .ok_or_else(|| bad(format!("{name} has no parameter {wanted:?}")))?,
+                .ok_or_else(|| edge_error(format!("{name} has no parameter {wanted:?}")))?,
         })
     }
 }
 
-/// A graph whose edges are known by their names, too.
+/// A graph with the names of its edges.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NamedGraph {
     graph: DependencyGraph,
@@ -94,31 +94,31 @@ pub struct NamedGraph {
 }
 
 impl NamedGraph {
-    /// A graph of edges between the APIs of `catalogue`, each with its place; of an edge that comes
-    /// twice the first counts.
+    /// A graph of edges between the APIs of `catalogue`, each with its location for errors; of
+    /// repeated edges, the first is kept.
     ///
     /// # Errors
     ///
-    /// - an edge names an API or a parameter that is not there, leads from an API to itself, or has
-    ///   a score that is no cosine
+    /// An edge refers to an unknown API or parameter, connects an API to itself, or has a score
+    /// that is not a cosine.
     pub fn new(
         edges: impl IntoIterator<Item = (String, NamedEdge)>,
         catalogue: &ApiCatalogue,
     ) -> Result<Self, GraphError> {
-        let mut named: BTreeMap<Edge, NamedEdge> = BTreeMap::new();
-        let mut given = Vec::new();
-        for (place, edge) in edges {
-            let position = edge.position(&place, catalogue)?;
-            given.push(position);
-            named.entry(position).or_insert(edge);
+        let mut edges_by_key: BTreeMap<Edge, NamedEdge> = BTreeMap::new();
+        let mut resolved_edges = Vec::new();
+        for (location, edge) in edges {
+            let resolved = edge.resolve(&location, catalogue)?;
+            resolved_edges.push(resolved);
+            edges_by_key.entry(resolved).or_insert(edge);
         }
-        let grounded: Vec<_> = given
+        let grounded: Vec<_> = resolved_edges
             .iter()
             .map(|edge| {
-                let named = &named[edge];
-                let ground = named.score.map(|score| Ground {
+                let edges_by_key = &edges_by_key[edge];
+                let ground = edges_by_key.score.map(|score| Ground {
                     score: score as f32,
-                    field: named.field.as_deref().unwrap_or_default(),
+                    field: edges_by_key.field.as_deref().unwrap_or_default(),
                 });
                 (*edge, ground)
             })
@@ -130,37 +130,36 @@ impl NamedGraph {
         let graph = DependencyGraph::with_grounds(&apis, &grounded)?;
         Ok(Self {
             graph,
-            edges: named,
+            edges: edges_by_key,
         })
     }
 
-    /// The graph of a file of edges, JSON Lines.
+    /// Reads the graph from a file of edges, JSON Lines.
     ///
     /// # Errors
     ///
-    /// - the file cannot be read, or a line is no edge
-    /// - those of [`NamedGraph::new`]
+    /// The file cannot be read, a line is not an edge, or as for [`NamedGraph::new`].
     pub fn read(path: &Path, catalogue: &ApiCatalogue) -> Result<Self, GraphError> {
         let mut edges = Vec::new();
         for line in JsonLines::open(path)? {
-            let (place, value) = line?;
+            let (location, value) = line?;
             let edge: NamedEdge =
                 serde_json::from_value(value).map_err(|error| GraphError::Named {
-                    place: place.clone(),
+                    place: location.clone(),
                     reason: format!(
                         "{error}; each line is {{\"source\": API, \"target\": API, \"parameter\": \
                          name}}, and may have field, score and reason"
                     ),
                 })?;
-            edges.push((place, edge));
+            edges.push((location, edge));
         }
         Self::new(edges, catalogue)
     }
 
-    /// The edges of a graph by their names.
-    pub fn of(graph: DependencyGraph, catalogue: &ApiCatalogue) -> Self {
-        let named = |edge: &Edge| (*edge, NamedEdge::of(edge, &graph, catalogue));
-        let edges = graph.edges().iter().map(named).collect();
+    /// Names the edges of a graph.
+    pub fn from_graph(graph: DependencyGraph, catalogue: &ApiCatalogue) -> Self {
+        let to_named = |edge: &Edge| (*edge, NamedEdge::from_edge(edge, &graph, catalogue));
+        let edges = graph.edges().iter().map(to_named).collect();
         Self { graph, edges }
     }
 
@@ -169,12 +168,12 @@ impl NamedGraph {
         &self.graph
     }
 
-    /// An edge of the graph by its names, as it was given.
+    /// The names of an edge of the graph, as given.
     ///
     /// # Panics
     ///
-    /// The edge is of another graph, which is a mistake of the caller.
-    pub fn named(&self, edge: &Edge) -> NamedEdge {
+    /// If the edge belongs to another graph, which is a bug in the caller.
+    pub fn to_named(&self, edge: &Edge) -> NamedEdge {
         self.edges[edge].clone()
     }
 }
@@ -182,7 +181,7 @@ impl NamedGraph {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use tooltune_rows::tools::ApiDocument;
+    use tooltune_apis::ApiDocument;
 
     use super::*;
 
@@ -195,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn edges_come_back_as_they_were_given_and_a_bad_one_is_named() {
+    fn edges_are_returned_unchanged_and_an_invalid_one_is_reported() {
         let edge = |source: &str, parameter: &str, score: f64| NamedEdge {
             source: source.to_owned(),
             target: "Berth".to_owned(),
@@ -205,12 +204,15 @@ mod tests {
             reason: Some("the port".to_owned()),
         };
         let graph = |edge: NamedEdge| NamedGraph::new([("e:1".to_owned(), edge)], &catalogue());
-        let good = edge("Tide", "port", 0.25);
-        let named = graph(good.clone()).expect("an edge");
-        let edges = named.graph().edges();
-        assert_eq!((edges.len(), named.named(&edges[0])), (1, good.clone()));
-        assert_eq!(good.label(), "Tide > Berth > port");
-        for (bad, expected) in [
+        let valid_edge = edge("Tide", "port", 0.25);
+        let named_graph = graph(valid_edge.clone()).expect("an edge");
+        let edges = named_graph.graph().edges();
+        assert_eq!(
+            (edges.len(), named_graph.to_named(&edges[0])),
+            (1, valid_edge.clone())
+        );
+        assert_eq!(valid_edge.label(), "Tide > Berth > port");
+        for (bad_edge, expected) in [
             (
                 edge("Tides", "port", 0.5),
                 "e:1: no document is named \"Tides\", did you mean \"Tide\"?",
@@ -220,9 +222,9 @@ mod tests {
                 "e:1: Berth has no parameter \"ports\"",
             ),
             (edge("Tide", "port", 2.0), "e:1: score is 2"),
-            (edge("Berth", "port", 0.5), "leads from an API to itself"),
+            (edge("Berth", "port", 0.5), "connects an API to itself"),
         ] {
-            let message = graph(bad).expect_err(expected).to_string();
+            let message = graph(bad_edge).expect_err(expected).to_string();
             assert!(message.contains(expected), "{message}");
         }
     }

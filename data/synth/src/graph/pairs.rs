@@ -1,27 +1,27 @@
-//! Makes the pairs of query and document that the retriever learns from, of trajectories.
+//! Builds the retriever's training pairs of query and document from trajectories.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tooltune_rows::tools::{ApiDocument, Trajectory};
+use tooltune_apis::{ApiDocument, Trajectory};
 
 use super::error::GraphError;
 
 /// A query, and a document that answers part of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetrieverPair {
-    /// Position of the trajectory whose query it is; pairs of one trajectory are all positives of
-    /// one query and never each other's negatives.
+    /// Index of the trajectory with the query. All pairs of a trajectory are positives of one query
+    /// and never each other's negatives.
     pub trajectory: usize,
-    /// Position of the document.
+    /// Index of the document.
     pub document: usize,
 }
 
-/// Lists a pair for each API that each trajectory calls, in the order of the first calls.
+/// Lists one pair per API that a trajectory calls, in the order of the first calls.
 ///
 /// # Errors
 ///
-/// - two documents have one name
-/// - a trajectory calls nothing, or an API that has no document
+/// - two documents have the same name
+/// - a trajectory has no calls, or calls an API without a document
 ///
 /// # Source
 ///
@@ -30,12 +30,12 @@ pub fn retriever_pairs(
     trajectories: &[Trajectory],
     documents: &[ApiDocument],
 ) -> Result<Vec<RetrieverPair>, GraphError> {
-    let mut places = BTreeMap::new();
+    let mut positions = BTreeMap::new();
     for (document, name) in documents.iter().map(ApiDocument::call_name).enumerate() {
-        if places.contains_key(&name) {
+        if positions.contains_key(&name) {
             return Err(GraphError::DuplicateName { name });
         }
-        places.insert(name, document);
+        positions.insert(name, document);
     }
     let mut pairs = Vec::new();
     for (trajectory_idx, trajectory) in trajectories.iter().enumerate() {
@@ -48,15 +48,15 @@ pub fn retriever_pairs(
                 trajectory: label(),
             });
         }
-        let mut called = BTreeSet::new();
+        let mut called_names = BTreeSet::new();
         for call in &trajectory.calls {
-            let document = *places
+            let document = *positions
                 .get(&call.name)
                 .ok_or_else(|| GraphError::UnknownApi {
                     trajectory: label(),
                     name: call.name.clone(),
                 })?;
-            if called.insert(document) {
+            if called_names.insert(document) {
                 pairs.push(RetrieverPair {
                     trajectory: trajectory_idx,
                     document,
@@ -88,21 +88,21 @@ mod tests {
     }
 
     #[test]
-    fn each_api_called_makes_one_pair() {
+    fn each_called_api_becomes_one_pair() {
         let trajectories = [
             trajectory("a", &["Harbour/Pilot", "Harbour/Tide", "Harbour/Pilot"]),
             trajectory("b", &["Harbour/Tide"]),
         ];
         let pairs = retriever_pairs(&trajectories, &documents()).expect("known APIs");
-        let found: Vec<(usize, usize)> = pairs
+        let positions_found: Vec<(usize, usize)> = pairs
             .iter()
             .map(|pair| (pair.trajectory, pair.document))
             .collect();
-        assert_eq!(found, [(0, 2), (0, 0), (1, 0)]);
+        assert_eq!(positions_found, [(0, 2), (0, 0), (1, 0)]);
     }
 
     #[test]
-    fn a_row_that_cannot_teach_is_named() {
+    fn an_unusable_row_is_an_error_with_its_id() {
         let message = |trajectory: Trajectory, documents: &[ApiDocument]| {
             retriever_pairs(&[trajectory], documents)
                 .expect_err("an error")
@@ -111,12 +111,12 @@ mod tests {
         let unknown = message(trajectory("a7", &["Harbour/Tides"]), &documents());
         assert!(unknown.starts_with("trajectory `a7`: no document is named `Harbour/Tides`"));
         let empty = message(trajectory("", &[]), &documents());
-        assert!(empty.starts_with("trajectory 0 has no call"), "{empty}");
-        let twice = [documents(), documents()].concat();
-        let twice = message(trajectory("a", &["Harbour/Tide"]), &twice);
+        assert!(empty.starts_with("trajectory 0 has no calls"), "{empty}");
+        let duplicated = [documents(), documents()].concat();
+        let duplicated = message(trajectory("a", &["Harbour/Tide"]), &duplicated);
         assert!(
-            twice.starts_with("two APIs are named `Harbour/Tide`"),
-            "{twice}"
+            duplicated.starts_with("duplicate API name `Harbour/Tide`"),
+            "{duplicated}"
         );
     }
 }

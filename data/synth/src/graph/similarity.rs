@@ -1,16 +1,15 @@
-//! Keeps the edges between outputs and parameters whose descriptions are alike.
+//! Filters edges by the similarity of the descriptions of output and parameter.
 //!
-//! The filter needs no complete graph: each pair is looked at and forgotten, so that memory is that
-//! of the edges kept. It favours recall, since costlier filters follow.
-//! The decision to question: what is compared with what. The paper lets a model write both
-//! descriptions; here they are taken from the document as it stands, see [`ApiTexts`]. An API that
-//! says which fields it returns gives these, each on its own, and one that returns nothing gives
-//! nothing, whatever its description says.
+//! The filter does not build the complete graph: each pair is compared and discarded, so memory
+//! only depends on the number of kept edges. It favours recall, because more expensive filters
+//! follow. The paper lets a model write both descriptions; here they are taken from the document,
+//! see [`ApiTexts`]. If an API declares output fields, each field is compared on its own, and an
+//! API without output has no edges, whatever its description is.
 
 use std::collections::HashSet;
 
 use serde_json::Value;
-use tooltune_rows::tools::{ApiDocument, ApiParameter};
+use tooltune_apis::{ApiDocument, ApiParameter};
 use tooltune_suites::{Embeddings, EncoderError, SentenceEncoder};
 
 use super::dependencies::{DependencyGraph, Edge, Ground, MAX_EDGES};
@@ -19,52 +18,52 @@ use super::error::GraphError;
 /// How a parameter is described.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ParameterText {
-    /// Its description, or its name where it has none.
+    /// Its description, or its name without one.
     Description,
-    /// `name: description`, or its name where it has no description: for documents whose
-    /// descriptions do not say what they describe, such as "The name." in API-Bank's.
+    /// `name: description`, or its name without a description, for documents whose descriptions are
+    /// not self-contained, such as API-Bank's "The name.".
     NameAndDescription,
 }
 
 /// How an output is described.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OutputText {
-    /// `output_description`, else what follows the last `Returns: ` in the API's description, else
-    /// the whole description.
+    /// `output_description`, otherwise the text after the last `Returns: ` in the API's
+    /// description, otherwise the whole description.
     Returned,
-    /// The API's description, as a sentence: for specifications whose responses are described as
+    /// The API's description as a sentence, for specifications with response descriptions such as
     /// "An album".
     Description,
 }
 
-/// How a collection of documents describes what goes in and what comes out.
+/// How a collection of documents describes inputs and outputs.
 ///
-/// Which rule fits which documents, and how many edges all-MiniLM-L6-v2 keeps by it, is a table of
-/// the guide (`docs/data.md`).
+/// `docs/data.md` lists which rule fits which documents, and how many edges all-MiniLM-L6-v2 keeps
+/// with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TextRule {
-    /// How parameters are described.
+    /// Description of parameters.
     pub parameter: ParameterText,
-    /// How outputs are described.
+    /// Description of outputs.
     pub output: OutputText,
 }
 
-/// What the filter reads of an API.
+/// The texts of an API for the filter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApiTexts {
-    /// The name that calls carry.
+    /// The call name.
     pub name: String,
-    /// In(n, k): the description of each parameter, the required ones first.
+    /// In(n, k): the description of each parameter, required ones first.
     pub inputs: Vec<String>,
-    /// Out(n): what it returns, each field on its own where a schema says which there are; none of
-    /// an API that returns nothing.
+    /// Out(n): the output, with each field on its own if a schema declares fields; empty for an API
+    /// without output.
     pub outputs: Vec<OutputField>,
 }
 
-/// A part of what an API returns.
+/// A part of an API's output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutputField {
-    /// Where it stands, such as `results[].id`; empty for the whole.
+    /// Path, such as `results[].id`; empty for the whole output.
     pub path: String,
     /// What describes it.
     pub text: String,
@@ -72,7 +71,7 @@ pub struct OutputField {
 
 impl OutputField {
     /// An output that is described as a whole.
-    pub fn whole(text: impl Into<String>) -> Self {
+    pub fn single_text(text: impl Into<String>) -> Self {
         Self {
             path: String::new(),
             text: text.into(),
@@ -80,39 +79,39 @@ impl OutputField {
     }
 }
 
-/// Stands in a description before the text on what is returned, in StableToolBench's layout.
+/// Precedes the description of the output in StableToolBench's layout.
 const RETURNS: &str = "Returns: ";
 
-/// Stands in a description before the values that a parameter may take, where a specification
+/// Precedes the allowed values of a parameter, if a specification lists them separately.
 /// lists them apart from it.
 const CHOICES: &str = "One of: ";
 
-/// Characters of an output's description that are read: specifications carry whole pages with
-/// tables of changes, and what an API returns stands at the beginning.
+/// Maximum length of an output description: some specifications contain whole pages with change
+/// logs, and describe the output at the start.
 const MAX_OUTPUT_CHARS: usize = 600;
 
 impl ApiTexts {
-    /// Reads a document. Where it has an `output_schema`, its fields are the outputs, described as
-    /// parameters are; else the output is described as a whole, by the first 600 characters of its
-    /// description.
-    pub fn of(document: &ApiDocument, rule: TextRule) -> Self {
+    /// The texts of a document. With an `output_schema`, its fields are the outputs and are
+    /// described like parameters. Otherwise the output is described as a whole, by the first 600
+    /// characters of its description.
+    pub fn from_document(document: &ApiDocument, rule: TextRule) -> Self {
         let fields = document.output_schema.as_ref();
         let outputs = match fields.map(|schema| output_fields(schema, rule.parameter)) {
             Some(fields) => fields,
-            None => vec![OutputField::whole(described_output(document, rule))],
+            None => vec![OutputField::single_text(described_output(document, rule))],
         };
         Self {
             name: document.call_name(),
             inputs: document
                 .parameters()
-                .map(|parameter| rule.parameter.of(parameter))
+                .map(|parameter| rule.parameter.text(parameter))
                 .collect(),
             outputs,
         }
     }
 }
 
-/// What the words of a document say of its output.
+/// The description of the output in the document.
 fn described_output(document: &ApiDocument, rule: TextRule) -> String {
     let description = document.api_description.as_str();
     let returned = || match document.output_description.as_str() {
@@ -126,50 +125,50 @@ fn described_output(document: &ApiDocument, rule: TextRule) -> String {
         OutputText::Description => description,
     };
     let mut output: String = output.chars().take(MAX_OUTPUT_CHARS).collect();
-    // A summary that stands alone is closed as one before a description is.
+    // Ends a bare summary with a full stop, like a summary followed by a description.
     if rule.output == OutputText::Description && !output.contains(['.', '!', '?']) {
         output.push('.');
     }
     output
 }
 
-/// The scalars of an output's schema, by their places; those of several forms, each once.
+/// The scalars of an output schema by path; scalars with several variants once.
 fn output_fields(schema: &Value, rule: ParameterText) -> Vec<OutputField> {
-    let mut gathered = Gathered {
+    let mut gathered = OutputFields {
         rule,
         fields: Vec::new(),
         paths: HashSet::new(),
     };
-    gathered.gather(schema, "", "");
+    gathered.collect_fields(schema, "", "");
     gathered.fields
 }
 
-struct Gathered {
+struct OutputFields {
     rule: ParameterText,
     fields: Vec<OutputField>,
     paths: HashSet<String>,
 }
 
-impl Gathered {
-    /// `name` is the key of the part, with that of the object around it.
-    fn gather(&mut self, schema: &Value, path: &str, name: &str) {
+impl OutputFields {
+    /// `name` is the key of the part, prefixed with the key of the surrounding object.
+    fn collect_fields(&mut self, schema: &Value, path: &str, name: &str) {
         let mut has_parts = false;
         for (key, property) in properties(schema) {
             has_parts = true;
             let gap = if path.is_empty() { "" } else { "." };
             let around = name.rsplit(' ').next().unwrap_or_default();
             let inner = format!("{around} {key}");
-            self.gather(property, &format!("{path}{gap}{key}"), inner.trim());
+            self.collect_fields(property, &format!("{path}{gap}{key}"), inner.trim());
         }
         if let Some(items) = schema.get("items") {
             has_parts = true;
-            self.gather(items, &format!("{path}[]"), name);
+            self.collect_fields(items, &format!("{path}[]"), name);
         }
-        for form in ["allOf", "anyOf", "oneOf"] {
-            let branches = schema.get(form).and_then(Value::as_array);
+        for keyword in ["allOf", "anyOf", "oneOf"] {
+            let branches = schema.get(keyword).and_then(Value::as_array);
             for branch in branches.into_iter().flatten() {
                 has_parts = true;
-                self.gather(branch, path, name);
+                self.collect_fields(branch, path, name);
             }
         }
         let is_nothing = schema.get("type").is_some_and(|kind| kind == "null");
@@ -178,7 +177,9 @@ impl Gathered {
         }
         if self.paths.insert(path.to_owned()) {
             let description = schema.get("description").and_then(Value::as_str);
-            let text = self.rule.of_words(name, description.unwrap_or_default());
+            let text = self
+                .rule
+                .combine_with(name, description.unwrap_or_default());
             self.fields.push(OutputField {
                 path: path.to_owned(),
                 text: text.chars().take(MAX_OUTPUT_CHARS).collect(),
@@ -193,13 +194,13 @@ fn properties(schema: &Value) -> impl Iterator<Item = (&String, &Value)> {
 }
 
 impl ParameterText {
-    fn of(self, parameter: &ApiParameter) -> String {
-        // The values that a parameter may take are not what it means.
+    fn text(self, parameter: &ApiParameter) -> String {
+        // The allowed values of a parameter are not part of its meaning.
         let meaning = parameter.description.split(CHOICES).next();
-        self.of_words(&parameter.name, meaning.unwrap_or_default().trim_end())
+        self.combine_with(&parameter.name, meaning.unwrap_or_default().trim_end())
     }
 
-    fn of_words(self, name: &str, meaning: &str) -> String {
+    fn combine_with(self, name: &str, meaning: &str) -> String {
         match (self, meaning) {
             (_, "") => name.to_owned(),
             (Self::Description, meaning) => meaning.to_owned(),
@@ -209,12 +210,12 @@ impl ParameterText {
 }
 
 impl DependencyGraph {
-    /// The edges of the complete graph whose output and parameter are described alike: the cosine
-    /// of their vectors is at least `threshold`.
+    /// The edges of the complete graph with similar descriptions of output and parameter: the
+    /// cosine of their vectors is at least `threshold`.
     ///
     /// # Errors
     ///
-    /// - the threshold is not from -1 to 1, or two APIs have one name
+    /// - the threshold is not from -1 to 1, or two APIs have the same name
     /// - more than [`MAX_EDGES`] edges are kept
     /// - the encoder fails
     ///
@@ -232,7 +233,7 @@ impl DependencyGraph {
         let outputs = apis.iter().flat_map(|api| &api.outputs);
         let outputs = outputs.map(|field| field.text.as_str());
         let inputs = apis.iter().flat_map(|api| &api.inputs).map(String::as_str);
-        let embeddings = Embeddings::of(outputs.chain(inputs), encoder)?;
+        let embeddings = Embeddings::encode(outputs.chain(inputs), encoder)?;
         let unit = |text: &str| -> Result<Vec<f32>, GraphError> {
             let vector = embeddings.vector(text);
             Ok(unit_vector(
@@ -251,7 +252,7 @@ impl DependencyGraph {
                 if *target == source {
                     continue;
                 }
-                let Some(ground) = nearest(&outputs, input) else {
+                let Some(ground) = nearest_output(&outputs, input) else {
                     continue;
                 };
                 if f64::from(ground.score) >= threshold {
@@ -267,12 +268,12 @@ impl DependencyGraph {
                 return Err(GraphError::TooManyEdges { limit: MAX_EDGES });
             }
         }
-        Self::of_texts(apis, &edges)
+        Self::from_texts(apis, &edges)
     }
 }
 
-/// The output that is most like an input, the first of those that are alike.
-fn nearest<'a>(outputs: &[(&'a str, Vec<f32>)], input: &[f32]) -> Option<Ground<'a>> {
+/// The output most similar to an input; the first one on ties.
+fn nearest_output<'a>(outputs: &[(&'a str, Vec<f32>)], input: &[f32]) -> Option<Ground<'a>> {
     let mut best: Option<Ground<'a>> = None;
     for (field, output) in outputs {
         let score = dot(output, input);
@@ -283,7 +284,7 @@ fn nearest<'a>(outputs: &[(&'a str, Vec<f32>)], input: &[f32]) -> Option<Ground<
     best
 }
 
-/// Every parameter as (API, position, description).
+/// Every parameter as (API, index, description).
 fn parameters(apis: &[ApiTexts]) -> impl Iterator<Item = (usize, usize, &str)> {
     apis.iter().enumerate().flat_map(|(target, api)| {
         let inputs = api.inputs.iter().enumerate();
@@ -291,7 +292,7 @@ fn parameters(apis: &[ApiTexts]) -> impl Iterator<Item = (usize, usize, &str)> {
     })
 }
 
-/// A vector of length 1; a zero vector stays one and is unlike all.
+/// Normalizes a vector to length 1; a zero vector is unchanged and similar to nothing.
 fn unit_vector(vector: &[f32]) -> Vec<f32> {
     let length: f64 = vector.iter().map(|x| f64::from(*x) * f64::from(*x)).sum();
     let scale = if length > 0.0 {
@@ -305,7 +306,7 @@ fn unit_vector(vector: &[f32]) -> Vec<f32> {
         .collect()
 }
 
-/// In eight partial sums, which the compiler keeps in one register.
+/// Uses eight partial sums, which the compiler keeps in one register.
 fn dot(left: &[f32], right: &[f32]) -> f32 {
     let (left, left_rest) = left.as_chunks::<8>();
     let (right, right_rest) = right.as_chunks::<8>();
@@ -341,22 +342,24 @@ mod tests {
         output: OutputText::Returned,
     };
 
-    fn whole(document: &ApiDocument, rule: TextRule) -> String {
-        match ApiTexts::of(document, rule).outputs.as_slice() {
+    fn single_text(document: &ApiDocument, rule: TextRule) -> String {
+        match ApiTexts::from_document(document, rule).outputs.as_slice() {
             [field] if field.path.is_empty() => field.text.clone(),
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
-    fn an_output_with_a_schema_is_its_fields_and_nothing_is_nothing() {
-        let mut tide = document("Tides. Returns: Cancelled", "Cancelled");
-        let fields = |tide: &ApiDocument, parameter| {
+    fn an_output_with_a_schema_becomes_its_fields_and_an_empty_one_nothing() {
+        let mut tide_document = document("Tides. Returns: Cancelled", "Cancelled");
+        let fields = |tide_document: &ApiDocument, parameter| {
             let rule = TextRule {
                 parameter,
                 ..RETURNED
             };
-            let fields = ApiTexts::of(tide, rule).outputs.into_iter();
+            let fields = ApiTexts::from_document(tide_document, rule)
+                .outputs
+                .into_iter();
             fields
                 .map(|field| (field.path, field.text))
                 .collect::<Vec<_>>()
@@ -367,14 +370,14 @@ mod tests {
                 .map(|(path, text)| ((*path).to_owned(), (*text).to_owned()))
                 .collect::<Vec<_>>()
         };
-        tide.output_schema = Some(json!({"type": "object", "properties": {
+        tide_document.output_schema = Some(json!({"type": "object", "properties": {
             "port": {"type": "object", "properties": {
                 "id": {"type": "integer", "description": "Number of the port."}}},
             "times": {"type": "array", "items": {"anyOf": [
                 {"type": "null"}, {"type": "object", "properties": {"low": {"type": "string"}}}]}},
             "unit": {"type": "string"}}}));
         assert_eq!(
-            fields(&tide, ParameterText::NameAndDescription),
+            fields(&tide_document, ParameterText::NameAndDescription),
             owned(&[
                 ("port.id", "port id: Number of the port."),
                 ("times[].low", "times low"),
@@ -382,12 +385,15 @@ mod tests {
             ])
         );
         assert_eq!(
-            fields(&tide, ParameterText::Description)[0],
+            fields(&tide_document, ParameterText::Description)[0],
             ("port.id".to_owned(), "Number of the port.".to_owned())
         );
-        tide.output_schema = Some(json!({"type": "null"}));
-        assert_eq!(fields(&tide, ParameterText::Description), []);
-        let apis = [ApiTexts::of(&tide, RETURNED), apis().remove(1)];
+        tide_document.output_schema = Some(json!({"type": "null"}));
+        assert_eq!(fields(&tide_document, ParameterText::Description), []);
+        let apis = [
+            ApiTexts::from_document(&tide_document, RETURNED),
+            apis().remove(1),
+        ];
         let graph = DependencyGraph::by_similarity(&apis, &HashEncoder, -1.0).expect("a graph");
         assert!(
             graph.edges().iter().all(|edge| edge.source == 1),
@@ -398,7 +404,7 @@ mod tests {
     #[test]
     fn texts_are_taken_from_the_document() {
         let output =
-            |description: &str, output: &str| whole(&document(description, output), RETURNED);
+            |description: &str, output: &str| single_text(&document(description, output), RETURNED);
         assert_eq!(
             output("Tides. Returns: Times of low water.", ""),
             "Times of low water."
@@ -409,27 +415,27 @@ mod tests {
         );
         assert_eq!(output("Tides of a port.", ""), "Tides of a port.");
         assert_eq!(output("", &"é".repeat(700)), "é".repeat(600));
-        let texts = ApiTexts::of(&document("", ""), RETURNED);
+        let texts = ApiTexts::from_document(&document("", ""), RETURNED);
         assert_eq!(texts.name, "Harbour/Tide");
         assert_eq!(texts.inputs, ["Name of the port.", "day"]);
-        let named = TextRule {
+        let with_names = TextRule {
             parameter: ParameterText::NameAndDescription,
             output: OutputText::Description,
         };
-        let mut listed = document("Tides. Returns: x", "y");
-        listed.optional_parameters[0].description = "One of: 1, 2.".to_owned();
-        listed.required_parameters[0].description += " One of: Emden, Ulm.";
-        let texts = ApiTexts::of(&listed, named);
+        let mut tide_document = document("Tides. Returns: x", "y");
+        tide_document.optional_parameters[0].description = "One of: 1, 2.".to_owned();
+        tide_document.required_parameters[0].description += " One of: Emden, Ulm.";
+        let texts = ApiTexts::from_document(&tide_document, with_names);
         assert_eq!(texts.inputs, ["port: Name of the port.", "day"]);
-        assert_eq!(whole(&listed, named), "Tides. Returns: x");
-        assert_eq!(whole(&document("Tides", ""), named), "Tides.");
+        assert_eq!(single_text(&tide_document, with_names), "Tides. Returns: x");
+        assert_eq!(single_text(&document("Tides", ""), with_names), "Tides.");
     }
 
     fn apis() -> Vec<ApiTexts> {
         let api = |name: &str, inputs: &[&str], output: &str| ApiTexts {
             name: name.to_owned(),
             inputs: inputs.iter().map(ToString::to_string).collect(),
-            outputs: vec![OutputField::whole(output)],
+            outputs: vec![OutputField::single_text(output)],
         };
         vec![
             api("find", &["Name of the port."], "The number of the port."),
@@ -443,32 +449,36 @@ mod tests {
     }
 
     #[test]
-    fn an_edge_is_kept_if_its_texts_are_alike() {
-        let kept = |threshold| {
+    fn an_edge_is_kept_if_its_texts_are_similar() {
+        let kept_edges = |threshold| {
             DependencyGraph::by_similarity(&apis(), &HashEncoder, threshold).expect("a graph")
         };
-        let near = Edge {
+        let similar_edge = Edge {
             source: 0,
             target: 1,
             parameter: 0,
         };
-        assert!(kept(0.5).edges().contains(&near), "{:?}", kept(0.5));
-        let ground = kept(0.5)
-            .ground(&near)
+        assert!(
+            kept_edges(0.5).edges().contains(&similar_edge),
+            "{:?}",
+            kept_edges(0.5)
+        );
+        let ground = kept_edges(0.5)
+            .ground(&similar_edge)
             .map(|ground| (ground.score, ground.field.to_owned()));
         let (score, field) = ground.expect("a ground");
         assert!(
             (0.5..1.0).contains(&score) && field.is_empty(),
             "{score} {field}"
         );
-        let complete = DependencyGraph::complete(&apis()).expect("small");
-        assert_eq!(kept(-1.0).edges(), complete.edges());
-        assert_eq!(complete.ground(&near), None);
-        assert_eq!(kept(1.0).edges(), []);
+        let complete = DependencyGraph::complete_graph(&apis()).expect("small");
+        assert_eq!(kept_edges(-1.0).edges(), complete.edges());
+        assert_eq!(complete.ground(&similar_edge), None);
+        assert_eq!(kept_edges(1.0).edges(), []);
         let thresholds = [-1.0, 0.0, 0.2, 0.4, 0.6];
-        let counts = thresholds.map(|threshold| kept(threshold).edges().len());
+        let counts = thresholds.map(|threshold| kept_edges(threshold).edges().len());
         assert!(
-            counts.is_sorted_by(|more, fewer| more >= fewer),
+            counts.is_sorted_by(|earlier_count, fewer| earlier_count >= fewer),
             "{counts:?}"
         );
     }
@@ -485,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn products_of_any_length_are_summed_whole() {
+    fn dot_products_of_any_length_include_the_remainder() {
         for n in [0, 1, 7, 8, 9, 64, 100] {
             let vector: Vec<f32> = (0..n).map(|x| x as f32).collect();
             let expected: f32 = vector.iter().map(|x| x * x).sum();

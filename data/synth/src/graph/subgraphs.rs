@@ -1,26 +1,25 @@
-//! Lists all connected sub-graphs of a few sizes of a graph, each once.
+//! Enumerates all connected sub-graphs of given sizes, each once.
 //!
-//! The enumeration grows a set from its first node by neighbours that the set did not have before,
-//! which meets every connected set in one way only; no set is looked up, so the time is that of the
-//! sets themselves.
-//! Direction does not count here: a sub-graph is a set of nodes that hang together by edges of
-//! either direction, with all edges between them.
+//! The enumeration extends a set from its first node by exclusive neighbours, which reaches every
+//! connected set in exactly one way. No set is looked up, so the time is proportional to the
+//! output. Direction is ignored: a sub-graph is a set of nodes connected by edges of either
+//! direction, with all edges between them.
 
 use std::collections::BTreeSet;
 
-use tooltune_rows::budgets::SUBGRAPH_NODES;
+use crate::budgets::SUBGRAPH_NODES;
 
 use super::dependencies::DependencyGraph;
 use super::error::GraphError;
 
-/// Which sub-graphs are wanted.
+/// Sizes of the sub-graphs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SubgraphSizes {
-    /// Smallest number of nodes, at least 1.
+    /// Minimum number of nodes, at least 1.
     pub min: usize,
-    /// Largest number of nodes.
+    /// Maximum number of nodes.
     pub max: usize,
-    /// Sets that may be met, small ones that are not wanted included.
+    /// Maximum number of sets visited, including ones that are too small.
     pub limit: usize,
 }
 
@@ -35,14 +34,14 @@ impl Default for SubgraphSizes {
     }
 }
 
-/// Lists every weakly connected set of nodes of the wanted sizes, each once.
+/// Lists every weakly connected set of nodes of the given sizes, each once.
 ///
-/// A set is in order of names, and so is the list (`[a, b]` before `[a, b, c]` before `[b, c]`).
+/// Sets and the list are sorted by name (`[a, b]` before `[a, b, c]` before `[b, c]`).
 ///
 /// # Errors
 ///
-/// - the sizes are 0 or upside down
-/// - more than `sizes.limit` sets are met, or those found have more than [`SUBGRAPH_NODES`]
+/// - the sizes are 0 or in the wrong order
+/// - more than `sizes.limit` sets are visited, or the result has more than [`SUBGRAPH_NODES`] nodes
 ///
 /// # Source
 ///
@@ -73,8 +72,8 @@ pub fn connected_subgraphs(
     }
     let mut found = enumeration.found;
     found.sort_unstable();
-    let named = |set: Vec<usize>| set.into_iter().map(|rank| by_name[rank]).collect();
-    Ok(found.into_iter().map(named).collect())
+    let to_names = |set: Vec<usize>| set.into_iter().map(|rank| by_name[rank]).collect();
+    Ok(found.into_iter().map(to_names).collect())
 }
 
 /// For each rank by name, the ranks of its neighbours in either direction.
@@ -97,11 +96,11 @@ fn neighbours(graph: &DependencyGraph, by_name: &[usize]) -> Vec<Vec<usize>> {
 struct Enumeration {
     neighbours: Vec<Vec<usize>>,
     sizes: SubgraphSizes,
-    /// Whether a node is in the set or next to a node of it.
+    /// Whether a node is in the set or adjacent to it.
     is_near: Vec<bool>,
     set: Vec<usize>,
     n_met: usize,
-    /// Nodes of the sets that were found.
+    /// Total number of nodes of the found sets.
     n_nodes: usize,
     found: Vec<Vec<usize>>,
 }
@@ -109,29 +108,29 @@ struct Enumeration {
 impl Enumeration {
     fn grow_from(&mut self, root: usize) -> Result<(), GraphError> {
         self.is_near[root] = true;
-        let added = self.enter(root, root);
+        let added = self.add_node(root, root);
         self.grow(root, added.clone())?;
-        self.leave(&added);
+        self.remove_nodes(&added);
         self.is_near[root] = false;
         Ok(())
     }
 
-    /// Meets the current set, and all that grow from it by the candidates; smaller nodes than the
-    /// root are left out, as their sets have been met.
+    /// Visits the current set and all extensions by the candidates. Nodes smaller than the root are
+    /// skipped, because their sets have been visited.
     fn grow(&mut self, root: usize, mut candidates: Vec<usize>) -> Result<(), GraphError> {
-        self.meet()?;
+        self.add_set()?;
         if self.set.len() == self.sizes.max {
             return Ok(());
         }
-        while let Some(next) = candidates.pop() {
-            let added = self.enter(next, root);
+        while let Some(next_node) = candidates.pop() {
+            let added = self.add_node(next_node, root);
             self.grow(root, [candidates.as_slice(), &added].concat())?;
-            self.leave(&added);
+            self.remove_nodes(&added);
         }
         Ok(())
     }
 
-    fn meet(&mut self) -> Result<(), GraphError> {
+    fn add_set(&mut self) -> Result<(), GraphError> {
         self.n_met += 1;
         if self.n_met > self.sizes.limit {
             let limit = self.sizes.limit;
@@ -149,10 +148,10 @@ impl Enumeration {
         Ok(())
     }
 
-    /// Adds a node to the set; returns the nodes above the root that were not near before.
-    fn enter(&mut self, node: usize, root: usize) -> Vec<usize> {
+    /// Adds a node to the set; returns its new neighbours above the root.
+    fn add_node(&mut self, node: usize, root: usize) -> Vec<usize> {
         self.set.push(node);
-        // A set of full size grows no further, so that its neighbours are not looked at.
+        // A set of maximum size is not extended, so its neighbours are not needed.
         if self.set.len() == self.sizes.max {
             return Vec::new();
         }
@@ -165,7 +164,7 @@ impl Enumeration {
         added
     }
 
-    fn leave(&mut self, added: &[usize]) {
+    fn remove_nodes(&mut self, added: &[usize]) {
         self.set.pop();
         for neighbour in added {
             self.is_near[*neighbour] = false;
@@ -178,8 +177,8 @@ mod tests {
     use std::path::Path;
 
     use serde_json::{Value, json};
+    use tooltune_apis::{ApiCatalogue, JsonLines};
     use tooltune_rows::batches::SeededRandom;
-    use tooltune_rows::tools::{ApiCatalogue, JsonLines};
 
     use super::*;
     use crate::graph::Edge;
@@ -207,8 +206,8 @@ mod tests {
         }
     }
 
-    /// Every set of nodes, tested one by one.
-    fn by_trial(graph: &DependencyGraph, sizes: &SubgraphSizes) -> Vec<Vec<usize>> {
+    /// Tests every set of nodes.
+    fn subgraphs_by_trial(graph: &DependencyGraph, sizes: &SubgraphSizes) -> Vec<Vec<usize>> {
         let n_nodes = graph.names().len();
         let mut sets: Vec<Vec<usize>> = (1_usize..1 << n_nodes)
             .map(|bits| (0..n_nodes).filter(|node| bits >> node & 1 == 1).collect())
@@ -233,17 +232,17 @@ mod tests {
     }
 
     #[test]
-    fn a_path_of_four_has_its_pieces_in_order_of_names() {
+    fn the_subgraphs_of_a_path_are_ordered_by_name() {
         let path = graph(4, &[(0, 1), (2, 1), (2, 3)]);
-        let found = connected_subgraphs(&path, &sizes(2, 3)).expect("few");
+        let subgraphs = connected_subgraphs(&path, &sizes(2, 3)).expect("few");
         let expected: [&[usize]; 5] = [&[0, 1], &[0, 1, 2], &[1, 2], &[1, 2, 3], &[2, 3]];
-        assert_eq!(found, expected);
+        assert_eq!(subgraphs, expected);
         let single = connected_subgraphs(&path, &sizes(1, 1)).expect("few");
         assert_eq!(single, [[0], [1], [2], [3]]);
     }
 
     #[test]
-    fn random_graphs_have_the_sets_that_trial_finds() {
+    fn subgraphs_of_random_graphs_equal_brute_force() {
         let mut random = SeededRandom::new(8, 0);
         for _ in 0..120 {
             let n_nodes = 1 + random.below(9);
@@ -254,15 +253,19 @@ mod tests {
                 .collect();
             let graph = graph(n_nodes, &pairs);
             let min = 1 + random.below(3);
-            let wanted = sizes(min, min + random.below(4));
-            let found = connected_subgraphs(&graph, &wanted).expect("few");
-            assert_eq!(found, by_trial(&graph, &wanted), "{pairs:?} {wanted:?}");
+            let subgraph_sizes = sizes(min, min + random.below(4));
+            let subgraphs = connected_subgraphs(&graph, &subgraph_sizes).expect("few");
+            assert_eq!(
+                subgraphs,
+                subgraphs_by_trial(&graph, &subgraph_sizes),
+                "{pairs:?} {subgraph_sizes:?}"
+            );
         }
     }
 
-    /// `scripts/fixtures/subgraphs.py` found them with networkx, which tests every set of nodes.
+    /// `scripts/fixtures/subgraphs.py` found them with networkx by testing every set of nodes.
     #[test]
-    fn the_sub_graphs_of_eighteen_apis_are_those_of_networkx() {
+    fn the_subgraphs_of_eighteen_apis_equal_networkx() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/subgraphs");
         let rows = |name: &str| -> Vec<Value> {
             let lines = JsonLines::open(&folder.join(name)).expect("the fixture");
@@ -290,15 +293,15 @@ mod tests {
             .collect();
         let graph = DependencyGraph::new(&apis, &edges).expect("fit edges");
         assert_eq!(graph.edges().len(), 32);
-        let found = connected_subgraphs(&graph, &SubgraphSizes::default()).expect("few");
-        let named: Vec<Value> = found
+        let subgraphs = connected_subgraphs(&graph, &SubgraphSizes::default()).expect("few");
+        let named_subgraphs: Vec<Value> = subgraphs
             .iter()
             .map(|nodes| {
                 let names: Vec<&str> = nodes.iter().map(|&n| graph.names()[n].as_str()).collect();
                 json!({ "apis": names })
             })
             .collect();
-        assert_eq!(named, rows("subgraphs.jsonl"));
+        assert_eq!(named_subgraphs, rows("subgraphs.jsonl"));
     }
 
     #[test]
@@ -310,19 +313,20 @@ mod tests {
             parameter: 0,
         };
         let graph = DependencyGraph::new(&apis, &[edge(0, 1), edge(2, 0)]).expect("fit edges");
-        let found = connected_subgraphs(&graph, &sizes(2, 3)).expect("few");
+        let subgraphs = connected_subgraphs(&graph, &sizes(2, 3)).expect("few");
         let expected: [&[usize]; 3] = [&[1, 2, 0], &[1, 0], &[2, 0]];
-        assert_eq!(found, expected);
+        assert_eq!(subgraphs, expected);
     }
 
     #[test]
-    fn a_graph_with_too_many_sets_is_an_error_and_not_a_wait() {
+    fn a_graph_with_too_many_subgraphs_is_an_early_error() {
         let star: Vec<(usize, usize)> = (1..2_000).map(|leaf| (0, leaf)).collect();
-        let few = SubgraphSizes {
+        let small_sizes = SubgraphSizes {
             limit: 5_000,
             ..SubgraphSizes::default()
         };
-        let error = connected_subgraphs(&graph(2_000, &star), &few).expect_err("a billion sets");
+        let error =
+            connected_subgraphs(&graph(2_000, &star), &small_sizes).expect_err("a billion sets");
         assert!(matches!(
             error,
             GraphError::TooManySubgraphs { limit: 5_000 }

@@ -1,5 +1,5 @@
-//! What API-Bank publishes, as this program reads it: its APIs in Python, its dialogues in a file
-//! each, and the calls of its right answers as a recording.
+//! Imports API-Bank's published files: its APIs in Python, its dialogues in one file each, and the
+//! calls of its gold answers as a recording.
 //!
 //! # Source
 //!
@@ -11,93 +11,97 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 use tooltune_agents::executors::{canonical_arguments, leading_literal};
-use tooltune_rows::tools::{
+use tooltune_apis::{
     ApiBankSet, ApiDocument, Fields, JsonLines, ToolsError, apibank_documents, read_json, read_text,
 };
 
 use super::ImportError;
 
-/// The attributes of a class that describe its API.
+/// The class attributes that describe an API.
 const ATTRIBUTES: [&str; 3] = ["description", "input_parameters", "output_parameters"];
 
-/// The documents of a folder of Python files, `apis` or `lv3_apis`, in the order of their names;
-/// they belong to `set`.
+/// The documents of a folder of Python files, `apis` or `lv3_apis`, ordered by name; they belong to
+/// `set`.
 ///
-/// Classes without the three attributes describe no API and are passed over.
+/// Classes without the three attributes are not APIs and are skipped.
 ///
 /// # Errors
 ///
 /// - the folder cannot be listed, or has no Python file with an API
-/// - a file cannot be read, or an attribute is no literal
+/// - a file cannot be read, or an attribute is not a literal
 pub fn import_apibank_sources(
     folder: &Path,
     set: ApiBankSet,
 ) -> Result<Vec<ApiDocument>, ImportError> {
     let mut values = Vec::new();
-    for file in files_of(folder, ".py")? {
+    for file in files_in(folder, ".py")? {
         let text = read_text(&file)?;
-        values.extend(classes(&text, &file, set)?);
+        values.extend(parse_classes(&text, &file, set)?);
     }
     Ok(apibank_documents(folder, values, set)?)
 }
 
-/// The classes of a file that describe an API, each with its place.
-fn classes(text: &str, file: &Path, set: ApiBankSet) -> Result<Vec<(String, Value)>, ImportError> {
-    let mut found = Vec::new();
+/// The API classes of a file, with their locations.
+fn parse_classes(
+    text: &str,
+    file: &Path,
+    set: ApiBankSet,
+) -> Result<Vec<(String, Value)>, ImportError> {
+    let mut documents = Vec::new();
     let mut class: Option<(String, String, Map<String, Value>)> = None;
-    let mut at = 0;
+    let mut line_idx = 0;
     for (number, line) in text.split_inclusive('\n').enumerate() {
-        let start = at;
-        at += line.len();
-        let place = || format!("{}:{}", file.display(), number + 1);
-        if let Some(rest) = line.strip_prefix("class ") {
-            found.extend(class.take().and_then(|class| described(class, set)));
-            let end = rest.find(['(', ':']).unwrap_or(rest.len());
-            class = Some((place(), rest[..end].trim().to_owned(), Map::new()));
+        let start = line_idx;
+        line_idx += line.len();
+        let location = || format!("{}:{}", file.display(), number + 1);
+        if let Some(after_class) = line.strip_prefix("class ") {
+            documents.extend(class.take().and_then(|class| to_document(class, set)));
+            let end = after_class.find(['(', ':']).unwrap_or(after_class.len());
+            class = Some((location(), after_class[..end].trim().to_owned(), Map::new()));
         }
         let Some((_, _, attributes)) = &mut class else {
             continue;
         };
         for name in ATTRIBUTES {
-            let Some(value) = assigned(line, name) else {
+            let Some(value) = assigned_value(line, name) else {
                 continue;
             };
             let value = start + line.len() - value.len();
-            let literal = literal(&text[value..]).ok_or_else(|| ImportError::Format {
-                place: place(),
-                reason: format!("{name} is no text or object of literals"),
-                expected: "the APIs of API-Bank as it publishes them",
+            let literal = joined_literal(&text[value..]).ok_or_else(|| ImportError::Format {
+                place: location(),
+                reason: format!("{name} is not a string or object of literals"),
+                expected: "the published APIs of API-Bank",
             })?;
             attributes.insert(name.to_owned(), literal);
         }
     }
-    found.extend(class.and_then(|class| described(class, set)));
-    Ok(found)
+    documents.extend(class.and_then(|class| to_document(class, set)));
+    Ok(documents)
 }
 
-/// The literal that a text begins with; texts that follow each other are one, as in Python.
-fn literal(text: &str) -> Option<Value> {
-    let (mut value, mut rest) = leading_literal(text)?;
-    while let Value::String(first) = &value {
-        rest = rest.trim_start_matches(|c: char| c.is_whitespace() || c == '\\');
-        if !rest.starts_with(['\'', '"']) || rest.starts_with("\"\"\"") {
+/// The literal at the start of a text; adjacent strings are concatenated, as in Python.
+fn joined_literal(text: &str) -> Option<Value> {
+    let (mut value, mut remaining) = leading_literal(text)?;
+    while let Value::String(first_text) = &value {
+        remaining = remaining.trim_start_matches(|c: char| c.is_whitespace() || c == '\\');
+        if !remaining.starts_with(['\'', '"']) || remaining.starts_with("\"\"\"") {
             break;
         }
-        let (next, behind) = leading_literal(rest)?;
-        value = Value::String(format!("{first}{}", next.as_str()?));
-        rest = behind;
+        let (next_value, behind) = leading_literal(remaining)?;
+        value = Value::String(format!("{first_text}{}", next_value.as_str()?));
+        remaining = behind;
     }
     Some(value)
 }
 
-/// What stands behind `name =` in the body of a class.
-fn assigned<'t>(line: &'t str, name: &str) -> Option<&'t str> {
+/// The text after `name =` in the body of a class.
+fn assigned_value<'t>(line: &'t str, name: &str) -> Option<&'t str> {
     let rest = line.strip_prefix("    ")?.strip_prefix(name)?.trim_start();
     rest.strip_prefix('=')
 }
 
-fn described(
-    (place, name, mut attributes): (String, String, Map<String, Value>),
+fn to_document(
+    (location, name, mut attributes): (String, String, Map<String, Value>),
     set: ApiBankSet,
 ) -> Option<(String, Value)> {
     if attributes.len() < ATTRIBUTES.len() {
@@ -107,7 +111,7 @@ fn described(
     if let Some(set) = set_name(set) {
         attributes.insert("set".to_owned(), set.into());
     }
-    Some((place, Value::Object(attributes)))
+    Some((location, Value::Object(attributes)))
 }
 
 fn set_name(set: ApiBankSet) -> Option<&'static str> {
@@ -118,16 +122,16 @@ fn set_name(set: ApiBankSet) -> Option<&'static str> {
     }
 }
 
-/// The dialogues of a folder, one in each `.jsonl` file of it or of its folders, as rows `{"file",
-/// "turns"}` in the order of their names.
+/// The dialogues of a folder, one per `.jsonl` file in it or its subfolders, as rows `{"file",
+/// "turns"}` ordered by name.
 ///
 /// # Errors
 ///
 /// - a folder cannot be listed, or there is no such file
-/// - a file cannot be read, or a line of it is no JSON object
+/// - a file cannot be read, or a line is not a JSON object
 pub fn import_apibank_dialogue_files(folder: &Path) -> Result<Vec<Value>, ImportError> {
     let mut rows = Vec::new();
-    for file in files_of(folder, ".jsonl")? {
+    for file in files_in(folder, ".jsonl")? {
         let turns: Result<Vec<Value>, ToolsError> =
             JsonLines::open(&file)?.map(|line| Ok(line?.1)).collect();
         let name = file.strip_prefix(folder).unwrap_or(&file);
@@ -137,116 +141,116 @@ pub fn import_apibank_dialogue_files(folder: &Path) -> Result<Vec<Value>, Import
     Ok(rows)
 }
 
-/// The files of a folder and its folders whose names end so, in the order of their paths.
-fn files_of(folder: &Path, kind: &'static str) -> Result<Vec<PathBuf>, ImportError> {
-    let mut found = Vec::new();
+/// The files with this extension in a folder and its subfolders, ordered by path.
+fn files_in(folder: &Path, kind: &'static str) -> Result<Vec<PathBuf>, ImportError> {
+    let mut paths = Vec::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(path) = folders.pop() {
-        let listed = |error| ImportError::Folder {
+        let folder_error = |error| ImportError::Folder {
             path: path.clone(),
             error,
         };
-        for entry in std::fs::read_dir(&path).map_err(listed)? {
-            let entry = entry.map_err(listed)?;
-            let is_folder = entry.file_type().map_err(listed)?.is_dir();
+        for entry in std::fs::read_dir(&path).map_err(folder_error)? {
+            let entry = entry.map_err(folder_error)?;
+            let is_folder = entry.file_type().map_err(folder_error)?.is_dir();
             if is_folder {
                 folders.push(entry.path());
             } else if entry.file_name().to_string_lossy().ends_with(kind) {
-                found.push(entry.path());
+                paths.push(entry.path());
             }
         }
     }
-    if found.is_empty() {
+    if paths.is_empty() {
         return Err(ImportError::NoFiles {
             path: folder.to_owned(),
             kind,
         });
     }
-    found.sort();
-    Ok(found)
+    paths.sort();
+    Ok(paths)
 }
 
-/// Calls of right answers, with what they returned.
+/// Calls of gold answers, with their results.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ApiBankCalls {
-    /// Rows `{"set", "api_name", "input", "output", "exception"}`, each call once.
+    /// Rows `{"set", "api_name", "input", "output", "exception"}`, without repeated calls.
     pub rows: Vec<Value>,
-    /// Calls that repeat an earlier one.
+    /// Number of repeated calls.
     pub n_repeated: usize,
-    /// Of these, calls that returned something else; a replay gives what the first one returned.
+    /// Number of repeated calls with another result; a replay returns the first result.
     pub n_different: usize,
 }
 
-/// Makes a recording of the right answers in files: `level-3.json`, and dialogues as
-/// [`import_apibank_dialogue_files`] makes them.
+/// Builds a recording of the gold answers in files: `level-3.json`, and dialogues from
+/// [`import_apibank_dialogue_files`].
 ///
 /// # Errors
 ///
 /// - a file cannot be read or has no call
-/// - a call lacks its API's name, its input or its result
+/// - a call lacks its API name, input or result
 pub fn import_apibank_calls(files: &[PathBuf]) -> Result<ApiBankCalls, ImportError> {
     let mut calls = ApiBankCalls::default();
-    let mut seen: BTreeMap<(String, String), HashSet<String>> = BTreeMap::new();
+    let mut seen_calls: BTreeMap<(String, String), HashSet<String>> = BTreeMap::new();
     for file in files {
         let n_before = calls.rows.len() + calls.n_repeated;
-        for (place, row) in gold_rows(file)? {
-            let row = row.map_err(|error| error.at(place))?;
+        for (location, row) in gold_rows(file)? {
+            let row = row.map_err(|error| error.at(location))?;
             let key = |name: &str| row[name].as_str().unwrap_or_default().to_owned();
             let input = row["input"].as_object().cloned().unwrap_or_default();
-            let place = (
+            let location = (
                 key("set") + "/" + &key("api_name"),
                 canonical_arguments(&input),
             );
             let result = json!([row["output"], row["exception"]]).to_string();
-            match seen.get_mut(&place) {
+            match seen_calls.get_mut(&location) {
                 Some(results) => {
                     calls.n_repeated += 1;
                     calls.n_different += usize::from(results.insert(result));
                 }
                 None => {
-                    seen.insert(place, HashSet::from([result]));
+                    seen_calls.insert(location, HashSet::from([result]));
                     calls.rows.push(row);
                 }
             }
         }
         if calls.rows.len() + calls.n_repeated == n_before {
-            let what = "calls of API-Bank with their results";
-            let place = file.display().to_string();
-            return Err(ToolsError::Empty { what }.at(place).into());
+            let kind = "calls of API-Bank with their results";
+            let location = file.display().to_string();
+            return Err(ToolsError::Empty { what: kind }.at(location).into());
         }
     }
     Ok(calls)
 }
 
-/// The recorded calls of a file, each with its place.
-type PlacedCalls = Vec<(String, Result<Value, ToolsError>)>;
+/// The recorded calls of a file, with their locations.
+type LocatedCalls = Vec<(String, Result<Value, ToolsError>)>;
 
-fn gold_rows(file: &Path) -> Result<PlacedCalls, ImportError> {
+fn gold_rows(file: &Path) -> Result<LocatedCalls, ImportError> {
     if read_text(file)?.trim_start().starts_with('[') {
         return level_3_calls(file);
     }
     let mut calls = Vec::new();
     for line in JsonLines::open(file)? {
-        let (place, row) = line?;
+        let (location, row) = line?;
         let turns = row.get("turns").and_then(Value::as_array);
         let turns = turns.ok_or_else(|| ImportError::Format {
-            place: place.clone(),
+            place: location.clone(),
             reason: "the row has no turns".to_owned(),
-            expected: "level-3.json, or dialogues that `data import apibank-dialogues` has written",
+            expected: "level-3.json, or dialogues written by `data import apibank-dialogues`",
         })?;
         for (i, turn) in turns.iter().enumerate() {
             if turn.get("role").is_some_and(|role| role == "API") {
-                let at = format!("turns[{i}]");
-                let call = recorded(turn, &at, "param_dict", "result", "lv1_lv2");
-                calls.push((place.clone(), call));
+                let turn_location = format!("turns[{i}]");
+                let call = recording_row(turn, &turn_location, "param_dict", "result", "lv1_lv2");
+                calls.push((location.clone(), call));
             }
         }
     }
     Ok(calls)
 }
 
-fn level_3_calls(file: &Path) -> Result<PlacedCalls, ImportError> {
-    let place = file.display().to_string();
+fn level_3_calls(file: &Path) -> Result<LocatedCalls, ImportError> {
+    let location = file.display().to_string();
     let samples = match read_json(file)? {
         Value::Array(samples) => samples,
         _ => Vec::new(),
@@ -255,36 +259,40 @@ fn level_3_calls(file: &Path) -> Result<PlacedCalls, ImportError> {
     for (i, sample) in samples.iter().enumerate() {
         let apis = sample.get("apis").and_then(Value::as_array);
         for (j, call) in apis.into_iter().flatten().enumerate() {
-            let at = format!("[{i}].apis[{j}]");
-            let call = recorded(call, &at, "input", "output", "lv3");
-            calls.push((place.clone(), call));
+            let call_location = format!("[{i}].apis[{j}]");
+            let call = recording_row(call, &call_location, "input", "output", "lv3");
+            calls.push((location.clone(), call));
         }
     }
     Ok(calls)
 }
 
-/// A call with its result as a row of a recording.
-fn recorded(
+/// Converts a call with its result to a row of a recording.
+fn recording_row(
     call: &Value,
-    place: &str,
+    location: &str,
     input: &str,
     result: &str,
     set: &str,
 ) -> Result<Value, ToolsError> {
     let fields = Fields::new(
         call,
-        place,
+        location,
         "a call needs its name, its input and its result",
     )?;
-    let given = fields.object(input)?.ok_or_else(|| fields.missing(input))?;
-    let found = fields.get(result).ok_or_else(|| fields.missing(result))?;
-    let at = format!("{place}.{result}");
-    let found = Fields::new(found, &at, "a result needs output and exception")?;
+    let arguments = fields.object(input)?.ok_or_else(|| fields.missing(input))?;
+    let result_value = fields.get(result).ok_or_else(|| fields.missing(result))?;
+    let result_location = format!("{location}.{result}");
+    let result_value = Fields::new(
+        result_value,
+        &result_location,
+        "a result needs output and exception",
+    )?;
     Ok(json!({
         "set": set,
         "api_name": fields.text("api_name")?.trim(),
-        "input": given,
-        "output": found.raw("output"),
-        "exception": found.optional_text("exception")?,
+        "input": arguments,
+        "output": result_value.raw("output"),
+        "exception": result_value.optional_text("exception")?,
     }))
 }

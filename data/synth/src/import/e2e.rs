@@ -1,13 +1,13 @@
-//! Makes rows of the E2E restaurant descriptions: `mr,ref` in comma-separated values.
+//! Imports the E2E restaurant descriptions: CSV with the columns `mr` and `ref`.
 
 use std::collections::HashSet;
 use std::path::Path;
 
 use serde_json::{Map, Value};
+use tooltune_apis::read_text;
 use tooltune_rows::text::SlotRow;
-use tooltune_rows::tools::read_text;
 
-use super::gold::row_of;
+use super::gold::slot_row;
 use super::{ImportError, Imported};
 
 const FORMAT: &str = "the columns mr and ref, with mr such as `name[Alimentum], area[riverside]`";
@@ -15,29 +15,28 @@ const FORMAT: &str = "the columns mr and ref, with mr such as `name[Alimentum], 
 /// Which lines become rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum E2eRows {
-    /// All of them.
+    /// All lines.
     #[default]
     Every,
-    /// The first of each meaning representation, as GEM counts the cleaned sets: dev 1,484, test
-    /// 1,847.
+    /// The first line of each meaning representation, as GEM counts the cleaned sets: dev 1,484,
+    /// test 1,847.
     OnePerMeaning,
-    /// Those whose text speaks of every attribute, since crowd workers left some out: a value must
-    /// stand in the text, and for rating, price and family friendliness one of the words by which
-    /// texts speak of them, whatever the case. This is a filter by rule and errs on the side of
-    /// keeping: `moderately` counts as a word about ratings, too.
+    /// Lines whose text mentions every attribute, because crowd workers omitted some. A value must
+    /// occur in the text; for rating, price and family friendliness one of the usual words must
+    /// occur, in any case. This rule-based filter errs on the side of keeping: `moderately` also
+    /// counts as a word about ratings.
     Mentioned,
 }
 
 /// Imports a file of the E2E data, original or cleaned.
 ///
-/// One row for each line that `rows` selects: the text is `ref`, the gold the attributes of `mr`
-/// in their order, all texts, keys as they are written (`customer rating`). Of an attribute that
-/// comes again, as in some cleaned lines, the last value counts; the others are counted.
+/// Each line selected by `rows` gives a row: the text is `ref`, the gold value has the attributes
+/// of `mr` in order, all as strings, with unchanged keys (`customer rating`). Of a repeated
+/// attribute, as in some cleaned lines, the last value is used; the others are counted.
 ///
 /// # Errors
 ///
-/// - the file cannot be read, is no comma-separated values, or lacks a column, as the test set
-///   without references does
+/// The file cannot be read, is not CSV, or lacks a column, like the test set without references.
 ///
 /// # Source
 ///
@@ -45,30 +44,31 @@ pub enum E2eRows {
 pub fn import_e2e(path: &Path, rows: E2eRows) -> Result<Imported, ImportError> {
     let text = read_text(path)?;
     let file = path.display();
-    let bad = |place: String, reason: String| ImportError::Format {
-        place,
+    let format_error = |location: String, reason: String| ImportError::Format {
+        place: location,
         reason,
         expected: FORMAT,
     };
     let mut reader = csv::Reader::from_reader(text.as_bytes());
     let header = reader.headers();
-    let header = header.map_err(|error| bad(file.to_string(), error.to_string()))?;
+    let header = header.map_err(|error| format_error(file.to_string(), error.to_string()))?;
     let column = |name: &str| {
-        let found = header.iter().position(|column| column.trim() == name);
-        found.ok_or_else(|| bad(file.to_string(), format!("there is no column {name}")))
+        let column_idx = header.iter().position(|column| column.trim() == name);
+        column_idx.ok_or_else(|| format_error(file.to_string(), format!("no column {name}")))
     };
     let (mr_column, ref_column) = (column("mr")?, column("ref")?);
     let mut imported = Imported::default();
-    let mut seen = HashSet::new();
+    let mut seen_meanings = HashSet::new();
     let mut lines = LineCount::new(&text);
     for record in reader.records() {
-        let record = record.map_err(|error| bad(file.to_string(), error.to_string()))?;
-        let line = lines.of(record.position().map_or(0, csv::Position::byte));
+        let record = record.map_err(|error| format_error(file.to_string(), error.to_string()))?;
+        let line = lines.line_at(record.position().map_or(0, csv::Position::byte));
         let field = |column: usize| record.get(column).unwrap_or_default();
         let (meaning, text) = (field(mr_column), field(ref_column));
-        let is_repeated = rows == E2eRows::OnePerMeaning && !seen.insert(meaning.to_owned());
+        let is_repeated =
+            rows == E2eRows::OnePerMeaning && !seen_meanings.insert(meaning.to_owned());
         let outcome = if is_repeated {
-            Err("the meaning had a text already")
+            Err("the meaning representation already had a text")
         } else {
             let id = format!("{file}:{line}");
             attributes(meaning, &mut imported).and_then(|gold| line_row(id, gold, text, rows))
@@ -78,10 +78,11 @@ pub fn import_e2e(path: &Path, rows: E2eRows) -> Result<Imported, ImportError> {
     Ok(imported)
 }
 
-/// Lines of records, counted once for records that come in order.
+/// Line numbers of records, counted incrementally for records in order.
 ///
-/// The lines that the reader itself counts are one short where lines end in `\r\n`, because it
-/// begins a record before the `\n`.
+/// The CSV reader's own count is one too low for `\r
+/// ` line ends, because it starts a record before the `
+/// `.
 struct LineCount<'t> {
     text: &'t str,
     byte: usize,
@@ -94,16 +95,16 @@ impl<'t> LineCount<'t> {
         Self { text, byte, line }
     }
 
-    /// The line, from 1, of a record that begins at a byte, or at a line break before it.
-    fn of(&mut self, byte: u64) -> usize {
-        let begin = usize::try_from(byte).unwrap_or(usize::MAX);
-        let rest = self.text.as_bytes().get(self.byte..).unwrap_or_default();
-        let within = begin.saturating_sub(self.byte);
+    /// The line number, from 1, of a record that starts at a byte, or at a line break before it.
+    fn line_at(&mut self, byte: u64) -> usize {
+        let start = usize::try_from(byte).unwrap_or(usize::MAX);
+        let unread = self.text.as_bytes().get(self.byte..).unwrap_or_default();
+        let offset = start.saturating_sub(self.byte);
         let is_break = |byte: &&u8| matches!(byte, b'\r' | b'\n');
-        let n_breaks = rest.iter().skip(within).take_while(is_break).count();
-        let passed = rest.iter().take(within + n_breaks);
+        let n_breaks = unread.iter().skip(offset).take_while(is_break).count();
+        let passed = unread.iter().take(offset + n_breaks);
         self.line += passed.filter(|byte| **byte == b'\n').count();
-        self.byte += (within + n_breaks).min(rest.len());
+        self.byte += (offset + n_breaks).min(unread.len());
         self.line
     }
 }
@@ -120,28 +121,28 @@ fn line_row(
     if rows == E2eRows::Mentioned && !speaks_of_all(text, &gold) {
         return Err("an attribute is not mentioned in the text");
     }
-    Ok(row_of(id, text, gold))
+    Ok(slot_row(id, text, gold))
 }
 
-/// `name[Alimentum], customer rating[5 out of 5]` as an object of texts; of an attribute that comes
-/// again the last value counts.
+/// Parses `name[Alimentum], customer rating[5 out of 5]` as an object of strings; of a repeated
+/// attribute, the last value is used.
 fn attributes(meaning: &str, imported: &mut Imported) -> Result<Map<String, Value>, &'static str> {
     const UNREADABLE: &str = "the meaning representation is malformed";
     let mut attributes = Map::new();
-    let mut rest = meaning.trim();
-    while !rest.is_empty() {
-        let (name, after_name) = rest.split_once('[').ok_or(UNREADABLE)?;
+    let mut remaining = meaning.trim();
+    while !remaining.is_empty() {
+        let (name, after_name) = remaining.split_once('[').ok_or(UNREADABLE)?;
         let (value, after_value) = after_name.split_once(']').ok_or(UNREADABLE)?;
         let name = name.trim();
         if name.is_empty() || name.contains([',', ']']) || value.contains('[') {
             return Err(UNREADABLE);
         }
         if attributes.insert(name.to_owned(), value.into()).is_some() {
-            imported.leave_out("an attribute that comes again in its meaning representation");
+            imported.skip("a repeated attribute in its meaning representation");
         }
-        rest = after_value.trim_start();
-        if !rest.is_empty() {
-            rest = rest.strip_prefix(',').ok_or(UNREADABLE)?.trim_start();
+        remaining = after_value.trim_start();
+        if !remaining.is_empty() {
+            remaining = remaining.strip_prefix(',').ok_or(UNREADABLE)?.trim_start();
         }
     }
     if attributes.is_empty() {
@@ -151,7 +152,7 @@ fn attributes(meaning: &str, imported: &mut Imported) -> Result<Map<String, Valu
     }
 }
 
-/// Words by which texts speak of attributes whose values they put in words of their own.
+/// Words that mention attributes whose values are usually paraphrased.
 const SPOKEN_OF: [(&str, &[&str]); 3] = [
     ("familyFriendly", &["famil", "child", "kid"]),
     ("customer rating", &["rat", "star", "out of", "review"]),
@@ -172,7 +173,7 @@ const SPOKEN_OF: [(&str, &[&str]); 3] = [
 fn speaks_of_all(text: &str, gold: &Map<String, Value>) -> bool {
     let text = text.to_lowercase();
     gold.iter().all(|(name, value)| {
-        let spoken_of = SPOKEN_OF.iter().find(|(known, _)| known == name);
+        let spoken_of = SPOKEN_OF.iter().find(|(known_name, _)| known_name == name);
         match spoken_of {
             Some((_, words)) => words.iter().any(|word| text.contains(word)),
             None => value

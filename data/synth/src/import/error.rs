@@ -1,14 +1,14 @@
-//! Why a data set cannot be imported.
+//! Errors of importing a data set.
 
 use std::path::PathBuf;
 
-use tooltune_rows::tools::ToolsError;
+use tooltune_apis::ToolsError;
 
 /// What is wrong with the files of a data set.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImportError {
-    /// A file cannot be read, is not UTF-8, or is not the JSON that it should hold.
+    /// A file cannot be read, is not UTF-8, or is not the expected JSON.
     #[error(transparent)]
     Tools(#[from] ToolsError),
     /// A folder cannot be listed.
@@ -16,41 +16,41 @@ pub enum ImportError {
     Folder {
         /// The folder.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         error: std::io::Error,
     },
-    /// A folder holds no files of the kind.
-    #[error("{}: no {kind} file is in this folder or below it; give the data set's folder", path.display())]
+    /// A folder has no file of the kind.
+    #[error("{}: no {kind} file in this folder or its subfolders; pass the folder of the data set", path.display())]
     NoFiles {
         /// The folder.
         path: PathBuf,
-        /// The ending that was looked for.
+        /// The expected file extension.
         kind: &'static str,
     },
-    /// A file is not in its format.
+    /// A file has the wrong format.
     #[error("{place}: {reason}; expected {expected}")]
     Format {
         /// `file`, or `file:line`.
         place: String,
         /// What is wrong.
         reason: String,
-        /// What the file should hold.
+        /// The expected content.
         expected: &'static str,
     },
-    /// Two files that belong together have different numbers of lines.
+    /// Two corresponding files have different numbers of lines.
     #[error(
-        "{} has {n_first} lines, but {} has {n_second}; line n of one belongs to line n of the other",
+        "{} has {n_first} lines, but {} has {n_second}; line n of one must correspond to line n of the other; pass matching files",
         first.display(),
         second.display()
     )]
     Lengths {
-        /// One file.
+        /// The first file.
         first: PathBuf,
-        /// Its lines.
+        /// Number of lines of the first file.
         n_first: usize,
-        /// The other file.
+        /// The second file.
         second: PathBuf,
-        /// Its lines.
+        /// Number of lines of the second file.
         n_second: usize,
     },
 }

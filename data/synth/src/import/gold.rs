@@ -1,10 +1,10 @@
-//! Makes the closed schema that describes exactly a gold value.
+//! Builds the closed schema that describes exactly a gold value.
 
 use serde_json::{Map, Value, json};
 use tooltune_rows::text::SlotRow;
 
-/// A row with the schema of its gold.
-pub(super) fn row_of(id: String, input_text: &str, gold: Map<String, Value>) -> SlotRow {
+/// A row with the schema of its gold value.
+pub(super) fn slot_row(id: String, input_text: &str, gold: Map<String, Value>) -> SlotRow {
     let gold = Value::Object(gold);
     SlotRow {
         id,
@@ -14,10 +14,10 @@ pub(super) fn row_of(id: String, input_text: &str, gold: Map<String, Value>) -> 
     }
 }
 
-/// The schema of a value: objects with all their keys required and no others allowed, arrays
-/// described by their first item, scalars by their type.
+/// The schema of a value: objects with all keys required and no others allowed, arrays described by
+/// their first item, scalars by type.
 ///
-/// The importers make arrays of one type only, and no empty ones.
+/// The importers only build non-empty arrays of a single type.
 fn closed_schema(value: &Value) -> Value {
     match value {
         Value::Object(fields) => {
@@ -45,14 +45,13 @@ fn closed_schema(value: &Value) -> Value {
     }
 }
 
-/// Keys with all values that they were given, as one field each: a key that came once holds its
-/// value, one that came again an array of all.
+/// Collects values by key: a key with one value is that value, a key with several an array.
 #[derive(Debug, Default)]
-pub(super) struct Gathered {
+pub(super) struct GoldFields {
     values: Map<String, Value>,
 }
 
-impl Gathered {
+impl GoldFields {
     pub(super) fn add(&mut self, key: &str, value: Value) {
         match self.values.get_mut(key) {
             Some(Value::Array(values)) => values.push(value),

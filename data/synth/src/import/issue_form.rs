@@ -1,26 +1,27 @@
-//! GitHub's issue forms: a form in YAML, and the answers that an issue's text holds.
+//! GitHub issue forms: the form in YAML, and the answers in the text of an issue.
 //!
-//! GitHub writes a filled form as Markdown: `### label` for each field, and what was answered
-//! below it. A heading that no field has belongs to the answer above it, since people write
-//! headings, too.
+//! GitHub writes a filled-in form as Markdown: `### label` for each field, followed by the answer.
+//! A heading that is not a field belongs to the answer above it, because people write headings as
+//! well.
 
 use std::path::Path;
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
-use tooltune_rows::tools::read_text;
+use tooltune_apis::read_text;
+use tooltune_json::yaml;
 
 use super::error::ImportError;
 
 const FORMAT: &str = "a GitHub issue form: body, a list of fields with type and attributes.label";
 
-/// What GitHub writes where nothing was answered.
+/// GitHub's placeholder for an empty answer.
 const NO_RESPONSE: &str = "_No response_";
 
 /// A form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IssueForm {
-    /// The fields that people answer, in order.
+    /// The fields to answer, in order.
     pub fields: Vec<FormField>,
 }
 
@@ -29,20 +30,20 @@ pub struct IssueForm {
 pub struct FormField {
     /// The heading.
     pub label: String,
-    /// The label as a key: `Expected behavior` is `expected_behavior`.
+    /// The label as a key: `Expected behavior` becomes `expected_behavior`.
     pub key: String,
-    /// How it is answered.
+    /// The kind of answer.
     pub kind: FormFieldKind,
 }
 
-/// How a field is answered.
+/// The kind of answer of a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FormFieldKind {
-    /// Text, or one choice.
+    /// Text, or a single choice.
     Text,
     /// Several choices.
     Choices,
-    /// Boxes to tick: label and key of each.
+    /// Checkboxes, with label and key of each.
     Boxes(Vec<(String, String)>),
 }
 
@@ -61,6 +62,7 @@ struct RawField {
 
 #[derive(Default, Deserialize)]
 struct RawAttributes {
+    #[serde(default, deserialize_with = "scalar_text")]
     label: Option<String>,
     #[serde(default)]
     multiple: bool,
@@ -75,13 +77,22 @@ enum RawOption {
     Choice(serde::de::IgnoredAny),
 }
 
+/// A label, which may be unquoted even if YAML parses it as a number.
+fn scalar_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    Ok(match Value::deserialize(deserializer)? {
+        Value::Null => None,
+        Value::String(text) => Some(text),
+        other => Some(other.to_string()),
+    })
+}
+
 impl IssueForm {
     /// Reads a form.
     ///
     /// # Errors
     ///
-    /// - the file cannot be read, is no YAML, or no issue form
-    /// - a field has a type that GitHub does not have, or no label
+    /// - the file cannot be read, or is not YAML or not an issue form
+    /// - a field has an unknown type, or no label
     pub fn read(path: &Path) -> Result<Self, ImportError> {
         let text = read_text(path)?;
         Self::parse(&text).map_err(|reason| ImportError::Format {
@@ -92,33 +103,35 @@ impl IssueForm {
     }
 
     fn parse(text: &str) -> Result<Self, String> {
-        let form: RawForm = serde_saphyr::from_str(text).map_err(|error| error.to_string())?;
-        let asked = form
+        let raw_form = yaml::parse(text).map_err(|error| error.to_string())?;
+        let raw_form: RawForm =
+            serde_json::from_value(raw_form).map_err(|error| error.to_string())?;
+        let raw_fields = raw_form
             .body
             .into_iter()
             .filter(|field| field.kind != "markdown");
         let mut keys = Keys::default();
-        let fields: Vec<FormField> = asked
+        let fields: Vec<FormField> = raw_fields
             .map(|field| form_field(field, &mut keys))
             .collect::<Result<_, _>>()?;
         if fields.is_empty() {
-            Err("the form asks for nothing".to_owned())
+            Err("the form has no fields to answer".to_owned())
         } else {
             Ok(Self { fields })
         }
     }
 
-    /// The answers in the text of an issue, by key, in the order of the form, and the number of
-    /// fields without one; none if the text does not follow the form.
+    /// The answers in the text of an issue by key, in form order, and the number of unanswered
+    /// fields; `None` if the text does not follow the form.
     pub(super) fn answers(&self, body: &str) -> Option<(Map<String, Value>, usize)> {
         let mut sections: Vec<Option<String>> = vec![None; self.fields.len()];
         let mut current: Option<usize> = None;
         for line in body.lines() {
             let heading = line.strip_prefix("### ").map(str::trim);
-            let opened = self.fields.iter().enumerate().find(|(field_idx, field)| {
+            let started_field = self.fields.iter().enumerate().find(|(field_idx, field)| {
                 heading == Some(&field.label) && sections.get(*field_idx) == Some(&None)
             });
-            if let Some((field_idx, _)) = opened {
+            if let Some((field_idx, _)) = started_field {
                 current = Some(field_idx);
                 *sections.get_mut(field_idx)? = Some(String::new());
             } else if let Some(field_idx) = current {
@@ -130,15 +143,15 @@ impl IssueForm {
             }
         }
         current?;
-        let mut answers = Map::new();
+        let mut field_answers = Map::new();
         for (field, section) in self.fields.iter().zip(sections) {
             let text = section.as_deref().map_or("", str::trim);
-            if let Some(answer) = field.kind.answer(text) {
-                answers.insert(field.key.clone(), answer);
+            if let Some(answer) = field.kind.field_answer(text) {
+                field_answers.insert(field.key.clone(), answer);
             }
         }
-        let n_unanswered = self.fields.len() - answers.len();
-        Some((answers, n_unanswered))
+        let n_unanswered = self.fields.len() - field_answers.len();
+        Some((field_answers, n_unanswered))
     }
 }
 
@@ -173,7 +186,7 @@ fn form_field(field: RawField, keys: &mut Keys) -> Result<FormField, String> {
             }
             FormFieldKind::Boxes(boxes)
         }
-        other => return Err(format!("{other:?} is no type of field")),
+        other => return Err(format!("unknown field type {other:?}")),
     };
     Ok(FormField {
         key: keys.key(&label),
@@ -183,8 +196,8 @@ fn form_field(field: RawField, keys: &mut Keys) -> Result<FormField, String> {
 }
 
 impl FormFieldKind {
-    /// The answer that a section's text gives; none if nothing was answered.
-    fn answer(&self, text: &str) -> Option<Value> {
+    /// The answer in the text of a section; `None` if it is empty.
+    fn field_answer(&self, text: &str) -> Option<Value> {
         if text.is_empty() || text == NO_RESPONSE {
             return None;
         }
@@ -194,8 +207,8 @@ impl FormFieldKind {
             Self::Boxes(boxes) => {
                 let mut ticked = Map::new();
                 for (label, key) in boxes {
-                    let found = text.lines().find_map(|line| tick(line, label));
-                    ticked.insert(key.clone(), found?.into());
+                    let tick_state = text.lines().find_map(|line| tick_state(line, label));
+                    ticked.insert(key.clone(), tick_state?.into());
                 }
                 Some(ticked.into())
             }
@@ -203,31 +216,30 @@ impl FormFieldKind {
     }
 }
 
-/// Whether a line is the box of this label, and whether it is ticked.
-fn tick(line: &str, label: &str) -> Option<bool> {
+/// Whether a line is the checkbox with this label, and whether it is ticked.
+fn tick_state(line: &str, label: &str) -> Option<bool> {
     let line = line.trim().strip_prefix(['-', '*'])?.trim_start();
-    let (is_ticked, rest) = match line.strip_prefix("[ ]") {
-        Some(rest) => (false, rest),
+    let (is_ticked, after_box) = match line.strip_prefix("[ ]") {
+        Some(after_box) => (false, after_box),
         None => {
-            let rest = line.strip_prefix("[x]");
-            (true, rest.or_else(|| line.strip_prefix("[X]"))?)
+            let after_box = line.strip_prefix("[x]");
+            (true, after_box.or_else(|| line.strip_prefix("[X]"))?)
         }
     };
-    (rest.trim() == label).then_some(is_ticked)
+    (after_box.trim() == label).then_some(is_ticked)
 }
 
-/// Labels to keys, each key once.
+/// Converts labels to unique keys.
 #[derive(Default)]
 struct Keys {
     known: Vec<String>,
 }
 
 impl Keys {
-    /// Letters and digits in lower case with `_` between them; what stands in parentheses is left
-    /// out.
+    /// Letters and digits in lower case, joined by `_`; text in parentheses is omitted.
     fn key(&mut self, label: &str) -> String {
-        let outside = label.split_once('(').map_or(label, |(before, _)| before);
-        let lower = outside.to_lowercase();
+        let before_bracket = label.split_once('(').map_or(label, |(before, _)| before);
+        let lower = before_bracket.to_lowercase();
         let words: Vec<&str> = lower
             .split(|c: char| !c.is_alphanumeric())
             .filter(|word| !word.is_empty())

@@ -1,53 +1,55 @@
-//! Makes rows of issues that follow a form.
+//! Imports issues that follow a form.
 
 use std::path::Path;
 
 use serde_json::{Map, Value};
+use tooltune_apis::{JsonLines, read_json};
 use tooltune_rows::text::SlotRow;
-use tooltune_rows::tools::{JsonLines, read_json};
 
-use super::gold::row_of;
+use super::gold::slot_row;
 use super::issue_form::IssueForm;
 use super::{ImportError, Imported};
 
-/// The key of the issue's title in the gold.
+/// The key of the issue title in the gold value.
 const TITLE: &str = "issue_title";
 
-/// Imports issues as GitHub's interface gives them, `{title, body, ...}`, whose text follows a form.
+/// Imports issues in the format of GitHub's API, `{title, body, ...}`, whose text follows a form.
 ///
 /// `issues` is a JSON array, or JSON Lines if its name ends in `.jsonl` or `.jsonl.gz`. The text of
-/// a row is `## title`, an empty line, and the body; the gold holds the title and the answers by
-/// the labels of the form: texts, arrays of choices, and an object of booleans for checkboxes.
+/// a row is `## title`, an empty line, and the body. The gold value has the title and the answers
+/// by form label: strings, arrays of choices, and an object of booleans for checkboxes.
 ///
-/// Pull requests, issues that do not follow the form, and those without any answer are dropped;
-/// fields without an answer are counted.
+/// Pull requests, issues that do not follow the form, and issues without any answer are dropped;
+/// unanswered fields are counted.
 ///
 /// # Errors
 ///
-/// - a file cannot be read, the form is none, or the issues are no JSON objects with a title
+/// A file cannot be read, the form is invalid, or the issues are not JSON objects with a title.
 ///
 /// # Source
 ///
-/// SLOT, appendix D.1, where a model writes schema and gold of such issues.
-pub fn import_issues(form: &Path, issues: &Path) -> Result<Imported, ImportError> {
-    let form = IssueForm::read(form)?;
+/// SLOT, appendix D.1, where a model writes schema and gold value of such issues.
+pub fn import_issues(form_path: &Path, issues: &Path) -> Result<Imported, ImportError> {
+    let form_path = IssueForm::read(form_path)?;
     let mut imported = Imported::default();
-    for (place, issue) in placed_issues(issues)? {
-        let bad = |reason: &str| ImportError::Format {
-            place: place.clone(),
+    for (location, issue) in located_issues(issues)? {
+        let format_error = |reason: &str| ImportError::Format {
+            place: location.clone(),
             reason: reason.to_owned(),
-            expected: "issues as GitHub's interface gives them: objects with title and body",
+            expected: "issues as GitHub's API returns them: objects with title and body",
         };
-        let fields = issue.as_object().ok_or_else(|| bad("it is no object"))?;
+        let fields = issue
+            .as_object()
+            .ok_or_else(|| format_error("it is not an object"))?;
         let title = fields.get("title").and_then(Value::as_str);
-        let title = title.ok_or_else(|| bad("it has no title"))?;
-        let outcome = issue_row(&form, place.clone(), title, fields, &mut imported);
+        let title = title.ok_or_else(|| format_error("it has no title"))?;
+        let outcome = issue_row(&form_path, location.clone(), title, fields, &mut imported);
         imported.record(outcome);
     }
     Ok(imported)
 }
 
-fn placed_issues(path: &Path) -> Result<Vec<(String, Value)>, ImportError> {
+fn located_issues(path: &Path) -> Result<Vec<(String, Value)>, ImportError> {
     let file = path.display().to_string();
     if file.ends_with(".jsonl") || file.ends_with(".jsonl.gz") {
         let lines: Result<_, _> = JsonLines::open(path)?.collect();
@@ -55,15 +57,15 @@ fn placed_issues(path: &Path) -> Result<Vec<(String, Value)>, ImportError> {
     }
     match read_json(path)? {
         Value::Array(issues) => {
-            let place = |(issue_idx, issue)| (format!("{file}[{issue_idx}]"), issue);
-            Ok(issues.into_iter().enumerate().map(place).collect())
+            let with_location = |(issue_idx, issue)| (format!("{file}[{issue_idx}]"), issue);
+            Ok(issues.into_iter().enumerate().map(with_location).collect())
         }
         single => Ok(vec![(file, single)]),
     }
 }
 
 fn issue_row(
-    form: &IssueForm,
+    issue_form: &IssueForm,
     id: String,
     title: &str,
     fields: &Map<String, Value>,
@@ -74,19 +76,19 @@ fn issue_row(
     }
     let body = fields.get("body").and_then(Value::as_str);
     let body = body.unwrap_or_default().replace("\r\n", "\n");
-    let (answers, n_unanswered) = form
+    let (field_answers, n_unanswered) = issue_form
         .answers(&body)
         .ok_or("the text does not follow the form")?;
-    if answers.is_empty() {
+    if field_answers.is_empty() {
         return Err("no field of the form is answered");
     }
     for _ in 0..n_unanswered {
-        imported.leave_out("a field without an answer");
+        imported.skip("a field without an answer");
     }
     let mut gold = Map::new();
     gold.insert(TITLE.to_owned(), title.into());
-    for (key, answer) in answers {
-        // A field may be called as the title is.
+    for (key, answer) in field_answers {
+        // A field may have the same name as the title.
         let key = if gold.contains_key(&key) {
             format!("{key}_2")
         } else {
@@ -94,5 +96,5 @@ fn issue_row(
         };
         gold.insert(key, answer);
     }
-    Ok(row_of(id, &format!("## {title}\n\n{body}"), gold))
+    Ok(slot_row(id, &format!("## {title}\n\n{body}"), gold))
 }

@@ -1,11 +1,10 @@
-//! Makes rows of text, schema and gold from public data sets in their own formats, and reads what
-//! API-Bank publishes.
+//! Imports public data sets in their own formats as rows of text, schema and gold value, and
+//! imports API-Bank.
 //!
-//! SLOT (appendix D.1) turns each set around: the text that was to be written is the input, the
-//! data that it was written from is the gold. The schema is made from the gold: every key is
-//! declared, required, and no other allowed.
-//! What a set has and a row cannot hold is left out and counted, never lost in silence. A file
-//! that cannot be read is an error.
+//! SLOT (appendix D.1) reverses each data set: the text to be generated becomes the input, and the
+//! data that it was generated from becomes the gold value. The schema is derived from the gold
+//! value: every key is declared and required, and no other is allowed. Content that a row cannot
+//! represent is omitted and counted. A file that cannot be read is an error.
 
 mod apibank;
 mod e2e;
@@ -36,28 +35,28 @@ pub use wikibio::import_wikibio;
 
 use tooltune_rows::text::SlotRow;
 
-/// The rows of a data set, and what became of the rest.
+/// The rows of a data set, and the counts of omitted content.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Imported {
-    /// The rows in the order of the files.
+    /// The rows, in file order.
     pub rows: Vec<SlotRow>,
-    /// What was read and what was left out.
+    /// What was read and omitted.
     pub counts: ImportCounts,
 }
 
-/// How many entries were read and left out.
+/// Numbers of entries read and omitted.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct ImportCounts {
-    /// Entries that were read: rows and left out entries together.
+    /// Number of entries, kept and dropped.
     pub n_entries: usize,
-    /// Entries that gave no row, by the reason in words.
+    /// Number of entries without a row, by reason.
     pub dropped: BTreeMap<&'static str, usize>,
-    /// Parts of entries that are in no gold, by the reason in words.
+    /// Number of omitted parts of entries, by reason.
     pub left_out: BTreeMap<&'static str, usize>,
 }
 
 impl Imported {
-    /// Counts an entry, and keeps its row if it gives one.
+    /// Counts an entry, and keeps its row if there is one.
     fn record(&mut self, outcome: Result<SlotRow, &'static str>) {
         self.counts.n_entries += 1;
         match outcome {
@@ -66,7 +65,7 @@ impl Imported {
         }
     }
 
-    fn leave_out(&mut self, reason: &'static str) {
+    fn skip(&mut self, reason: &'static str) {
         *self.counts.left_out.entry(reason).or_default() += 1;
     }
 }

@@ -1,27 +1,27 @@
-//! Makes rows of ToTTo's highlighted cells, by rule.
+//! Imports ToTTo's highlighted cells by rules.
 //!
-//! The paper lets a model write schema and gold. The rule here takes only what is certain: cells
-//! whose text stands in the sentence, each under its column's header.
+//! The paper lets a model write schema and gold value. The rules here only use certain facts: cells
+//! whose text occurs in the sentence, each under its column header.
 
 use std::ops::Range;
 use std::path::Path;
 
 use serde::Deserialize;
 use serde_json::Value;
-use tooltune_rows::json::Decimal;
+use tooltune_apis::JsonLines;
+use tooltune_json::Decimal;
 use tooltune_rows::text::SlotRow;
-use tooltune_rows::tools::JsonLines;
 
-use super::gold::{Gathered, row_of};
+use super::gold::{GoldFields, slot_row};
 use super::{ImportError, Imported};
 
 const FORMAT: &str = "ToTTo's tables: table, table_page_title, highlighted_cells, \
                       sentence_annotations";
 
-/// The key of the page's title in the gold.
+/// The key of the page title in the gold value.
 const TITLE: &str = "page_title";
 
-/// The widest cell that is followed; wider ones count as this wide.
+/// Maximum column span; wider cells are treated as this wide.
 const MAX_SPAN: usize = 1_000;
 
 #[derive(Deserialize)]
@@ -48,30 +48,30 @@ struct Annotation {
 
 /// Imports ToTTo's JSON Lines.
 ///
-/// One row for each table: the text is the final sentence of its first annotation. The gold holds
-/// the page's title, and the highlighted cells under their headers, each only where it stands in
-/// the sentence as whole words. A whole number is a number; cells under one header become an array,
-/// of texts unless all are whole numbers. The header of a cell is the nearest one above it, else
-/// the nearest to its left.
+/// Each table gives a row whose text is the final sentence of its first annotation. The gold value
+/// has the page title, and the highlighted cells by header, each only if it occurs in the sentence
+/// as whole words. Integers become numbers. Cells with the same header become an array, of strings
+/// unless all are integers. The header of a cell is the nearest one above it, otherwise the nearest
+/// to its left.
 ///
-/// Tables without a sentence and those of whose cells none is in the sentence are dropped; cells
-/// that are not in the sentence or have no header are counted.
+/// Tables without a sentence, or without a cell in the sentence, are dropped. Cells that are not in
+/// the sentence or have no header are counted.
 ///
 /// # Errors
 ///
-/// - the file cannot be read, or a line is not as ToTTo writes it
+/// The file cannot be read, or a line is not in ToTTo's format.
 pub fn import_totto(path: &Path) -> Result<Imported, ImportError> {
     let mut imported = Imported::default();
     for line in JsonLines::open(path)? {
-        let (place, value) = line?;
-        let bad = |reason: String| ImportError::Format {
-            place: place.clone(),
+        let (location, value) = line?;
+        let format_error = |reason: String| ImportError::Format {
+            place: location.clone(),
             reason,
             expected: FORMAT,
         };
-        let table = Table::deserialize(value).map_err(|error| bad(error.to_string()))?;
-        let highlighted = highlighted(&table).map_err(bad)?;
-        let outcome = table_row(place.clone(), &table, &highlighted, &mut imported);
+        let table = Table::deserialize(value).map_err(|error| format_error(error.to_string()))?;
+        let highlighted = highlighted_cells(&table).map_err(format_error)?;
+        let outcome = table_row(location.clone(), &table, &highlighted, &mut imported);
         imported.record(outcome);
     }
     Ok(imported)
@@ -86,41 +86,41 @@ fn table_row(
     let annotation = table.sentence_annotations.first();
     let sentence = annotation.ok_or("the table has no sentence")?;
     let sentence = sentence.final_sentence.trim();
-    let mut gold = Gathered::default();
+    let mut gold = GoldFields::default();
     for (header, value) in highlighted {
         match header {
-            _ if !stands_in(value, sentence) => {
-                imported.leave_out("a cell that is not in the sentence");
+            _ if !occurs_in(value, sentence) => {
+                imported.skip("a cell that is not in the sentence");
             }
-            None => imported.leave_out("a cell without a header"),
-            Some(header) => gold.add(header, typed(value)),
+            None => imported.skip("a cell without a header"),
+            Some(header) => gold.add(header, parse_number(value)),
         }
     }
     if gold.is_empty() {
         return Err("no highlighted cell is in the sentence");
     }
-    let mut whole = Gathered::default();
+    let mut all_fields = GoldFields::default();
     let title = table.table_page_title.trim();
-    if stands_in(title, sentence) {
-        whole.add(TITLE, title.into());
+    if occurs_in(title, sentence) {
+        all_fields.add(TITLE, title.into());
     }
     for (key, value) in gold.into_fields() {
         match value {
-            Value::Array(values) => of_one_type(values)
+            Value::Array(values) => unify_types(values)
                 .into_iter()
-                .for_each(|value| whole.add(&key, value)),
-            single => whole.add(&key, single),
+                .for_each(|value| all_fields.add(&key, value)),
+            single => all_fields.add(&key, single),
         }
     }
-    Ok(row_of(id, sentence, whole.into_fields()))
+    Ok(slot_row(id, sentence, all_fields.into_fields()))
 }
 
-/// The highlighted cells with their headers, in the order of the file.
-fn highlighted(table: &Table) -> Result<Vec<(Option<&str>, &str)>, String> {
+/// The highlighted cells with their headers, in file order.
+fn highlighted_cells(table: &Table) -> Result<Vec<(Option<&str>, &str)>, String> {
     let columns = columns(&table.table);
-    let place = |&(row, cell): &(usize, usize)| {
-        let found = table.table.get(row).and_then(|cells| cells.get(cell));
-        let Some(Cell { value, .. }) = found else {
+    let cell_location = |&(row, cell): &(usize, usize)| {
+        let cell_found = table.table.get(row).and_then(|cells| cells.get(cell));
+        let Some(Cell { value, .. }) = cell_found else {
             return Err(format!(
                 "highlighted cell [{row}, {cell}] is not in the table"
             ));
@@ -128,38 +128,38 @@ fn highlighted(table: &Table) -> Result<Vec<(Option<&str>, &str)>, String> {
         let header = header(table, &columns, row, cell);
         Ok((header, value.trim()))
     };
-    table.highlighted_cells.iter().map(place).collect()
+    table.highlighted_cells.iter().map(cell_location).collect()
 }
 
-/// The columns that each cell covers, with cells of earlier rows that reach down in the way.
+/// The columns covered by each cell, considering cells of earlier rows that span several rows.
 fn columns(rows: &[Vec<Cell>]) -> Vec<Vec<Range<usize>>> {
-    /// Columns that are taken, and the row where they are free again.
-    struct Taken(Range<usize>, usize);
-    let mut taken: Vec<Taken> = Vec::new();
+    /// Occupied columns, and the row from which they are free again.
+    struct OccupiedColumns(Range<usize>, usize);
+    let mut occupied: Vec<OccupiedColumns> = Vec::new();
     let mut columns = Vec::with_capacity(rows.len());
     for (row_idx, cells) in rows.iter().enumerate() {
-        taken.retain(|Taken(_, free_row)| *free_row > row_idx);
-        let mut next = 0;
+        occupied.retain(|OccupiedColumns(_, free_row)| *free_row > row_idx);
+        let mut next_column = 0;
         let mut of_row = Vec::with_capacity(cells.len());
         for cell in cells {
-            while let Some(Taken(range, _)) = taken
-                .iter()
-                .find(|Taken(range, free_row)| range.contains(&next) && *free_row > row_idx)
+            while let Some(OccupiedColumns(range, _)) =
+                occupied.iter().find(|OccupiedColumns(range, free_row)| {
+                    range.contains(&next_column) && *free_row > row_idx
+                })
             {
-                next = range.end;
+                next_column = range.end;
             }
-            let range = next..next + cell.column_span.clamp(1, MAX_SPAN);
-            next = range.end;
+            let range = next_column..next_column + cell.column_span.clamp(1, MAX_SPAN);
+            next_column = range.end;
             of_row.push(range);
         }
         let reach_down = cells
             .iter()
             .zip(&of_row)
             .filter(|(cell, _)| cell.row_span > 1);
-        taken.extend(
-            reach_down
-                .map(|(cell, range)| Taken(range.clone(), row_idx + cell.row_span.min(MAX_SPAN))),
-        );
+        occupied.extend(reach_down.map(|(cell, range)| {
+            OccupiedColumns(range.clone(), row_idx + cell.row_span.min(MAX_SPAN))
+        }));
         columns.push(of_row);
     }
     columns
@@ -171,13 +171,14 @@ fn header<'t>(
     row: usize,
     cell: usize,
 ) -> Option<&'t str> {
-    let own = columns.get(row)?.get(cell)?;
+    let own_columns = columns.get(row)?.get(cell)?;
     let is_usable = |cell: &&Cell| cell.is_header && !cell.value.trim().is_empty();
-    let above = table.table.iter().zip(columns).take(row).rev();
-    let mut above = above.flat_map(|(cells, ranges)| cells.iter().zip(ranges));
-    let found = above
-        .find(|(cell, range)| is_usable(cell) && range.start < own.end && own.start < range.end);
-    let left = || {
+    let rows_above = table.table.iter().zip(columns).take(row).rev();
+    let mut rows_above = rows_above.flat_map(|(cells, ranges)| cells.iter().zip(ranges));
+    let header_above = rows_above.find(|(cell, range)| {
+        is_usable(cell) && range.start < own_columns.end && own_columns.start < range.end
+    });
+    let header_left = || {
         table
             .table
             .get(row)?
@@ -186,25 +187,25 @@ fn header<'t>(
             .rev()
             .find(is_usable)
     };
-    let header = found.map(|(cell, _)| cell).or_else(left)?;
+    let header = header_above.map(|(cell, _)| cell).or_else(header_left)?;
     Some(header.value.trim())
 }
 
-/// Whether a text stands in a sentence with no letter or digit next to it.
-fn stands_in(text: &str, sentence: &str) -> bool {
+/// Whether a text occurs in a sentence without an adjacent letter or digit.
+fn occurs_in(text: &str, sentence: &str) -> bool {
     if text.is_empty() {
         return false;
     }
     sentence.match_indices(text).any(|(start, _)| {
-        let (before, rest) = sentence.split_at(start);
-        let after = rest.strip_prefix(text).unwrap_or_default();
+        let (before, from_start) = sentence.split_at(start);
+        let after = from_start.strip_prefix(text).unwrap_or_default();
         let is_word = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
         !is_word(before.chars().next_back()) && !is_word(after.chars().next())
     })
 }
 
-/// A whole number as JSON writes one is a number; all else is a text.
-fn typed(value: &str) -> Value {
+/// Converts an integer in JSON notation to a number, and anything else to a string.
+fn parse_number(value: &str) -> Value {
     let is_literal = !value.contains(['.', 'e', 'E']) && Decimal::parse(value).is_some();
     match value.parse::<i64>() {
         Ok(number) if is_literal => number.into(),
@@ -212,7 +213,7 @@ fn typed(value: &str) -> Value {
     }
 }
 
-fn of_one_type(values: Vec<Value>) -> Vec<Value> {
+fn unify_types(values: Vec<Value>) -> Vec<Value> {
     if values.iter().all(Value::is_number) {
         return values;
     }

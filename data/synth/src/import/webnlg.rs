@@ -1,14 +1,14 @@
-//! Makes rows of WebNLG's XML: a text, and the triples that it verbalises.
+//! Imports WebNLG's XML: texts, and the triples that they verbalise.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use roxmltree::{Document, Node};
 use serde_json::{Map, Value};
+use tooltune_apis::read_text;
 use tooltune_rows::text::SlotRow;
-use tooltune_rows::tools::read_text;
 
-use super::gold::{Gathered, row_of};
+use super::gold::{GoldFields, slot_row};
 use super::{ImportError, Imported};
 
 const FORMAT: &str =
@@ -16,22 +16,22 @@ const FORMAT: &str =
 
 /// Imports WebNLG 3.0.
 ///
-/// `paths` are files or folders; the `.xml` files below a folder are read in the order of their
-/// paths. One row for each entry: the text is the first that is marked good, the first of all
-/// where none is. The gold holds the category, the subject of the first triple, and the objects of
-/// all triples by predicate, with blanks for `_` and without outer quotes; objects that share a
-/// predicate become an array of texts.
+/// `paths` are files or folders; the `.xml` files in a folder and its subfolders are read in path
+/// order. Each entry gives a row whose text is the first one marked good, otherwise the first one.
+/// The gold value has the category, the subject of the first triple, and the objects of all triples
+/// by predicate, with blanks for `_` and without outer quotes. Objects with the same predicate
+/// become an array of strings.
 ///
-/// Entries without a text, as in the test sets without references, and those without triples are
+/// Entries without a text, as in the test sets without references, and entries without triples are
 /// dropped.
 ///
 /// # Errors
 ///
-/// - a file cannot be read, is no XML, or an entry is not as WebNLG writes it
+/// A file cannot be read, is not XML, or an entry is not in WebNLG's format.
 ///
 /// # Source
 ///
-/// SLOT, appendix D.1; the example there drops the subject of the second triple.
+/// SLOT, appendix D.1; its example omits the subject of the second triple.
 pub fn import_webnlg(paths: &[PathBuf]) -> Result<Imported, ImportError> {
     let mut imported = Imported::default();
     for path in paths {
@@ -75,37 +75,38 @@ fn xml_files(path: &Path) -> Result<Vec<PathBuf>, ImportError> {
 
 fn import_file(path: &Path, imported: &mut Imported) -> Result<(), ImportError> {
     let text = read_text(path)?;
-    let bad = |place: String, reason: String| ImportError::Format {
-        place,
+    let format_error = |location: String, reason: String| ImportError::Format {
+        place: location,
         reason,
         expected: FORMAT,
     };
     let document = Document::parse(&text)
-        .map_err(|error| bad(path.display().to_string(), error.to_string()))?;
+        .map_err(|error| format_error(path.display().to_string(), error.to_string()))?;
     let entries = document.descendants();
     for entry in entries.filter(|node| node.has_tag_name("entry")) {
         let line = document.text_pos_at(entry.range().start).row;
-        let place = format!("{}:{line}", path.display());
-        let outcome = entry_row(entry, &place).map_err(|reason| bad(place, reason))?;
+        let location = format!("{}:{line}", path.display());
+        let outcome =
+            entry_row(entry, &location).map_err(|reason| format_error(location, reason))?;
         imported.record(outcome);
     }
     Ok(())
 }
 
-/// A row, why there is none, or what is wrong with the entry.
-fn entry_row(entry: Node<'_, '_>, place: &str) -> Result<Result<SlotRow, &'static str>, String> {
+/// A row, the reason why there is none, or an error in the entry.
+fn entry_row(entry: Node<'_, '_>, location: &str) -> Result<Result<SlotRow, &'static str>, String> {
     let category = entry.attribute("category");
     let category = category.ok_or("the entry has no category")?;
     let texts = || entry.children().filter(|node| node.has_tag_name("lex"));
-    let good = texts().find(|text| text.attribute("comment") == Some("good"));
-    let Some(text) = good.or_else(|| texts().next()) else {
+    let good_text = texts().find(|text| text.attribute("comment") == Some("good"));
+    let Some(text) = good_text.or_else(|| texts().next()) else {
         return Ok(Err("the entry has no text"));
     };
     let mut children = entry.children();
     let triples = children.find(|node| node.has_tag_name("modifiedtripleset"));
     let triples = triples.ok_or("the entry has no modifiedtripleset")?;
     let mut first_subject = None;
-    let mut properties = Gathered::default();
+    let mut properties = GoldFields::default();
     for triple in triples
         .children()
         .filter(|node| node.has_tag_name("mtriple"))
@@ -113,10 +114,10 @@ fn entry_row(entry: Node<'_, '_>, place: &str) -> Result<Result<SlotRow, &'stati
         let triple = content(triple);
         let parts: Vec<&str> = triple.split(" | ").collect();
         let [subject, predicate, object] = parts.as_slice() else {
-            return Err(format!("{triple:?} is no triple"));
+            return Err(format!("{triple:?} is not a triple"));
         };
-        first_subject.get_or_insert_with(|| plain(subject));
-        properties.add(predicate.trim(), plain(object).into());
+        first_subject.get_or_insert_with(|| plain_name(subject));
+        properties.add(predicate.trim(), plain_name(object).into());
     }
     let Some(subject) = first_subject else {
         return Ok(Err("the entry has no triples"));
@@ -126,7 +127,7 @@ fn entry_row(entry: Node<'_, '_>, place: &str) -> Result<Result<SlotRow, &'stati
     gold.insert("subject".to_owned(), subject.into());
     let properties = Value::Object(properties.into_fields());
     gold.insert("properties".to_owned(), properties);
-    Ok(Ok(row_of(place.to_owned(), &content(text), gold)))
+    Ok(Ok(slot_row(location.to_owned(), &content(text), gold)))
 }
 
 fn content(node: Node<'_, '_>) -> String {
@@ -134,8 +135,8 @@ fn content(node: Node<'_, '_>) -> String {
     texts.filter_map(|text| text.text()).collect()
 }
 
-/// A name of DBpedia as people write it.
-fn plain(name: &str) -> String {
+/// A DBpedia name as people write it.
+fn plain_name(name: &str) -> String {
     let name = name.trim().replace('_', " ");
     let inner = name
         .strip_prefix('"')

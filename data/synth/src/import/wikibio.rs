@@ -1,29 +1,29 @@
-//! Makes rows of WikiBio's boxes and sentences.
+//! Imports WikiBio's info boxes and sentences.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::{Map, Value};
+use tooltune_apis::read_text;
 use tooltune_rows::text::SlotRow;
-use tooltune_rows::tools::read_text;
 
-use super::gold::row_of;
+use super::gold::slot_row;
 use super::{ImportError, Imported};
 
-/// Fields that say nothing about the person.
+/// Fields that are not facts about the person.
 const NOT_FACTS: [&str; 3] = ["image", "caption", "article_title"];
 
 /// A field without a value.
 const NONE: &str = "<none>";
 
-/// Imports WikiBio: a `.box` file, and a file with one text for each of its lines.
+/// Imports WikiBio: a `.box` file, and a file with one text per line of it.
 ///
-/// A line of the box holds `field_1:token` items with tabs between them; the tokens of a field are
-/// joined by blanks. A field is kept if its value stands in the text, whole tokens only, since the
-/// texts do not say all that the boxes do. Fields are sorted by name. The files are lower case and
-/// tokenized, and stay so.
+/// A line of the box file has tab-separated items `field_1:token`; the tokens of a field are joined
+/// by blanks. A field is kept if its value occurs in the text as whole tokens, because the texts do
+/// not contain all facts of the boxes. Fields are sorted by name. The files are lower-cased and
+/// tokenized, and this is not reverted.
 ///
-/// Persons of whose fields none is kept are dropped; fields that are not kept are counted.
+/// Persons without a kept field are dropped; omitted fields are counted.
 ///
 /// # Errors
 ///
@@ -32,7 +32,7 @@ const NONE: &str = "<none>";
 ///
 /// # Source
 ///
-/// SLOT, appendix D.1; the format is that of the original release of WikiBio.
+/// SLOT, appendix D.1; the format is that of the original WikiBio release.
 pub fn import_wikibio(box_path: &Path, text_path: &Path) -> Result<Imported, ImportError> {
     let (boxes, texts) = (read_text(box_path)?, read_text(text_path)?);
     let (n_boxes, n_texts) = (boxes.lines().count(), texts.lines().count());
@@ -64,10 +64,10 @@ fn fields(person: &str) -> Result<BTreeMap<&str, Vec<&str>>, &str> {
     let items = person.split('\t').filter(|item| !item.trim().is_empty());
     for item in items {
         let (name, token) = item.split_once(':').ok_or(item)?;
-        let numbered = name.rsplit_once('_').filter(|(field, number)| {
+        let field_and_number = name.rsplit_once('_').filter(|(field, number)| {
             !field.is_empty() && !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit())
         });
-        let field = numbered.map_or(name, |(field, _)| field);
+        let field = field_and_number.map_or(name, |(field, _)| field);
         fields.entry(field).or_default().push(token);
     }
     Ok(fields)
@@ -90,16 +90,16 @@ fn person_row(
             continue;
         }
         if NOT_FACTS.contains(&field) {
-            imported.leave_out("a field of the page, not of the person");
+            imported.skip("a field of the page, not of the person");
         } else if spaced.contains(&format!(" {value} ")) {
             gold.insert(field.to_owned(), Value::from(value));
         } else {
-            imported.leave_out("a field whose value is not in the text");
+            imported.skip("a field whose value is not in the text");
         }
     }
     if gold.is_empty() {
         Err("no field's value is in the text")
     } else {
-        Ok(row_of(id, text, gold))
+        Ok(slot_row(id, text, gold))
     }
 }

@@ -1,8 +1,8 @@
-//! A row in, and why it must not be handed out, if anything is wrong with it.
+//! Checks a row before it is released.
 //!
-//! Two questions: is the gold valid under the schema, and can every leaf of it be read in the
-//! text. Leaves are taken from the gold, not from the facts that made it, so that a slip in
-//! either is found.
+//! The gold value must be valid under the schema, and every leaf of it must be stated in the text.
+//! Leaves are taken from the gold value and not from the facts that it was built from, so that
+//! errors in either are found.
 
 use serde_json::Value;
 use thiserror::Error;
@@ -10,10 +10,10 @@ use thiserror::Error;
 use super::draft::Draft;
 use super::render::{Fact, contains_token};
 
-/// A row that cannot teach anything right.
+/// An error in a row.
 #[derive(Debug, Error)]
 pub(super) enum RowProblem {
-    #[error("the schema is no JSON Schema: {0}")]
+    #[error("invalid JSON Schema: {0}")]
     Schema(String),
     #[error("the gold violates the schema: {0}")]
     Invalid(String),
@@ -23,14 +23,14 @@ pub(super) enum RowProblem {
     Booleans { in_gold: Vec<bool>, told: Vec<bool> },
 }
 
-/// Checks one row.
+/// Checks a row.
 ///
 /// # Errors
 ///
-/// - the schema does not compile, or the gold is not valid under it
-/// - a string or number of the gold does not stand in the text as it is
-/// - a boolean of the gold is not the one that was told
-/// - a fact, the clause of a boolean among them, is not stated, or its opposite is stated too
+/// - the schema does not compile, or the gold value is not valid under it
+/// - a string or number of the gold value is not in the text verbatim
+/// - a boolean of the gold value differs from the stated one
+/// - a fact, including the clause of a boolean, is not stated, or its opposite is stated as well
 pub(super) fn check(draft: &Draft) -> Result<(), RowProblem> {
     let row = &draft.row;
     let validator = jsonschema::validator_for(&row.json_schema)
@@ -53,14 +53,17 @@ pub(super) fn check(draft: &Draft) -> Result<(), RowProblem> {
             return Err(RowProblem::Unstated(leaf.to_string()));
         }
     }
-    // A family has one flag, so the order in which flags are told cannot matter.
-    let told = draft.asked.iter().filter_map(|fact| match fact {
+    // A family has one flag, so the order of stated flags does not matter.
+    let told_flags = draft.asked.iter().filter_map(|fact| match fact {
         Fact::Flag { value, .. } => Some(*value),
         _ => None,
     });
-    let told: Vec<bool> = told.collect();
-    if told != in_gold {
-        return Err(RowProblem::Booleans { in_gold, told });
+    let told_flags: Vec<bool> = told_flags.collect();
+    if told_flags != in_gold {
+        return Err(RowProblem::Booleans {
+            in_gold,
+            told: told_flags,
+        });
     }
     let unstated = |fact: &&Fact| !fact.is_stated_in(&row.input_text);
     match draft.asked.iter().find(unstated) {
@@ -69,7 +72,7 @@ pub(super) fn check(draft: &Draft) -> Result<(), RowProblem> {
     }
 }
 
-/// The scalars of `value`, and its empty containers, depth first.
+/// The scalars and empty containers of `value`, depth first.
 pub(super) fn leaves(value: &Value) -> Vec<&Value> {
     match value {
         Value::Array(items) if !items.is_empty() => items.iter().flat_map(leaves).collect(),

@@ -1,32 +1,32 @@
-//! Families in, one row with the facts behind it out.
+//! Drafts a row with its facts from the families.
 //!
-//! The depth is drawn first; it decides the shape: flat fields alone, with a nested object, an
-//! array of strings or an array of objects, and with or without one object around everything. A
-//! property that is not required is nearly always stated all the same: a metric that demands
-//! every declared key would otherwise punish the right answer.
+//! The depth is drawn first and determines the shape: only flat fields, or also a nested object, an
+//! array of strings or an array of objects, with or without a wrapping object. Optional properties
+//! are nearly always stated, because a metric that requires every declared key would otherwise
+//! punish the right answer.
 
 use serde_json::{Map, Value, json};
 use tooltune_rows::batches::SeededRandom;
 
 use super::field::{Family, Field};
-use super::render::{self, Fact, Told};
-use super::values::{self, chance, pick, sample};
+use super::render::{self, Fact, TextPlan};
+use super::values::{self, happens, pick, sample};
 use super::vocabulary::VOCABULARY;
-use super::{Style, SynthRow};
+use super::{RowMetadata, Style, SynthRow};
 
-/// Percentage of rows whose depth is at most 1, 2 and 3; the others have depth 4.
+/// Percentage of rows with a depth of at most 1, 2 and 3; the others have depth 4.
 const DEPTH_BELOW: [usize; 3] = [55, 85, 95];
-/// Percentage of flat properties that a schema declares without requiring them.
+/// Percentage of flat properties declared as optional.
 const OPTIONAL_PERCENT: usize = 15;
 /// Percentage of rows with a declared property that the text does not state.
 const ABSENT_PERCENT: usize = 2;
-/// Percentage of wrapped rows with one property beside the wrapper.
+/// Percentage of wrapped rows with one property next to the wrapper.
 const BESIDE_PERCENT: usize = 25;
-/// Percentage of objects that declare what is nested after what is flat, as people tend to.
+/// Percentage of objects that declare nested properties after flat ones, as people tend to.
 const NESTED_LAST_PERCENT: usize = 60;
-/// How many objects an array of objects holds, each entry being as likely.
+/// Number of objects in an array of objects; each entry is equally likely.
 const N_ITEMS: [usize; 6] = [1, 1, 2, 2, 2, 3];
-/// Percentage of rows that end with a sentence of no interest.
+/// Percentage of rows that end with an irrelevant sentence.
 const ASIDE_PERCENT: usize = 30;
 
 /// A row and the facts that its schema asks for.
@@ -59,14 +59,14 @@ impl KeyStyle {
                 .join(" "),
             Self::Camel => {
                 let mut parts = words.split(' ');
-                let first = parts.next().unwrap_or_default().to_owned();
-                parts.fold(first, |key, part| key + &render::capitalise(part))
+                let first_part = parts.next().unwrap_or_default().to_owned();
+                parts.fold(first_part, |key, part| key + &render::capitalise(part))
             }
         }
     }
 }
 
-/// What accompanies the flat fields of a row.
+/// The structured part of a row in addition to its flat fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
     Nothing,
@@ -75,10 +75,10 @@ enum Part {
     Items,
 }
 
-/// Number of flat fields, what accompanies them, and whether one object is around everything.
+/// Number of flat fields, the structured part, and whether one object wraps everything.
 #[derive(Debug, Clone, Copy)]
 struct Shape {
-    /// What the rest adds up to.
+    /// The resulting depth.
     depth: usize,
     n_flat: usize,
     part: Part,
@@ -93,9 +93,12 @@ enum Wrapped {
 
 impl Shape {
     fn draw(random: &mut SeededRandom) -> Self {
-        let drawn = random.below(100);
-        let depth = 1 + DEPTH_BELOW.iter().filter(|below| drawn >= **below).count();
-        let (part, wrapped, fewest, most) = match depth {
+        let roll = random.below(100);
+        let depth = 1 + DEPTH_BELOW
+            .iter()
+            .filter(|is_deeper| roll >= **is_deeper)
+            .count();
+        let (part, wrapped, fewest, max_fields) = match depth {
             1 => (Part::Nothing, Wrapped::No, 3, 6),
             2 => *pick(
                 &[
@@ -115,7 +118,7 @@ impl Shape {
             ),
             _ => (Part::Items, Wrapped::Yes, 1, 2),
         };
-        let n_flat = fewest + random.below(most - fewest + 1);
+        let n_flat = fewest + random.below(max_fields - fewest + 1);
         Self {
             depth,
             n_flat,
@@ -125,7 +128,7 @@ impl Shape {
     }
 }
 
-/// One declared property; `gold` is `None` if the text does not state it.
+/// A declared property; `gold` is `None` if the text does not state it.
 #[derive(Debug)]
 struct Property {
     key: String,
@@ -155,40 +158,47 @@ pub(super) fn draw(families: &[&'static Family], random: &mut SeededRandom) -> D
         blocks: Vec::new(),
         random,
     };
-    let (json_schema, gold) = writer.root(shape, asked_fields);
+    let (json_schema, gold) = writer.draft_root(shape, asked_fields);
     let Writer {
         mut blocks, random, ..
     } = writer;
-    let asked = blocks.concat();
+    let asked_facts = blocks.concat();
 
     let n_distractors = *pick(&[0, 0, 0, 1, 1, 1, 1, 2, 2, 2], random);
     for field in other_fields.iter().take(n_distractors) {
-        blocks.push(vec![Fact::of(
+        blocks.push(vec![Fact::from_field(
             field,
             &field.name,
             &values::draw(field, random),
         )]);
     }
     random.shuffle(&mut blocks);
-    let aside = chance(ASIDE_PERCENT, random).then(|| pick(&VOCABULARY.asides, random).as_str());
-    let told = Told {
+    let extra_sentence =
+        happens(ASIDE_PERCENT, random).then(|| pick(&VOCABULARY.asides, random).as_str());
+    let text_facts = TextPlan {
         noun: &family.name,
         facts: blocks.concat(),
-        aside,
+        aside: extra_sentence,
     };
-    let input_text = render::render(style, &told, random);
+    let input_text = render::render(style, &text_facts, random);
     let row = SynthRow {
         input_text,
         json_schema,
         gold,
-        family: &family.name,
-        depth: shape.depth,
-        style,
+        metadata: RowMetadata {
+            family: &family.name,
+            depth: shape.depth,
+            style,
+        },
     };
-    Draft { row, asked }
+    Draft {
+        row,
+        asked: asked_facts,
+    }
 }
 
-/// Writes schema and gold, and keeps the facts to be told: a block stays together in the text.
+/// Builds schema and gold value, and collects the facts to state; the facts of a block stay
+/// together in the text.
 struct Writer<'a> {
     family: &'static Family,
     key_style: KeyStyle,
@@ -197,9 +207,9 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    fn root(&mut self, shape: Shape, fields: &[&'static Field]) -> (Value, Value) {
-        let mut properties: Vec<Property> = fields.iter().map(|f| self.flat(f)).collect();
-        if properties.len() > 1 && chance(ABSENT_PERCENT, self.random) {
+    fn draft_root(&mut self, shape: Shape, fields: &[&'static Field]) -> (Value, Value) {
+        let mut properties: Vec<Property> = fields.iter().map(|f| self.draft_field(f)).collect();
+        if properties.len() > 1 && happens(ABSENT_PERCENT, self.random) {
             self.blocks.pop();
             if let Some(absent) = properties.last_mut() {
                 (absent.gold, absent.required) = (None, false);
@@ -207,28 +217,28 @@ impl Writer<'_> {
         }
         properties.extend(match shape.part {
             Part::Nothing => None,
-            Part::Group => Some(self.group()),
-            Part::List => Some(self.list()),
-            Part::Items => Some(self.items()),
+            Part::Group => Some(self.draft_group()),
+            Part::List => Some(self.draft_list()),
+            Part::Items => Some(self.draft_items()),
         });
         if shape.wrapped == Wrapped::No {
-            self.arrange(&mut properties);
+            self.shuffle_properties(&mut properties);
             return object(properties);
         }
-        // The first property is a flat field, so an object remains for the wrapper to hold.
-        let beside = properties.len() > 2 && chance(BESIDE_PERCENT, self.random);
-        let mut outer: Vec<Property> = properties.drain(..usize::from(beside)).collect();
-        self.arrange(&mut properties);
+        // The first property is a flat field, so an object remains inside the wrapper.
+        let has_sibling = properties.len() > 2 && happens(BESIDE_PERCENT, self.random);
+        let mut outer: Vec<Property> = properties.drain(..usize::from(has_sibling)).collect();
+        self.shuffle_properties(&mut properties);
         let (schema, gold) = object(properties);
         outer.push(self.required(&self.family.name, schema, gold));
-        self.arrange(&mut outer);
+        self.shuffle_properties(&mut outer);
         object(outer)
     }
 
-    /// Puts properties into the order in which the schema declares them.
-    fn arrange(&mut self, properties: &mut [Property]) {
+    /// Orders properties for their declaration in the schema.
+    fn shuffle_properties(&mut self, properties: &mut [Property]) {
         self.random.shuffle(properties);
-        if chance(NESTED_LAST_PERCENT, self.random) {
+        if happens(NESTED_LAST_PERCENT, self.random) {
             properties.sort_by_key(Property::is_nested);
         }
     }
@@ -242,32 +252,34 @@ impl Writer<'_> {
         }
     }
 
-    fn flat(&mut self, field: &'static Field) -> Property {
-        let drawn = values::draw(field, self.random);
-        self.blocks.push(vec![Fact::of(field, &field.name, &drawn)]);
-        let required = !chance(OPTIONAL_PERCENT, self.random);
+    fn draft_field(&mut self, field: &'static Field) -> Property {
+        let field_value = values::draw(field, self.random);
+        self.blocks
+            .push(vec![Fact::from_field(field, &field.name, &field_value)]);
+        let required = !happens(OPTIONAL_PERCENT, self.random);
         Property {
             required,
-            ..self.required(&field.name, values::schema(field), drawn.json)
+            ..self.required(&field.name, values::schema(field), field_value.json)
         }
     }
 
-    fn group(&mut self) -> Property {
+    fn draft_group(&mut self) -> Property {
         let group = &self.family.group;
         let n_fields = 2 + self.random.below(2);
         let fields = sample(&group.fields, n_fields, self.random);
         let mut properties = Vec::new();
         for field in fields {
-            let drawn = values::draw(field, self.random);
+            let field_value = values::draw(field, self.random);
             let label = format!("{} {}", group.name, field.name);
-            self.blocks.push(vec![Fact::of(field, &label, &drawn)]);
-            properties.push(self.required(&field.name, values::schema(field), drawn.json));
+            self.blocks
+                .push(vec![Fact::from_field(field, &label, &field_value)]);
+            properties.push(self.required(&field.name, values::schema(field), field_value.json));
         }
         let (schema, gold) = object(properties);
         self.required(&group.name, schema, gold)
     }
 
-    fn list(&mut self) -> Property {
+    fn draft_list(&mut self) -> Property {
         let list = &self.family.list;
         let n_values = 1 + self.random.below(3);
         let values = sample(&list.values, n_values, self.random);
@@ -284,19 +296,19 @@ impl Writer<'_> {
         )
     }
 
-    fn items(&mut self) -> Property {
+    fn draft_items(&mut self) -> Property {
         let items = &self.family.items;
         let fields = sample(&items.fields, 2, self.random);
         let n_items = *pick(&N_ITEMS, self.random);
         let (mut block, mut golds, mut item_schema) = (Vec::new(), Vec::new(), Value::Null);
         for item_idx in 0..n_items {
-            let drawn: Vec<_> = fields
+            let item_values: Vec<_> = fields
                 .iter()
                 .map(|f| values::draw(f, self.random))
                 .collect();
             let parts = fields
                 .iter()
-                .zip(&drawn)
+                .zip(&item_values)
                 .map(|(f, d)| (f.name.as_str(), d.text.clone()));
             let parts = parts.collect();
             block.push(Fact::Item {
@@ -304,8 +316,8 @@ impl Writer<'_> {
                 singular: &items.singular,
                 parts,
             });
-            let properties = fields.iter().zip(drawn).map(|(field, drawn)| {
-                self.required(&field.name, values::schema(field), drawn.json)
+            let properties = fields.iter().zip(item_values).map(|(field, item_values)| {
+                self.required(&field.name, values::schema(field), item_values.json)
             });
             let (schema, gold) = object(properties.collect());
             item_schema = schema;
@@ -317,7 +329,7 @@ impl Writer<'_> {
     }
 }
 
-/// The schema of a closed object and its gold, both in the order of `properties`.
+/// The schema of a closed object and its gold value, both in the order of `properties`.
 fn object(properties: Vec<Property>) -> (Value, Value) {
     let (mut declared, mut required, mut gold) = (Map::new(), Vec::new(), Map::new());
     for property in properties {

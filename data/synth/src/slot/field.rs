@@ -1,12 +1,12 @@
-//! What the family tables are made of: fields, groups, lists, items, families.
+//! Types of the family tables: fields, groups, lists, items, families.
 //!
-//! `families` says how a file writes them.
+//! `families` documents the file format.
 
 use serde::Deserialize;
 
 use super::Split;
 
-/// One scalar that a text can state and a schema can ask for.
+/// A scalar that a text can state and a schema can ask for.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Field {
@@ -16,12 +16,12 @@ pub(super) struct Field {
     /// A word after the number, such as `minutes`; empty for none.
     #[serde(default)]
     pub(super) unit: String,
-    /// A whole sentence with `{}` for the value, which does not use the name; empty for none.
+    /// A sentence with `{}` for the value and without the name; empty for none.
     #[serde(default)]
     pub(super) say: String,
 }
 
-/// Where a field's values come from; it also fixes the type in the schema.
+/// Source of a field's values, which also determines the type in the schema.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Kind {
@@ -41,9 +41,9 @@ pub(super) enum Kind {
     Time,
     /// The prefix, a hyphen and three digits.
     Code(String),
-    /// An integer of at least the first and at most the second number.
+    /// An integer in this inclusive range.
     Int(u32, u32),
-    /// A number with a fraction: the bounds count tenths, and whole numbers are left out.
+    /// A number with a fraction: the bounds are in tenths, and integers are excluded.
     Tenths(u32, u32),
     /// A boolean, stated by the first clause if true and by the second if false.
     Flag(String, String),
@@ -77,7 +77,7 @@ pub(super) struct Items {
     pub(super) fields: Vec<Field>,
 }
 
-/// A kind of thing that texts are about; schemas of its rows draw from these parts.
+/// A kind of thing that texts describe; the schemas of its rows are drawn from these parts.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Family {
@@ -90,7 +90,7 @@ pub(super) struct Family {
     pub(super) items: Items,
 }
 
-/// Families that share a subject: what a file holds.
+/// Families with a common subject: the content of a file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Domain {

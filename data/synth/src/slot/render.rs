@@ -1,22 +1,22 @@
-//! Facts in, a text in one of the styles out.
+//! Renders facts as text in one of the styles.
 //!
-//! Templates are few and general: a fact knows its label and, for many fields, a sentence of its
-//! own that avoids the label. Variety comes from families, order and style. Values are copied,
-//! never inflected or capitalised, so that a reader can return them letter by letter.
+//! Templates are few and general: a fact has a label and, for many fields, its own sentence without
+//! the label. Variety comes from families, order and style. Values are copied without inflection or
+//! capitalisation, so that a reader can return them verbatim.
 
 use tooltune_rows::batches::SeededRandom;
 
 use super::Style;
 use super::field::{Field, Kind};
-use super::values::{Drawn, chance, pick};
+use super::values::{FieldValue, happens, pick};
 use super::vocabulary::VOCABULARY;
 
-/// Percentage of facts told by the field's own sentence where it has one.
+/// Percentage of facts stated by the field's own sentence, if it has one.
 const OWN_SENTENCE_PERCENT: usize = 40;
 
 const ORDINALS: [&str; 3] = ["first", "second", "third"];
 
-/// Something that a text states.
+/// A fact that a text states.
 #[derive(Debug, Clone)]
 pub(super) enum Fact {
     /// A string or a number.
@@ -25,7 +25,7 @@ pub(super) enum Fact {
         text: String,
         sentence: &'static str,
     },
-    /// A boolean, by the clause that holds; `opposite` is the one that does not.
+    /// A boolean, stated by the true clause; `opposite` is the false one.
     Flag {
         label: String,
         clause: &'static str,
@@ -45,20 +45,20 @@ pub(super) enum Fact {
     },
 }
 
-/// What a text is about and everything that it says.
+/// The subject of a text and all of its facts.
 #[derive(Debug)]
-pub(super) struct Told {
+pub(super) struct TextPlan {
     pub(super) noun: &'static str,
     pub(super) facts: Vec<Fact>,
     pub(super) aside: Option<&'static str>,
 }
 
 impl Fact {
-    /// The fact that `field`, called `label` in the text, has the value `drawn`.
-    pub(super) fn of(field: &'static Field, label: &str, drawn: &Drawn) -> Self {
+    /// The fact that `field`, labelled `label` in the text, has the value `drawn`.
+    pub(super) fn from_field(field: &'static Field, label: &str, field_value: &FieldValue) -> Self {
         match &field.kind {
             Kind::Flag(yes, no) => {
-                let value = drawn.json == true;
+                let value = field_value.json == true;
                 let (clause, opposite) = if value { (yes, no) } else { (no, yes) };
                 Self::Flag {
                     label: label.to_owned(),
@@ -70,12 +70,12 @@ impl Fact {
             // "The number of seats is 40": the label is a plural.
             Kind::Int(..) if label.ends_with('s') => Self::Value {
                 label: format!("number of {label}"),
-                text: drawn.text.clone(),
+                text: field_value.text.clone(),
                 sentence: &field.say,
             },
             _ => Self::Value {
                 label: label.to_owned(),
-                text: drawn.text.clone(),
+                text: field_value.text.clone(),
                 sentence: &field.say,
             },
         }
@@ -85,7 +85,7 @@ impl Fact {
     fn sentence(&self, random: &mut SeededRandom) -> String {
         match self {
             Self::Value { text, sentence, .. }
-                if !sentence.is_empty() && chance(OWN_SENTENCE_PERCENT, random) =>
+                if !sentence.is_empty() && happens(OWN_SENTENCE_PERCENT, random) =>
             {
                 sentence.replace("{}", text)
             }
@@ -97,7 +97,7 @@ impl Fact {
             Self::Flag { clause, .. } => format!("{}.", capitalise(clause)),
             Self::List { label, values } => match values.as_slice() {
                 [only] => format!("The only entry under {label} is {only}."),
-                several => format!("The {label} are {}.", join(several)),
+                several => format!("The {label} are {}.", join_with_and(several)),
             },
             Self::Item {
                 item_idx,
@@ -111,13 +111,13 @@ impl Fact {
                 format!(
                     "The {} {singular} has {}.",
                     ORDINALS[*item_idx],
-                    join(&parts)
+                    join_with_and(&parts)
                 )
             }
         }
     }
 
-    /// A labelled entry, as in a list or a form.
+    /// A labelled entry, as in a list or form.
     fn entry(&self) -> String {
         match self {
             Self::Value { label, text, .. } => format!("{}: {text}", capitalise(label)),
@@ -144,29 +144,29 @@ impl Fact {
         }
     }
 
-    /// An assignment, as a program would log it.
+    /// An assignment, as in a log.
     fn assignment(&self) -> String {
         match self {
-            Self::Value { label, text, .. } => format!("{}={text}", snake(label)),
-            Self::Flag { label, value, .. } => format!("{}={value}", snake(label)),
-            Self::List { label, values } => format!("{}={}", snake(label), values.join(", ")),
+            Self::Value { label, text, .. } => format!("{}={text}", snake_case(label)),
+            Self::Flag { label, value, .. } => format!("{}={value}", snake_case(label)),
+            Self::List { label, values } => format!("{}={}", snake_case(label), values.join(", ")),
             Self::Item {
                 singular, parts, ..
             } => {
                 let parts: Vec<String> = parts
                     .iter()
-                    .map(|(label, text)| format!("{}={text}", snake(label)))
+                    .map(|(label, text)| format!("{}={text}", snake_case(label)))
                     .collect();
-                format!("{} {}", snake(singular), parts.join(", "))
+                format!("{} {}", snake_case(singular), parts.join(", "))
             }
         }
     }
 
-    /// Whether `text` says so in any style.
+    /// Whether `text` states the fact in any style.
     pub(super) fn is_stated_in(&self, text: &str) -> bool {
         let states = |phrase: &str| contains_token(text, phrase);
         match self {
-            // The labels do not matter here: a field's own sentence has none.
+            // The labels are irrelevant here, because a field's own sentence has none.
             Self::Value { text: value, .. } => states(value),
             Self::List { values, .. } => values.iter().all(|value| states(value)),
             Self::Item { parts, .. } => parts.iter().all(|(_, value)| states(value)),
@@ -176,10 +176,12 @@ impl Fact {
                 value,
                 ..
             } => {
-                let said = |clause: &str| states(clause) || states(&capitalise(clause));
+                let is_stated = |clause: &str| states(clause) || states(&capitalise(clause));
                 let opposite_value = self.with_value(!value);
                 let labelled = |fact: &Self| states(&fact.entry()) || states(&fact.assignment());
-                (said(clause) || labelled(self)) && !said(opposite) && !labelled(&opposite_value)
+                (is_stated(clause) || labelled(self))
+                    && !is_stated(opposite)
+                    && !labelled(&opposite_value)
             }
         }
     }
@@ -193,33 +195,33 @@ impl Fact {
     }
 }
 
-/// Whether `phrase` stands in `text` with no letter, digit or part of a number touching it.
+/// Whether `phrase` occurs in `text` without an adjacent letter, digit or part of a number.
 pub fn contains_token(text: &str, phrase: &str) -> bool {
     text.match_indices(phrase).any(|(start, _)| {
-        let mut after = text[start + phrase.len()..].chars();
-        let (next, second) = (after.next(), after.next());
-        let before = text[..start].chars().next_back();
+        let mut following = text[start + phrase.len()..].chars();
+        let (next_char, second) = (following.next(), following.next());
+        let preceding = text[..start].chars().next_back();
         let touches = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
-        let continues = matches!(next, Some('.' | ':' | '-' | ','))
+        let continues = matches!(next_char, Some('.' | ':' | '-' | ','))
             && second.is_some_and(|c| c.is_ascii_digit());
-        let continued = matches!(before, Some('.' | '-')) || (before == Some(':'));
-        !phrase.is_empty() && !touches(before) && !touches(next) && !continues && !continued
+        let continued = matches!(preceding, Some('.' | '-')) || (preceding == Some(':'));
+        !phrase.is_empty() && !touches(preceding) && !touches(next_char) && !continues && !continued
     })
 }
 
-/// Tells everything in one style; facts come in the order given.
-pub(super) fn render(style: Style, told: &Told, random: &mut SeededRandom) -> String {
+/// Renders everything in one style, with facts in the given order.
+pub(super) fn render(style: Style, text_facts: &TextPlan, random: &mut SeededRandom) -> String {
     match style {
-        Style::Prose => prose(told, random),
-        Style::Bullets => bullets(told, random),
-        Style::Mail => mail(told, random),
-        Style::Log => log(told, random),
-        Style::Dialogue => dialogue(told, random),
+        Style::Prose => render_prose(text_facts, random),
+        Style::Bullets => render_bullets(text_facts, random),
+        Style::Mail => render_mail(text_facts, random),
+        Style::Log => render_log(text_facts, random),
+        Style::Dialogue => render_dialogue(text_facts, random),
     }
 }
 
-fn prose(told: &Told, random: &mut SeededRandom) -> String {
-    let noun = told.noun;
+fn render_prose(text_facts: &TextPlan, random: &mut SeededRandom) -> String {
+    let noun = text_facts.noun;
     let opening = match random.below(4) {
         0 => format!("This is about the {noun}."),
         1 => format!("Here are the details of the {noun}."),
@@ -227,57 +229,64 @@ fn prose(told: &Told, random: &mut SeededRandom) -> String {
         _ => String::new(),
     };
     let mut sentences = vec![opening];
-    sentences.extend(told.facts.iter().map(|fact| fact.sentence(random)));
-    sentences.extend(told.aside.map(str::to_owned));
+    sentences.extend(text_facts.facts.iter().map(|fact| fact.sentence(random)));
+    sentences.extend(text_facts.aside.map(str::to_owned));
     sentences.retain(|sentence| !sentence.is_empty());
     sentences.join(" ")
 }
 
-fn bullets(told: &Told, random: &mut SeededRandom) -> String {
+fn render_bullets(text_facts: &TextPlan, random: &mut SeededRandom) -> String {
     let marker = pick(&["-", "*", "•"], random);
-    let entries = told
+    let entries = text_facts
         .facts
         .iter()
         .map(Fact::entry)
-        .chain(told.aside.map(str::to_owned));
+        .chain(text_facts.aside.map(str::to_owned));
     let entries: Vec<String> = entries.map(|entry| format!("{marker} {entry}")).collect();
-    format!("{}\n{}", capitalise(told.noun), entries.join("\n"))
+    format!("{}\n{}", capitalise(text_facts.noun), entries.join("\n"))
 }
 
-fn mail(told: &Told, random: &mut SeededRandom) -> String {
+fn render_mail(text_facts: &TextPlan, random: &mut SeededRandom) -> String {
     let first_names = &VOCABULARY.first_names;
     let (reader, writer) = (pick(first_names, random), pick(first_names, random));
     let greeting = pick(&["Hello", "Dear", "Hi"], random);
     let farewell = pick(&["Best regards", "Thanks", "Cheers"], random);
-    let mut sentences: Vec<String> = told.facts.iter().map(|f| f.sentence(random)).collect();
-    sentences.extend(told.aside.map(str::to_owned));
+    let mut sentences: Vec<String> = text_facts
+        .facts
+        .iter()
+        .map(|f| f.sentence(random))
+        .collect();
+    sentences.extend(text_facts.aside.map(str::to_owned));
     format!(
         "Subject: {}\n\n{greeting} {reader},\n\n{}\n\n{farewell},\n{writer} {}",
-        told.noun,
+        text_facts.noun,
         sentences.join(" "),
         pick(&VOCABULARY.last_names, random),
     )
 }
 
-fn log(told: &Told, random: &mut SeededRandom) -> String {
+fn render_log(text_facts: &TextPlan, random: &mut SeededRandom) -> String {
     let level = pick(&["INFO", "LOG", ">"], random);
-    let heading = snake(told.noun);
-    let entries = told.facts.iter().map(Fact::assignment);
-    let entries = entries.chain(told.aside.map(|aside| format!("# {aside}")));
+    let heading = snake_case(text_facts.noun);
+    let entries = text_facts.facts.iter().map(Fact::assignment);
+    let entries = entries.chain(text_facts.aside.map(|extra| format!("# {extra}")));
     let lines = std::iter::once(heading)
         .chain(entries)
         .map(|entry| format!("{level} {entry}"));
     lines.collect::<Vec<_>>().join("\n")
 }
 
-fn dialogue(told: &Told, random: &mut SeededRandom) -> String {
+fn render_dialogue(text_facts: &TextPlan, random: &mut SeededRandom) -> String {
     let first_names = &VOCABULARY.first_names;
     let (askers, answerers) = first_names.split_at(first_names.len() / 2);
     let (asker, answerer) = (pick(askers, random), pick(answerers, random));
-    let mut lines = vec![format!("{asker}: What do we know about the {}?", told.noun)];
-    for fact in &told.facts {
+    let mut lines = vec![format!(
+        "{asker}: What do we know about the {}?",
+        text_facts.noun
+    )];
+    for fact in &text_facts.facts {
         match fact {
-            Fact::Value { label, text, .. } if chance(50, random) => {
+            Fact::Value { label, text, .. } if happens(50, random) => {
                 let question = pick(&["And the", "What is the"], random);
                 lines.push(format!("{asker}: {question} {label}?"));
                 lines.push(format!("{answerer}: {text}."));
@@ -285,7 +294,7 @@ fn dialogue(told: &Told, random: &mut SeededRandom) -> String {
             _ => lines.push(format!("{answerer}: {}", fact.sentence(random))),
         }
     }
-    lines.extend(told.aside.map(|aside| format!("{asker}: {aside}")));
+    lines.extend(text_facts.aside.map(|extra| format!("{asker}: {extra}")));
     lines.join("\n")
 }
 
@@ -294,20 +303,20 @@ pub(crate) fn capitalise(word: &str) -> String {
     let mut letters = word.chars();
     letters
         .next()
-        .map(|first| first.to_uppercase().chain(letters).collect())
+        .map(|first_letter| first_letter.to_uppercase().chain(letters).collect())
         .unwrap_or_default()
 }
 
-fn snake(words: &str) -> String {
+fn snake_case(words: &str) -> String {
     words.replace(' ', "_")
 }
 
 /// `a`, `a and b`, `a, b and c`.
-fn join<S: AsRef<str>>(parts: &[S]) -> String {
+fn join_with_and<S: AsRef<str>>(parts: &[S]) -> String {
     let parts: Vec<&str> = parts.iter().map(AsRef::as_ref).collect();
     match parts.split_last() {
         None => String::new(),
         Some((last, [])) => (*last).to_owned(),
-        Some((last, others)) => format!("{} and {last}", others.join(", ")),
+        Some((last, other_parts)) => format!("{} and {last}", other_parts.join(", ")),
     }
 }

@@ -6,11 +6,11 @@ use std::io::Write;
 use serde_json::{Value, json};
 
 use super::draft::{Draft, KeyStyle};
-use super::families::{DOMAINS, FILES, of_split};
+use super::families::{DOMAINS, FILES, in_split};
 use super::field::{Domain, Family, Field, Kind};
 use super::vocabulary::{self, Vocabulary};
 use super::*;
-use crate::table::{TableFile, example, mistakes};
+use crate::table::{TableFile, example, table_errors};
 
 const SPLITS: [Split; 3] = [Split::Train, Split::Dev, Split::Test];
 
@@ -43,15 +43,16 @@ fn json_depth(value: &Value) -> usize {
     }
 }
 
-/// Every object schema within `schema`.
+/// All object schemas inside `schema`.
 fn object_schemas(schema: &Value) -> Vec<&Value> {
     let inner = match (&schema["properties"], &schema["items"]) {
         (Value::Object(properties), _) => properties.values().collect(),
         (_, Value::Null) => vec![],
         (_, items) => vec![items],
     };
-    let own = schema["type"] == "object";
-    own.then_some(schema)
+    let own_schema = schema["type"] == "object";
+    own_schema
+        .then_some(schema)
         .into_iter()
         .chain(inner.into_iter().flat_map(object_schemas))
         .collect()
@@ -59,8 +60,8 @@ fn object_schemas(schema: &Value) -> Vec<&Value> {
 
 #[test]
 fn every_table_file_is_read_and_parses() {
-    let mut problems = mistakes::<Domain>("slot/families", &FILES);
-    problems.extend(mistakes::<Vocabulary>("slot", &[vocabulary::FILE]));
+    let mut problems = table_errors::<Domain>("slot/families", &FILES);
+    problems.extend(table_errors::<Vocabulary>("slot", &[vocabulary::FILE]));
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
@@ -74,16 +75,16 @@ fn the_example_of_a_family_parses() {
     assert_eq!(domain.families.len(), 1);
 }
 
-/// Slips of a hand in a field, and what is said of each beside file and line.
+/// Typos in a field, with the expected error at its file and line.
 #[test]
-fn a_mistake_in_a_table_is_named_with_its_place() {
+fn an_error_in_a_table_has_a_location() {
     let problem_of = |text: &'static str| {
         let path = "slot/families/sport.toml";
         let problem = TableFile { path, text }.parse::<Field>().err();
         problem.map(|problem| problem.to_string())
     };
-    let good = "name = 'lessons'\nkind.int = [4, 24]\nsay = 'There are {} lessons.'\n";
-    assert_eq!(problem_of(good), None);
+    let valid_table = "name = 'lessons'\nkind.int = [4, 24]\nsay = 'There are {} lessons.'\n";
+    assert_eq!(problem_of(valid_table), None);
     for (text, line, rule) in [
         ("name = 'lessons'\nkind.int = [4, 24\n", 2, "unclosed array"),
         (
@@ -111,9 +112,9 @@ fn a_mistake_in_a_table_is_named_with_its_place() {
         ("kind = 'person'\n", 1, "missing field `name`"),
     ] {
         let problem = problem_of(text).expect(text);
-        let place = "data/synth/src/slot/families/sport.toml: TOML parse error at line";
+        let location = "data/synth/src/slot/families/sport.toml: TOML parse error at line";
         assert!(
-            problem.starts_with(&format!("{place} {line},")),
+            problem.starts_with(&format!("{location} {line},")),
             "{problem}"
         );
         assert!(problem.contains(rule), "{problem}");
@@ -123,7 +124,7 @@ fn a_mistake_in_a_table_is_named_with_its_place() {
 #[test]
 fn there_are_forty_families_over_ten_domains() {
     let names: BTreeSet<&str> = all_families().map(|family| family.name.as_str()).collect();
-    assert_eq!(names.len(), all_families().count(), "names are unique");
+    assert_eq!(names.len(), all_families().count(), "names must be unique");
     assert!(names.len() >= 40, "{}", names.len());
     let domains: BTreeSet<&str> = DOMAINS.iter().map(|domain| domain.name.as_str()).collect();
     assert_eq!(domains.len(), 10);
@@ -131,15 +132,19 @@ fn there_are_forty_families_over_ten_domains() {
 }
 
 #[test]
-fn no_family_is_in_two_splits_and_every_domain_is_tested() {
-    let names =
-        |split| -> BTreeSet<&str> { rows(2_000, 3, split).iter().map(|row| row.family).collect() };
+fn splits_share_no_family_and_every_domain_is_in_the_test_split() {
+    let names = |split| -> BTreeSet<&str> {
+        rows(2_000, 3, split)
+            .iter()
+            .map(|row| row.metadata.family)
+            .collect()
+    };
     let [train, dev, test] = SPLITS.map(names);
     assert!(train.is_disjoint(&test) && train.is_disjoint(&dev) && dev.is_disjoint(&test));
     assert_eq!(
         train.len() + dev.len() + test.len(),
         all_families().count(),
-        "all are drawn"
+        "not all are drawn"
     );
     for domain in DOMAINS.iter() {
         let has = |split| domain.families.iter().any(|family| family.split == split);
@@ -148,7 +153,7 @@ fn no_family_is_in_two_splits_and_every_domain_is_tested() {
 }
 
 #[test]
-fn every_part_of_a_table_can_be_named_and_told() {
+fn every_part_of_a_table_has_names_and_clauses() {
     for family in all_families() {
         let outer = family.fields.iter().map(|field| &field.name);
         let parts = [
@@ -185,7 +190,7 @@ fn every_part_of_a_table_can_be_named_and_told() {
 }
 
 #[test]
-fn the_clauses_of_a_flag_cannot_be_taken_for_each_other() {
+fn the_clauses_of_a_flag_are_distinguishable() {
     for family in all_families() {
         for field in all_fields(family) {
             if let Kind::Flag(yes, no) = &field.kind {
@@ -212,7 +217,7 @@ fn the_clauses_of_a_flag_cannot_be_taken_for_each_other() {
     }
 }
 
-/// `generate` checks each row against its schema and its text, and panics at a wrong one.
+/// `generate` checks each row against its schema and its text, and panics on an error.
 #[test]
 fn thousands_of_rows_are_valid_and_inferable() {
     for split in SPLITS {
@@ -222,10 +227,10 @@ fn thousands_of_rows_are_valid_and_inferable() {
     }
 }
 
-/// The check itself, seen to refuse: every leaf of a good row is changed in turn.
+/// The check itself rejects every change of a leaf in a good row.
 #[test]
 fn a_row_with_a_changed_value_is_refused() {
-    let families = of_split(Split::Train);
+    let families = in_split(Split::Train);
     let mut n_changed = 0;
     for stream in 0..300 {
         let mut random = SeededRandom::new(5, stream);
@@ -238,11 +243,11 @@ fn a_row_with_a_changed_value_is_refused() {
                 gold,
                 ..draft.row.clone()
             };
-            let wrong = Draft {
+            let changed_draft = Draft {
                 row,
                 asked: draft.asked.clone(),
             };
-            assert!(check::check(&wrong).is_err(), "{wrong:#?}");
+            assert!(check::check(&changed_draft).is_err(), "{changed_draft:#?}");
             n_changed += 1;
         }
     }
@@ -272,7 +277,7 @@ fn change_leaf(value: &mut Value, countdown: &mut usize) {
 }
 
 #[test]
-fn the_same_options_give_the_same_bytes() {
+fn equal_options_give_equal_bytes() {
     let bytes = |split| -> String {
         rows(50, 17, split)
             .iter()
@@ -285,53 +290,45 @@ fn the_same_options_give_the_same_bytes() {
 }
 
 #[test]
-fn a_line_has_the_triple_and_its_origin() {
+fn a_line_has_text_schema_gold_and_metadata() {
     let row = &rows(1, 1, Split::Train)[0];
     let line: Value = serde_json::to_value(row).unwrap();
     let keys: Vec<&String> = line.as_object().unwrap().keys().collect();
-    assert_eq!(
-        keys,
-        [
-            "input_text",
-            "json_schema",
-            "gold",
-            "family",
-            "depth",
-            "style"
-        ]
-    );
+    assert_eq!(keys, ["input_text", "json_schema", "gold", "metadata"]);
+    let metadata = line["metadata"].as_object().unwrap().keys();
+    assert_eq!(metadata.collect::<Vec<_>>(), ["family", "depth", "style"]);
 }
 
 #[test]
-fn written_rows_are_read_back_as_they_were() {
-    let written = rows(300, 4, Split::Train);
+fn written_rows_are_read_back_unchanged() {
+    let written_rows = rows(300, 4, Split::Train);
     let mut file = tempfile::NamedTempFile::new().unwrap();
-    for row in &written {
+    for row in &written_rows {
         writeln!(file, "{}", serde_json::to_string(row).unwrap()).unwrap();
     }
-    let read =
+    let read_rows =
         tooltune_rows::text::read_rows(file.path(), tooltune_rows::text::DataFormat::Slot).unwrap();
-    let read: Vec<_> = read.map(|row| row.unwrap().slot.unwrap()).collect();
-    assert_eq!(read.len(), written.len());
-    for (read, written) in read.iter().zip(&written) {
-        assert_eq!(read.input_text, written.input_text);
+    let read_rows: Vec<_> = read_rows.map(|row| row.unwrap().slot.unwrap()).collect();
+    assert_eq!(read_rows.len(), written_rows.len());
+    for (read_rows, written_rows) in read_rows.iter().zip(&written_rows) {
+        assert_eq!(read_rows.input_text, written_rows.input_text);
         assert_eq!(
-            read.json_schema.to_string(),
-            written.json_schema.to_string()
+            read_rows.json_schema.to_string(),
+            written_rows.json_schema.to_string()
         );
-        assert_eq!(read.gold.to_string(), written.gold.to_string());
+        assert_eq!(read_rows.gold.to_string(), written_rows.gold.to_string());
     }
 }
 
 #[test]
-fn depths_and_styles_have_their_shares() {
+fn depths_and_styles_have_the_expected_shares() {
     let rows = rows(4_000, 9, Split::Train);
     let mut depths: BTreeMap<usize, usize> = BTreeMap::new();
     let mut styles: BTreeMap<Style, usize> = BTreeMap::new();
     for row in &rows {
-        assert_eq!(json_depth(&row.gold), row.depth, "{row:#?}");
-        *depths.entry(row.depth).or_default() += 1;
-        *styles.entry(row.style).or_default() += 1;
+        assert_eq!(json_depth(&row.gold), row.metadata.depth, "{row:#?}");
+        *depths.entry(row.metadata.depth).or_default() += 1;
+        *styles.entry(row.metadata.style).or_default() += 1;
     }
     let expected = BTreeMap::from([(1, 2_200), (2, 1_200), (3, 400), (4, 200)]);
     assert_eq!(depths.len(), 4);
@@ -389,33 +386,33 @@ fn all_scalar_types_enums_and_arrays_occur() {
 }
 
 #[test]
-fn schemas_are_seldom_the_same_twice() {
+fn schemas_rarely_repeat() {
     let rows = rows(2_000, 1, Split::Train);
     let schemas: BTreeSet<String> = rows.iter().map(|row| row.json_schema.to_string()).collect();
     assert!(schemas.len() > 1_980, "{}", schemas.len());
 }
 
 #[test]
-fn texts_say_more_than_the_schema_asks_for() {
-    let families = of_split(Split::Train);
+fn texts_state_more_facts_than_the_schema_requests() {
+    let families = in_split(Split::Train);
     let n_with_distractor = (0..1_000)
         .filter(|stream| {
             let draft = draft::draw(&families, &mut SeededRandom::new(2, *stream));
             let family = all_families()
-                .find(|family| family.name == draft.row.family)
+                .find(|family| family.name == draft.row.metadata.family)
                 .unwrap();
-            let asked = draft.row.json_schema.to_string();
+            let asked_schema = draft.row.json_schema.to_string();
             let other = |field: &&Field| {
                 !KeyStyle::ALL
                     .iter()
-                    .any(|s| asked.contains(&format!("\"{}\"", s.key(&field.name))))
+                    .any(|s| asked_schema.contains(&format!("\"{}\"", s.key(&field.name))))
             };
-            let told = |field: &Field| {
+            let is_told = |field: &Field| {
                 let words = [field.name.clone(), field.name.replace(' ', "_")];
                 let text = draft.row.input_text.to_lowercase();
                 words.iter().any(|words| text.contains(words.as_str()))
             };
-            family.fields.iter().filter(other).any(told)
+            family.fields.iter().filter(other).any(is_told)
         })
         .count();
     assert!(n_with_distractor > 400, "{n_with_distractor}");
@@ -437,7 +434,7 @@ fn keys_follow_their_style() {
 
 #[test]
 fn a_token_is_not_found_inside_another() {
-    for (text, phrase, found) in [
+    for (text, phrase, is_found) in [
         ("It takes 12 minutes.", "12", true),
         ("It takes 12.", "12", true),
         ("It takes 12.5 minutes.", "12", false),
@@ -450,7 +447,7 @@ fn a_token_is_not_found_inside_another() {
     ] {
         assert_eq!(
             render::contains_token(text, phrase),
-            found,
+            is_found,
             "{text} / {phrase}"
         );
     }

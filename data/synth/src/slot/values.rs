@@ -1,7 +1,7 @@
-//! A field in, one value out: as JSON, and as the words that state it.
+//! Draws the value of a field, as JSON and as text.
 //!
-//! The two are made from one string, so that the text states a value exactly as the JSON holds
-//! it. Numbers never end in a zero after the point, which JSON would drop.
+//! Both are made from one string, so that the text states a value exactly as the JSON contains it.
+//! Fractions never end in zero, because JSON would drop it.
 
 use serde_json::{Value, json};
 use tooltune_rows::batches::SeededRandom;
@@ -11,51 +11,51 @@ use super::vocabulary::VOCABULARY;
 
 /// A drawn value.
 #[derive(Debug, Clone)]
-pub(super) struct Drawn {
+pub(super) struct FieldValue {
     pub(super) json: Value,
-    /// The value in a text, unit included; for a flag the clause that states it.
+    /// The value in a text, including the unit; for a flag, the clause that states it.
     pub(super) text: String,
 }
 
-/// One of `items`, which is not empty.
+/// One of `items`, which must not be empty.
 pub(crate) fn pick<'a, T>(items: &'a [T], random: &mut SeededRandom) -> &'a T {
     &items[random.below(items.len())]
 }
 
-/// True in `percent` of all draws.
-pub(crate) fn chance(percent: usize, random: &mut SeededRandom) -> bool {
+/// True with a probability of `percent`.
+pub(crate) fn happens(percent: usize, random: &mut SeededRandom) -> bool {
     random.below(100) < percent
 }
 
-/// Up to `n` different items of `items`, in random order.
+/// Up to `n` distinct items of `items`, in random order.
 pub(crate) fn sample<'a, T>(items: &'a [T], n: usize, random: &mut SeededRandom) -> Vec<&'a T> {
-    let mut drawn: Vec<&T> = items.iter().collect();
-    random.shuffle(&mut drawn);
-    drawn.truncate(n);
-    drawn
+    let mut sampled: Vec<&T> = items.iter().collect();
+    random.shuffle(&mut sampled);
+    sampled.truncate(n);
+    sampled
 }
 
 /// Draws a value of `field`.
-pub(super) fn draw(field: &Field, random: &mut SeededRandom) -> Drawn {
+pub(super) fn draw(field: &Field, random: &mut SeededRandom) -> FieldValue {
     match &field.kind {
-        Kind::Int(low, high) => with_unit(json!(between(*low, *high, random)), &field.unit),
+        Kind::Int(low, high) => with_unit(json!(random_between(*low, *high, random)), &field.unit),
         Kind::Tenths(low, high) => {
-            let tenths = match between(*low, *high, random) {
+            let tenths = match random_between(*low, *high, random) {
                 whole if whole.is_multiple_of(10) => whole + 1,
                 fraction => fraction,
             };
             with_unit(json!(f64::from(tenths) / 10.0), &field.unit)
         }
         Kind::Flag(yes, no) => {
-            let value = chance(50, random);
-            Drawn {
+            let value = happens(50, random);
+            FieldValue {
                 json: json!(value),
                 text: if value { yes } else { no }.clone(),
             }
         }
         kind => {
             let text = draw_string(kind, random);
-            Drawn {
+            FieldValue {
                 json: json!(text),
                 text,
             }
@@ -63,24 +63,24 @@ pub(super) fn draw(field: &Field, random: &mut SeededRandom) -> Drawn {
     }
 }
 
-fn between(low: u32, high: u32, random: &mut SeededRandom) -> u32 {
+fn random_between(low: u32, high: u32, random: &mut SeededRandom) -> u32 {
     low + random.below((high - low + 1) as usize) as u32
 }
 
-fn with_unit(json: Value, unit: &str) -> Drawn {
+fn with_unit(json: Value, unit: &str) -> FieldValue {
     let text = if unit.is_empty() {
         json.to_string()
     } else {
         format!("{json} {unit}")
     };
-    Drawn { json, text }
+    FieldValue { json, text }
 }
 
 fn draw_string(kind: &Kind, random: &mut SeededRandom) -> String {
     match kind {
         Kind::Person => {
-            let first = pick(&VOCABULARY.first_names, random);
-            format!("{first} {}", pick(&VOCABULARY.last_names, random))
+            let first_name = pick(&VOCABULARY.first_names, random);
+            format!("{first_name} {}", pick(&VOCABULARY.last_names, random))
         }
         Kind::Place => pick(&VOCABULARY.places, random).clone(),
         Kind::Address => {

@@ -1,4 +1,4 @@
-//! Names that fields of every family share, and sentences of no interest: `vocabulary.toml`.
+//! Names shared by the fields of all families, and irrelevant sentences: `vocabulary.toml`.
 
 use std::sync::LazyLock;
 
@@ -10,7 +10,7 @@ pub(super) const FILE: TableFile = file("slot/vocabulary.toml", include_str!("vo
 
 pub(super) static VOCABULARY: LazyLock<Vocabulary> = LazyLock::new(|| FILE.read());
 
-/// What the file holds.
+/// Content of the file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Vocabulary {

@@ -1,9 +1,10 @@
 //! Counts and measures rows of messages, or of prompts with completions.
 //!
-//! Texts are contents as they stand in the rows, before a chat template adds its markers.
+//! Texts are the raw contents, before a chat template adds its markers.
 
 use tooltune_rows::statistics::{Count, FileStatistics, Measures, TokenCount};
-use tooltune_rows::text::{Message, Role, Row};
+use tooltune_rows::text::Row;
+use tooltune_template::{Message, Role};
 
 /// Measures the conversations of rows.
 pub fn conversation_statistics(rows: &[Row], count_tokens: TokenCount<'_>) -> FileStatistics {
@@ -44,7 +45,7 @@ pub fn conversation_statistics(rows: &[Row], count_tokens: TokenCount<'_>) -> Fi
     }
     let mut counts = vec![Count::new("rows", rows.len())];
     let by_role = n_by_role.into_iter().zip(ROLES);
-    // Few rows have messages of the developer.
+    // Few rows have developer messages.
     let by_role = by_role.filter(|(n, role)| *n > 0 || *role != Role::Developer);
     counts.extend(by_role.map(|(n, role)| Count::new(format!("{} messages", role.as_str()), n)));
     counts.push(Count::new("calls", n_calls));
@@ -70,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_are_counted_by_role_and_measured_by_prompt_and_completion() {
+    fn messages_are_counted_by_role_and_lengths_by_prompt_and_completion() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("rows.jsonl");
         let rows = r#"{"messages": [{"role": "system", "content": "ab"}, {"role": "user", "content": "ßß"}, {"role": "assistant", "content": "ja"}]}
@@ -79,11 +80,14 @@ mod tests {
         std::fs::write(&path, rows).expect("written");
         let rows = read_rows(&path, DataFormat::Messages).expect("opened");
         let rows: Vec<Row> = rows.collect::<Result<_, _>>().expect("rows");
-        let found = conversation_statistics(&rows, Some(&str::len));
-        let counts: Vec<usize> = found.counts.iter().map(|count| count.n).collect();
+        let statistics = conversation_statistics(&rows, Some(&str::len));
+        let counts: Vec<usize> = statistics.counts.iter().map(|count| count.n).collect();
         assert_eq!(counts, [2, 1, 2, 3, 1, 1, 1]);
         let max = |name: &str| {
-            let measure = found.measures.iter().find(|one| one.name == name);
+            let measure = statistics
+                .measures
+                .iter()
+                .find(|measure_found| measure_found.name == name);
             measure.map(|measure| measure.max)
         };
         assert_eq!(max("messages"), Some(4.0));

@@ -1,44 +1,44 @@
-//! Tells from the first row of a file what its rows are.
+//! Determines the kind of a file's rows from its first row.
 
 use std::path::Path;
 
 use serde_json::Value;
 use tooltune_agents::pairs::PAIR_FIELDS;
+use tooltune_apis::{JsonLines, ToolsError};
 use tooltune_rows::text::{DataFormat, RecognisedFormat, recognise};
-use tooltune_rows::tools::{JsonLines, ToolsError};
-use tooltune_suites::OwnFile;
+use tooltune_suites::SuiteFile;
 
-/// What the rows of a file are, told by their fields.
+/// The kind of a file's rows, recognized by their fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileKind {
     /// `input_text`, `json_schema`, `gold`.
     Slot,
-    /// `query` and `calls`: trajectories of GOAT.
+    /// `query` and `calls`: GOAT trajectories.
     Trajectories,
-    /// Rows that only a suite reads.
-    OfSuite(&'static OwnFile),
+    /// Rows that only one suite uses.
+    OfSuite(&'static SuiteFile),
     /// Rows of one of the other formats.
     Rows(DataFormat),
-    /// A query with a right document: what a retriever learns from.
+    /// Queries with positive documents: training pairs of a retriever.
     Pairs,
 }
 
 impl FileKind {
-    /// What the first row of a file shows; none for a row of another kind.
+    /// The kind of a file's first row; `None` if it is unknown.
     ///
     /// # Errors
     ///
-    /// - the file cannot be read, or its first row is no JSON
-    pub fn of_file(path: &Path) -> Result<Option<Self>, ToolsError> {
-        match JsonLines::of_rows(path)?.next() {
+    /// The file cannot be read, or its first row is not JSON.
+    pub fn detect(path: &Path) -> Result<Option<Self>, ToolsError> {
+        match JsonLines::open_rows(path)?.next() {
             None => Ok(None),
-            Some(line) => Ok(Self::of_row(&line?.1)),
+            Some(line) => Ok(Self::detect_row(&line?.1)),
         }
     }
 
-    fn of_row(row: &Value) -> Option<Self> {
+    fn detect_row(row: &Value) -> Option<Self> {
         let fields = row.as_object()?;
-        if let Some(file) = OwnFile::of_row(fields) {
+        if let Some(file) = SuiteFile::for_row(fields) {
             return Some(Self::OfSuite(file));
         }
         let is_text = |names: &[&str; 2]| {
@@ -46,12 +46,12 @@ impl FileKind {
                 .iter()
                 .any(|name| fields.get(*name).is_some_and(Value::is_string))
         };
-        let found = match recognise(fields) {
-            Ok(found) => found,
+        let kind = match recognise(fields) {
+            Ok(kind) => kind,
             Err(_) if PAIR_FIELDS.iter().all(is_text) => return Some(Self::Pairs),
             Err(_) => return None,
         };
-        Some(match found {
+        Some(match kind {
             RecognisedFormat::Trajectories => Self::Trajectories,
             RecognisedFormat::Rows(DataFormat::Slot) => Self::Slot,
             RecognisedFormat::Rows(format) => Self::Rows(format),
@@ -66,9 +66,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_told_by_their_fields() {
+    fn rows_are_recognised_by_their_fields() {
         let of_suite = |rows: &str| {
-            let file = OwnFile::all().find(|file| file.rows == rows);
+            let file = SuiteFile::all().find(|file| file.rows == rows);
             file.map(FileKind::OfSuite)
         };
         for (row, kind) in [
@@ -82,11 +82,11 @@ mod tests {
             ),
             (
                 json!({"response_id": "r", "endpoint": "e", "response": null}),
-                of_suite("outputs of tools"),
+                of_suite("tool outputs"),
             ),
             (
                 json!({"uid": "u", "response_id": "r", "question": "?"}),
-                of_suite("questions about outputs of tools"),
+                of_suite("questions about tool outputs"),
             ),
             (
                 json!({"messages": []}),
@@ -112,7 +112,7 @@ mod tests {
             (json!({"text": "a"}), None),
             (json!([1]), None),
         ] {
-            assert_eq!(FileKind::of_row(&row), kind, "{row}");
+            assert_eq!(FileKind::detect_row(&row), kind, "{row}");
         }
     }
 }

@@ -1,9 +1,9 @@
-//! Rows of a data set in, a table of how long and how complex they are out.
+//! Measures the lengths and complexity of a data set's rows.
 //!
-//! The complexity of the gold is SLOT's, appendix D.3; lengths are of the input text, the schema
-//! and the completion as training writes them, before the chat template adds its markers. Rows are
-//! added one at a time and only their measures are kept, eight bytes each, so a data set need not
-//! fit into memory.
+//! The complexity of the gold value is that of SLOT, appendix D.3. Lengths are of the input text,
+//! the schema and the completion as written in training, before the chat template adds its markers.
+//! Rows are added one at a time, and only their measures are stored (eight bytes each), so a data
+//! set need not fit into memory.
 
 mod conversations;
 mod file_kind;
@@ -18,14 +18,14 @@ pub use file_kind::FileKind;
 pub use pairs::pair_statistics;
 pub use trajectories::trajectory_statistics;
 
-use tooltune_rows::json::{Style, dumps, json_complexity};
+use tooltune_json::{Style, dumps, json_complexity};
 use tooltune_rows::statistics::{MeasureStatistics, summarise};
 use tooltune_rows::text::{DataError, SlotPrompt, slot_completion};
 
-/// The measures of complexity, which stand first in the table.
+/// Number of complexity measures, which come first in the table.
 pub const N_COMPLEXITY: usize = 7;
 
-/// Names of the measures, in the order of the table: D.3's seven, then lengths.
+/// Names of the measures in table order: D.3's seven, then lengths.
 const NAMES: [&str; 14] = [
     "depth",
     "keys",
@@ -43,27 +43,27 @@ const NAMES: [&str; 14] = [
     "completion_tokens",
 ];
 
-/// One line per measure; none if there was no row.
+/// One line per measure; empty without rows.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct StatisticsTable {
-    /// Rows that were measured.
+    /// Number of measured rows.
     pub n_rows: usize,
     /// SLOT's seven measures, then characters, then tokens.
     pub measures: Vec<MeasureStatistics>,
 }
 
-/// Gathers the measures of SLOT rows.
+/// Accumulates the measures of SLOT rows.
 #[derive(Debug)]
 pub struct SlotStatistics<F> {
     count_tokens: F,
     prompt: SlotPrompt,
-    /// One list per name, one value per row.
+    /// One list per name, with one value per row.
     values: [Vec<f64>; NAMES.len()],
 }
 
 impl<F: Fn(&str) -> usize> SlotStatistics<F> {
-    /// Starts with no rows that are asked with `prompt`; `count_tokens` is the tokenizer of the
-    /// model to be trained.
+    /// Starts without rows; rows are prompted with `prompt`, and `count_tokens` is the tokenizer of
+    /// the model to train.
     pub fn new(count_tokens: F, prompt: SlotPrompt) -> Self {
         Self {
             count_tokens,
@@ -72,11 +72,11 @@ impl<F: Fn(&str) -> usize> SlotStatistics<F> {
         }
     }
 
-    /// Measures one row.
+    /// Measures a row.
     ///
     /// # Errors
     ///
-    /// As [`SlotPrompt::render`].
+    /// As for [`SlotPrompt::render`].
     pub fn add(
         &mut self,
         input_text: &str,
@@ -129,11 +129,11 @@ mod tests {
     use super::*;
     use crate::slot::{SlotSynthOptions, Split, generate};
 
-    fn words(text: &str) -> usize {
+    fn count_words(text: &str) -> usize {
         text.split_whitespace().count()
     }
 
-    fn measure<'a>(table: &'a StatisticsTable, name: &str) -> &'a MeasureStatistics {
+    fn measure_named<'a>(table: &'a StatisticsTable, name: &str) -> &'a MeasureStatistics {
         table
             .measures
             .iter()
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn a_single_row_is_its_own_mean_and_extremes() {
-        let mut statistics = SlotStatistics::new(words, SlotPrompt::default());
+        let mut statistics = SlotStatistics::new(count_words, SlotPrompt::default());
         let gold = json!({"a": "é", "b": [1, 2]});
         let schema = json!({"type": "object"});
         statistics.add("zwei Wörter", &schema, &gold).unwrap();
@@ -160,9 +160,9 @@ mod tests {
             ("gold_characters", 23.0),
             ("completion_tokens", 5.0),
         ] {
-            let found = measure(&table, name);
+            let measured = measure_named(&table, name);
             assert_eq!(
-                (found.mean, found.min, found.p50, found.max),
+                (measured.mean, measured.min, measured.p50, measured.max),
                 (expected, expected, expected, expected),
                 "{name}"
             );
@@ -171,29 +171,29 @@ mod tests {
 
     #[test]
     fn percentiles_lie_between_the_nearest_values() {
-        let mut statistics = SlotStatistics::new(words, SlotPrompt::default());
+        let mut statistics = SlotStatistics::new(count_words, SlotPrompt::default());
         for n_characters in [40, 10, 30, 20] {
             let text = "x".repeat(n_characters);
             statistics.add(&text, &json!({}), &json!({})).unwrap();
         }
         let table = statistics.table();
-        let found = measure(&table, "input_text_characters");
+        let measured = measure_named(&table, "input_text_characters");
         assert_eq!(
-            (found.min, found.p50, found.p90, found.max),
+            (measured.min, measured.p50, measured.p90, measured.max),
             (10.0, 25.0, 37.0, 40.0)
         );
-        assert_eq!(found.mean, 25.0);
+        assert_eq!(measured.mean, 25.0);
     }
 
     #[test]
     fn no_rows_give_an_empty_table() {
-        let table = SlotStatistics::new(words, SlotPrompt::default()).table();
+        let table = SlotStatistics::new(count_words, SlotPrompt::default()).table();
         assert_eq!((table.n_rows, table.measures.len()), (0, 0));
     }
 
     #[test]
     fn generated_rows_are_short_and_of_all_depths() {
-        let mut statistics = SlotStatistics::new(words, SlotPrompt::default());
+        let mut statistics = SlotStatistics::new(count_words, SlotPrompt::default());
         for row in generate(&SlotSynthOptions {
             rows: 500,
             seed: 1,
@@ -204,9 +204,9 @@ mod tests {
         }
         let table = statistics.table();
         assert_eq!(table.n_rows, 500);
-        let depth = measure(&table, "depth");
+        let depth = measure_named(&table, "depth");
         assert_eq!((depth.min, depth.p50, depth.max), (1.0, 1.0, 4.0));
-        assert!(measure(&table, "gold_characters").p95 < 300.0);
+        assert!(measure_named(&table, "gold_characters").p95 < 300.0);
         let line = serde_json::to_string(&table).unwrap();
         assert!(
             line.starts_with(r#"{"n_rows":500,"measures":[{"name":"depth","mean":"#),

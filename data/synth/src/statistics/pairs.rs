@@ -1,9 +1,9 @@
-//! Counts and measures what a retriever learns from: queries with right and wrong documents.
+//! Counts and measures a retriever's training data: queries with positive and negative documents.
 
 use tooltune_agents::pairs::PairSet;
 use tooltune_rows::statistics::{Count, FileStatistics, Measures, TokenCount};
 
-/// Measures pairs; each text counts once, as it does in training.
+/// Measures pairs; each distinct text counts once, as in training.
 pub fn pair_statistics(set: &PairSet, count_tokens: TokenCount<'_>) -> FileStatistics {
     let mut measures = Measures::default();
     let pairs = set.pairs();
@@ -19,14 +19,14 @@ pub fn pair_statistics(set: &PairSet, count_tokens: TokenCount<'_>) -> FileStati
         measures.add_text(names, document, count_tokens);
     }
     let without = pairs.iter().filter(|pair| pair.negatives.is_empty());
-    let several = |query: &usize| set.relevant(*query).len() > 1;
+    let several = |query: &usize| set.relevant_documents(*query).len() > 1;
     let n_several = (0..set.queries().len()).filter(several).count();
     FileStatistics {
         counts: vec![
             Count::new("pairs", pairs.len()),
-            Count::new("different queries", set.queries().len()),
-            Count::new("different documents", set.documents().len()),
-            Count::new("queries with several right documents", n_several),
+            Count::new("distinct queries", set.queries().len()),
+            Count::new("distinct documents", set.documents().len()),
+            Count::new("queries with several positive documents", n_several),
             Count::new("pairs without a hard negative", without.count()),
         ],
         groups: Vec::new(),
@@ -49,11 +49,13 @@ mod tests {
             set.push(id.to_owned(), query, document, &negatives)
                 .expect("texts");
         }
-        let found = pair_statistics(&set, Some(&|text: &str| text.split(' ').count()));
-        let counts: Vec<usize> = found.counts.iter().map(|count| count.n).collect();
+        let statistics = pair_statistics(&set, Some(&|text: &str| text.split(' ').count()));
+        let counts: Vec<usize> = statistics.counts.iter().map(|count| count.n).collect();
         assert_eq!(counts, [3, 2, 3, 1, 2]);
-        let measures = found.measures.iter();
-        let maxima: Vec<(&str, f64)> = measures.map(|one| (one.name, one.max)).collect();
+        let measures = statistics.measures.iter();
+        let maxima: Vec<(&str, f64)> = measures
+            .map(|measure| (measure.name, measure.max))
+            .collect();
         assert_eq!(
             maxima,
             [

@@ -1,59 +1,62 @@
-//! Computes what GOAT's Tables 8 and 9 say of a set of trajectories, and how long their texts are.
+//! Computes GOAT's Tables 8 and 9 for a set of trajectories, and the lengths of their texts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tooltune_rows::json::{Style, dumps};
+use tooltune_apis::{ApiCatalogue, Trajectory};
+use tooltune_json::{Style, dumps};
 use tooltune_rows::statistics::{Count, FileStatistics, Measures, TokenCount};
-use tooltune_rows::tools::{ApiCatalogue, Trajectory};
 
 use crate::goat::statistics;
 
-/// Measures trajectories; `catalogue` knows the domains of their APIs, which are the categories of
-/// the documents.
+/// Measures trajectories; `catalogue` provides the domains of their APIs, which are the categories
+/// of the documents.
 ///
 /// # Source
 ///
-/// GOAT, Tables 8 (domains, APIs, instances, mean number of calls) and 9 (instances by the size of
-/// their sub-graph; that of a row without one is its number of different APIs).
+/// GOAT, Tables 8 (domains, APIs, instances, mean number of calls) and 9 (instances by sub-graph
+/// size; for a row without a sub-graph, its number of distinct APIs).
 pub fn trajectory_statistics(
     rows: &[Trajectory],
     catalogue: Option<&ApiCatalogue>,
     count_tokens: TokenCount<'_>,
 ) -> FileStatistics {
-    let all = statistics(rows);
+    let statistics_of_all = statistics(rows);
     let mut counts = vec![
-        Count::new("trajectories", all.n_rows),
-        Count::new("APIs called", all.n_apis),
+        Count::new("trajectories", statistics_of_all.n_rows),
+        Count::new("APIs called", statistics_of_all.n_apis),
     ];
     if let Some(catalogue) = catalogue {
-        let called = rows.iter().flat_map(|row| &row.calls);
-        let called = called.filter_map(|call| catalogue.get(&call.name));
-        let domains: BTreeSet<&str> = called.map(|api| api.category_name.as_str()).collect();
+        let called_names = rows.iter().flat_map(|row| &row.calls);
+        let called_names = called_names.filter_map(|call| catalogue.get(&call.name));
+        let domains: BTreeSet<&str> = called_names.map(|api| api.category_name.as_str()).collect();
         counts.push(Count::new("domains of the APIs called", domains.len()));
         counts.push(Count::new("APIs documented", catalogue.len()));
     }
-    if all.n_tools > 0 {
-        let n_inter = all.n_rows - all.n_single_tool;
-        counts.push(Count::new("tools called", all.n_tools));
+    if statistics_of_all.n_tools > 0 {
+        let n_inter = statistics_of_all.n_rows - statistics_of_all.n_single_tool;
+        counts.push(Count::new("tools called", statistics_of_all.n_tools));
         counts.push(Count::new(
             "trajectories of a single tool",
-            all.n_single_tool,
+            statistics_of_all.n_single_tool,
         ));
         counts.push(Count::new("trajectories of several tools", n_inter));
     }
-    counts.push(Count::new("different sets of APIs", all.n_subgraphs));
     counts.push(Count::new(
-        "pairs of a query and a document that it needs",
-        all.n_pairs,
+        "distinct sets of APIs",
+        statistics_of_all.n_subgraphs,
+    ));
+    counts.push(Count::new(
+        "pairs of a query and a needed document",
+        statistics_of_all.n_pairs,
     ));
     counts.push(Count::new(
         "arguments from an earlier output",
-        all.n_derived,
+        statistics_of_all.n_derived,
     ));
     let mut sizes: BTreeMap<usize, usize> = BTreeMap::new();
     let mut measures = Measures::default();
     for row in rows {
-        *sizes.entry(size(row)).or_default() += 1;
+        *sizes.entry(n_distinct_apis(row)).or_default() += 1;
         measures.add("calls", row.calls.len());
         measures.add_text(
             ["query_characters", "query_tokens"],
@@ -82,11 +85,11 @@ pub fn trajectory_statistics(
     }
 }
 
-/// APIs of the sub-graph that the row was made from.
-fn size(row: &Trajectory) -> usize {
-    let called = row.calls.iter().map(|call| &call.name);
+/// Number of APIs in the sub-graph of a row.
+fn n_distinct_apis(row: &Trajectory) -> usize {
+    let called_names = row.calls.iter().map(|call| &call.name);
     if row.subgraph.is_empty() {
-        called.collect::<BTreeSet<_>>().len()
+        called_names.collect::<BTreeSet<_>>().len()
     } else {
         row.subgraph.iter().collect::<BTreeSet<_>>().len()
     }
@@ -95,7 +98,7 @@ fn size(row: &Trajectory) -> usize {
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
-    use tooltune_rows::tools::ApiDocument;
+    use tooltune_apis::ApiDocument;
 
     use super::*;
 
@@ -106,13 +109,13 @@ mod tests {
         serde_json::from_value(row).expect("a trajectory")
     }
 
-    fn n(found: &FileStatistics, name: &str) -> Option<usize> {
-        let count = found.counts.iter().find(|count| count.name == name);
+    fn value_of(statistics: &FileStatistics, name: &str) -> Option<usize> {
+        let count = statistics.counts.iter().find(|count| count.name == name);
         count.map(|count| count.n)
     }
 
     #[test]
-    fn sets_are_counted_as_the_paper_counts_them() {
+    fn api_sets_are_counted_like_in_the_paper() {
         let rows = [
             row(&["Way/Route", "Way/Place"]),
             row(&["Way/Place", "Tide/Low", "Way/Place"]),
@@ -125,7 +128,7 @@ mod tests {
         documents[2].category_name = "Land".to_owned();
         let catalogue = ApiCatalogue::new(documents.to_vec()).expect("three names");
         let words = |text: &str| text.split_whitespace().count();
-        let found = trajectory_statistics(&rows, Some(&catalogue), Some(&words));
+        let statistics = trajectory_statistics(&rows, Some(&catalogue), Some(&words));
         for (name, expected) in [
             ("trajectories", 3),
             ("APIs called", 3),
@@ -134,14 +137,17 @@ mod tests {
             ("tools called", 2),
             ("trajectories of a single tool", 1),
             ("trajectories of several tools", 2),
-            ("different sets of APIs", 2),
+            ("distinct sets of APIs", 2),
             ("sub-graphs of size 2", 3),
         ] {
-            assert_eq!(n(&found, name), Some(expected), "{name}");
+            assert_eq!(value_of(&statistics, name), Some(expected), "{name}");
         }
         let measure = |name: &str| {
-            let found = found.measures.iter().find(|one| one.name == name);
-            found.unwrap_or_else(|| panic!("{name}"))
+            let statistics = statistics
+                .measures
+                .iter()
+                .find(|measure_found| measure_found.name == name);
+            statistics.unwrap_or_else(|| panic!("{name}"))
         };
         assert_eq!(measure("calls").mean, 7.0 / 3.0);
         assert_eq!(measure("query_characters").max, 16.0);
@@ -152,14 +158,14 @@ mod tests {
 
     #[test]
     fn names_without_tools_and_endpoints_have_no_tool() {
-        let found = trajectory_statistics(&[row(&["Calculator", "GET /tides"])], None, None);
-        assert_eq!(n(&found, "tools called"), None);
-        assert_eq!(n(&found, "domains of the APIs called"), None);
+        let statistics = trajectory_statistics(&[row(&["Calculator", "GET /tides"])], None, None);
+        assert_eq!(value_of(&statistics, "tools called"), None);
+        assert_eq!(value_of(&statistics, "domains of the APIs called"), None);
         assert!(
-            found
+            statistics
                 .measures
                 .iter()
-                .all(|one| !one.name.ends_with("_tokens"))
+                .all(|measure| !measure.name.ends_with("_tokens"))
         );
     }
 }

@@ -1,9 +1,10 @@
-//! Attention on a GPU, backward: probabilities are computed again from the logarithms of their
-//! sums, a tile at a time.
+//! Backward pass of attention on a GPU: probabilities are recomputed from the log-sum-exp of each
+//! row, one tile at a time.
 //!
-//! Gradients of queries and gradients of keys and values are two kernels, and a cube of the second
-//! walks over every query head that reads its keys: no two cubes add to one place, so that a run
-//! repeats bit by bit (Dao 2023, section 3.1, with the loops of the second kernel alone).
+//! One kernel computes the gradients of queries, another those of keys and values. A cube of the
+//! second kernel iterates over every query head that reads its keys, so no two cubes add to the
+//! same address and results are bitwise reproducible (Dao 2023, section 3.1, with the loops of the
+//! second kernel only).
 
 use cubecl::prelude::*;
 
@@ -12,15 +13,15 @@ use super::tiles::{
     store_row,
 };
 
-/// Products of the rows of `out` with those of its gradient, `[n, h]`: what every gradient of a
-/// score is reduced by.
+/// Dot products of the rows of `out` and of its gradient, `[n, h]`; subtracted from every score
+/// gradient.
 #[cube(launch, create_dummy_kernel)]
 pub(super) fn dot_rows<T: Float, N: Size>(
     out: &[Vector<T, N>],
     d_out: &[Vector<T, N>],
     dots: &mut [f32],
     rows: u32,
-    // Vectors of a row.
+    // Vectors per row.
     width: u32,
     #[define(T)] _dtype: ElemType,
 ) {
@@ -36,17 +37,17 @@ pub(super) fn dot_rows<T: Float, N: Size>(
     }
 }
 
-/// Of one tile of queries of one head.
+/// Gradient of one tile of queries of one head.
 #[cube(launch, create_dummy_kernel)]
 pub(super) fn query_gradients<T: Float, N: Size>(
     qkv: &[Vector<T, N>],
     d_out: &[Vector<T, N>],
     log_sums: &[f32],
     dots: &[f32],
-    // Start and end of the document, first and last row, for each tile of queries.
+    // For each tile of queries: start and end of the document, first row, end of the rows.
     blocks: &[u32],
     d_qkv: &mut [Vector<T, N>],
-    // Query heads, and key/value heads.
+    // Numbers of query heads and of key/value heads.
     h: u32,
     g: u32,
     scale: f32,
@@ -81,7 +82,7 @@ pub(super) fn query_gradients<T: Float, N: Size>(
     let mut dot = Array::<f32>::new(own);
     #[unroll]
     for i in 0..own {
-        // Rows that are not there have no keys either, and nothing of theirs is stored.
+        // Rows past the end have no keys, and their results are not stored.
         let token = min(first + y + i, last - 1);
         log_sum[i] = log_sums[token * h + head];
         dot[i] = dots[token * h + head];
@@ -128,17 +129,17 @@ pub(super) fn query_gradients<T: Float, N: Size>(
     }
 }
 
-/// Of one tile of keys, and of the values beside them, of one key/value head.
+/// Gradients of one tile of keys and values of one key/value head.
 #[cube(launch, create_dummy_kernel)]
 pub(super) fn key_gradients<T: Float, N: Size>(
     qkv: &[Vector<T, N>],
     d_out: &[Vector<T, N>],
     log_sums: &[f32],
     dots: &[f32],
-    // Start and end of the document, first and last row, for each tile of keys.
+    // For each tile of keys: start and end of the document, first row, end of the rows.
     blocks: &[u32],
     d_qkv: &mut [Vector<T, N>],
-    // Query heads, and key/value heads.
+    // Numbers of query heads and of key/value heads.
     h: u32,
     g: u32,
     scale: f32,
@@ -165,7 +166,7 @@ pub(super) fn key_gradients<T: Float, N: Size>(
     let mut values = Shared::<[Vector<f32, N>]>::new_slice(comptime!(tiles.vectors()));
     let mut queries = Shared::<[Vector<f32, N>]>::new_slice(comptime!(tiles.vectors()));
     let mut d_outs = Shared::<[Vector<f32, N>]>::new_slice(comptime!(tiles.vectors()));
-    // Transposed, a row for each key: the weights, then the gradients of the scores.
+    // Transposed, one row per key: first the weights, then the score gradients.
     let mut weights = Shared::<[f32]>::new_slice(comptime!(tiles.scores()));
 
     load::<T, N>(qkv, &fixed.keys, first, last, 1.0f32, &mut keys, tiles);
@@ -237,7 +238,7 @@ pub(super) fn key_gradients<T: Float, N: Size>(
     }
 }
 
-/// Bytes of shared memory of a cube of either kernel.
+/// Bytes of shared memory per cube, for either kernel.
 pub(super) fn shared_bytes(tiles: &Tiles, vector: usize) -> usize {
     (4 * tiles.vectors() * vector + tiles.scores()) * size_of::<f32>()
 }

@@ -1,4 +1,5 @@
-//! Documents to the tiles that cubes work on, none across a border, and these to a list on a GPU.
+//! Splits documents into tiles, one per cube and within one document, and uploads the list of
+//! tiles.
 
 use std::sync::{Arc, Mutex};
 
@@ -7,36 +8,36 @@ use burn_cubecl::tensor::CubeTensor;
 use crate::attention::{Causality, Documents};
 use crate::cube::launch::upload;
 #[cfg(feature = "cuda")]
-use crate::cudnn::numbers;
+use crate::cudnn::lengths_and_starts;
 
-/// Whose rows a tile holds.
+/// Rows that a tile holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {
-    /// Those of queries: forward, and their gradients.
+    /// Query rows: forward pass and query gradients.
     Queries,
-    /// Those of keys and values, for their gradients.
+    /// Key and value rows: their gradients.
     Keys,
 }
 
-/// What a list follows from, beside the documents.
+/// Key of a cached list: its parameters other than the documents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ListKey {
-    /// Tiles of so many rows.
+    /// Tiles with this many rows.
     Tiles {
         rows: usize,
         causality: Causality,
         side: Side,
     },
-    /// Where so many documents begin, in units of so many elements.
+    /// Starts of this many documents, in units of this many elements.
     #[cfg(feature = "cuda")]
     Starts { documents: usize, units: [usize; 3] },
 }
 
-/// The lists of a micro-batch that are on a GPU already, shared by all copies of its documents.
+/// The lists of a micro-batch that are already on a GPU, shared by all copies of its documents.
 #[derive(Debug, Clone, Default)]
 pub(in crate::attention) struct BlockLists(Arc<Mutex<Vec<(ListKey, CubeTensor)>>>);
 
-/// Lists follow from the documents, so that they make no difference between two of them.
+/// Lists are derived from the documents, so they are ignored when documents are compared.
 impl PartialEq for BlockLists {
     fn eq(&self, _: &Self) -> bool {
         true
@@ -46,8 +47,8 @@ impl PartialEq for BlockLists {
 impl Eq for BlockLists {}
 
 impl Documents {
-    /// The tiles of `rows` rows on the device of `like`: four numbers each, which [`query_blocks`] and
-    /// [`key_blocks`] say. They are uploaded when a layer first asks for them.
+    /// The tiles of `rows` rows on the device of `like`, four values per tile; see [`query_blocks`]
+    /// and [`key_blocks`]. Uploaded when a layer first requests them.
     pub(super) fn blocks(
         &self,
         like: &CubeTensor,
@@ -66,7 +67,7 @@ impl Documents {
         })
     }
 
-    /// Lengths and starts of the documents on the device of `like`, which [`numbers`] says.
+    /// Lengths and starts of the documents on the device of `like`; see [`numbers`].
     #[cfg(feature = "cuda")]
     pub(crate) fn starts(
         &self,
@@ -75,25 +76,36 @@ impl Documents {
         units: [usize; 3],
     ) -> CubeTensor {
         let key = ListKey::Starts { documents, units };
-        self.list(like, key, || numbers(self, documents, units))
+        self.list(like, key, || lengths_and_starts(self, documents, units))
     }
 
-    fn list(&self, like: &CubeTensor, key: ListKey, made: impl FnOnce() -> Vec<u32>) -> CubeTensor {
-        let mut lists = self.lists.0.lock().expect("no list panics");
-        let kept = |(of, list): &&(ListKey, CubeTensor)| *of == key && list.device == like.device;
-        if let Some((_, list)) = lists.iter().find(kept) {
+    fn list(
+        &self,
+        like: &CubeTensor,
+        key: ListKey,
+        compute: impl FnOnce() -> Vec<u32>,
+    ) -> CubeTensor {
+        let mut lists = self
+            .lists
+            .0
+            .lock()
+            .expect("computing a list does not panic");
+        let is_cached = |(cached_key, list): &&(ListKey, CubeTensor)| {
+            *cached_key == key && list.device == like.device
+        };
+        if let Some((_, list)) = lists.iter().find(is_cached) {
             return list.clone();
         }
-        let list = upload(like, &made());
+        let list = upload(like, &compute());
         lists.push((key, list.clone()));
         list
     }
 }
 
-/// Start and end of the document, first and last row, of each tile of `rows` queries.
+/// For each tile of `rows` queries: start and end of the document, first row, end of the rows.
 ///
-/// Tiles with the most keys come first, so that none of them is left for the end. Padding is cut
-/// into tiles of a document without tokens.
+/// Tiles with the most keys come first, so that no long tile runs last. Padding is split into tiles
+/// of an empty document.
 fn query_blocks(documents: &Documents, rows: usize, causality: Causality) -> Vec<u32> {
     let mut blocks: Vec<[usize; 4]> = blocks(documents, rows).collect();
     if causality == Causality::Causal {
@@ -102,7 +114,8 @@ fn query_blocks(documents: &Documents, rows: usize, causality: Causality) -> Vec
     flat(blocks)
 }
 
-/// The same of each tile of `rows` keys; those that the most queries see come first.
+/// For each tile of `rows` keys, the same four values; tiles that the most queries attend to come
+/// first.
 fn key_blocks(documents: &Documents, rows: usize, causality: Causality) -> Vec<u32> {
     let mut blocks: Vec<[usize; 4]> = blocks(documents, rows).collect();
     if causality == Causality::Causal {

@@ -1,12 +1,13 @@
-//! What the attention kernels for tensor cores share: tiles in shared memory, in the type of the
-//! inputs, and products of tiles by the matrix units, with sums in f32.
+//! Shared code of the tensor-core attention kernels: tiles in shared memory, in the dtype of the
+//! inputs, and tile products on the tensor cores with f32 accumulation.
 //!
-//! A cube has a tile of 64 rows of its own and walks over tiles of 64 rows of the other side, or of 32
-//! where the device has too little shared memory for 64. Eight warps work on a tile: of a result of
-//! four by some fragments of 16 × 16, warp `w` has row `w / 2`, and every second fragment of that row. How a fragment lies in registers is the
-//! hardware's secret, so that scores go through shared memory to be masked and exponentiated, and
-//! no sum is ever corrected: the forward pass first finds each row's sum of exponentials, and then
-//! adds values with their final weights, as the backward pass does.
+//! A cube owns a tile of 64 rows and iterates over tiles of the other side with 64 rows, or 32 if
+//! the device has too little shared memory. Eight warps share a tile. A result consists of
+//! fragments of 16 × 16, in four rows: warp `w` computes every second fragment of row `w / 2`. The
+//! register layout of a fragment is not documented, so scores pass through shared memory to be
+//! masked and exponentiated, and sums are never rescaled: as in the backward pass, values are added
+//! with their final weights. The forward pass therefore first computes the sum of exponentials of
+//! each row.
 
 use cubecl::cmma::{self, Matrix, MatrixIdent, MatrixLayout};
 use cubecl::prelude::*;
@@ -15,66 +16,66 @@ use super::tiles::Head;
 pub(super) use crate::cube::fragments::ALIGNMENT;
 use crate::cube::fragments::{FRAGMENT, zeros};
 
-/// Rows of the tile that a cube works on.
+/// Rows of the tile that a cube owns.
 pub(super) const ROWS: usize = 64;
 
-/// Units of a cube.
+/// Units per cube.
 pub(super) const UNITS: u32 = 256;
 
-/// Warps of a cube.
+/// Warps per cube.
 const WARPS: usize = 8;
 
-/// Units that share a row of scores where each row is one of the cube's own.
+/// Units that share a row of scores, if the row is one of the cube's own.
 pub(super) const QUARTERS: usize = 4;
 
-/// Elements of a vector, 16 bytes.
+/// Elements per vector of 16 bytes.
 pub(super) const VECTOR: usize = 8;
 
-/// Sizes that a kernel is compiled for.
+/// Compile-time sizes of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct CoreTiles {
-    /// Elements of a head, a multiple of 32.
+    /// Head size, a multiple of 32.
     pub(super) columns: usize,
-    /// Rows of the tiles that a cube walks over: 64 or 32.
+    /// Rows of the tiles that a cube iterates over: 64 or 32.
     pub(super) moving: usize,
-    /// Whether a query sees its own and earlier keys alone.
+    /// Whether a query attends only to its own and earlier keys.
     pub(super) causal: bool,
 }
 
-/// Numbers from one row of f32 scores to the next: rows start in different banks.
+/// Row stride of f32 scores; padded so that rows start in different banks.
 pub(super) const fn score_pitch(columns: usize) -> usize {
     columns + 4
 }
 
-/// The same of weights in 16 bits.
+/// Row stride of 16-bit weights, padded in the same way.
 pub(super) const fn weight_pitch(columns: usize) -> usize {
     columns + 8
 }
 
 impl CoreTiles {
-    /// Elements from one row of a tile to the next.
+    /// Row stride of a tile, in elements.
     fn pitch(&self) -> usize {
         self.columns + VECTOR
     }
 
-    /// Vectors of a tile of so many rows.
+    /// Vectors in a tile of this many rows.
     pub(super) fn vectors(&self, rows: usize) -> usize {
         rows * self.pitch() / VECTOR
     }
 
-    /// Fragments of a row of a result, of which a warp has every second.
+    /// Fragments per result row; a warp computes every second one.
     pub(super) fn own_fragments(&self) -> usize {
         self.columns / (2 * FRAGMENT)
     }
 
-    /// Numbers that scores take, whichever side's rows are theirs, and results on their way out.
+    /// Elements for the scores, whichever side owns the rows, and for staging results.
     pub(super) fn scores(&self) -> usize {
         let own = ROWS * score_pitch(self.moving);
         own.max(self.moving * score_pitch(ROWS))
     }
 }
 
-/// Copies the rows from `first` on of a head, `rows` of them; those from `last` on are zeros.
+/// Copies `rows` rows of a head, starting at `first`; rows from `last` on are zeros.
 #[cube]
 pub(super) fn load<T: Float, N: Size>(
     from: &[Vector<T, N>],
@@ -100,7 +101,7 @@ pub(super) fn load<T: Float, N: Size>(
     }
 }
 
-/// The warp's part of a result of [`add_weighted`], at zero.
+/// The warp's part of the result of [`add_weighted`], initialised to zero.
 #[cube]
 pub(super) fn no_sums(#[comptime] tiles: CoreTiles) -> Sequence<Matrix<f32>> {
     let mut sums = Sequence::<Matrix<f32>>::new();
@@ -122,11 +123,11 @@ pub(super) fn store_products<T: Float, N: Size>(
     #[comptime] tiles: CoreTiles,
 ) {
     let warp = (UNIT_POS / 32) as usize;
-    // Warps of a row of fragments, and fragments of that row that a warp has, side by side.
-    let beside = comptime!(WARPS / (a_rows / FRAGMENT));
-    let own = comptime!(b_rows / FRAGMENT / beside);
-    let row = warp / beside * FRAGMENT;
-    let column = warp % beside * comptime!(own * FRAGMENT);
+    // Warps per row of fragments, and adjacent fragments of that row per warp.
+    let warps_per_row = comptime!(WARPS / (a_rows / FRAGMENT));
+    let own = comptime!(b_rows / FRAGMENT / warps_per_row);
+    let row = warp / warps_per_row * FRAGMENT;
+    let column = warp % warps_per_row * comptime!(own * FRAGMENT);
     let pitch = comptime!(tiles.pitch());
     let row_vectors = comptime!(tiles.pitch() / VECTOR);
     let mut sums = Sequence::<Matrix<f32>>::new();
@@ -170,7 +171,7 @@ pub(super) fn store_products<T: Float, N: Size>(
     }
 }
 
-/// Writes a fragment into rows of `columns` numbers.
+/// Writes a fragment to rows of `columns` elements.
 #[cube]
 fn store_fragment(
     to: &mut Shared<[f32]>,
@@ -187,10 +188,9 @@ fn store_fragment(
     );
 }
 
-/// Adds rows of `rows`, each times its weight, to the warp's part of the results.
+/// Adds the rows of `rows`, each multiplied by its weight, to the warp's part of the result.
 ///
-/// Row `i` of `weights` has the weights of result `i`, of the rows that the cube walks over; or column
-/// `i`, where it is `transposed`.
+/// The weights of result `i` are row `i` of `weights`, or column `i` if `transposed`.
 #[cube]
 pub(super) fn add_weighted<T: Float, N: Size>(
     weights: &Shared<[T]>,
@@ -238,10 +238,10 @@ pub(super) fn add_weighted<T: Float, N: Size>(
     }
 }
 
-/// Writes the results of all warps, times `factor`, as rows `first..last` of a head.
+/// Writes the results of all warps, multiplied by `factor`, as rows `first..last` of a head.
 ///
-/// `scratch` holds scores; every unit calls this, and none may read `scratch` afterwards without
-/// waiting for the others.
+/// `scratch` holds scores. Every unit must call this, and must synchronise before it reads
+/// `scratch` again.
 #[cube]
 pub(super) fn store<T: Float, N: Size>(
     sums: &Sequence<Matrix<f32>>,
@@ -255,7 +255,7 @@ pub(super) fn store<T: Float, N: Size>(
 ) {
     let warp = (UNIT_POS / 32) as usize;
     let row = warp / 2 * FRAGMENT;
-    // As many columns at a time as the scratch has, and of each warp half of their fragments.
+    // Each round stores as many fragments per warp as fit in the scratch.
     let width = comptime!(tiles.moving);
     let pitch = comptime!(score_pitch(width));
     let at_once = comptime!(width / (2 * FRAGMENT));
@@ -283,8 +283,8 @@ pub(super) fn store<T: Float, N: Size>(
                     let sum = scratch[row * pitch + column * VECTOR + e];
                     value.insert(e, sum * factor);
                 }
-                let place = column + comptime!(part * width / VECTOR);
-                to[head.offset + token * head.stride + place] = Vector::<T, N>::cast_from(value);
+                let vector = column + comptime!(part * width / VECTOR);
+                to[head.offset + token * head.stride + vector] = Vector::<T, N>::cast_from(value);
             }
             i += comptime!(UNITS as usize);
         }

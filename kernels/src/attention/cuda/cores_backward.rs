@@ -1,5 +1,5 @@
-//! Attention on tensor cores, backward: the two kernels of the plain form, with products of tiles
-//! by the matrix units.
+//! Backward pass of attention on tensor cores: the same two kernels as the f32 version, with tile
+//! products on the tensor cores.
 
 use cubecl::prelude::*;
 
@@ -9,17 +9,17 @@ use super::cores::{
 };
 use super::tiles::{heads, is_seen, own_block};
 
-/// Of one tile of queries of one head.
+/// Gradient of one tile of queries of one head.
 #[cube(launch, create_dummy_kernel)]
 pub(super) fn query_gradients_on_cores<T: Float, N: Size>(
     qkv: &[Vector<T, N>],
     d_out: &[Vector<T, N>],
     log_sums: &[f32],
     dots: &[f32],
-    // Start and end of the document, first and last row, for each tile of queries.
+    // For each tile of queries: start and end of the document, first row, end of the rows.
     blocks: &[u32],
     d_qkv: &mut [Vector<T, N>],
-    // Query heads, and key/value heads.
+    // Numbers of query heads and of key/value heads.
     h: u32,
     g: u32,
     scale: f32,
@@ -53,7 +53,7 @@ pub(super) fn query_gradients_on_cores<T: Float, N: Size>(
     let row = UNIT_POS as usize / QUARTERS;
     let quarter = UNIT_POS as usize % QUARTERS;
     let query = first + row;
-    // Rows that are not there are not stored, whatever comes out.
+    // Results of rows past the end are not stored, so their values do not matter.
     let token = min(query, last - 1);
     let log_sum = log_sums[token * h + head];
     let dot = dots[token * h + head];
@@ -108,17 +108,17 @@ pub(super) fn query_gradients_on_cores<T: Float, N: Size>(
     );
 }
 
-/// Of one tile of keys, and of the values beside them, of one key/value head.
+/// Gradients of one tile of keys and values of one key/value head.
 #[cube(launch, create_dummy_kernel)]
 pub(super) fn key_gradients_on_cores<T: Float, N: Size>(
     qkv: &[Vector<T, N>],
     d_out: &[Vector<T, N>],
     log_sums: &[f32],
     dots: &[f32],
-    // Start and end of the document, first and last row, for each tile of keys.
+    // For each tile of keys: start and end of the document, first row, end of the rows.
     blocks: &[u32],
     d_qkv: &mut [Vector<T, N>],
-    // Query heads, and key/value heads.
+    // Numbers of query heads and of key/value heads.
     h: u32,
     g: u32,
     scale: f32,
@@ -146,7 +146,7 @@ pub(super) fn key_gradients_on_cores<T: Float, N: Size>(
     let mut values = Shared::<[Vector<T, N>]>::new_aligned_slice(own, ALIGNMENT);
     let mut queries = Shared::<[Vector<T, N>]>::new_aligned_slice(moving, ALIGNMENT);
     let mut d_outs = Shared::<[Vector<T, N>]>::new_aligned_slice(moving, ALIGNMENT);
-    // Rows of these are queries, so that the products read weights by column.
+    // The rows are queries, so the products read weights by column.
     let mut d_weights = Shared::<[f32]>::new_aligned_slice(scores, ALIGNMENT);
     let mut scores = Shared::<[f32]>::new_aligned_slice(scores, ALIGNMENT);
     let mut weights =
@@ -154,7 +154,7 @@ pub(super) fn key_gradients_on_cores<T: Float, N: Size>(
     let mut d_scores =
         Shared::<[T]>::new_aligned_slice(comptime!(tiles.moving * weight_pitch), ALIGNMENT);
 
-    // Units that share a row of scores, which is one of the queries.
+    // Units that share a row of scores, which belongs to one query.
     let sharing = comptime!(UNITS as usize / tiles.moving);
     let row = UNIT_POS as usize / sharing;
     let share = UNIT_POS as usize % sharing;
@@ -239,7 +239,7 @@ pub(super) fn key_gradients_on_cores<T: Float, N: Size>(
     );
 }
 
-/// Bytes of shared memory of a cube of the larger kernel, for elements of two bytes.
+/// Bytes of shared memory per cube of the larger kernel, for two-byte elements.
 pub(super) fn shared_bytes(tiles: &CoreTiles) -> usize {
     let rows = 2 * (tiles.vectors(ROWS) + tiles.vectors(tiles.moving));
     let weights = tiles.moving * weight_pitch(ROWS) * 2;

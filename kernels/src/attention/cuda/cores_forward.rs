@@ -1,5 +1,5 @@
-//! Attention on tensor cores, forward: once over the keys for the sum of each row's exponentials,
-//! and once more to add the values with their final weights.
+//! Forward pass of attention on tensor cores, in two passes over the keys: the first sums the
+//! exponentials of each row, the second adds the values with their final weights.
 
 use cubecl::prelude::*;
 
@@ -13,11 +13,11 @@ use super::tiles::{heads, is_seen, own_block};
 #[cube(launch, create_dummy_kernel)]
 pub(super) fn attend_on_cores<T: Float, N: Size>(
     qkv: &[Vector<T, N>],
-    // Start and end of the document, first and last row, for each tile of queries.
+    // For each tile of queries: start and end of the document, first row, end of the rows.
     blocks: &[u32],
     out: &mut [Vector<T, N>],
     log_sums: &mut [f32],
-    // Query heads, and key/value heads.
+    // Numbers of query heads and of key/value heads.
     h: u32,
     g: u32,
     scale: f32,
@@ -133,7 +133,7 @@ pub(super) fn attend_on_cores<T: Float, N: Size>(
     );
 }
 
-/// Logarithm of a row's sum of exponentials, from those of the units that share it.
+/// Log-sum-exp of a row, combined from the units that share it.
 #[cube]
 fn join_quarters(partials: &mut Shared<[f32]>, maximum: f32, total: f32) -> f32 {
     let row = UNIT_POS as usize / QUARTERS;
@@ -154,7 +154,7 @@ fn join_quarters(partials: &mut Shared<[f32]>, maximum: f32, total: f32) -> f32 
     largest + sum.ln()
 }
 
-/// Bytes of shared memory of a cube, for elements of two bytes.
+/// Bytes of shared memory per cube, for two-byte elements.
 pub(super) fn shared_bytes(tiles: &CoreTiles) -> usize {
     let rows = tiles.vectors(ROWS) + 2 * tiles.vectors(tiles.moving);
     let weights = ROWS * weight_pitch(tiles.moving) * 2;

@@ -1,6 +1,6 @@
-//! Attention to a cache on a GPU: a cube has a run of columns of one key/value head of a row, for all
-//! query heads that share it; what the runs give is joined afterwards (Dao et al. 2023, "Flash-Decoding
-//! for long-context inference").
+//! Attention to a KV cache on a GPU. A cube processes a run of columns of one key/value head of a
+//! row, for all query heads that share it; the results of the runs are combined afterwards (Dao et
+//! al. 2023, "Flash-Decoding for long-context inference").
 
 use burn::tensor::DType;
 use burn_cubecl::CubeBackend;
@@ -8,34 +8,34 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::forward::LOWEST;
-use crate::HeldNumbers;
-use crate::attention::{DecodeOps, HeldColumns, Queries};
+use crate::DeviceIntegers;
+use crate::attention::{DecodeOps, DeviceColumns, Queries};
 use crate::cube::launch::{UNITS, argument, contiguous, element, output, units, vector_size};
 use crate::cube::reduce::{cube_max, group_sum};
 
-/// Columns of a run: one a unit.
+/// Columns per run: one per unit.
 const RUN: usize = UNITS as usize;
 
-/// Numbers that a run leaves of each query head beside its sum of values: the largest score, and the
-/// sum of exponentials.
-const LEFT: usize = 2;
+/// Values per run and query head in addition to the sum of values: the largest score and the sum of
+/// exponentials.
+const RUN_VALUES: usize = 2;
 
-/// Sizes that the kernels are compiled for.
+/// Compile-time sizes of the kernels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Form {
-    /// Query heads of a key/value head.
+pub(super) struct KernelSizes {
+    /// Query heads per key/value head.
     pub(super) group: usize,
-    /// Vectors of a head.
+    /// Vectors per head.
     pub(super) columns: usize,
 }
 
-impl Form {
-    /// Vectors that the sums of a run's values have.
+impl KernelSizes {
+    /// Vectors of a run's value sums.
     fn items(&self) -> usize {
         self.group * self.columns
     }
 
-    /// Parts of a run that units sum up side by side.
+    /// Parts of a run that units sum in parallel.
     fn slices(&self) -> usize {
         (RUN / self.items()).max(1)
     }
@@ -46,31 +46,31 @@ pub(super) fn attend_to_run<T: Float, N: Size>(
     qkv: &[Vector<T, N>],
     keys: &[Vector<T, N>],
     values: &[Vector<T, N>],
-    // The column behind the last one, and the first one of each row.
-    seen: &[u32],
-    // Sums of values, `[rows, h, runs, c]`, and what else is left of each.
+    // End of the columns (exclusive), then the first column of each row.
+    bounds: &[u32],
+    // Sums of values, `[rows, h, runs, c]`, and the other values of each run.
     sums: &mut [Vector<f32, N>],
-    left: &mut [f32],
+    run_values: &mut [f32],
     // Heads of `qkv`, and key/value heads.
     heads: u32,
     g: u32,
     capacity: u32,
     scale: f32,
-    #[comptime] form: Form,
+    #[comptime] sizes: KernelSizes,
     #[define(T)] _dtype: ElemType,
 ) {
-    let group = comptime!(form.group);
-    let columns = comptime!(form.columns);
-    let items = comptime!(form.items());
-    let slices = comptime!(form.slices());
+    let group = comptime!(sizes.group);
+    let columns = comptime!(sizes.columns);
+    let items = comptime!(sizes.items());
+    let slices = comptime!(sizes.slices());
     let unit = UNIT_POS as usize;
     let run = CUBE_POS_X as usize;
     let kv = CUBE_POS_Y as usize;
     let row = CUBE_POS_Z as usize;
     let runs = CUBE_COUNT_X as usize;
     let g = g as usize;
-    let end = seen[0] as usize;
-    let start = seen[1 + row] as usize;
+    let end = bounds[0] as usize;
+    let start = bounds[1 + row] as usize;
     let first = run * RUN;
     let cache = (row * g + kv) * capacity as usize;
 
@@ -78,13 +78,13 @@ pub(super) fn attend_to_run<T: Float, N: Size>(
     let factor = Vector::<f32, N>::new(scale);
     let mut i = unit;
     while i < items {
-        let at = (row * heads as usize + kv * group) * columns + i;
-        queries[i] = Vector::<f32, N>::cast_from(qkv[at]) * factor;
+        let source = (row * heads as usize + kv * group) * columns + i;
+        queries[i] = Vector::<f32, N>::cast_from(qkv[source]) * factor;
         i += RUN;
     }
     sync_cube();
 
-    // Each unit's column.
+    // The unit's column.
     let column = first + unit;
     let is_seen = column >= start && column < end;
     let mut products = Array::<Vector<f32, N>>::new(group);
@@ -97,12 +97,12 @@ pub(super) fn attend_to_run<T: Float, N: Size>(
             let key = Vector::<f32, N>::cast_from(keys[(cache + column) * columns + v]);
             #[unroll]
             for i in 0..group {
-                products[i] += key * queries[comptime!(i * form.columns) + v];
+                products[i] += key * queries[comptime!(i * sizes.columns) + v];
             }
         }
     }
     let mut scratch = Shared::<[f32]>::new_slice(RUN);
-    let mut weights = Shared::<[f32]>::new_slice(comptime!(form.group * RUN));
+    let mut weights = Shared::<[f32]>::new_slice(comptime!(sizes.group * RUN));
     #[unroll]
     for i in 0..group {
         let mut score = f32::new(LOWEST);
@@ -118,32 +118,33 @@ pub(super) fn attend_to_run<T: Float, N: Size>(
         weights[comptime!(i * RUN) + unit] = weight;
         if unit == 0 {
             let head = row * g * group + kv * group + i;
-            let at = (head * runs + run) * LEFT;
-            left[at] = largest;
-            left[at + 1] = total;
+            let start = (head * runs + run) * RUN_VALUES;
+            run_values[start] = largest;
+            run_values[start + 1] = total;
         }
     }
     sync_cube();
 
-    // Columns of the run that are seen.
+    // Columns of the run that are attended to.
     let low = max(start, first) - first;
     let high = min(end, first + RUN) - min(first, min(end, first + RUN));
     let mut partial =
-        Shared::<[Vector<f32, N>]>::new_slice(comptime!(form.items() * form.slices()));
-    let mut place = unit;
-    while place < comptime!(form.items() * form.slices()) {
-        let item = place % items;
+        Shared::<[Vector<f32, N>]>::new_slice(comptime!(sizes.items() * sizes.slices()));
+    let mut index = unit;
+    while index < comptime!(sizes.items() * sizes.slices()) {
+        let item = index % items;
         let head = item / columns;
         let v = item % columns;
         let mut sum = Vector::<f32, N>::new(0.0);
-        let mut at = low + place / items;
-        while at < high {
-            let weight = Vector::<f32, N>::new(weights[head * RUN + at]);
-            sum += weight * Vector::<f32, N>::cast_from(values[(cache + first + at) * columns + v]);
-            at += slices;
+        let mut key = low + index / items;
+        while key < high {
+            let weight = Vector::<f32, N>::new(weights[head * RUN + key]);
+            sum +=
+                weight * Vector::<f32, N>::cast_from(values[(cache + first + key) * columns + v]);
+            key += slices;
         }
-        partial[place] = sum;
-        place += RUN;
+        partial[index] = sum;
+        index += RUN;
     }
     sync_cube();
     let mut item = unit;
@@ -151,7 +152,7 @@ pub(super) fn attend_to_run<T: Float, N: Size>(
         let mut sum = partial[item];
         #[unroll]
         for slice in 1..slices {
-            sum += partial[item + comptime!(slice * form.items())];
+            sum += partial[item + comptime!(slice * sizes.items())];
         }
         let head = row * g * group + kv * group + item / columns;
         sums[(head * runs + run) * columns + item % columns] = sum;
@@ -159,15 +160,15 @@ pub(super) fn attend_to_run<T: Float, N: Size>(
     }
 }
 
-/// Joins the runs of each query head that hold a column, a unit for each vector of the result.
+/// Combines the non-empty runs of each query head, with one unit per vector of the result.
 #[cube(launch, create_dummy_kernel)]
 pub(super) fn join_runs<T: Float, N: Size>(
     sums: &[Vector<f32, N>],
-    left: &[f32],
+    run_values: &[f32],
     out: &mut [Vector<T, N>],
-    // As those of `attend_to_run`.
-    seen: &[u32],
-    // Query heads of all rows, vectors of a head, and runs that there is room for.
+    // As in `attend_to_run`.
+    bounds: &[u32],
+    // Query heads of all rows, vectors per head, and the maximum number of runs.
     heads: u32,
     columns: u32,
     runs: u32,
@@ -179,37 +180,37 @@ pub(super) fn join_runs<T: Float, N: Size>(
     if position < heads as usize * columns {
         let head = position / columns;
         let v = position % columns;
-        let used = (seen[0] as usize).div_ceil(RUN);
+        let used = (bounds[0] as usize).div_ceil(RUN);
         let mut largest = f32::new(LOWEST);
         for run in 0..used {
-            largest = max(largest, left[(head * runs + run) * LEFT]);
+            largest = max(largest, run_values[(head * runs + run) * RUN_VALUES]);
         }
         let mut sum = Vector::<f32, N>::new(0.0);
         let mut total = 0.0f32;
         for run in 0..used {
-            let at = head * runs + run;
-            let weight = (left[at * LEFT] - largest).exp();
-            total += weight * left[at * LEFT + 1];
-            sum += Vector::<f32, N>::new(weight) * sums[at * columns + v];
+            let index = head * runs + run;
+            let weight = (run_values[index * RUN_VALUES] - largest).exp();
+            total += weight * run_values[index * RUN_VALUES + 1];
+            sum += Vector::<f32, N>::new(weight) * sums[index * columns + v];
         }
         out[position] = Vector::<T, N>::cast_from(sum / Vector::<f32, N>::new(total));
     }
 }
 
-/// Keys and values of tokens to their places in a cache, a unit for each vector.
+/// Writes the keys and values of tokens to their cache positions, with one unit per vector.
 ///
-/// Both are only written, which is why this is no part of [`attend_to_run`]: work that was to write them
-/// and did not leaves them to be written, and refuses whoever reads them first.
+/// This is a separate kernel from [`attend_to_run`] because it only writes the cache. If this work
+/// is skipped by an error, the cache stays marked as unwritten and readers fail.
 #[cube(launch, create_dummy_kernel)]
 pub(super) fn append_tokens<T: Float, N: Size>(
     qkv: &[Vector<T, N>],
     keys: &mut [Vector<T, N>],
     values: &mut [Vector<T, N>],
-    // Row and column of each token, from the number `first` on.
+    // Row and column of each token, starting at index `first`.
     places: &[u32],
     first: u32,
     tokens: u32,
-    // Vectors of a head; heads of `qkv`, of which the last are values and those before them keys.
+    // Vectors per head; heads of `qkv`: the last ones are values, those before them keys.
     columns: u32,
     heads: u32,
     g: u32,
@@ -225,21 +226,21 @@ pub(super) fn append_tokens<T: Float, N: Size>(
         let head = position / columns % g;
         let token = position / columns / g;
         let key = (token * heads + heads - 2 * g + head) * columns + v;
-        let place = first as usize + 2 * token;
-        let row = places[place] as usize;
-        let column = places[place + 1] as usize;
+        let index = first as usize + 2 * token;
+        let row = places[index] as usize;
+        let column = places[index + 1] as usize;
         let to = ((row * g + head) * capacity as usize + column) * columns + v;
         keys[to] = qkv[key];
         values[to] = qkv[key + g * columns];
     }
 }
 
-/// Keys and values of `[n, heads, c]` to `[b, g, capacity, c]`; the places stand in `places` from the
-/// number `first` on.
+/// Writes keys and values of `[n, heads, c]` to `[b, g, capacity, c]`; their positions are in
+/// `places`, starting at index `first`.
 fn append(qkv: &CubeTensor, cache: [&CubeTensor; 2], places: &CubeTensor, first: usize) {
     assert!(
         cache.iter().all(|cache| cache.is_contiguous()),
-        "a cache that is written lies without holes"
+        "a cache must be contiguous to be written"
     );
     let [n, heads, c] = dims(qkv);
     let [_, g, capacity, _] = dims(cache[0]);
@@ -270,47 +271,48 @@ fn append(qkv: &CubeTensor, cache: [&CubeTensor; 2], places: &CubeTensor, first:
 
 fn dims<const D: usize>(x: &CubeTensor) -> [usize; D] {
     let dims = x.meta.shape().iter().copied().collect::<Vec<_>>();
-    dims.try_into().expect("the rank is part of the contract")
+    dims.try_into()
+        .expect("the caller passes a tensor of this rank")
 }
 
-/// The contract is [`crate::attention::append_prompts`]'s, with row and column of each token.
+/// Same contract as [`crate::attention::append_prompts`], with the row and column of each token.
 pub(in crate::attention) fn append_prompts(
     qkv: CubeTensor,
     [keys, values]: [CubeTensor; 2],
-    places: &HeldNumbers,
+    places: &DeviceIntegers,
 ) {
     let (qkv, [_, _, _]) = contiguous(qkv);
     let places = places.on_device(&qkv);
     append(&qkv, [&keys, &values], &places, 0);
 }
 
-/// Sizes and memory of one token a row and the cache that it looks at.
+/// Sizes and memory of one token per row and its cache.
 struct Step {
     qkv: CubeTensor,
     keys: CubeTensor,
     values: CubeTensor,
-    seen: CubeTensor,
+    bounds: CubeTensor,
     b: usize,
     heads: usize,
     g: usize,
     c: usize,
     capacity: usize,
-    /// Numbers that a unit moves at once.
+    /// Elements that a unit moves at once.
     vector: usize,
 }
 
 impl Step {
-    /// Runs are those that the cache has room for, not those in use, so that a launch is the same for
-    /// each token.
+    /// The number of runs follows from the cache's capacity, not from its use, so each token needs
+    /// the same launch.
     fn attend(&self, queries: Queries, out: &CubeTensor) {
         let (b, g, h, c) = (self.b, self.g, queries.heads, self.c);
         let runs = self.capacity.div_ceil(RUN);
-        let form = Form {
+        let sizes = KernelSizes {
             group: h / g,
             columns: c / self.vector,
         };
         let sums = output(&self.qkv, [b, h, runs, c], DType::F32);
-        let left = output(&self.qkv, [b, h, runs, LEFT], DType::F32);
+        let run_values = output(&self.qkv, [b, h, runs, RUN_VALUES], DType::F32);
         attend_to_run::launch(
             &self.qkv.client,
             CubeCount::new_3d(runs as u32, g as u32, b as u32),
@@ -319,28 +321,28 @@ impl Step {
             argument(&self.qkv),
             argument(&self.keys),
             argument(&self.values),
-            argument(&self.seen),
+            argument(&self.bounds),
             argument(&sums),
-            argument(&left),
+            argument(&run_values),
             self.heads as u32,
             g as u32,
             self.capacity as u32,
             queries.scale(c) as f32,
-            form,
+            sizes,
             element(&self.qkv),
         );
-        let (count, dim) = units(&self.qkv.client, b * h * form.columns);
+        let (count, dim) = units(&self.qkv.client, b * h * sizes.columns);
         join_runs::launch(
             &self.qkv.client,
             count,
             dim,
             self.vector,
             argument(&sums),
-            argument(&left),
+            argument(&run_values),
             argument(out),
-            argument(&self.seen),
+            argument(&self.bounds),
             (b * h) as u32,
-            form.columns as u32,
+            sizes.columns as u32,
             runs as u32,
             element(&self.qkv),
         );
@@ -353,12 +355,12 @@ impl DecodeOps for CubeBackend {
         keys: CubeTensor,
         values: CubeTensor,
         queries: Queries,
-        columns: HeldColumns,
+        columns: DeviceColumns,
         appends: bool,
     ) -> CubeTensor {
         assert!(
             !appends || (keys.is_contiguous() && values.is_contiguous()),
-            "a cache that is written lies without holes"
+            "a cache must be contiguous to be written"
         );
         let (qkv, [b, heads, c]) = contiguous(qkv);
         let (keys, [_, g, capacity, _]) = contiguous(keys);
@@ -368,7 +370,7 @@ impl DecodeOps for CubeBackend {
             return out;
         }
         let step = Step {
-            seen: columns.numbers().on_device(&qkv),
+            bounds: columns.numbers().on_device(&qkv),
             vector: vector_size(4, &[c]),
             qkv,
             keys,
@@ -381,7 +383,7 @@ impl DecodeOps for CubeBackend {
         };
         if appends {
             let places = 1 + step.b;
-            append(&step.qkv, [&step.keys, &step.values], &step.seen, places);
+            append(&step.qkv, [&step.keys, &step.values], &step.bounds, places);
         }
         step.attend(queries, &out);
         out
@@ -389,33 +391,33 @@ impl DecodeOps for CubeBackend {
 }
 
 #[cfg(feature = "cuda-source")]
-pub(super) fn sources(texts: &mut crate::cube::source::Texts) {
+pub(super) fn sources(sources: &mut crate::cube::source::Sources) {
     let dim = CubeDim::new_1d(UNITS);
     for element in crate::cube::source::ELEMENTS {
         for (group, c) in [(3, 64), (4, 128)] {
-            let form = Form {
+            let sizes = KernelSizes {
                 group,
                 columns: c / 4,
             };
-            let [qkv, keys, values, seen, sums, left] = [0; 6].map(|_| texts.buffer());
-            let (device, target, count) = texts.device();
+            let [qkv, keys, values, bounds, sums, run_values] = [0; 6].map(|_| sources.buffer());
+            let (device, target, count) = sources.device();
             let kernel = attend_to_run::create_dummy_kernel(
-                device, target, count, dim, 4, qkv, keys, values, seen, sums, left, 1, 1, 1, 1.0,
-                form, element,
+                device, target, count, dim, 4, qkv, keys, values, bounds, sums, run_values, 1, 1,
+                1, 1.0, sizes, element,
             );
-            texts.add(&format!("{group} heads of {c}"), dim, kernel);
+            sources.add(&format!("{group} heads of {c}"), dim, kernel);
         }
-        let [sums, left, out, seen] = [0; 4].map(|_| texts.buffer());
-        let (device, target, count) = texts.device();
+        let [sums, run_values, out, bounds] = [0; 4].map(|_| sources.buffer());
+        let (device, target, count) = sources.device();
         let kernel = join_runs::create_dummy_kernel(
-            device, target, count, dim, 4, sums, left, out, seen, 1, 1, 1, element,
+            device, target, count, dim, 4, sums, run_values, out, bounds, 1, 1, 1, element,
         );
-        texts.add("", dim, kernel);
-        let [qkv, keys, values, seen] = [0; 4].map(|_| texts.buffer());
-        let (device, target, count) = texts.device();
+        sources.add("", dim, kernel);
+        let [qkv, keys, values, bounds] = [0; 4].map(|_| sources.buffer());
+        let (device, target, count) = sources.device();
         let kernel = append_tokens::create_dummy_kernel(
-            device, target, count, dim, 4, qkv, keys, values, seen, 1, 1, 1, 1, 1, 1, element,
+            device, target, count, dim, 4, qkv, keys, values, bounds, 1, 1, 1, 1, 1, 1, element,
         );
-        texts.add("", dim, kernel);
+        sources.add("", dim, kernel);
     }
 }

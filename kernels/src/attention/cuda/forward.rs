@@ -1,8 +1,9 @@
-//! Attention on a GPU, forward: one cube a tile of queries of one head, which walks over the tiles
-//! of keys that its queries see.
+//! Forward pass of attention on a GPU: one cube per tile of queries of one head, which iterates
+//! over the tiles of keys that its queries attend to.
 //!
-//! No score leaves the cube: the sum of exponentials and the weighted sum of values are kept for
-//! the largest score so far and corrected when a larger one comes (Dao et al. 2022, algorithm 1).
+//! Scores never leave the cube: the sum of exponentials and the weighted sum of values are relative
+//! to the largest score so far, and rescaled when a larger one is found (Dao et al. 2022, algorithm
+//! 1).
 
 use cubecl::prelude::*;
 
@@ -11,17 +12,17 @@ use super::tiles::{
     store_row,
 };
 
-/// Below every finite score; its exponential is zero beside any of them.
+/// Lower than every finite score; its exponential is zero relative to any of them.
 pub(super) const LOWEST: f32 = -3.0e38;
 
 #[cube(launch, create_dummy_kernel)]
 pub(super) fn attend<T: Float, N: Size>(
     qkv: &[Vector<T, N>],
-    // Start and end of the document, first and last row, for each tile of queries.
+    // For each tile of queries: start and end of the document, first row, end of the rows.
     blocks: &[u32],
     out: &mut [Vector<T, N>],
     log_sums: &mut [f32],
-    // Query heads, and key/value heads.
+    // Numbers of query heads and of key/value heads.
     h: u32,
     g: u32,
     scale: f32,
@@ -100,7 +101,7 @@ pub(super) fn attend<T: Float, N: Size>(
         tile += rows;
     }
 
-    // Each unit has the exponentials of its own keys; the sums of a row lie beside each other.
+    // Each unit has the exponentials of its own keys; the partial sums of a row are adjacent.
     #[unroll]
     for i in 0..own {
         maxima[(y + i) * comptime!(SIDE as usize + 1) + x] = total[i];
@@ -129,8 +130,8 @@ pub(super) fn attend<T: Float, N: Size>(
     }
 }
 
-/// Turns the unit's scores of the tile at `tile` into weights beside the largest score of each row
-/// so far, and what has been summed with other weights into what it is with these.
+/// Converts the unit's scores of the tile at `tile` to weights relative to the largest score of
+/// each row so far, and rescales the earlier sums accordingly.
 #[cube]
 fn weigh<N: Size>(
     maxima: &Shared<[f32]>,
@@ -178,7 +179,7 @@ fn weigh<N: Size>(
     }
 }
 
-/// Bytes of shared memory of a cube.
+/// Bytes of shared memory per cube.
 pub(super) fn shared_bytes(tiles: &Tiles, vector: usize) -> usize {
     2 * tiles.vectors() * vector * size_of::<f32>()
         + (tiles.scores() + tiles.partials()) * size_of::<f32>()

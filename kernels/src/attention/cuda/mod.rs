@@ -1,19 +1,18 @@
-//! Attention on a GPU: which tile of which document each cube works on, and the launches.
+//! Attention on a GPU: assigns a tile of a document to each cube, and launches the kernels.
 //!
-//! Borders of documents stay numbers of the host: it lists tiles, none across a border, and the
-//! kernels read that list. Tiles that no query sees are neither listed nor visited. A list is uploaded
-//! once for a micro-batch: all layers share its `Documents`, which keep it.
+//! Document borders are host integers. The host lists the tiles, each within one document, and the
+//! kernels read that list. Tiles that no query attends to are left out. A list is uploaded once per
+//! micro-batch: all layers share its `Documents`, which cache it.
 
 mod backward;
 mod blocks;
 mod cores;
 mod cores_backward;
 mod cores_forward;
-#[cfg(not(feature = "fusion"))]
 mod decode;
 mod forward;
 #[cfg(feature = "cuda-source")]
-mod texts;
+mod sources;
 mod tiles;
 
 use burn::tensor::DType;
@@ -30,23 +29,22 @@ use crate::cudnn;
 pub(super) use blocks::BlockLists;
 use blocks::Side;
 use cores::CoreTiles;
-#[cfg(not(feature = "fusion"))]
 pub(super) use decode::append_prompts;
 #[cfg(feature = "cuda-source")]
-pub(crate) use texts::sources;
+pub(crate) use sources::sources;
 use tiles::{SQUARE, Tiles};
 
-/// The kernels that a device runs for a type and size of heads.
+/// The kernels that a device uses for a dtype and head size.
 #[derive(Debug, Clone, Copy)]
-enum Form {
-    /// Tensor cores, in the type of the inputs: bf16.
+enum KernelKind {
+    /// Tensor cores, in the dtype of the inputs: bf16.
     Cores(CoreTiles),
-    /// Arithmetic in f32, so many elements at a time.
+    /// f32 arithmetic, with this many elements per vector.
     Plain(Tiles, usize),
 }
 
-impl Form {
-    /// Tensor cores where they take the inputs, else the largest tiles that fit.
+impl KernelKind {
+    /// Tensor cores if they support the inputs, otherwise the largest tiles that fit.
     fn choose(qkv: &CubeTensor, c: usize, causality: Causality) -> Self {
         let causal = causality == Causality::Causal;
         let limit = qkv.client.properties().hardware.max_shared_memory_size;
@@ -54,7 +52,7 @@ impl Form {
         if qkv.dtype == DType::BF16
             && are_cores
             && c.is_multiple_of(32)
-            && let Some(tiles) = CoreTiles::within(limit, c, causal)
+            && let Some(tiles) = CoreTiles::largest_within(limit, c, causal)
         {
             return Self::Cores(tiles);
         }
@@ -70,11 +68,11 @@ impl Form {
                 let bytes = forward::shared_bytes(tiles, vector);
                 bytes.max(backward::shared_bytes(tiles, vector)) <= limit
             })
-            .expect("16 rows of a head fit the shared memory of the device four times");
+            .expect("the device's shared memory holds four tiles of 16 rows of a head");
         Self::Plain(tiles, vector)
     }
 
-    /// Rows of a tile.
+    /// Rows per tile.
     fn rows(&self) -> usize {
         match self {
             Self::Cores(_) => cores::ROWS,
@@ -84,9 +82,9 @@ impl Form {
 }
 
 impl CoreTiles {
-    /// The largest tiles that fit so many bytes of shared memory, forward and backward: 227 KiB on an
-    /// H100, 163 on an A100, 99 on GPUs for workstations.
-    fn within(limit: usize, columns: usize, causal: bool) -> Option<Self> {
+    /// The largest tiles, forward and backward, that fit in this many bytes of shared memory: 227
+    /// KiB on an H100, 163 on an A100, 99 on workstation GPUs.
+    fn largest_within(limit: usize, columns: usize, causal: bool) -> Option<Self> {
         [64, 32].into_iter().find_map(|moving| {
             let tiles = Self {
                 columns,
@@ -99,20 +97,20 @@ impl CoreTiles {
     }
 }
 
-/// Cubes for a list of tiles, four numbers each, of `heads` heads.
+/// Cube count for a list of tiles (four values each) and `heads` heads.
 fn grid(blocks: &CubeTensor, heads: usize) -> CubeCount {
     CubeCount::Static((blocks.meta.num_elements() / 4) as u32, heads as u32, 1)
 }
 
 /// Attention of `h` query heads within documents.
 ///
-/// `qkv`, `[n, h + 2 g, c]`, f32 or bf16, holds the query heads of a token, then its key heads,
-/// then its value heads. Padding rows of the results are zero.
+/// `qkv`, `[n, h + 2 g, c]`, f32 or bf16, has the query heads of a token, then its key heads, then
+/// its value heads. Padding rows of the results are zero.
 ///
 /// # Panics
 ///
-/// If a head is so long that 16 rows of it do not fit the device's shared memory four times: above
-/// 600 elements on an A100.
+/// If four tiles of 16 rows of a head exceed the device's shared memory: above a head size of 600
+/// on an A100.
 fn attention(
     qkv: CubeTensor,
     queries: Queries,
@@ -134,7 +132,7 @@ fn attention(
     }
     assert!(
         !matches!(causality, Causality::Sliding(_)),
-        "no kernel of ours has a window: what cuDNN does not take goes to the reference"
+        "our kernels have no sliding window: cuDNN or the reference computes it"
     );
     let attention = Attention {
         out: output(&qkv, [n, h, c], qkv.dtype),
@@ -151,17 +149,17 @@ fn attention(
         qkv, out, log_sums, ..
     } = &attention;
     let g = (heads - h) / 2;
-    let form = Form::choose(qkv, c, causality);
+    let kind = KernelKind::choose(qkv, c, causality);
     let blocks = attention
         .documents
-        .blocks(qkv, form.rows(), causality, Side::Queries);
+        .blocks(qkv, kind.rows(), causality, Side::Queries);
     let count = grid(&blocks, h);
     let [qkv_argument, blocks] = [argument(qkv), argument(&blocks)];
     let [out, log_sums] = [argument(out), argument(log_sums)];
     let scale = queries.scale(c) as f32;
     let (h, g, element) = (h as u32, g as u32, element(qkv));
-    match form {
-        Form::Cores(tiles) => cores_forward::attend_on_cores::launch(
+    match kind {
+        KernelKind::Cores(tiles) => cores_forward::attend_on_cores::launch(
             &qkv.client,
             count,
             CubeDim::new_1d(cores::UNITS),
@@ -176,7 +174,7 @@ fn attention(
             tiles,
             element,
         ),
-        Form::Plain(tiles, vector) => forward::attend::launch(
+        KernelKind::Plain(tiles, vector) => forward::attend::launch(
             &qkv.client,
             count,
             CubeDim::new_1d(SQUARE),
@@ -212,7 +210,7 @@ fn by_cudnn<'a>(
 
 /// Gradient of `qkv`, `[n, h + 2 g, c]`, through [`attention`].
 ///
-/// `d_out` is the gradient of `out`, of its shape and type. Padding rows are zero.
+/// `d_out` is the gradient of `out`, with its shape and dtype. Padding rows are zero.
 fn attention_gradient(saved: Attention<CubeBackend>, d_out: CubeTensor) -> CubeTensor {
     let Attention {
         queries,
@@ -234,10 +232,10 @@ fn attention_gradient(saved: Attention<CubeBackend>, d_out: CubeTensor) -> CubeT
     if n * h * c == 0 {
         return d_qkv;
     }
-    let form = Form::choose(&qkv, c, causality);
+    let kind = KernelKind::choose(&qkv, c, causality);
     let dots = dot_rows(&out, &d_out, [n * h, c]);
-    let [of_queries, of_keys] = [Side::Queries, Side::Keys]
-        .map(|side| documents.blocks(&qkv, form.rows(), causality, side));
+    let sides = [Side::Queries, Side::Keys]
+        .map(|side| (side, documents.blocks(&qkv, kind.rows(), causality, side)));
     let gradient = Gradient {
         inputs: [qkv, d_out, log_sums, dots],
         d_qkv,
@@ -245,12 +243,13 @@ fn attention_gradient(saved: Attention<CubeBackend>, d_out: CubeTensor) -> CubeT
         g: (heads - h) / 2,
         scale: queries.scale(c) as f32,
     };
-    gradient.of_queries(form, &of_queries);
-    gradient.of_keys(form, &of_keys);
+    for (side, blocks) in &sides {
+        gradient.launch(kind, *side, blocks);
+    }
     gradient.d_qkv
 }
 
-/// Products of `rows` rows of `a` and `b`, which have `c` elements, f32.
+/// Dot products of the `rows` rows of `a` and `b`, which have `c` elements, f32.
 fn dot_rows(a: &CubeTensor, b: &CubeTensor, [rows, c]: [usize; 2]) -> CubeTensor {
     let dots = output(a, [rows], DType::F32);
     let vector = vector_size(4, &[c]);
@@ -270,11 +269,11 @@ fn dot_rows(a: &CubeTensor, b: &CubeTensor, [rows, c]: [usize; 2]) -> CubeTensor
     dots
 }
 
-/// What both kernels of the backward pass take.
+/// Inputs of both kernels of the backward pass.
 #[derive(Debug)]
 struct Gradient {
-    /// `qkv`, the gradient of the result, and a number a row and head each: logarithms of sums, and
-    /// products of result and gradient.
+    /// `qkv`, the gradient of the result, and two values per row and head: the log-sum-exp, and the
+    /// dot product of result and gradient.
     inputs: [CubeTensor; 4],
     d_qkv: CubeTensor,
     h: usize,
@@ -283,91 +282,59 @@ struct Gradient {
 }
 
 impl Gradient {
-    fn of_queries(&self, form: Form, blocks: &CubeTensor) {
+    /// Writes the gradients of the rows of `side`: one cube per tile of `blocks` and head of that
+    /// side.
+    fn launch(&self, kind: KernelKind, side: Side, blocks: &CubeTensor) {
+        let cube_heads = match side {
+            Side::Queries => self.h,
+            Side::Keys => self.g,
+        };
         let (client, element) = (&self.d_qkv.client, element(&self.d_qkv));
         let [qkv, d_out, log_sums, dots] = self.inputs.each_ref().map(argument);
-        let list = argument(blocks);
-        let (d_qkv, count) = (argument(&self.d_qkv), grid(blocks, self.h));
+        let (d_qkv, count) = (argument(&self.d_qkv), grid(blocks, cube_heads));
+        let blocks = argument(blocks);
         let (h, g, scale) = (self.h as u32, self.g as u32, self.scale);
-        match form {
-            Form::Cores(tiles) => cores_backward::query_gradients_on_cores::launch(
-                client,
-                count,
-                CubeDim::new_1d(cores::UNITS),
-                cores::VECTOR,
-                qkv,
-                d_out,
-                log_sums,
-                dots,
-                list,
-                d_qkv,
-                h,
-                g,
-                scale,
-                tiles,
-                element,
-            ),
-            Form::Plain(tiles, vector) => backward::query_gradients::launch(
-                client,
-                count,
-                CubeDim::new_1d(SQUARE),
-                vector,
-                qkv,
-                d_out,
-                log_sums,
-                dots,
-                list,
-                d_qkv,
-                h,
-                g,
-                scale,
-                tiles,
-                element,
-            ),
+        // The four kernels have the same arguments.
+        macro_rules! launch {
+            ($kernel:path, $units:expr, $vector:expr, $tiles:expr) => {
+                $kernel(
+                    client,
+                    count,
+                    CubeDim::new_1d($units),
+                    $vector,
+                    qkv,
+                    d_out,
+                    log_sums,
+                    dots,
+                    blocks,
+                    d_qkv,
+                    h,
+                    g,
+                    scale,
+                    $tiles,
+                    element,
+                )
+            };
         }
-    }
-
-    fn of_keys(&self, form: Form, blocks: &CubeTensor) {
-        let (client, element) = (&self.d_qkv.client, element(&self.d_qkv));
-        let [qkv, d_out, log_sums, dots] = self.inputs.each_ref().map(argument);
-        let list = argument(blocks);
-        let (d_qkv, count) = (argument(&self.d_qkv), grid(blocks, self.g));
-        let (h, g, scale) = (self.h as u32, self.g as u32, self.scale);
-        match form {
-            Form::Cores(tiles) => cores_backward::key_gradients_on_cores::launch(
-                client,
-                count,
-                CubeDim::new_1d(cores::UNITS),
+        match (kind, side) {
+            (KernelKind::Cores(tiles), Side::Queries) => launch!(
+                cores_backward::query_gradients_on_cores::launch,
+                cores::UNITS,
                 cores::VECTOR,
-                qkv,
-                d_out,
-                log_sums,
-                dots,
-                list,
-                d_qkv,
-                h,
-                g,
-                scale,
-                tiles,
-                element,
+                tiles
             ),
-            Form::Plain(tiles, vector) => backward::key_gradients::launch(
-                client,
-                count,
-                CubeDim::new_1d(SQUARE),
-                vector,
-                qkv,
-                d_out,
-                log_sums,
-                dots,
-                list,
-                d_qkv,
-                h,
-                g,
-                scale,
-                tiles,
-                element,
+            (KernelKind::Cores(tiles), Side::Keys) => launch!(
+                cores_backward::key_gradients_on_cores::launch,
+                cores::UNITS,
+                cores::VECTOR,
+                tiles
             ),
+            (KernelKind::Plain(tiles, vector), Side::Queries) => {
+                launch!(backward::query_gradients::launch, SQUARE, vector, tiles)
+            }
+            (KernelKind::Plain(tiles, vector), Side::Keys) => {
+                launch!(backward::key_gradients::launch, SQUARE, vector, tiles)
+            }
         }
     }
 }

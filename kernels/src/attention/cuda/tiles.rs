@@ -1,86 +1,86 @@
-//! What the attention kernels share: tiles in shared memory, and two products of tiles.
+//! Shared code of the attention kernels: tiles in shared memory, and two products of tiles.
 //!
-//! A cube is a square of 16 × 16 units. Of a product of two tiles of `rows` rows, the unit at
-//! (y, x) has the results of `rows / 16` rows of the one, neighbours, and of `rows / 16` rows of
-//! the other, 16 apart: units beside each other then read rows beside each other, and a row's
-//! odd length keeps those in different banks. Arithmetic is f32, whatever the inputs are.
+//! A cube is a square of 16 × 16 units. For a product of two tiles of `rows` rows, the unit at (y,
+//! x) computes the results of `rows / 16` adjacent rows of the first tile and of `rows / 16` rows
+//! of the second tile, 16 apart. Adjacent units then read adjacent rows, and the odd row stride
+//! puts these in different banks. Arithmetic is f32 for all input dtypes.
 
 use cubecl::prelude::*;
 
-/// Units on a side of a cube.
+/// Units per side of a cube.
 pub(super) const SIDE: u32 = 16;
 
-/// Units of a cube.
+/// Units per cube.
 pub(super) const SQUARE: u32 = SIDE * SIDE;
 
-/// Sizes that a kernel is compiled for.
+/// Compile-time sizes of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Tiles {
-    /// Queries, and keys, of a tile: a multiple of 16.
+    /// Queries per tile, and keys per tile: a multiple of 16.
     pub(super) rows: usize,
-    /// Vectors of a head.
+    /// Vectors per head.
     pub(super) columns: usize,
-    /// Whether a query sees its own and earlier keys alone.
+    /// Whether a query attends only to its own and earlier keys.
     pub(super) causal: bool,
 }
 
 impl Tiles {
-    /// Rows of a tile that a unit has results of.
+    /// Rows of a tile whose results a unit computes.
     pub(super) fn own_rows(&self) -> usize {
         self.rows / SIDE as usize
     }
 
-    /// Vectors of a row that a unit has results of.
+    /// Vectors of a row whose results a unit computes.
     pub(super) fn own_columns(&self) -> usize {
         self.columns.div_ceil(SIDE as usize)
     }
 
-    /// Vectors from one row of a tile to the next.
+    /// Row stride of a tile, in vectors.
     pub(super) fn pitch(&self) -> usize {
         self.columns + 1
     }
 
-    /// Vectors of a tile of queries, keys, values or gradients.
+    /// Vectors in a tile of queries, keys, values or gradients.
     pub(super) fn vectors(&self) -> usize {
         self.rows * self.pitch()
     }
 
-    /// Numbers from one row of scores to the next.
+    /// Row stride of scores, in elements.
     pub(super) fn score_pitch(&self) -> usize {
         self.rows + 1
     }
 
-    /// Numbers of a tile of scores.
+    /// Elements in a tile of scores.
     pub(super) fn scores(&self) -> usize {
         self.rows * self.score_pitch()
     }
 
-    /// Numbers of one partial result of each unit and own row.
+    /// Elements of one partial result per unit and own row.
     pub(super) fn partials(&self) -> usize {
         self.rows * (SIDE as usize + 1)
     }
 }
 
-/// Rows of one head, and where the head's first vector lies.
+/// Rows of one head, and the index of the head's first vector.
 #[derive(CubeType)]
 pub(super) struct Head {
-    /// Of the first vector of token 0.
+    /// Index of the first vector of token 0.
     pub(super) offset: usize,
     /// Vectors from one token to the next.
     pub(super) stride: usize,
 }
 
-/// Where a query head lies, and the heads that it works with.
+/// Location of a query head and of the key/value heads that it uses.
 #[derive(CubeType)]
 pub(super) struct Heads {
     pub(super) queries: Head,
     pub(super) keys: Head,
     pub(super) values: Head,
-    /// Of the result, which has query heads alone.
+    /// Location in the result, which has only query heads.
     pub(super) out: Head,
 }
 
-/// The heads of query head `head` of `h`, with `g` key/value heads, of `columns` vectors.
+/// Locations for query head `head` of `h`, with `g` key/value heads of `columns` vectors.
 #[cube]
 pub(super) fn heads(h: usize, g: usize, head: usize, #[comptime] columns: usize) -> Heads {
     let kv = head / (h / g);
@@ -105,29 +105,30 @@ pub(super) fn heads(h: usize, g: usize, head: usize, #[comptime] columns: usize)
     }
 }
 
-/// Rows of a tile, and the document that they belong to.
+/// Rows of a tile, and their document.
 #[derive(CubeType)]
 pub(super) struct Block {
     pub(super) start: usize,
     pub(super) end: usize,
     pub(super) first: usize,
-    /// The row after the last.
+    /// End of the rows (exclusive).
     pub(super) last: usize,
 }
 
-/// The tile of the cube's first coordinate.
+/// The tile at the cube's first coordinate.
 #[cube]
 pub(super) fn own_block(blocks: &[u32]) -> Block {
-    let at = CUBE_POS_X as usize * 4;
+    let index = CUBE_POS_X as usize * 4;
     Block {
-        start: blocks[at] as usize,
-        end: blocks[at + 1] as usize,
-        first: blocks[at + 2] as usize,
-        last: blocks[at + 3] as usize,
+        start: blocks[index] as usize,
+        end: blocks[index + 1] as usize,
+        first: blocks[index + 2] as usize,
+        last: blocks[index + 3] as usize,
     }
 }
 
-/// Copies the rows from `first` on of a head, times `factor`; rows from `last` on are zeros.
+/// Copies the rows of a head starting at `first`, multiplied by `factor`; rows from `last` on are
+/// zeros.
 #[cube]
 pub(super) fn load<T: Float, N: Size>(
     from: &[Vector<T, N>],
@@ -154,7 +155,7 @@ pub(super) fn load<T: Float, N: Size>(
     }
 }
 
-/// A unit's part of the result of [`add_products`], at zero.
+/// The unit's part of the result of [`add_products`], initialised to zero.
 #[cube]
 pub(super) fn no_products(#[comptime] tiles: Tiles) -> Array<f32> {
     let n = comptime!(tiles.own_rows() * tiles.own_rows());
@@ -166,7 +167,7 @@ pub(super) fn no_products(#[comptime] tiles: Tiles) -> Array<f32> {
     products
 }
 
-/// A unit's part of the result of [`add_weighted`], at zero.
+/// The unit's part of the result of [`add_weighted`], initialised to zero.
 #[cube]
 pub(super) fn no_sums<N: Size>(#[comptime] tiles: Tiles) -> Array<Vector<f32, N>> {
     let n = comptime!(tiles.own_rows() * tiles.own_columns());
@@ -178,7 +179,7 @@ pub(super) fn no_sums<N: Size>(#[comptime] tiles: Tiles) -> Array<Vector<f32, N>
     sums
 }
 
-/// Adds the products of rows of `a` with rows of `b`: `own_rows` × `own_rows` numbers.
+/// Adds the products of rows of `a` with rows of `b`: `own_rows` × `own_rows` elements.
 #[cube]
 pub(super) fn add_products<N: Size>(
     a: &Shared<[Vector<f32, N>]>,
@@ -190,22 +191,22 @@ pub(super) fn add_products<N: Size>(
     let pitch = comptime!(tiles.pitch());
     let y = (UNIT_POS / SIDE) as usize * own;
     let x = (UNIT_POS % SIDE) as usize;
-    let mut others = Array::<Vector<f32, N>>::new(own);
+    let mut b_rows = Array::<Vector<f32, N>>::new(own);
     for column in 0..comptime!(tiles.columns) {
         #[unroll]
         for j in 0..own {
-            others[j] = b[(x + comptime!(j * SIDE as usize)) * pitch + column];
+            b_rows[j] = b[(x + comptime!(j * SIDE as usize)) * pitch + column];
         }
         #[unroll]
         for i in 0..own {
             let row = a[(y + i) * pitch + column];
             #[unroll]
             for j in 0..own {
-                let other = others[j];
+                let b_row = b_rows[j];
                 let mut sum = sums[comptime!(i * own + j)];
                 #[unroll]
                 for e in 0..row.vector_size() {
-                    sum += row.extract(e) * other.extract(e);
+                    sum += row.extract(e) * b_row.extract(e);
                 }
                 sums[comptime!(i * own + j)] = sum;
             }
@@ -213,9 +214,9 @@ pub(super) fn add_products<N: Size>(
     }
 }
 
-/// Adds rows of `rows`, each times its weight: `own_rows` × `own_columns` vectors.
+/// Adds the rows of `rows`, each multiplied by its weight: `own_rows` × `own_columns` vectors.
 ///
-/// Row `i` of `weights` has the weights of result `i`.
+/// The weights of result `i` are row `i` of `weights`.
 #[cube]
 pub(super) fn add_weighted<N: Size>(
     weights: &Shared<[f32]>,
@@ -244,7 +245,7 @@ pub(super) fn add_weighted<N: Size>(
     }
 }
 
-/// Column of the unit's vector `j`; the last one where there is none.
+/// Column of the unit's vector `j`, clamped to the last one.
 #[cube]
 fn existing_column(#[comptime] j: usize, #[comptime] tiles: Tiles) -> usize {
     let column = (UNIT_POS % SIDE) as usize + comptime!(j * SIDE as usize);
@@ -255,7 +256,7 @@ fn existing_column(#[comptime] j: usize, #[comptime] tiles: Tiles) -> usize {
     }
 }
 
-/// Writes the unit's vectors of row `i` as those of `token`, times `factor`.
+/// Writes the unit's vectors of row `i`, multiplied by `factor`, to the row of `token`.
 #[cube]
 pub(super) fn store_row<T: Float, N: Size>(
     sums: &Array<Vector<f32, N>>,
@@ -277,7 +278,7 @@ pub(super) fn store_row<T: Float, N: Size>(
     }
 }
 
-/// Whether the query at `query` sees the key at `key`, of a document that ends before `end`.
+/// Whether the query at `query` attends to the key at `key` in a document that ends before `end`.
 #[cube]
 pub(super) fn is_seen(query: usize, key: usize, end: usize, #[comptime] causal: bool) -> bool {
     if comptime!(causal) {

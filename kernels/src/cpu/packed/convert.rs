@@ -1,4 +1,4 @@
-//! Slices of f32 to the numbers of a product.
+//! Converts slices of f32 to the element type of a product.
 
 use std::mem::MaybeUninit;
 
@@ -12,7 +12,7 @@ for_each_isa! {
     ///
     /// If the lengths differ.
     pub(crate) fn narrow_slice[T: Number](from: &[f32], to: &mut [MaybeUninit<T>]) {
-        assert_eq!(from.len(), to.len(), "as many results as numbers");
+        assert_eq!(from.len(), to.len(), "slices of different lengths");
         for (to, &x) in to.iter_mut().zip(from) {
             to.write(T::narrow(x));
         }
@@ -23,7 +23,7 @@ for_each_isa! {
 pub(crate) fn narrowed<T: Number>(from: &[f32]) -> Vec<T> {
     let mut to = Vec::with_capacity(from.len());
     narrow_slice(from, &mut to.spare_capacity_mut()[..from.len()]);
-    // SAFETY: the capacity suffices, and all of it was written.
+    // SAFETY: the capacity suffices, and all elements were written.
     unsafe { to.set_len(from.len()) };
     to
 }

@@ -1,28 +1,29 @@
-//! Where the words of a panel lie: the two halves of its lines in turns, or one half behind the other.
+//! Word layout of a panel: the two halves of each line interleaved, or all first halves followed by
+//! all second halves.
 //!
-//! A tile reads what lies in one piece. Registers of AVX-512 hold whole lines; those of AVX2 half of
-//! them, and tiles that skip every second line of the cache run at .92 of the rate of those that do not.
+//! A tile should read contiguous memory. AVX-512 tiles use whole lines, AVX2 tiles use half of
+//! each; AVX2 tiles that skip every second cache line reach only 0.92 of the rate.
 
 use super::operand::Operand;
 use super::panels::{COLUMNS, HALF};
 
-/// Words between those of a panel.
+/// Distances between the words of a panel, in words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PanelLayout {
-    /// From one line to the next.
+    /// Distance between consecutive lines.
     pub(crate) line: usize,
-    /// From the first half of a line to the other.
+    /// Distance between the two halves of a line.
     pub(crate) half: usize,
 }
 
-/// Words of a panel, and how they lie from there on.
+/// The words of a panel and their layout.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PanelWords {
     pub(crate) words: *const u32,
     pub(crate) layout: PanelLayout,
 }
 
-/// The same to be written.
+/// The words of a panel to be written, and their layout.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PanelWordsMut {
     pub(crate) words: *mut u32,
@@ -30,8 +31,8 @@ pub(crate) struct PanelWordsMut {
 }
 
 impl PanelLayout {
-    /// Of a panel of `lines` lines.
-    pub(crate) fn of<T: Operand>(lines: usize) -> Self {
+    /// Layout of a panel with `lines` lines.
+    pub(crate) fn new<T: Operand>(lines: usize) -> Self {
         if T::multiplies_lines() {
             Self {
                 line: COLUMNS,
@@ -45,8 +46,8 @@ impl PanelLayout {
         }
     }
 
-    /// Where the word of column `column` of line `line` lies.
-    pub(crate) fn at(self, line: usize, column: usize) -> usize {
+    /// Offset of the word at line `line` and column `column`.
+    pub(crate) fn offset(self, line: usize, column: usize) -> usize {
         line * self.line + column / HALF * self.half + column % HALF
     }
 }

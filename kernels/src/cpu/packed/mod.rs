@@ -1,7 +1,9 @@
-//! Matrix products whose right operand is packed once and used many times, summed in f32.
+//! Matrix products with a right operand that is packed once and used many times, accumulated in
+//! f32.
 //!
 //! A word of a panel holds as many depths as one instruction multiplies: a pair of bf16, or one
-//! f32. All else is the same for both, and written once over [`Operand`](operand::Operand).
+//! f32. Everything else is the same for both, and is written once, generic over
+//! [`Operand`](operand::Operand).
 
 pub(crate) mod convert;
 mod layout;
@@ -23,8 +25,8 @@ pub(crate) mod transposed_gemm;
 
 use std::mem::MaybeUninit;
 
-/// Numbers as room for others.
+/// Reinterprets elements as uninitialised memory.
 pub(crate) fn uninitialised<T: Copy>(values: &mut [T]) -> &mut [MaybeUninit<T>] {
-    // SAFETY: the same layout; nothing uninitialised is written into it by those who fill it.
+    // SAFETY: same layout; users never write uninitialised values.
     unsafe { std::mem::transmute::<&mut [T], &mut [MaybeUninit<T>]>(values) }
 }

@@ -1,4 +1,4 @@
-//! The numbers that packed products multiply: what a word holds, and who multiplies it.
+//! Element types of packed products: the contents of a word, and the code that multiplies it.
 
 use burn::tensor::bf16;
 
@@ -11,47 +11,47 @@ use super::{tile_f32, transpose, transposed_gemm};
 use crate::cpu::isa::{Isa, has_pairs, widens_pairs};
 use crate::cpu::number::Number;
 
-/// A number of a packed product.
+/// Element type of a packed product.
 pub(crate) trait Operand: Number + PartialEq {
-    /// Depths in one word of a panel.
+    /// Depths per word of a panel.
     const DEPTHS: usize;
     const ZERO: Self;
 
-    /// The word of the numbers at its depths, the first one in the low bits.
-    fn word(at: impl Fn(usize) -> Self) -> u32;
+    /// Packs the elements of a word's depths; the first one is in the low bits.
+    fn pack_word(element: impl Fn(usize) -> Self) -> u32;
 
-    /// The number at depth `i` of a word.
-    fn of_word(word: u32, i: usize) -> Self;
+    /// The element at depth `i` of a word.
+    fn unpack_word(word: u32, i: usize) -> Self;
 
-    /// Whether strips hold these numbers as f32, one line for each depth of a word.
+    /// Whether strips store these elements as f32, with one line per depth of a word.
     fn widens() -> bool {
         false
     }
 
-    /// Whether tiles multiply whole lines of a panel, not half of them.
+    /// Whether tiles multiply whole lines of a panel instead of half lines.
     fn multiplies_lines() -> bool;
 
-    /// Whether rows are multiplied as fast where they lie as from strips: where a tile has so few that
-    /// their lines fit the sets of a first level of cache, whatever their stride.
+    /// Whether tiles read unpacked rows as fast as strips. This is the case if a tile has so few
+    /// rows that their lines fit in the L1 cache sets at any stride.
     fn reads_in_place() -> bool {
         false
     }
 
-    /// Lines of a strip for one word of its rows.
+    /// Lines of a strip per word of its rows.
     fn strip_lines() -> usize {
         if Self::widens() { Self::DEPTHS } else { 1 }
     }
 
-    /// Where a tile of such numbers goes.
+    /// The output of a tile of such elements.
     fn output(to: *mut Self) -> TileOutput;
 
-    /// Runs tiles of one panel, with as many products of the same depth each, with the best
-    /// instructions of this CPU.
+    /// Runs the tiles of one panel with the best instructions of this CPU. All have the same number
+    /// of products, of the same depths.
     ///
     /// # Safety
     ///
-    /// Every pointer is valid for the shape of its job, and nothing else touches the output
-    /// meanwhile. The residual may be the output itself.
+    /// Every pointer is valid for the shape of its job, and nothing else accesses the output during
+    /// the call. The residual may be the output itself.
     unsafe fn run_tiles(jobs: &[TileJob<Self>]);
 
     /// Transposes a block of 32 depths by 32 columns.
@@ -60,7 +60,7 @@ pub(crate) trait Operand: Number + PartialEq {
     ///
     /// `from` and `to` have `32 / DEPTHS` lines of 32 words, and do not overlap.
     unsafe fn transpose_block(from: PanelWords, to: PanelWordsMut) {
-        // SAFETY: detected; the lines are the caller's promise.
+        // SAFETY: the CPU feature was detected; the lines are guaranteed by the caller.
         unsafe {
             match Isa::detect() {
                 #[cfg(target_arch = "x86_64")]
@@ -72,13 +72,13 @@ pub(crate) trait Operand: Number + PartialEq {
         }
     }
 
-    /// `sums += Lᵀ X` for 32 columns of X, `[rank, 32]`; `left` has a word of each of the `rank`
-    /// columns of L for every [`Self::DEPTHS`] tokens.
+    /// `sums += Lᵀ X` for 32 columns of X, `[rank, 32]`; `left` has one word per [`Self::DEPTHS`]
+    /// tokens for each of the `rank` columns of L.
     ///
     /// # Safety
     ///
-    /// From `x` on lie [`Self::DEPTHS`] rows, `stride` apart, for each line of words, with 32
-    /// numbers each.
+    /// Starting at `x` there are [`Self::DEPTHS`] rows of 32 elements, `stride` apart, for each
+    /// line of words.
     unsafe fn run_steps(left: PackedLeft<'_>, x: TokenRows<Self>, sums: &mut [f32]);
 }
 
@@ -87,12 +87,12 @@ impl Operand for f32 {
     const ZERO: Self = 0.0;
 
     #[inline(always)]
-    fn word(at: impl Fn(usize) -> Self) -> u32 {
-        at(0).to_bits()
+    fn pack_word(element: impl Fn(usize) -> Self) -> u32 {
+        element(0).to_bits()
     }
 
     #[inline(always)]
-    fn of_word(word: u32, _: usize) -> Self {
+    fn unpack_word(word: u32, _: usize) -> Self {
         Self::from_bits(word)
     }
 
@@ -109,12 +109,12 @@ impl Operand for f32 {
     }
 
     unsafe fn run_tiles(jobs: &[TileJob<Self>]) {
-        // SAFETY: the same contract.
+        // SAFETY: same contract.
         unsafe { tile_f32::run(jobs) }
     }
 
     unsafe fn run_steps(left: PackedLeft<'_>, x: TokenRows<Self>, sums: &mut [f32]) {
-        // SAFETY: the same contract.
+        // SAFETY: same contract.
         unsafe { tile_f32::run_steps(left, x, sums) }
     }
 }
@@ -124,12 +124,12 @@ impl Operand for bf16 {
     const ZERO: Self = Self::ZERO;
 
     #[inline(always)]
-    fn word(at: impl Fn(usize) -> Self) -> u32 {
-        u32::from(at(0).to_bits()) | u32::from(at(1).to_bits()) << 16
+    fn pack_word(element: impl Fn(usize) -> Self) -> u32 {
+        u32::from(element(0).to_bits()) | u32::from(element(1).to_bits()) << 16
     }
 
     #[inline(always)]
-    fn of_word(word: u32, i: usize) -> Self {
+    fn unpack_word(word: u32, i: usize) -> Self {
         Self::from_bits((word >> (16 * i)) as u16)
     }
 
@@ -146,7 +146,7 @@ impl Operand for bf16 {
     }
 
     unsafe fn run_tiles(jobs: &[TileJob<Self>]) {
-        // SAFETY: the instructions are there, and the caller vouches for the pointers.
+        // SAFETY: the CPU has the instructions, and the caller guarantees the pointers.
         #[cfg(target_arch = "x86_64")]
         unsafe {
             if has_pairs() {
@@ -160,7 +160,7 @@ impl Operand for bf16 {
     }
 
     unsafe fn run_steps(left: PackedLeft<'_>, x: TokenRows<Self>, sums: &mut [f32]) {
-        // SAFETY: the instructions are there; rows and words as the caller promises.
+        // SAFETY: the CPU has the instructions; rows and words are guaranteed by the caller.
         #[cfg(target_arch = "x86_64")]
         unsafe {
             if has_pairs() {

@@ -1,8 +1,8 @@
-//! The right operand of a product, packed: panels of 32 columns, a line of words for each depth
-//! or pair of depths.
+//! The packed right operand of a product: panels of 32 columns, with a line of words per depth or
+//! pair of depths.
 //!
-//! A panel may leave out depths in which all of its columns are zero, as in the block-diagonal
-//! second factor of stacked adapters.
+//! A panel may omit depths in which all of its columns are zero, as in the block-diagonal second
+//! factor of stacked adapters.
 
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
@@ -20,26 +20,26 @@ use crate::cpu::isa::{Isa, for_each_isa};
 use crate::cpu::lanes_avx2;
 use crate::cpu::matrix::Matrix;
 use crate::cpu::pool::Buffer;
-use crate::cpu::weight_arena::Kept;
+use crate::cpu::weight_arena::ArenaArray;
 
-/// Columns of a panel.
+/// Columns per panel.
 pub(crate) const COLUMNS: usize = 32;
-/// Columns of half of one.
+/// Columns per half panel.
 pub(crate) const HALF: usize = COLUMNS / 2;
 
-/// The words of half a line, one for each column: a line of the cache. [`PanelLayout`] says where it lies.
+/// The words of half a line, one per column: one cache line. Their layout is [`PanelLayout`].
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(64))]
 struct HalfLine([u32; HALF]);
 
 const EMPTY: HalfLine = HalfLine([0; HALF]);
 
-/// Lines that stay, or that are needed for one product.
+/// Memory of packed lines: permanent, or for one product.
 #[derive(Debug)]
 enum Lines {
-    /// Of frozen weights.
-    Kept(Kept<HalfLine>),
-    /// Of what changes from step to step, in memory on loan.
+    /// Permanent, for frozen weights.
+    Owned(ArenaArray<HalfLine>),
+    /// Borrowed from the pool, for operands that change each step.
     Lent(Buffer<HalfLine>),
 }
 
@@ -48,7 +48,7 @@ impl Deref for Lines {
 
     fn deref(&self) -> &[HalfLine] {
         match self {
-            Self::Kept(lines) => lines,
+            Self::Owned(lines) => lines,
             Self::Lent(lines) => lines,
         }
     }
@@ -57,13 +57,13 @@ impl Deref for Lines {
 impl DerefMut for Lines {
     fn deref_mut(&mut self) -> &mut [HalfLine] {
         match self {
-            Self::Kept(lines) => lines,
+            Self::Owned(lines) => lines,
             Self::Lent(lines) => lines,
         }
     }
 }
 
-/// Where the lines of one panel lie.
+/// Location of the lines of one panel.
 #[derive(Debug, Clone, Copy)]
 struct Span {
     line: usize,
@@ -84,33 +84,33 @@ pub(crate) struct Panels<T> {
 /// The lines of one panel.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Panel {
-    /// Columns that do not exist are zero.
+    /// Missing columns are zero.
     pub(crate) words: *const u32,
     pub(crate) layout: PanelLayout,
-    /// First word of the depth that the panel holds.
+    /// Index of the first word of the depth that the panel stores.
     pub(crate) first_word: usize,
     /// Number of lines.
     pub(crate) n_words: usize,
 }
 
-/// Word `p` of a column of `depth` numbers.
-fn word<T: Operand>(p: usize, depth: usize, at: impl Fn(usize) -> T) -> u32 {
-    T::word(|i| match p * T::DEPTHS + i {
-        p if p < depth => at(p),
+/// Word `p` of a column with `depth` elements.
+fn pack_column_word<T: Operand>(p: usize, depth: usize, element: impl Fn(usize) -> T) -> u32 {
+    T::pack_word(|i| match p * T::DEPTHS + i {
+        p if p < depth => element(p),
         _ => T::ZERO,
     })
 }
 
-/// Words of the first and the last depth of a line, which are the same where a word holds one.
+/// Words of the first and last depth of a line; the same word if it holds a single depth.
 #[inline(always)]
 fn fill_line<T: Operand>(line: &mut [u32; COLUMNS], low: &[T], high: &[T]) {
     for ((to, &low), &high) in line.iter_mut().zip(low).zip(high) {
-        *to = T::word(|i| if i == 0 { low } else { high });
+        *to = T::pack_word(|i| if i == 0 { low } else { high });
     }
 }
 
 for_each_isa! {
-    /// Lines of one panel, from depths that begin `stride` apart.
+    /// Packs the lines of one panel from depths that are `stride` apart.
     fn fill_lines[T: Operand](
         lines: &mut [MaybeUninit<HalfLine>],
         matrix: &[T],
@@ -119,44 +119,45 @@ for_each_isa! {
         held: Range<usize>,
     ) {
         let words = lines.len() / 2;
-        let layout = PanelLayout::of::<T>(words);
+        let layout = PanelLayout::new::<T>(words);
         for p in 0..words {
             let mut line = [0; COLUMNS];
             let first = p * T::DEPTHS * stride + held.start;
             let last = first + (T::DEPTHS - 1) * stride;
             if (p + 1) * T::DEPTHS > depth {
                 for (to, column) in line.iter_mut().zip(held.clone()) {
-                    *to = word(p, depth, |p| matrix[p * stride + column]);
+                    *to = pack_column_word(p, depth, |p| matrix[p * stride + column]);
                 }
             } else if held.len() == COLUMNS {
-                // As many columns as the compiler knows become whole registers.
+                // A column count known at compile time becomes whole registers.
                 fill_line(&mut line, &matrix[first..][..COLUMNS], &matrix[last..][..COLUMNS]);
             } else {
                 let n = held.len();
                 fill_line(&mut line, &matrix[first..][..n], &matrix[last..][..n]);
             }
             for (half, words) in line.as_chunks::<HALF>().0.iter().enumerate() {
-                lines[layout.at(p, half * HALF) / HALF].write(HalfLine(*words));
+                lines[layout.offset(p, half * HALF) / HALF].write(HalfLine(*words));
             }
         }
     }
 }
 
-/// Writes 16 columns of a panel, from `column` on, from as many rows.
+/// Writes 16 columns of a panel, starting at `column`, from the same number of rows.
 ///
 /// # Safety
 ///
-/// Every row has the depths of its words, side by side.
+/// Every row has the depths of all words, contiguous.
 unsafe fn transpose_half<T: Operand>(rows: StripRows<T>, lines: &mut [HalfLine], column: usize) {
-    let layout = PanelLayout::of::<T>(lines.len() / 2);
+    let layout = PanelLayout::new::<T>(lines.len() / 2);
     assert!(
         lines.len() >= 2 * rows.words && [0, HALF].contains(&column) && rows.rows <= HALF,
-        "lines of a panel"
+        "the panel's lines do not fit in the memory"
     );
     let first = lines.as_mut_ptr().cast::<f32>();
-    let (to, line_stride) = (first.wrapping_add(layout.at(0, column)), layout.line);
-    // SAFETY: detected; room was checked, rows are the caller's promise.
-    let done = match Isa::detect() {
+    let (to, line_stride) = (first.wrapping_add(layout.offset(0, column)), layout.line);
+    // SAFETY: the CPU feature was detected; the size was checked, and the rows are guaranteed by
+    // the caller.
+    let n_done = match Isa::detect() {
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 => return unsafe { avx512::transpose(rows, to, line_stride, HALF) },
         #[cfg(target_arch = "x86_64")]
@@ -170,25 +171,25 @@ unsafe fn transpose_half<T: Operand>(rows: StripRows<T>, lines: &mut [HalfLine],
             0
         }
     };
-    for i in done..rows.rows {
+    for i in n_done..rows.rows {
         let row = rows.first.wrapping_add(i * rows.stride);
         for p in 0..rows.words {
-            let line = &mut lines[layout.at(p, column) / HALF];
-            // SAFETY: as the caller promises.
-            line.0[i] = T::word(|depth| unsafe { *row.add(p * T::DEPTHS + depth) });
+            let line = &mut lines[layout.offset(p, column) / HALF];
+            // SAFETY: guaranteed by the caller.
+            line.0[i] = T::pack_word(|depth| unsafe { *row.add(p * T::DEPTHS + depth) });
         }
     }
 }
 
 impl<T: Operand> Panels<T> {
-    /// Packs the transpose of rows `[columns, depth]`: of a weight, for `x Wᵀ`.
+    /// Packs the transpose of rows `[columns, depth]`, such as a weight for `x Wᵀ`.
     pub(crate) fn of_rows(rows: &[T], [columns, depth]: [usize; 2]) -> Self {
-        assert_eq!(rows.len(), columns * depth, "rows of the shape");
-        let lines = Kept::repeated(EMPTY, Self::whole_half_lines([depth, columns]));
-        Self::of_row_starts(rows, [columns, depth], depth, Lines::Kept(lines))
+        assert_eq!(rows.len(), columns * depth, "rows do not match the shape");
+        let lines = ArenaArray::repeated(EMPTY, Self::whole_half_lines([depth, columns]));
+        Self::of_row_starts(rows, [columns, depth], depth, Lines::Owned(lines))
     }
 
-    /// The same with rows that begin `stride` apart, in lines of zeros.
+    /// Like `of_rows`, for rows that are `stride` apart; `lines` are zeros.
     fn of_row_starts(
         rows: &[T],
         [columns, depth]: [usize; 2],
@@ -201,7 +202,7 @@ impl<T: Operand> Panels<T> {
         let last = columns.max(1) - 1;
         assert!(
             columns == 0 || last * stride + depth <= rows.len(),
-            "rows of the shape"
+            "rows do not match the shape"
         );
         let lines = panels.lines.par_chunks_mut((2 * words).max(1)).enumerate();
         lines.for_each(|(panel, lines)| {
@@ -214,44 +215,49 @@ impl<T: Operand> Panels<T> {
                     rows: HALF.min(columns.saturating_sub(first)),
                     words: whole,
                 };
-                // SAFETY: the rows lie within the slice, each with `whole` words; a panel has a
-                // line for each of them.
+                // SAFETY: the rows are within the slice, each with `whole` words, and a panel has a
+                // line for each word.
                 unsafe { transpose_half(rows, lines, column) };
             }
             if whole < words {
-                let layout = PanelLayout::of::<T>(words);
+                let layout = PanelLayout::new::<T>(words);
                 for column in panel * COLUMNS..columns.min((panel + 1) * COLUMNS) {
-                    let line = &mut lines[layout.at(whole, column % COLUMNS) / HALF];
-                    line.0[column % HALF] = word(whole, depth, |p| rows[column * stride + p]);
+                    let line = &mut lines[layout.offset(whole, column % COLUMNS) / HALF];
+                    line.0[column % HALF] =
+                        pack_column_word(whole, depth, |p| rows[column * stride + p]);
                 }
             }
         });
         panels
     }
 
-    /// Packs `[depth, columns]` as it lies, in memory on loan.
+    /// Packs `[depth, columns]` without transposing, in borrowed memory.
     pub(crate) fn of_matrix(matrix: &[T], [depth, columns]: [usize; 2]) -> Self {
-        assert_eq!(matrix.len(), columns * depth, "a matrix of the shape");
-        Self::of_lines(matrix, [depth, columns], columns)
+        assert_eq!(
+            matrix.len(),
+            columns * depth,
+            "the matrix does not match the shape"
+        );
+        Self::from_lines(matrix, [depth, columns], columns)
     }
 
-    /// The same with depths that begin `stride` apart.
-    fn of_lines(matrix: &[T], [depth, columns]: [usize; 2], stride: usize) -> Self {
+    /// Like `of_matrix`, for depths that are `stride` apart.
+    fn from_lines(matrix: &[T], [depth, columns]: [usize; 2], stride: usize) -> Self {
         let words = depth.div_ceil(T::DEPTHS);
         // SAFETY: every line of every panel is written.
         let lines = unsafe {
             Buffer::filled(Self::whole_half_lines([depth, columns]), |lines| {
                 let lines = lines.par_chunks_mut((2 * words).max(1)).enumerate();
                 lines.for_each(|(panel, lines)| {
-                    let held = panel * COLUMNS..columns.min((panel + 1) * COLUMNS);
-                    fill_lines(lines, matrix, stride, depth, held);
+                    let columns_here = panel * COLUMNS..columns.min((panel + 1) * COLUMNS);
+                    fill_lines(lines, matrix, stride, depth, columns_here);
                 });
             })
         };
         Self::with_lines(Lines::Lent(lines), [depth, columns])
     }
 
-    /// Packs `[depth, columns]` given element by element.
+    /// Packs `[depth, columns]` from a function of its elements.
     pub(crate) fn from_elements(
         [depth, columns]: [usize; 2],
         element: impl Fn(usize, usize) -> T + Sync,
@@ -259,7 +265,7 @@ impl<T: Operand> Panels<T> {
         Self::of_blocks([depth, columns], |_| 0..depth, element)
     }
 
-    /// The same, of which each column holds the depths `depths(column)` alone.
+    /// Like `from_elements`, storing only the depths `depths(column)` of each column.
     pub(crate) fn of_blocks(
         [depth, columns]: [usize; 2],
         depths: impl Fn(usize) -> Range<usize>,
@@ -268,16 +274,16 @@ impl<T: Operand> Panels<T> {
         let mut line = 0;
         let spans = (0..columns.div_ceil(COLUMNS))
             .map(|panel| {
-                let held = (panel * COLUMNS..columns.min((panel + 1) * COLUMNS))
+                let columns_here = (panel * COLUMNS..columns.min((panel + 1) * COLUMNS))
                     .map(&depths)
                     .filter(|depths| !depths.is_empty())
                     .reduce(|a, b| a.start.min(b.start)..a.end.max(b.end))
                     .unwrap_or(0..0);
-                let first_word = held.start / T::DEPTHS;
+                let first_word = columns_here.start / T::DEPTHS;
                 let span = Span {
                     line,
                     first_word,
-                    words: held.end.div_ceil(T::DEPTHS) - first_word,
+                    words: columns_here.end.div_ceil(T::DEPTHS) - first_word,
                 };
                 line += span.words;
                 span
@@ -292,18 +298,18 @@ impl<T: Operand> Panels<T> {
         };
         panels.fill(|column, words, line| {
             for (line, p) in line.zip(words) {
-                *line = word(p, depth, |p| element(p, column));
+                *line = pack_column_word(p, depth, |p| element(p, column));
             }
         });
         panels
     }
 
-    /// Halves of the lines of panels that each hold all depths.
+    /// Half lines of panels that each store all depths.
     fn whole_half_lines([depth, columns]: [usize; 2]) -> usize {
         2 * columns.div_ceil(COLUMNS) * depth.div_ceil(T::DEPTHS)
     }
 
-    /// Panels that each hold all depths.
+    /// Panels that each store all depths.
     fn with_lines(lines: Lines, [depth, columns]: [usize; 2]) -> Self {
         let words = depth.div_ceil(T::DEPTHS);
         let spans = (0..columns.div_ceil(COLUMNS)).map(|panel| Span {
@@ -320,25 +326,25 @@ impl<T: Operand> Panels<T> {
         }
     }
 
-    /// The transpose: of panels for `x Wᵀ` those for `dy W`, in memory on loan.
+    /// The transposed matrix: panels for `dy W` from panels for `x Wᵀ`, in borrowed memory.
     ///
-    /// Only panels that hold all depths are transposed: those of weights.
+    /// Requires panels that store all depths, as weights do.
     pub(crate) fn transposed(&self) -> Self {
         let [depth, columns] = [self.columns, self.depth];
         if !(depth.is_multiple_of(COLUMNS) && columns.is_multiple_of(COLUMNS)) {
             return self.transposed_by_columns();
         }
-        // A block is as many depths as a panel has columns.
+        // A block has the same number of depths and columns.
         let block = COLUMNS / T::DEPTHS;
         let words = depth / T::DEPTHS;
-        // SAFETY: the blocks of all panels of `self` are written, which is every line.
+        // SAFETY: the blocks of all panels of `self` are written, which covers every line.
         let lines = unsafe {
             Buffer::filled(Self::whole_half_lines([depth, columns]), |lines| {
                 let lines = lines.par_chunks_mut((2 * words).max(1)).enumerate();
                 lines.for_each(|(panel, lines)| {
                     let (to, layout) = (
                         lines.as_mut_ptr().cast::<u32>(),
-                        PanelLayout::of::<T>(words),
+                        PanelLayout::new::<T>(words),
                     );
                     for source in 0..words / block {
                         let from = self.panel(source);
@@ -366,18 +372,18 @@ impl<T: Operand> Panels<T> {
         Self::of_matrix(&values, shape)
     }
 
-    /// Calls `write` with each column, the words of its depth, and where they go.
+    /// Calls `write` with each column, the word indices of its depth, and the target.
     fn fill(
         &mut self,
         write: impl Fn(usize, Range<usize>, &mut dyn Iterator<Item = &mut u32>) + Sync,
     ) {
         let columns = self.columns;
-        let mut rest = &mut *self.lines;
+        let mut remaining = &mut *self.lines;
         let mut parts = Vec::with_capacity(self.spans.len());
         for span in &self.spans {
-            let (lines, after) = rest.split_at_mut(2 * span.words);
+            let (lines, after) = remaining.split_at_mut(2 * span.words);
             parts.push((span.first_word, lines));
-            rest = after;
+            remaining = after;
         }
         parts
             .into_par_iter()
@@ -385,10 +391,10 @@ impl<T: Operand> Panels<T> {
             .for_each(|(panel, (first_word, lines))| {
                 let first = panel * COLUMNS;
                 let n_words = lines.len() / 2;
-                let layout = PanelLayout::of::<T>(n_words);
+                let layout = PanelLayout::new::<T>(n_words);
                 for column in first..columns.min(first + COLUMNS) {
                     let words = first_word..first_word + n_words;
-                    let half = layout.at(0, (column - first) / HALF * HALF) / HALF;
+                    let half = layout.offset(0, (column - first) / HALF * HALF) / HALF;
                     let lines = lines.iter_mut().skip(half).step_by(layout.line / HALF);
                     let line = lines.map(|line| &mut line.0[column % HALF]);
                     write(column, words, &mut line.take(n_words));
@@ -416,7 +422,7 @@ impl<T: Operand> Panels<T> {
         let span = self.spans[panel];
         Panel {
             words: self.half_lines(span).as_ptr().cast(),
-            layout: PanelLayout::of::<T>(span.words),
+            layout: PanelLayout::new::<T>(span.words),
             first_word: span.first_word,
             n_words: span.words,
         }
@@ -426,21 +432,21 @@ impl<T: Operand> Panels<T> {
         &self.lines[2 * span.line..2 * (span.line + span.words)]
     }
 
-    /// Elements of column `column`, in order of depth, to `to`.
+    /// Writes the elements of column `column` to `to`, in order of depth.
     ///
     /// # Panics
     ///
-    /// If `to` is shorter than the depth, or there is no such column.
+    /// If `to` is shorter than the depth, or the column does not exist.
     pub(crate) fn read_column(&self, column: usize, to: &mut [T]) {
         let span = self.spans[column / COLUMNS];
         let to = &mut to[..self.depth];
         to.fill(T::ZERO);
-        let (lines, layout) = (self.half_lines(span), PanelLayout::of::<T>(span.words));
-        let held = &mut to[T::DEPTHS * span.first_word..];
-        for (line, to) in held.chunks_mut(T::DEPTHS).enumerate().take(span.words) {
-            let half_line = &lines[layout.at(line, column % COLUMNS) / HALF];
+        let (lines, layout) = (self.half_lines(span), PanelLayout::new::<T>(span.words));
+        let words = &mut to[T::DEPTHS * span.first_word..];
+        for (line, to) in words.chunks_mut(T::DEPTHS).enumerate().take(span.words) {
+            let half_line = &lines[layout.offset(line, column % COLUMNS) / HALF];
             for (i, to) in to.iter_mut().enumerate() {
-                *to = T::of_word(half_line.0[column % HALF], i);
+                *to = T::unpack_word(half_line.0[column % HALF], i);
             }
         }
     }
@@ -452,20 +458,20 @@ impl<T: Operand> Panels<T> {
 }
 
 impl Panels<f32> {
-    /// Packs a matrix, whichever way it lies.
+    /// Packs a matrix in either layout.
     ///
     /// # Panics
     ///
-    /// If neither its rows nor its columns are contiguous: no view is made so.
-    pub(crate) fn of(matrix: Matrix<'_>) -> Self {
+    /// If neither its rows nor its columns are contiguous; no view is created like this.
+    pub(crate) fn from_matrix(matrix: Matrix<'_>) -> Self {
         let [depth, columns] = [matrix.rows(), matrix.columns()];
         if matrix.column_stride() == 1 {
-            return Self::of_lines(matrix.data(), [depth, columns], matrix.row_stride());
+            return Self::from_lines(matrix.data(), [depth, columns], matrix.row_stride());
         }
         assert_eq!(
             matrix.row_stride(),
             1,
-            "rows or columns of a matrix are contiguous"
+            "a matrix needs contiguous rows or columns"
         );
         let lines = Lines::Lent(Buffer::repeated(
             EMPTY,

@@ -1,9 +1,9 @@
 //! Sums of products of rows and packed panels: `C = residual + bias + A₁ B₁ + A₂ B₂ + …`.
 //!
-//! A block of rows, packed in strips or where it lies, stays in the second level of cache while all
-//! panels pass by.
-//! An element of C is summed in one order, which does not depend on the number of threads; where C
-//! is f32 a deep product is cut into chunks, so that a block of many rows still fits.
+//! A block of rows, packed in strips or read in place, stays in the L2 cache while all panels are
+//! processed. The summation order of an element of C does not depend on the number of threads. If C
+//! is f32, a deep product is split into chunks of the depth, so that a block of many rows still
+//! fits.
 
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
@@ -14,7 +14,7 @@ use rayon::prelude::*;
 
 use super::operand::Operand;
 use super::panels::{COLUMNS, Panels};
-use super::rows::{Rows, evened};
+use super::rows::{Rows, pad_rows_to_words};
 use super::strips::{self, StripRows};
 use super::tile::{ROWS, TERMS, TileJob, TileOutput, TileTerm};
 use super::uninitialised;
@@ -23,28 +23,28 @@ use crate::cpu::pool::Buffer;
 use crate::cpu::scratch::with_scratch;
 use crate::cpu::shared::Shared;
 
-/// Most bytes of A in one block of rows, and the share of the second level of cache that they take.
+/// Maximum bytes of A in one block of rows: a share of the L2 cache.
 const BLOCK_BYTES: usize = 512 << 10;
-/// Words of the depth that are multiplied at a time, where C is f32.
+/// Words of the depth that are multiplied at a time, if C is f32.
 const CHUNK_WORDS: usize = 768;
-/// Words of the depth from which on a C that is not f32 is summed as f32 first, of rows as they are and
-/// of widened ones, of which a block of as many rows takes twice the room.
+/// Words of the depth from which a non-f32 C is first accumulated in f32, for unconverted and for
+/// widened rows; a block of the same number of widened rows takes twice the memory.
 const DEEP_WORDS: usize = 3072;
 const DEEP_WIDENED: usize = 2048;
-/// Rows up to which threads share panels, not rows: decoding.
+/// Up to this number of rows (decoding), threads split the panels instead of the rows.
 const FEW_ROWS: usize = 4 * ROWS;
-/// Rows up to which they are not widened: memory is slower than pairs.
+/// Up to this number of rows they are not widened: memory is slower than pair instructions.
 const FEW_WIDENED: usize = 4;
-/// Rows of a block that is read where it lies, and words that are multiplied at a time: with fewer
-/// passes over C.
+/// For a block that is read in place: its rows, and the words multiplied at a time. Larger chunks
+/// need fewer passes over C.
 const ROWS_IN_PLACE: usize = 7 * ROWS;
 const CHUNK_IN_PLACE: usize = 4 * CHUNK_WORDS;
-/// Panels from which on packing the rows pays.
+/// Number of panels from which packing the rows is worthwhile.
 const MANY_PANELS: usize = 6;
-/// Multiply-adds below which a second thread costs more than it brings.
+/// Multiply-adds below which waking a second thread costs more than it saves.
 const SERIAL_WORK: usize = 1 << 19;
 
-/// One product, over words `words` of the depth.
+/// One product, over the word range `words` of the depth.
 #[derive(Debug, Clone)]
 pub(crate) struct Term<'a, T> {
     left: Rows<'a, T>,
@@ -58,11 +58,11 @@ impl<'a, T: Operand> Term<'a, T> {
         Self { left, right, words }
     }
 
-    /// Of the depths `depths` alone, with which `left` begins.
+    /// The product restricted to `depths`; `left` starts at the first of them.
     ///
     /// # Panics
     ///
-    /// If they do not begin with a word: a bug of the caller.
+    /// If they do not start at a word boundary: a bug of the caller.
     pub(crate) fn of_depths(left: Rows<'a, T>, right: &'a Panels<T>, depths: Range<usize>) -> Self {
         assert!(depths.start.is_multiple_of(T::DEPTHS) && depths.end <= right.depth());
         let words = depths.start / T::DEPTHS..depths.end.div_ceil(T::DEPTHS);
@@ -70,7 +70,7 @@ impl<'a, T: Operand> Term<'a, T> {
     }
 }
 
-/// Where a sum goes: columns from `first` on in rows of `stride` elements.
+/// Output of a sum: columns starting at `first`, in rows of `stride` elements.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Output<'a> {
     to: TileOutput,
@@ -81,7 +81,7 @@ pub(crate) struct Output<'a> {
     lifetime: PhantomData<&'a mut [f32]>,
 }
 
-// SAFETY: tasks write disjoint rows or panels of it; see `Sum::block`.
+// SAFETY: tasks write disjoint rows or panels; see `Sum::block`.
 unsafe impl Sync for Output<'_> {}
 // SAFETY: as above.
 unsafe impl Send for Output<'_> {}
@@ -98,7 +98,7 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// Numbers to which the sum is added.
+    /// The elements to which the sum is added.
     pub(crate) fn sums(to: &'a mut [f32], stride: usize) -> Self {
         Self {
             adds: true,
@@ -106,12 +106,12 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// The same from column `first` on.
+    /// The same output, starting at column `first`.
     pub(crate) fn at_column(self, first: usize) -> Self {
         Self { first, ..self }
     }
 
-    fn at(&self, offset: usize) -> TileOutput {
+    fn offset_by(&self, offset: usize) -> TileOutput {
         match self.to {
             TileOutput::F32(to) => TileOutput::F32(to.wrapping_add(offset)),
             TileOutput::Bf16(to) => TileOutput::Bf16(to.wrapping_add(offset)),
@@ -126,39 +126,40 @@ impl<'a> Output<'a> {
     }
 }
 
-/// Who computes a sum.
+/// How the work of a sum is distributed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Spread {
-    /// The caller, which is one of many.
+    /// Only the calling thread; other threads compute other sums.
     OneThread,
-    /// All threads, each some panels: few rows.
+    /// All threads, which split the panels: for few rows.
     Panels,
 }
 
-/// Which columns a sum has.
+/// Columns of a sum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Panelled {
-    /// Those of every panel.
+    /// The columns of every panel.
     All,
-    /// Those of some panels, by the first one and their number; they begin the output.
+    /// The columns of a range of panels (first panel, count); they are the first columns of the
+    /// output.
     Some(usize, usize),
 }
 
-/// A sum of products with what is added to it.
+/// A sum of products, plus bias and residual.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sum<'a, T> {
-    /// At least one, at most four; the first may be deep.
+    /// One to four products; the first may be deep.
     pub(crate) terms: &'a [Term<'a, T>],
-    /// The columns, as panels.
+    /// The columns, in panels.
     pub(crate) panels: Panelled,
-    /// One number a column.
+    /// One value per column.
     pub(crate) bias: Option<&'a [f32]>,
-    /// As large as the output, whose first column must be 0.
+    /// Same size as the output, whose first column must be 0.
     pub(crate) residual: Option<&'a [f32]>,
     pub(crate) output: Output<'a>,
 }
 
-/// A part of the depth of one term, and its rows in strips where they were packed.
+/// A range of the depth of one term, with its rows if they were packed in strips.
 #[derive(Debug, Clone)]
 struct Piece<'a, T> {
     term: &'a Term<'a, T>,
@@ -167,7 +168,7 @@ struct Piece<'a, T> {
 }
 
 impl<T: Operand> Sum<'_, T> {
-    /// Computes every element, with the panels shared between threads unless `spread` forbids it.
+    /// Computes every element; threads split the panels unless `spread` forbids it.
     pub(crate) fn run(&self, spread: Spread) {
         let (n, n_panels) = (self.rows(), self.panels().len());
         let threads = rayon::current_num_threads();
@@ -209,7 +210,7 @@ impl<T: Operand> Sum<'_, T> {
         }
         let base = self.panels().start;
         let end = (panels.end - base) * COLUMNS;
-        let held = (panels.start - base) * COLUMNS..columns.min(end);
+        let panel_columns = (panels.start - base) * COLUMNS..columns.min(end);
         with_scratch(self.rows() * columns, |sums| {
             Sum {
                 terms: self.terms,
@@ -220,17 +221,19 @@ impl<T: Operand> Sum<'_, T> {
             }
             .chunked(panels, columns);
             for (row, sums) in sums.chunks_exact(columns).enumerate() {
-                let at = row * self.output.stride + self.output.first;
-                for column in held.clone() {
-                    let added = self.residual.map_or(0.0, |residual| residual[at + column]);
-                    // SAFETY: `check` found rows and columns within the output.
-                    unsafe { *to.add(at + column) = bf16::narrow(sums[column] + added) };
+                let offset = row * self.output.stride + self.output.first;
+                for column in panel_columns.clone() {
+                    let added = self
+                        .residual
+                        .map_or(0.0, |residual| residual[offset + column]);
+                    // SAFETY: `check` verified that rows and columns are within the output.
+                    unsafe { *to.add(offset + column) = bf16::narrow(sums[column] + added) };
                 }
             }
         });
     }
 
-    /// Sums chunk after chunk of the depth.
+    /// Sums the depth chunk by chunk.
     fn chunked(&self, panels: Range<usize>, columns: usize) {
         let n = self.rows();
         let chunks = self.chunks();
@@ -249,10 +252,11 @@ impl<T: Operand> Sum<'_, T> {
                     strips: None,
                 }));
             }
-            // Few rows are read once or twice, and where they lie.
+            // Few rows are read only once or twice, so they are read in place.
             let most = if T::widens() { FEW_WIDENED } else { FEW_ROWS };
-            // Of all panels: those of one thread are fewer the more threads there are, and where strips
-            // are widened they decide how rows are rounded.
+            // Decided by the number of all panels: each thread has fewer of them with more threads,
+            // and widened strips affect the rounding, which must not depend on the number of
+            // threads.
             let is_little = n <= most || self.panels().len() < MANY_PANELS;
             let mut rows = pieces.iter().map(|piece| piece.term.left);
             if rows.all(|rows| rows.is_in_place() || is_little && rows.has_words()) {
@@ -272,7 +276,7 @@ impl<T: Operand> Sum<'_, T> {
         }
     }
 
-    /// Parts of the depth of the first term.
+    /// Splits the depth of the first term.
     fn chunks(&self) -> Vec<Range<usize>> {
         let Range { start, end } = self.terms[0].words;
         let words = end - start;
@@ -292,10 +296,10 @@ impl<T: Operand> Sum<'_, T> {
             .collect()
     }
 
-    /// All tiles of some panels; `begins` says that nothing was summed before.
+    /// Computes all tiles of some panels; `begins` means that the output holds no partial sums yet.
     fn tiles(&self, pieces: &[Piece<'_, T>], panels: Range<usize>, columns: usize, begins: bool) {
         let (n, first_panel) = (self.rows(), self.panels().start);
-        // A tile of few rows waits for its panel: rows that are read where they lie are shared evenly.
+        // A tile of few rows waits for its panel, so rows that are read in place are split evenly.
         let step = if pieces.iter().all(|piece| piece.strips.is_none()) {
             n.div_ceil(n.div_ceil(ROWS).max(1)).max(1)
         } else {
@@ -325,17 +329,17 @@ impl<T: Operand> Sum<'_, T> {
                     bias: bias.map_or(std::ptr::null(), |bias| bias[column..].as_ptr()),
                     residual: added.unwrap_or(std::ptr::null()),
                     residual_stride: self.output.stride,
-                    output: self.output.at(offset),
+                    output: self.output.offset_by(offset),
                     output_stride: self.output.stride,
                 }
             }));
-            // SAFETY: `check` found rows and columns within operands and output; tasks write
-            // disjoint rows or panels.
+            // SAFETY: `check` verified that rows and columns are within operands and output; tasks
+            // write disjoint rows or panels.
             unsafe { T::run_tiles(&jobs) };
         }
     }
 
-    /// Columns of the output.
+    /// Number of columns of the output, after checking all shapes.
     ///
     /// # Panics
     ///
@@ -348,7 +352,7 @@ impl<T: Operand> Sum<'_, T> {
         assert!(self.terms.len() <= TERMS, "too many products in a sum");
         for Term { left, right, words } in self.terms {
             let fits = left.n == n && right.columns() == all && left.holds(words.len());
-            assert!(fits, "shapes of a sum of products");
+            assert!(fits, "the shapes of a sum of products do not match");
         }
         let Output {
             stride,
@@ -363,24 +367,24 @@ impl<T: Operand> Sum<'_, T> {
         };
         assert!(
             end <= elements && first + columns <= stride.max(columns),
-            "size of the output"
+            "the output has the wrong size"
         );
         assert!(
             self.bias.is_none_or(|bias| bias.len() >= columns),
-            "size of the bias"
+            "the bias has the wrong size"
         );
         let adds = self.output.adds;
         let residual_fits = |r: &[f32]| r.len() == elements && first == 0 && !adds;
         assert!(
             self.residual.is_none_or(residual_fits),
-            "size of the residual"
+            "the residual has the wrong size"
         );
         columns
     }
 }
 
 impl<T: Operand> Piece<'_, T> {
-    /// Packs all rows in strips, to `room`.
+    /// Packs all rows into strips in `room`.
     fn pack(&mut self, room: &mut [f32]) {
         self.strips = Some(room.as_ptr().cast());
         let left = &self.term.left;
@@ -391,11 +395,11 @@ impl<T: Operand> Piece<'_, T> {
             rows: left.n,
             words: self.words.len(),
         };
-        // SAFETY: `Sum::check` found these words within every row.
+        // SAFETY: `Sum::check` verified that these words are within every row.
         unsafe { strips::pack_all(rows, room) };
     }
 
-    /// What a tile reads: the words that both this piece and the panel hold.
+    /// Input of a tile: the words that both this chunk and the panel store.
     fn tile_term(&self, row: usize, panel: usize) -> TileTerm<T> {
         let b = self.term.right.panel(panel);
         let start = self.words.start.max(b.first_word);
@@ -407,7 +411,7 @@ impl<T: Operand> Piece<'_, T> {
                 T::DEPTHS * self.term.left.depth_stride,
             ),
             Some(strips) => {
-                // Of each word's lines, which are as long as those of words, in numbers.
+                // Elements per word of a strip: all its lines.
                 let lines = ROWS * T::strip_lines() * T::DEPTHS;
                 let word = row / ROWS * self.words.len() + start - self.words.start;
                 (strips.wrapping_add(word * lines), T::DEPTHS, lines)
@@ -424,12 +428,12 @@ impl<T: Operand> Piece<'_, T> {
     }
 }
 
-/// Where the rows of a product come from.
+/// Source of the rows of a product.
 pub(crate) trait RowSource<T>: Sync {
-    /// Number of rows of `width` numbers.
+    /// Number of rows of `width` elements.
     fn len(&self, width: usize) -> usize;
 
-    /// Calls `work` with numbers `run` of all rows, one row behind the other.
+    /// Calls `work` with the elements `run` of all rows, which are stored consecutively.
     fn with_numbers<R>(&self, run: Range<usize>, work: impl FnOnce(&[T]) -> R) -> R;
 }
 
@@ -443,7 +447,8 @@ impl<T: Operand> RowSource<T> for [T] {
     }
 }
 
-/// Rows `[n, depth]` times panels, plus a bias `[columns]` and a residual `[n, columns]`.
+/// Multiplies rows `[n, depth]` with panels and adds a bias `[columns]` and a residual `[n,
+/// columns]`.
 pub(crate) fn rows_times_panels<T: Operand, O: Operand>(
     rows: &(impl RowSource<T> + ?Sized),
     panels: &Panels<T>,
@@ -457,15 +462,15 @@ pub(crate) fn rows_times_panels<T: Operand, O: Operand>(
         Buffer::filled(n * columns, |to| {
             let to = Shared::new(to);
             for_row_blocks::<T, O>(n, depth, |block, spread| {
-                let place = block.start * columns..block.end * columns;
+                let range = block.start * columns..block.end * columns;
                 rows.with_numbers(block.start * depth..block.end * depth, |rows| {
-                    let (rows, stride) = evened(rows, depth);
+                    let (rows, stride) = pad_rows_to_words(rows, depth);
                     Sum {
                         terms: &[Term::new(Rows::new(&rows, stride, 0), panels)],
                         panels: Panelled::All,
                         bias,
-                        residual: residual.map(|residual| &residual[place.clone()]),
-                        output: Output::new(to.slice(place.start, place.len()), columns),
+                        residual: residual.map(|residual| &residual[range.clone()]),
+                        output: Output::new(to.slice(range.start, range.len()), columns),
                     }
                     .run(spread);
                 });
@@ -474,10 +479,10 @@ pub(crate) fn rows_times_panels<T: Operand, O: Operand>(
     }
 }
 
-/// Calls `work` with blocks of rows and how their sums are spread.
+/// Calls `work` with blocks of rows and how their sums are distributed.
 ///
-/// Many rows are cut into blocks of about equal size, one thread each; few are one block, whose
-/// panels threads share. `T` and `O` are the numbers of operands and output.
+/// Many rows are split into blocks of about equal size, one thread each; few rows are a single
+/// block, whose panels the threads split. `T` and `O` are the element types of operands and output.
 pub(crate) fn for_row_blocks<T: Operand, O: Operand>(
     n: usize,
     depth: usize,
@@ -508,7 +513,7 @@ fn deep_words<T: Operand>() -> usize {
     }
 }
 
-/// Rows of A with `depth` elements that stay in cache.
+/// Rows of A with `depth` elements that fit in the cache.
 fn block_rows<T: Operand, O: Operand>(depth: usize) -> usize {
     if T::reads_in_place() {
         return ROWS_IN_PLACE;

@@ -1,4 +1,4 @@
-//! The left operand of a product: rows of numbers, wherever they lie.
+//! The left operand of a product: rows with arbitrary strides.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -6,20 +6,20 @@ use std::ops::Range;
 use super::operand::Operand;
 use crate::cpu::matrix::Matrix;
 
-/// Rows to read.
+/// Rows of a left operand.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rows<'a, T> {
     values: &'a [T],
-    /// Numbers from one row to the next.
+    /// Elements from one row to the next.
     pub(super) stride: usize,
-    /// Numbers from one depth to the next; 1 where a word holds several.
+    /// Elements from one depth to the next; 1 if a word holds several depths.
     pub(super) depth_stride: usize,
     first: usize,
     pub(super) n: usize,
 }
 
 impl<'a, T: Operand> Rows<'a, T> {
-    /// Rows that begin at `first` in rows of `stride` elements.
+    /// Rows that start at element `first` of rows of `stride` elements.
     pub(crate) fn new(values: &'a [T], stride: usize, first: usize) -> Self {
         let n = values.len().checked_div(stride).unwrap_or(0);
         Self {
@@ -31,8 +31,8 @@ impl<'a, T: Operand> Rows<'a, T> {
         }
     }
 
-    /// The columns of rows of `stride` elements, as rows: the transpose. As many depths as whole
-    /// words hold must lie in `values`.
+    /// The transpose: columns of rows of `stride` elements, used as rows. `values` must contain all
+    /// depths of whole words.
     pub(crate) fn of_columns(values: &'a [T], stride: usize, columns: Range<usize>) -> Self {
         Self {
             values,
@@ -43,24 +43,24 @@ impl<'a, T: Operand> Rows<'a, T> {
         }
     }
 
-    /// Whether words can be read where they lie.
+    /// Whether words can be read in place.
     pub(super) fn has_words(&self) -> bool {
         self.depth_stride == 1 || T::DEPTHS == 1
     }
 
-    /// Whether many rows are better read there, too.
+    /// Whether reading in place is also faster for many rows.
     pub(super) fn is_in_place(&self) -> bool {
         T::reads_in_place() && self.depth_stride == 1
     }
 
-    /// Where word `word` of row `row` lies, the first of the product being 0.
+    /// Pointer to word `word` of row `row`, where word 0 is the first of the product.
     pub(super) fn pointer(&self, row: usize, word: usize) -> *const T {
         let depth = word * T::DEPTHS * self.depth_stride;
         let offset = row * self.stride + self.first + depth;
         self.values.as_ptr().wrapping_add(offset)
     }
 
-    /// Whether so many words lie within every row's data.
+    /// Whether every row contains this many words.
     pub(super) fn holds(&self, words: usize) -> bool {
         if self.n == 0 || words == 0 {
             return true;
@@ -71,8 +71,8 @@ impl<'a, T: Operand> Rows<'a, T> {
 }
 
 impl<'a> Rows<'a, f32> {
-    /// Rows of a matrix, whichever way it lies.
-    pub(crate) fn of(matrix: Matrix<'a>, rows: Range<usize>) -> Self {
+    /// Rows of a matrix in either layout.
+    pub(crate) fn from_matrix(matrix: Matrix<'a>, rows: Range<usize>) -> Self {
         Self {
             values: matrix.data(),
             stride: matrix.row_stride(),
@@ -83,8 +83,8 @@ impl<'a> Rows<'a, f32> {
     }
 }
 
-/// The same rows with a stride of whole words: zeros are added to rows of another width.
-pub(crate) fn evened<T: Operand>(values: &[T], width: usize) -> (Cow<'_, [T]>, usize) {
+/// The same rows with a stride of whole words; rows of another width are padded with zeros.
+pub(crate) fn pad_rows_to_words<T: Operand>(values: &[T], width: usize) -> (Cow<'_, [T]>, usize) {
     let stride = width.next_multiple_of(T::DEPTHS);
     if stride == width {
         return (Cow::Borrowed(values), width);

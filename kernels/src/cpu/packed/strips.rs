@@ -1,8 +1,8 @@
-//! The left operand of a product, packed while it is used: strips of 12 rows, one word of each at
-//! a time.
+//! The left operand of a product, packed while it is used: strips of 12 rows, with one word of each
+//! row at a time.
 //!
-//! Rows that are a multiple of 4 KiB apart would all fall into the same few lines of the first
-//! level of cache and drive each other out; in a strip, what a tile reads lies in one piece.
+//! Rows whose distance is a multiple of 4 KiB would map to the same few L1 cache sets and evict
+//! each other; in a strip, the input of a tile is contiguous.
 
 use super::operand::Operand;
 #[cfg(target_arch = "x86_64")]
@@ -11,31 +11,31 @@ use super::tile::ROWS;
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::isa::Isa;
 
-/// Rows to be packed, as words of their depths.
+/// Rows to pack, as words of their depths.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StripRows<T> {
-    /// First number of the first row.
+    /// First element of the first row.
     pub(crate) first: *const T,
-    /// Numbers from one row to the next.
+    /// Elements from one row to the next.
     pub(crate) stride: usize,
-    /// Numbers from one depth to the next; 1 where a word holds several.
+    /// Elements from one depth to the next; 1 if a word holds several depths.
     pub(crate) depth_stride: usize,
     /// At least 1.
     pub(crate) rows: usize,
-    /// Words of each row.
+    /// Words per row.
     pub(crate) words: usize,
 }
 
-/// Strips that are packed together where rows lie side by side: more would fall into the same few
-/// lines of the first level of cache, less would read less than a line of each depth.
+/// Strips that are packed together if rows are contiguous along their index: more would map to the
+/// same few L1 cache sets, fewer would read less than a cache line of each depth.
 #[cfg(target_arch = "x86_64")]
 const COLUMN_STRIPS: usize = 6;
 
-/// Packs any number of rows in strips, one behind the other.
+/// Packs any number of rows into consecutive strips.
 ///
 /// # Safety
 ///
-/// Every row holds the depths of `words` words.
+/// Every row has the depths of `words` words.
 pub(crate) unsafe fn pack_all<T: Operand>(rows: StripRows<T>, to: &mut [f32]) {
     if rows.words == 0 {
         return;
@@ -44,27 +44,27 @@ pub(crate) unsafe fn pack_all<T: Operand>(rows: StripRows<T>, to: &mut [f32]) {
     #[cfg(target_arch = "x86_64")]
     if rows.stride == 1 && Isa::detect() >= Isa::Avx2 {
         for (i, to) in to.chunks_mut(COLUMN_STRIPS * strip).enumerate() {
-            let held = rows.from(i * COLUMN_STRIPS * ROWS, COLUMN_STRIPS * ROWS);
-            // SAFETY: detected; without AVX-512 all numbers are f32 or widened. Rows are the caller's
-            // promise.
+            let strip_rows = rows.range(i * COLUMN_STRIPS * ROWS, COLUMN_STRIPS * ROWS);
+            // SAFETY: the CPU feature was detected; without AVX-512 all elements are f32 or
+            // widened. Rows are guaranteed by the caller.
             unsafe {
                 match Isa::detect() {
-                    Isa::Avx512 => avx512::pack_columns(held, to),
-                    _ => strips_avx2::pack_columns(held, to),
+                    Isa::Avx512 => avx512::pack_columns(strip_rows, to),
+                    _ => strips_avx2::pack_columns(strip_rows, to),
                 }
             }
         }
         return;
     }
     for (i, to) in to.chunks_exact_mut(strip).enumerate() {
-        // SAFETY: as the caller promises.
-        unsafe { pack(rows.from(i * ROWS, ROWS), to) };
+        // SAFETY: guaranteed by the caller.
+        unsafe { pack(rows.range(i * ROWS, ROWS), to) };
     }
 }
 
 impl<T> StripRows<T> {
-    /// At most `n` rows from row `first` on.
-    fn from(self, first: usize, n: usize) -> Self {
+    /// At most `n` rows, starting at row `first`.
+    fn range(self, first: usize, n: usize) -> Self {
         Self {
             first: self.first.wrapping_add(first * self.stride),
             rows: n.min(self.rows.saturating_sub(first)),
@@ -73,39 +73,43 @@ impl<T> StripRows<T> {
     }
 }
 
-/// Writes [`Operand::strip_lines`] lines of [`ROWS`] words each to `to` for each word of the rows;
-/// rows that do not exist hold any value.
+/// Writes [`Operand::strip_lines`] lines of [`ROWS`] words to `to` for each word of the rows;
+/// missing rows have arbitrary values.
 ///
 /// # Safety
 ///
 /// At most [`ROWS`] rows, each with the depths of `words` words.
 unsafe fn pack<T: Operand>(rows: StripRows<T>, to: &mut [f32]) {
     let width = ROWS * T::strip_lines();
-    assert!(to.len() >= rows.words * width, "room for a strip");
+    assert!(
+        to.len() >= rows.words * width,
+        "the strip does not fit in the memory"
+    );
     #[cfg(target_arch = "x86_64")]
     if rows.depth_stride == 1 && Isa::detect() >= Isa::Avx2 {
         let to = to.as_mut_ptr();
-        // SAFETY: detected; room was checked, rows are the caller's promise.
+        // SAFETY: the CPU feature was detected; the size was checked, and rows are guaranteed by
+        // the caller.
         unsafe {
             match (Isa::detect(), T::widens()) {
-                (Isa::Avx512, true) => avx512::widened(rows, to),
+                (Isa::Avx512, true) => avx512::transpose_widening(rows, to),
                 (Isa::Avx512, false) => avx512::strip(rows, to),
                 _ => strips_avx2::strip(rows, to),
             }
         }
         return;
     }
-    assert!(!T::widens(), "rows or columns that lie in one piece");
+    assert!(!T::widens(), "widened rows must be contiguous");
     if rows.stride == 1 {
         for (p, line) in to.chunks_exact_mut(ROWS).take(rows.words).enumerate() {
             let depth = |i: usize| {
                 let first = (p * T::DEPTHS + i) * rows.depth_stride;
-                // SAFETY: each depth has a number of every row, side by side.
+                // SAFETY: each depth has an element of every row, contiguous.
                 unsafe { std::slice::from_raw_parts(rows.first.wrapping_add(first), rows.rows) }
             };
             let [low, high] = [depth(0), depth(T::DEPTHS - 1)];
             for ((word, &low), &high) in line.iter_mut().zip(low).zip(high) {
-                *word = f32::from_bits(T::word(|i| if i == 0 { low } else { high }));
+                *word = f32::from_bits(T::pack_word(|i| if i == 0 { low } else { high }));
             }
         }
         return;
@@ -113,8 +117,9 @@ unsafe fn pack<T: Operand>(rows: StripRows<T>, to: &mut [f32]) {
     for i in 0..rows.rows {
         let row = rows.first.wrapping_add(i * rows.stride);
         for (p, line) in to.chunks_exact_mut(ROWS).take(rows.words).enumerate() {
-            // SAFETY: as the caller promises.
-            let word = T::word(|i| unsafe { *row.add((p * T::DEPTHS + i) * rows.depth_stride) });
+            // SAFETY: guaranteed by the caller.
+            let word =
+                T::pack_word(|i| unsafe { *row.add((p * T::DEPTHS + i) * rows.depth_stride) });
             line[i] = f32::from_bits(word);
         }
     }
@@ -132,14 +137,14 @@ pub(super) mod avx512 {
 
     use super::{Operand, ROWS, StripRows};
     use crate::cpu::lanes_avx512::lanes;
-    use crate::cpu::tile_avx512::{ask_to_read, transpose_lanes, transpose_quads, transposed_16};
+    use crate::cpu::tile_avx512::{prefetch_l1, transpose_lanes, transpose_quads, transposed_16};
 
-    /// Writes a line of `width` words, one of each row, for each word of the rows, every
-    /// `line_stride` words; rows that do not exist are zero.
+    /// Writes a line of `width` words (one per row) for each word of the rows, `line_stride` words
+    /// apart; missing rows are zero.
     ///
     /// # Safety
     ///
-    /// AVX-512F; at most 16 rows as [`super::pack`] demands, with depths side by side; room for all
+    /// AVX-512F; at most 16 rows as [`super::pack`] requires, with contiguous depths; space for all
     /// lines at `to`.
     #[target_feature(enable = "avx512f")]
     pub(in super::super) unsafe fn transpose<T: Operand>(
@@ -150,81 +155,81 @@ pub(super) mod avx512 {
     ) {
         let written = lanes(width);
         for p in (0..rows.words).step_by(16) {
-            // SAFETY: as the caller promises.
+            // SAFETY: guaranteed by the caller.
             let columns = unsafe { words_of_rows(&rows, p) };
             for (line, column) in columns.into_iter().enumerate().take(rows.words - p) {
-                // SAFETY: a line of `width` words for each word of the rows.
+                // SAFETY: there is a line of `width` words for each word of the rows.
                 unsafe { _mm512_mask_storeu_ps(to.add((p + line) * line_stride), written, column) };
             }
         }
     }
 
-    /// The same in a strip, of which whole lines of the cache are written as long as there are words
-    /// for them.
+    /// Packs a strip, writing whole cache lines as long as enough words remain.
     ///
     /// # Safety
     ///
-    /// AVX-512F; rows and room as for [`super::pack`].
+    /// AVX-512F; rows and space as for [`super::pack`].
     #[target_feature(enable = "avx512f")]
     pub(super) unsafe fn strip<T: Operand>(rows: StripRows<T>, to: *mut f32) {
         let whole = match rows.rows {
             ROWS => rows.words / 16 * 16,
             _ => 0,
         };
-        let rest = StripRows {
+        let remaining = StripRows {
             first: rows.first.wrapping_add(whole * T::DEPTHS),
             words: rows.words - whole,
             ..rows
         };
-        // SAFETY: twelve rows with so many words; the rest is as the caller promises.
+        // SAFETY: twelve rows have these words; the rest is guaranteed by the caller.
         unsafe {
             for p in (0..whole).step_by(16) {
                 let first = rows.first.wrapping_add(p * T::DEPTHS);
                 whole_lines(first, rows.stride, to.add(p * ROWS));
             }
-            transpose(rest, to.add(whole * ROWS), ROWS, ROWS);
+            transpose(remaining, to.add(whole * ROWS), ROWS, ROWS);
         }
     }
 
-    /// Sixteen words of twelve rows, `stride` numbers apart, as twelve lines of the cache.
+    /// Packs sixteen words of twelve rows, `stride` elements apart, into twelve cache lines.
     ///
     /// # Safety
     ///
-    /// AVX-512F; the words can be read, the lines written.
+    /// AVX-512F; the words can be read and the lines written.
     #[target_feature(enable = "avx512f")]
     #[inline]
     unsafe fn whole_lines<T: Operand>(first: *const T, stride: usize, to: *mut f32) {
-        // SAFETY: as the caller promises.
+        // SAFETY: guaranteed by the caller.
         unsafe {
-            // Register `s` of a quad of rows has words `s`, `4 + s`, `8 + s` and `12 + s` in its lanes.
+            // Register `s` of a quad of rows has words `s`, `4 + s`, `8 + s` and `12 + s` in its
+            // lanes.
             let [a0, a1, a2, a3] = quad(first, stride);
             let [b0, b1, b2, b3] = quad(first.wrapping_add(4 * stride), stride);
             let [c0, c1, c2, c3] = quad(first.wrapping_add(8 * stride), stride);
-            // What three lines hold of four words, for four words after four.
+            // Writes three lines of four words each, for each group of four words.
             write_every_third([a0, b0, c0, a1], to);
             write_every_third([b1, c1, a2, b2], to.add(16));
             write_every_third([c2, a3, b3, c3], to.add(32));
         }
     }
 
-    /// Sixteen words of four rows, four words of each depth in one lane.
+    /// Sixteen words of four rows, with the four words of each depth in one lane.
     ///
     /// # Safety
     ///
-    /// As for [`whole_lines`].
+    /// Same as for [`whole_lines`].
     #[target_feature(enable = "avx512f")]
     #[inline]
     unsafe fn quad<T: Operand>(first: *const T, stride: usize) -> [__m512; 4] {
-        // Rows by name: an iterator's closure would become a call, with registers in memory.
+        // Rows are written out: a closure would not be inlined and would spill registers to memory.
         let r0 = first.cast::<f32>();
         let r1 = first.wrapping_add(stride).cast::<f32>();
         let r2 = first.wrapping_add(2 * stride).cast::<f32>();
         let r3 = first.wrapping_add(3 * stride).cast::<f32>();
-        ask_to_read::<1>(r0.wrapping_add(WORDS_AHEAD));
-        ask_to_read::<1>(r1.wrapping_add(WORDS_AHEAD));
-        ask_to_read::<1>(r2.wrapping_add(WORDS_AHEAD));
-        ask_to_read::<1>(r3.wrapping_add(WORDS_AHEAD));
-        // SAFETY: as the caller promises.
+        prefetch_l1::<1>(r0.wrapping_add(WORDS_AHEAD));
+        prefetch_l1::<1>(r1.wrapping_add(WORDS_AHEAD));
+        prefetch_l1::<1>(r2.wrapping_add(WORDS_AHEAD));
+        prefetch_l1::<1>(r3.wrapping_add(WORDS_AHEAD));
+        // SAFETY: guaranteed by the caller.
         unsafe {
             transpose_quads([
                 _mm512_loadu_ps(r0),
@@ -235,16 +240,17 @@ pub(super) mod avx512 {
         }
     }
 
-    /// Writes the first lanes of four registers as a line, the second ones three lines on, …
+    /// Writes the first lanes of four registers as a line, the second lanes three lines further,
+    /// and so on.
     ///
     /// # Safety
     ///
-    /// As for [`whole_lines`].
+    /// Same as for [`whole_lines`].
     #[target_feature(enable = "avx512f")]
     #[inline]
     unsafe fn write_every_third(lanes: [__m512; 4], to: *mut f32) {
         let [l0, l1, l2, l3] = transpose_lanes(lanes);
-        // SAFETY: as the caller promises.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             _mm512_storeu_ps(to, l0);
             _mm512_storeu_ps(to.add(3 * 16), l1);
@@ -253,29 +259,29 @@ pub(super) mod avx512 {
         }
     }
 
-    /// The same with a line of f32 for each of the two bf16 of a word, in strips.
+    /// Like [`transpose`] for strips, with a line of f32 for each of the two bf16 of a word.
     ///
     /// # Safety
     ///
-    /// As for [`transpose`], with room for twice as many lines of a strip.
+    /// Same as for [`transpose`], with space for twice the number of lines.
     #[target_feature(enable = "avx512f")]
-    pub(super) unsafe fn widened<T: Operand>(rows: StripRows<T>, to: *mut f32) {
+    pub(super) unsafe fn transpose_widening<T: Operand>(rows: StripRows<T>, to: *mut f32) {
         let written = lanes(ROWS);
         for p in (0..rows.words).step_by(16) {
-            // SAFETY: as the caller promises.
+            // SAFETY: guaranteed by the caller.
             let columns = unsafe { words_of_rows(&rows, p) };
             for (line, column) in columns.into_iter().enumerate().take(rows.words - p) {
                 for (depth, numbers) in widened_pairs(column).into_iter().enumerate() {
                     let to = to.wrapping_add((2 * (p + line) + depth) * ROWS);
-                    // SAFETY: two lines for each word of the rows.
+                    // SAFETY: there are two lines for each word of the rows.
                     unsafe { _mm512_mask_storeu_ps(to, written, numbers) };
                 }
             }
         }
     }
 
-    /// Packs rows that lie side by side in strips, depth after depth, so that what is read lies in
-    /// one piece.
+    /// Packs rows that are contiguous along their index into strips, depth by depth, so that reads
+    /// are contiguous.
     ///
     /// # Safety
     ///
@@ -288,14 +294,14 @@ pub(super) mod avx512 {
         let written = lanes(ROWS);
         for p in 0..rows.words {
             for (strip, first) in (0..rows.rows).step_by(ROWS).enumerate() {
-                let held = lanes(ROWS.min(rows.rows - first));
+                let mask = lanes(ROWS.min(rows.rows - first));
                 let number = |depth: usize| {
                     let depth = (p * T::DEPTHS + depth) * rows.depth_stride;
-                    // SAFETY: numbers of rows that do not exist are not touched.
-                    unsafe { widened_row(rows.first.wrapping_add(depth + first), held) }
+                    // SAFETY: elements of missing rows are masked out.
+                    unsafe { widened_row(rows.first.wrapping_add(depth + first), mask) }
                 };
                 let to = to[strip * strip_words + p * line_words..].as_mut_ptr();
-                // SAFETY: a line of the strip, or one for each depth.
+                // SAFETY: there is a line of the strip, or one per depth.
                 unsafe {
                     if T::DEPTHS == 1 {
                         _mm512_mask_storeu_epi32(to.cast(), written, number(0));
@@ -312,15 +318,15 @@ pub(super) mod avx512 {
         }
     }
 
-    /// Up to 16 numbers that lie side by side, as the bits of f32; others are zero.
+    /// Loads up to 16 contiguous elements as f32 bits; masked-out lanes are zero.
     ///
     /// # Safety
     ///
-    /// The numbers of the mask lie from `first` on.
+    /// The masked elements exist, starting at `first`.
     #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
     #[inline]
     unsafe fn widened_row<T: Operand>(first: *const T, mask: __mmask16) -> __m512i {
-        // SAFETY: numbers outside the mask are not touched.
+        // SAFETY: elements outside the mask are not accessed.
         unsafe {
             if T::DEPTHS == 1 {
                 return _mm512_maskz_loadu_epi32(mask, first.cast());
@@ -330,22 +336,23 @@ pub(super) mod avx512 {
         }
     }
 
-    /// Words of a row from those that are read to those that are asked for. The processor does not
-    /// ask ahead far enough by itself for rows of which each has its own page.
+    /// Prefetch distance in words of a row. The hardware prefetcher does not look far enough ahead
+    /// if each row is in a page of its own.
     const WORDS_AHEAD: usize = 32;
 
-    /// Words `p..p + 16` of up to 16 rows, a register for each word; what does not exist is zero.
+    /// Loads words `p..p + 16` of up to 16 rows, one register per word; missing words and rows are
+    /// zero.
     ///
     /// # Safety
     ///
-    /// As for [`transpose`].
+    /// Same as for [`transpose`].
     #[target_feature(enable = "avx512f")]
     #[inline]
     unsafe fn words_of_rows<T: Operand>(rows: &StripRows<T>, p: usize) -> [__m512; 16] {
-        // SAFETY: as the caller promises.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             match (rows.rows, rows.words - p >= 16) {
-                // A number of rows that the compiler knows keeps them in registers.
+                // A row count known at compile time keeps them in registers.
                 (ROWS, true) => words::<T, ROWS, true>(rows, p),
                 (ROWS, false) => words::<T, ROWS, false>(rows, p),
                 _ => words::<T, 16, false>(rows, p),
@@ -353,11 +360,11 @@ pub(super) mod avx512 {
         }
     }
 
-    /// The same of at most `N` rows, with all 16 words where `WHOLE` says so.
+    /// Loads at most `N` rows, with all 16 words if `WHOLE`.
     ///
     /// # Safety
     ///
-    /// As for [`transpose`].
+    /// Same as for [`transpose`].
     #[target_feature(enable = "avx512f")]
     #[inline]
     unsafe fn words<T: Operand, const N: usize, const WHOLE: bool>(
@@ -371,9 +378,9 @@ pub(super) mod avx512 {
                 break;
             }
             let row = rows.first.wrapping_add(i * rows.stride + p * T::DEPTHS);
-            // SAFETY: words outside the mask are not touched.
+            // SAFETY: words outside the mask are not accessed.
             *block = unsafe { _mm512_maskz_loadu_ps(mask, row.cast::<f32>()) };
-            ask_to_read::<1>(row.cast::<f32>().wrapping_add(WORDS_AHEAD));
+            prefetch_l1::<1>(row.cast::<f32>().wrapping_add(WORDS_AHEAD));
         }
         transposed_16(block)
     }
@@ -397,7 +404,7 @@ mod tests {
 
     use super::{Operand, ROWS, StripRows, pack_all};
 
-    /// Every word of every row lies where a tile reads it, whichever instructions packed it.
+    /// Every word of every row is where a tile reads it, for all instruction sets.
     fn compare<T: Operand>() {
         for (n, words, gap) in [
             (1, 1, 0),
@@ -418,19 +425,19 @@ mod tests {
                 words,
             };
             let mut packed = vec![f32::NAN; n.div_ceil(ROWS) * ROWS * words * T::strip_lines()];
-            // SAFETY: every row holds as many words.
+            // SAFETY: every row has this number of words.
             unsafe { pack_all(rows, &mut packed) };
             for (row, p) in (0..n).flat_map(|row| (0..words).map(move |p| (row, p))) {
                 let numbers = &values[row * stride + p * T::DEPTHS..][..T::DEPTHS];
                 let line = (row / ROWS * words + p) * T::strip_lines();
-                let at = |line: usize| packed[line * ROWS + row % ROWS];
+                let element = |line: usize| packed[line * ROWS + row % ROWS];
                 let expected: Vec<u32> = if T::widens() {
                     numbers.iter().map(|x| x.widen().to_bits()).collect()
                 } else {
-                    vec![T::word(|i| numbers[i])]
+                    vec![T::pack_word(|i| numbers[i])]
                 };
-                let found = (line..line + T::strip_lines()).map(|line| at(line).to_bits());
-                assert!(found.eq(expected), "row {row}, word {p} of {n} × {words}");
+                let bits = (line..line + T::strip_lines()).map(|line| element(line).to_bits());
+                assert!(bits.eq(expected), "row {row}, word {p} of {n} × {words}");
             }
         }
     }

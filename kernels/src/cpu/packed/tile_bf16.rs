@@ -1,10 +1,10 @@
-//! Tiles for CPUs that multiply pairs of bf16: up to 12 rows by 32 columns in registers.
+//! Tiles for CPUs that multiply pairs of bf16: up to 12 rows × 32 columns in registers.
 //!
 //! 24 of the 32 registers accumulate, two hold a line of the panel, and A's pairs are broadcast
-//! from memory: 14 loads for 24 multiplications, which the two load ports sustain.
-//! A tile whose rows were all packed in strips runs with strides that the compiler knows. Where pairs
-//! are slow, strips hold f32, and a line's pairs are widened when they are loaded: 4 instructions
-//! more for 48 multiply-adds of f32.
+//! from memory: 14 loads per 24 multiplications, which the two load ports sustain. A tile whose
+//! rows are all packed in strips uses compile-time strides. On CPUs with slow pair instructions,
+//! strips hold f32 and the pairs of a panel line are widened on load: 4 extra instructions per 48
+//! f32 multiply-adds.
 
 use std::arch::x86_64::{
     __m256bh, __m256i, __m512, __m512bh, __m512i, _mm256_mask_storeu_epi16, _mm512_add_ps,
@@ -23,23 +23,22 @@ use super::strips::avx512::widened_pairs;
 use super::tile::{ROWS, TERMS, TileJob, TileOutput, TileTerm};
 use crate::cpu::lanes_avx512::lanes;
 use crate::cpu::scratch::with_scratch;
-use crate::cpu::tile_avx512::{
-    LINES_AHEAD, STRIP_AHEAD, ask_to_read, ask_to_read_later, ask_to_write,
-};
+use crate::cpu::tile_avx512::{LINES_AHEAD, STRIP_AHEAD, ask_to_write, prefetch_l1, prefetch_l2};
 
-/// Most pairs of depths of a part of a tile whose rows were widened: so many lines of a panel and of a
-/// strip take 38 KiB, which a first level of cache holds.
+/// Maximum pairs of depths per part of a tile with widened rows: the lines of a panel and of a
+/// strip then take 38 KiB, which fits in the L1 cache.
 const WIDENED_PART: usize = 176;
 
-/// Runs tiles of pairs from end to end in registers: lines of a panel come from the second level of
-/// cache as fast as they are multiplied, so that of a Zen 5, tiles of 768 pairs take 0.96 and those of
-/// 1,536 pairs 0.95 of the time of tiles that are summed in parts.
+/// Runs tiles of pairs with the full depth in registers. Lines of a panel arrive from the L2 cache
+/// as fast as they are multiplied: on a Zen 5, tiles of 768 pairs take 0.96, and tiles of 1,536
+/// pairs 0.95, of the time of tiles that are summed in parts.
 ///
 /// # Safety
 ///
-/// As for [`Operand::run_tiles`](super::operand::Operand::run_tiles), and [`has_pairs`](crate::cpu::isa::has_pairs).
+/// Same as for [`Operand::run_tiles`](super::operand::Operand::run_tiles), and
+/// [`has_pairs`](crate::cpu::isa::has_pairs) is true.
 pub(crate) unsafe fn run_tiles(jobs: &[TileJob<bf16>]) {
-    // SAFETY: as the caller promises.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         match jobs.first() {
             Some(first) if is_widened(first) => {
@@ -50,13 +49,14 @@ pub(crate) unsafe fn run_tiles(jobs: &[TileJob<bf16>]) {
     }
 }
 
-/// Calls `run` with all tiles, the first of `width` columns, and which of how many tiles it is that
-/// read these lines of a panel: with products of at most `most` words at once, with deeper ones in
-/// parts of at most so many, one part of all tiles after the other.
+/// Calls `run` for each tile with its first column (in steps of `width`), its index among the tiles
+/// that read these panel lines, and their number. Products of at most `most` words are computed at
+/// once. Deeper products are split into parts of at most this depth, and each part is computed for
+/// all tiles before the next.
 ///
 /// # Safety
 ///
-/// As for [`run_tiles`].
+/// Same as for [`run_tiles`].
 pub(super) unsafe fn in_parts(
     jobs: &[TileJob<bf16>],
     most: usize,
@@ -64,9 +64,9 @@ pub(super) unsafe fn in_parts(
     run: impl Fn(&TileJob<bf16>, usize, [usize; 2]),
 ) {
     let Some(first) = jobs.first() else { return };
-    // By the depth alone: how many tiles there are depends on the number of threads.
+    // Depends only on the depth, because the number of tiles varies with the number of threads.
     let is_whole = first.products().iter().all(|term| term.words <= most);
-    // All lines of a tile's columns are read before those of others, each part by all rows.
+    // All lines of a tile's columns are used (each part by all rows) before other columns.
     let columns = (0..first.columns).step_by(width);
     if is_whole {
         for column in columns {
@@ -97,7 +97,7 @@ pub(super) unsafe fn in_parts(
                     if n + 1 < parts.len() {
                         (job.output, job.output_stride) = (TileOutput::F32(sums), COLUMNS);
                     }
-                    // The sums have room for any tile.
+                    // The sums have space for any tile.
                     run(&job, column, [i, jobs.len()]);
                 }
             }
@@ -105,7 +105,7 @@ pub(super) unsafe fn in_parts(
     }
 }
 
-/// `0..words` in equal parts of at most `most`.
+/// Splits `0..words` into equal parts of at most `most`.
 fn parts(words: usize, most: usize) -> impl Iterator<Item = Range<usize>> {
     let n = words.div_ceil(most).max(1);
     (0..n).map(move |i| words * i / n..words * (i + 1) / n)
@@ -113,9 +113,9 @@ fn parts(words: usize, most: usize) -> impl Iterator<Item = Range<usize>> {
 
 /// # Safety
 ///
-/// As for [`run_tiles`].
+/// Same as for [`run_tiles`].
 unsafe fn run(job: &TileJob<bf16>) {
-    // SAFETY: as the caller promises; each arm passes the row count that the job states.
+    // SAFETY: guaranteed by the caller; each arm passes the row count of the job.
     unsafe {
         match (is_widened(job), job.columns <= 16) {
             (false, true) => with_rows::<1, false>(job),
@@ -127,7 +127,7 @@ unsafe fn run(job: &TileJob<bf16>) {
 }
 
 unsafe fn with_rows<const V: usize, const WIDENED: bool>(job: &TileJob<bf16>) {
-    // SAFETY: as the caller promises.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         match job.rows {
             1 => tile::<1, V, false, WIDENED>(job),
@@ -151,23 +151,24 @@ fn is_strip(term: &TileTerm<bf16>) -> bool {
     (term.row_stride, term.word_stride) == (2, 2 * ROWS)
 }
 
-/// Whether rows lie in strips of f32. All products of a tile are packed, or none is.
+/// Whether rows are packed in strips of f32. The products of a tile are either all packed or all
+/// unpacked.
 pub(super) fn is_widened(job: &TileJob<bf16>) -> bool {
     let mut terms = job.products().iter();
     terms.any(|term| (term.row_stride, term.word_stride) == (2, 4 * ROWS))
 }
 
-/// A register as pairs of bf16.
+/// Reinterprets a register as pairs of bf16.
 #[inline(always)]
 pub(super) fn pairs(x: __m512i) -> __m512bh {
-    // SAFETY: both are 512 bits of anything.
+    // SAFETY: both are 512 bits, and every bit pattern is valid.
     unsafe { transmute::<__m512i, __m512bh>(x) }
 }
 
 /// # Safety
 ///
-/// As for [`Operand::run_tiles`](super::operand::Operand::run_tiles), with `job.rows == MR`, at most `16 * V` columns,
-/// and strips alone, of pairs or of f32, where `STRIPS` or `WIDENED` says so.
+/// Same as for [`Operand::run_tiles`](super::operand::Operand::run_tiles), with `job.rows == MR`
+/// and at most `16 * V` columns. `STRIPS` requires rows in strips, `WIDENED` rows in strips of f32.
 #[target_feature(enable = "avx512f,avx512bf16,avx512bw,avx512vl")]
 unsafe fn tile<const MR: usize, const V: usize, const STRIPS: bool, const WIDENED: bool>(
     job: &TileJob<bf16>,
@@ -177,7 +178,7 @@ unsafe fn tile<const MR: usize, const V: usize, const STRIPS: bool, const WIDENE
         let first = i * job.output_stride;
         match job.output {
             TileOutput::F32(to) => ask_to_write::<V>(to.wrapping_add(first)),
-            // 32 numbers are one line, or parts of two.
+            // 32 elements are one line, or parts of two.
             TileOutput::Bf16(to) => {
                 ask_to_write::<1>(to.wrapping_add(first).cast());
                 ask_to_write::<1>(to.wrapping_add(first + COLUMNS - 1).cast());
@@ -194,14 +195,14 @@ unsafe fn tile<const MR: usize, const V: usize, const STRIPS: bool, const WIDENE
         };
         for _ in 0..term.words {
             let mut line = [_mm512_setzero_si512(); V];
-            // SAFETY: the panel has a line for each word, A's rows two elements.
+            // SAFETY: the panel has a line per word, and A's rows have two elements per word.
             unsafe {
                 for (v, line) in line.iter_mut().enumerate() {
                     *line = _mm512_loadu_si512(b.add(16 * v).cast());
                 }
-                ask_to_read_later::<V>(b.wrapping_add(LINES_AHEAD * COLUMNS).cast());
+                prefetch_l2::<V>(b.wrapping_add(LINES_AHEAD * COLUMNS).cast());
                 if STRIPS || WIDENED {
-                    ask_to_read::<1>(a.cast::<f32>().wrapping_add(STRIP_AHEAD));
+                    prefetch_l1::<1>(a.cast::<f32>().wrapping_add(STRIP_AHEAD));
                 }
                 if WIDENED {
                     add_widened(a.cast(), line, &mut sums);
@@ -239,11 +240,11 @@ unsafe fn tile<const MR: usize, const V: usize, const STRIPS: bool, const WIDENE
     }
 }
 
-/// Adds the products of a line's pairs and of the two lines of a strip of f32.
+/// Adds the products of the pairs of a line and two lines of a strip of f32.
 ///
 /// # Safety
 ///
-/// AVX-512F, and two lines at `a`.
+/// AVX-512F; there are two lines at `a`.
 #[target_feature(enable = "avx512f")]
 #[inline]
 unsafe fn add_widened<const MR: usize, const V: usize>(
@@ -254,7 +255,7 @@ unsafe fn add_widened<const MR: usize, const V: usize>(
     let line = line.map(|words| widened_pairs(_mm512_castsi512_ps(words)));
     for depth in 0..2 {
         for (i, sum) in sums.iter_mut().enumerate() {
-            // SAFETY: the two lines hold a number of each row.
+            // SAFETY: the two lines have an element of each row.
             let value = _mm512_set1_ps(unsafe { *a.add(depth * ROWS + i) });
             for (sum, line) in sum.iter_mut().zip(&line) {
                 *sum = _mm512_fmadd_ps(value, line[depth], *sum);
@@ -263,16 +264,16 @@ unsafe fn add_widened<const MR: usize, const V: usize>(
     }
 }
 
-/// Adds what is to be added to 16 columns of a row and writes them.
+/// Adds bias and residual to 16 columns of a row and stores them.
 ///
 /// # Safety
 ///
-/// As for [`tile`].
+/// Same as for [`tile`].
 #[target_feature(enable = "avx512f,avx512bf16,avx512bw,avx512vl")]
 unsafe fn finish(job: &TileJob<bf16>, row: usize, column: usize, mut value: __m512) {
     let mask = lanes(job.columns.saturating_sub(column));
-    let at = row * job.output_stride + column;
-    // SAFETY: lanes outside the mask are not touched.
+    let index = row * job.output_stride + column;
+    // SAFETY: lanes outside the mask are not accessed.
     unsafe {
         if !job.bias.is_null() {
             let bias = _mm512_maskz_loadu_ps(mask, job.bias.wrapping_add(column));
@@ -287,10 +288,10 @@ unsafe fn finish(job: &TileJob<bf16>, row: usize, column: usize, mut value: __m5
             value = _mm512_add_ps(value, residual);
         }
         match job.output {
-            TileOutput::F32(to) => _mm512_mask_storeu_ps(to.wrapping_add(at), mask, value),
+            TileOutput::F32(to) => _mm512_mask_storeu_ps(to.wrapping_add(index), mask, value),
             TileOutput::Bf16(to) => {
                 let narrow = transmute::<__m256bh, __m256i>(_mm512_cvtneps_pbh(value));
-                _mm256_mask_storeu_epi16(to.wrapping_add(at).cast(), mask, narrow);
+                _mm256_mask_storeu_epi16(to.wrapping_add(index).cast(), mask, narrow);
             }
         }
     }

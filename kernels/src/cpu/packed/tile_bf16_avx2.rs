@@ -1,9 +1,9 @@
-//! Tiles of bf16 for CPUs that have AVX2 and multiply no pairs: up to 6 rows by 16
-//! columns, or 2 by 32.
+//! Tiles of bf16 for CPUs with AVX2 but without bf16 pair instructions: up to 6 rows × 16 columns,
+//! or 2 × 32.
 //!
-//! A line's pairs are widened when they are loaded, 4 instructions for 24 multiply-adds of registers;
-//! strips hold f32 already. So a product takes as long as one of f32, and reads half as much of W,
-//! which is what counts where W comes from memory.
+//! The pairs of a panel line are widened on load, with 4 instructions per 24 register
+//! multiply-adds; strips already hold f32. A product therefore takes as long as in f32 but reads
+//! half the bytes of W, which matters when W comes from memory.
 
 use std::arch::x86_64::{
     __m256, __m256i, _mm256_add_ps, _mm256_broadcast_ss, _mm256_fmadd_ps, _mm256_loadu_si256,
@@ -19,21 +19,23 @@ use super::tile_bf16::{in_parts, is_widened};
 use super::transposed_gemm::{PackedLeft, TOKENS_AHEAD, TokenRows};
 use crate::cpu::lanes_avx2::{LANES, load, lower, store, upper};
 use crate::cpu::number::Number;
-use crate::cpu::prefetch::{ask_to_read, ask_to_read_later};
+use crate::cpu::prefetch::{prefetch_l1, prefetch_l2};
 
-/// Most pairs of depths that are summed in registers. Parts that stay in the first level of cache while
-/// all rows pass by take 1.06 times as long: lines come as fast from the second, and a tile has ends.
+/// Maximum pairs of depths that are summed in registers. Smaller parts that stay in the L1 cache
+/// while all rows are processed take 1.06 times as long: lines arrive as fast from the L2 cache,
+/// and each part has a fixed overhead.
 const PART: usize = 384;
-/// Columns of a tile of many rows, and of half a line of a panel.
+/// Columns of a tile with many rows: half a line of a panel.
 const WIDTH: usize = 2 * LANES;
-/// Rows of one.
+/// Rows of a tile with many rows.
 const TILE_ROWS: usize = 6;
-/// Rows up to which a tile has all columns of a panel: fewer sums would wait for each other.
+/// Up to this number of rows, a tile has all columns of a panel, because fewer accumulators would
+/// stall.
 const FEW_ROWS: usize = 2;
 
 /// # Safety
 ///
-/// As for [`Operand::run_tiles`](super::operand::Operand::run_tiles), with AVX2 and FMA.
+/// Same as for [`Operand::run_tiles`](super::operand::Operand::run_tiles), with AVX2 and FMA.
 pub(crate) unsafe fn run_tiles(jobs: &[TileJob<bf16>]) {
     let Some(first) = jobs.first() else { return };
     let width = if first.rows <= FEW_ROWS && first.columns > WIDTH {
@@ -41,7 +43,7 @@ pub(crate) unsafe fn run_tiles(jobs: &[TileJob<bf16>]) {
     } else {
         WIDTH
     };
-    // SAFETY: as the caller promises; each arm passes how rows lie.
+    // SAFETY: guaranteed by the caller; each arm passes the row layout.
     unsafe {
         in_parts(jobs, PART, width, |job, column, place| {
             match (is_widened(job), width == COLUMNS) {
@@ -54,11 +56,11 @@ pub(crate) unsafe fn run_tiles(jobs: &[TileJob<bf16>]) {
     }
 }
 
-/// All rows of a tile of the packed product, shared evenly between tiles of registers.
+/// Computes all rows of a tile of the packed product, split evenly between register tiles.
 ///
 /// # Safety
 ///
-/// As for [`tile`].
+/// Same as for [`tile`].
 unsafe fn rows<const V: usize, const WIDENED: bool>(
     job: &TileJob<bf16>,
     column: usize,
@@ -66,9 +68,9 @@ unsafe fn rows<const V: usize, const WIDENED: bool>(
 ) {
     let tiles = job.rows.div_ceil(TILE_ROWS);
     let step = job.rows.div_ceil(tiles);
-    let mut next = NextLines::from(number * tiles, of * tiles);
+    let mut next = NextLines::new(number * tiles, of * tiles);
     for row in (0..job.rows).step_by(step) {
-        // SAFETY: as the caller promises; each arm passes the number of rows.
+        // SAFETY: guaranteed by the caller; each arm passes the number of rows.
         unsafe {
             match step.min(job.rows - row) {
                 1 => tile::<1, V, WIDENED>(job, row, column, next),
@@ -83,12 +85,12 @@ unsafe fn rows<const V: usize, const WIDENED: bool>(
     }
 }
 
-/// `MR` rows and `8 * V` columns from `(row, column)` on.
+/// Computes `MR` rows and `8 * V` columns, starting at `(row, column)`.
 ///
 /// # Safety
 ///
-/// As for [`run_tiles`]; the job has the rows and at least one of the columns, and strips of f32 where
-/// `WIDENED` says so.
+/// Same as for [`run_tiles`]; the job has the rows and at least one of the columns, and strips of
+/// f32 if `WIDENED`.
 #[target_feature(enable = "avx2,fma")]
 unsafe fn tile<const MR: usize, const V: usize, const WIDENED: bool>(
     job: &TileJob<bf16>,
@@ -98,7 +100,7 @@ unsafe fn tile<const MR: usize, const V: usize, const WIDENED: bool>(
 ) {
     let mut sums = [[_mm256_setzero_ps(); V]; MR];
     for term in job.products() {
-        let lines = term.b.wrapping_add(term.layout.at(0, column));
+        let lines = term.b.wrapping_add(term.layout.offset(0, column));
         let mut b = lines;
         let mut a = term.a.wrapping_add(row * term.row_stride);
         let word_stride = if WIDENED { 4 * ROWS } else { term.word_stride };
@@ -111,11 +113,12 @@ unsafe fn tile<const MR: usize, const V: usize, const WIDENED: bool>(
             V * LANES > WIDTH,
         );
         for _ in 0..term.words {
-            // SAFETY: the panel has a line for each word, A's rows two elements, or two f32.
+            // SAFETY: the panel has a line per word, and A's rows have two elements, or two f32,
+            // per word.
             unsafe {
                 for half in 0..V * LANES / WIDTH {
                     let half = half * size_of::<u32>() * term.layout.half;
-                    ask_to_read_later(next.wrapping_add(half));
+                    prefetch_l2(next.wrapping_add(half));
                 }
                 next = next.wrapping_add(next_step);
                 if WIDENED {
@@ -145,17 +148,17 @@ unsafe fn tile<const MR: usize, const V: usize, const WIDENED: bool>(
     }
     for (i, sum) in sums.into_iter().enumerate() {
         for (v, value) in sum.into_iter().enumerate() {
-            // SAFETY: as the caller promises.
+            // SAFETY: guaranteed by the caller.
             unsafe { finish(job, row + i, column + LANES * v, value) };
         }
     }
 }
 
-/// Adds the products of a line of a panel and of two lines of a strip of f32.
+/// Adds the products of a panel line and two lines of a strip of f32.
 ///
 /// # Safety
 ///
-/// AVX2 and FMA, and numbers of every row and column.
+/// AVX2 and FMA; elements of every row and column exist.
 #[target_feature(enable = "avx2,fma")]
 #[inline]
 unsafe fn add_strip<const MR: usize, const V: usize>(
@@ -163,7 +166,7 @@ unsafe fn add_strip<const MR: usize, const V: usize>(
     b: PanelWords,
     sums: &mut [[__m256; V]; MR],
 ) {
-    // SAFETY: as the caller promises.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let mut line = [_mm256_setzero_ps(); V];
         for (v, line) in line.iter_mut().enumerate() {
@@ -187,24 +190,24 @@ unsafe fn add_strip<const MR: usize, const V: usize>(
     }
 }
 
-/// Eight words of a panel's line. They are loaded again for their other halves, whatever the compiler
-/// knows: sums take all registers but four.
+/// Loads eight words of a panel line. Each half is loaded separately, even if the compiler would
+/// keep the register: the accumulators occupy all registers but four.
 ///
 /// # Safety
 ///
-/// AVX2, and a panel's line.
+/// AVX2; the pointer is a panel line.
 #[target_feature(enable = "avx2,fma")]
 #[inline]
 unsafe fn words(b: PanelWords, v: usize) -> __m256i {
-    // SAFETY: as the caller promises; lines are aligned to cache lines.
+    // SAFETY: guaranteed by the caller; lines are aligned to cache lines.
     unsafe { place(b, v).read_volatile() }
 }
 
-/// Adds the products of a line of a panel and of pairs of rows where they lie.
+/// Adds the products of a panel line and pairs of unpacked rows.
 ///
 /// # Safety
 ///
-/// As for [`add_strip`].
+/// Same as for [`add_strip`].
 #[target_feature(enable = "avx2,fma")]
 #[inline]
 unsafe fn add_rows<const MR: usize, const V: usize>(
@@ -213,7 +216,7 @@ unsafe fn add_rows<const MR: usize, const V: usize>(
     b: PanelWords,
     sums: &mut [[__m256; V]; MR],
 ) {
-    // SAFETY: as the caller promises.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let words = line::<V>(b);
         for (i, sum) in sums.iter_mut().enumerate() {
@@ -233,10 +236,10 @@ const STEP_ROWS: usize = 4;
 
 /// # Safety
 ///
-/// As for [`Operand::run_steps`](super::operand::Operand::run_steps), with AVX2 and FMA.
+/// Same as for [`Operand::run_steps`](super::operand::Operand::run_steps), with AVX2 and FMA.
 pub(crate) unsafe fn run_steps(left: PackedLeft<'_>, x: TokenRows<bf16>, sums: &mut [f32]) {
     let rank = left.rank;
-    assert_eq!(sums.len(), rank * COLUMNS, "sums of every row");
+    assert_eq!(sums.len(), rank * COLUMNS, "each row needs its sums");
     for (row, sums) in (0..rank)
         .step_by(STEP_ROWS)
         .zip(sums.chunks_mut(STEP_ROWS * COLUMNS))
@@ -247,7 +250,7 @@ pub(crate) unsafe fn run_steps(left: PackedLeft<'_>, x: TokenRows<bf16>, sums: &
                 ..x
             };
             let to = &mut sums[column..];
-            // SAFETY: as the caller promises; each arm passes the number of rows.
+            // SAFETY: guaranteed by the caller; each arm passes the number of rows.
             unsafe {
                 match rank - row {
                     1 => steps::<1>(left, row, x, to),
@@ -260,11 +263,11 @@ pub(crate) unsafe fn run_steps(left: PackedLeft<'_>, x: TokenRows<bf16>, sums: &
     }
 }
 
-/// `R` rows and 16 columns, added to rows of [`COLUMNS`].
+/// Computes `R` rows and 16 columns, and adds them to rows of [`COLUMNS`].
 ///
 /// # Safety
 ///
-/// As for [`run_steps`].
+/// Same as for [`run_steps`].
 #[target_feature(enable = "avx2,fma")]
 unsafe fn steps<const R: usize>(
     left: PackedLeft<'_>,
@@ -274,16 +277,16 @@ unsafe fn steps<const R: usize>(
 ) {
     assert!(
         to.len() >= (R - 1) * COLUMNS + 2 * LANES,
-        "sums of the rows"
+        "each row needs its sums"
     );
     let mut sums = [[_mm256_setzero_ps(); 2]; R];
     for (step, words) in left.words.chunks_exact(left.rank).enumerate() {
         let words = &words[row..row + R];
         let first = x.wrapping_add(2 * step * stride);
         let second = first.wrapping_add(stride);
-        ask_to_read(first.wrapping_add(TOKENS_AHEAD * stride));
-        ask_to_read(second.wrapping_add(TOKENS_AHEAD * stride));
-        // SAFETY: two rows of numbers for each word.
+        prefetch_l1(first.wrapping_add(TOKENS_AHEAD * stride));
+        prefetch_l1(second.wrapping_add(TOKENS_AHEAD * stride));
+        // SAFETY: there are two rows of elements for each word.
         unsafe {
             let first = [load(first), load(first.add(LANES))];
             let second = [load(second), load(second.add(LANES))];
@@ -299,51 +302,51 @@ unsafe fn steps<const R: usize>(
     }
     for (sum, to) in sums.into_iter().zip(to.chunks_mut(COLUMNS)) {
         for (sum, to) in sum.into_iter().zip(to.chunks_exact_mut(LANES)) {
-            // SAFETY: eight numbers.
+            // SAFETY: the pointers have eight elements.
             unsafe { store(to.as_mut_ptr(), _mm256_add_ps(load(to.as_ptr()), sum)) };
         }
     }
 }
 
-/// Words of a panel's line.
+/// Loads words of a panel line.
 ///
 /// # Safety
 ///
-/// AVX2, and `8 * V` words.
+/// AVX2; there are `8 * V` words.
 #[target_feature(enable = "avx2,fma")]
 #[inline]
 unsafe fn line<const V: usize>(b: PanelWords) -> [__m256i; V] {
     let mut words = [_mm256_setzero_si256(); V];
     for (v, words) in words.iter_mut().enumerate() {
-        // SAFETY: as the caller promises.
+        // SAFETY: guaranteed by the caller.
         *words = unsafe { _mm256_loadu_si256(place(b, v)) };
     }
     words
 }
 
-/// Where register `v` of a panel's line lies.
+/// Offset of register `v` of a panel line.
 #[inline(always)]
 fn place(PanelWords { words: b, layout }: PanelWords, v: usize) -> *const __m256i {
     let half = b.wrapping_add(v * LANES / WIDTH * layout.half);
     half.wrapping_add(v * LANES % WIDTH).cast()
 }
 
-/// Adds what is to be added to 8 columns of a row and writes them.
+/// Adds bias and residual to 8 columns of a row and stores them.
 ///
 /// # Safety
 ///
-/// As for [`tile`].
+/// Same as for [`tile`].
 #[target_feature(enable = "avx2,fma")]
 unsafe fn finish(job: &TileJob<bf16>, row: usize, column: usize, mut value: __m256) {
-    let at = row * job.output_stride + column;
+    let index = row * job.output_stride + column;
     let residual = job
         .residual
         .wrapping_add(row * job.residual_stride + column);
     let bias = job.bias.wrapping_add(column);
-    let held = job.columns.saturating_sub(column).min(LANES);
-    // SAFETY: a row has its columns wherever it is read or written.
+    let n = job.columns.saturating_sub(column).min(LANES);
+    // SAFETY: all pointers have the columns of the row.
     unsafe {
-        if held == LANES {
+        if n == LANES {
             if !job.bias.is_null() {
                 value = _mm256_add_ps(value, load(bias));
             }
@@ -351,14 +354,14 @@ unsafe fn finish(job: &TileJob<bf16>, row: usize, column: usize, mut value: __m2
                 value = _mm256_add_ps(value, load(residual));
             }
             match job.output {
-                TileOutput::F32(to) => store(to.wrapping_add(at), value),
-                TileOutput::Bf16(to) => store(to.wrapping_add(at), value),
+                TileOutput::F32(to) => store(to.wrapping_add(index), value),
+                TileOutput::Bf16(to) => store(to.wrapping_add(index), value),
             }
             return;
         }
         let mut values = [0.0f32; LANES];
         store(values.as_mut_ptr(), value);
-        for (i, &value) in values.iter().enumerate().take(held) {
+        for (i, &value) in values.iter().enumerate().take(n) {
             let mut value = value;
             if !job.bias.is_null() {
                 value += *bias.add(i);
@@ -367,8 +370,8 @@ unsafe fn finish(job: &TileJob<bf16>, row: usize, column: usize, mut value: __m2
                 value += *residual.add(i);
             }
             match job.output {
-                TileOutput::F32(to) => *to.add(at + i) = value,
-                TileOutput::Bf16(to) => *to.add(at + i) = bf16::narrow(value),
+                TileOutput::F32(to) => *to.add(index + i) = value,
+                TileOutput::Bf16(to) => *to.add(index + i) = bf16::narrow(value),
             }
         }
     }

@@ -1,9 +1,9 @@
-//! Tiles of f32, made of the tiles that unpacked products use.
+//! Tiles of f32, using the tiles of unpacked products.
 //!
-//! Products are summed in parts of the depth, each in registers: long sums would lose digits. The fewer
-//! ends a tile has the faster it is: parts of 192, which stay in a first level of cache while all rows
-//! pass by, take 1.02 to 1.04 times as long as parts of 768, for lines of a panel come as fast from the
-//! second level.
+//! Products are summed in parts of the depth, each in registers, because long sums would lose
+//! precision. Tiles with fewer parts are faster: parts of 192, which stay in the L1 cache while all
+//! rows are processed, take 1.02 to 1.04 times as long as parts of 768, because panel lines arrive
+//! as fast from the L2 cache.
 
 use std::ops::Range;
 
@@ -17,10 +17,10 @@ use crate::cpu::tile::{self, Portable, Tile};
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::{tile_avx2::Avx2, tile_avx512::Avx512};
 
-/// Most depths that are summed before their sum is added to the others.
+/// Maximum depths that are summed before the sum is added to the others.
 const DEPTH: usize = 768;
 
-/// Calls a function with the tile of this CPU for so many rows and columns as its type argument.
+/// Calls a function with this CPU's tile type for the given rows and columns.
 macro_rules! with_tile {
     ([$rows:expr, $columns:expr], $function:ident($($argument:expr),*)) => {
         match Isa::detect() {
@@ -47,8 +47,8 @@ pub(super) fn multiplies_lines() -> bool {
     with_tile!([ROWS, COLUMNS], has_lines())
 }
 
-/// As [`Operand::reads_in_place`](super::operand::Operand::reads_in_place) says: measured with AVX2,
-/// where strips of twelve rows would be read by halves.
+/// See [`Operand::reads_in_place`](super::operand::Operand::reads_in_place): measured with AVX2,
+/// whose tiles would read only half of each 12-row strip line.
 pub(super) fn reads_in_place() -> bool {
     #[cfg(target_arch = "x86_64")]
     return Isa::detect() == Isa::Avx2;
@@ -62,11 +62,11 @@ fn has_lines<T: Tile>() -> bool {
 
 /// # Safety
 ///
-/// As for [`super::operand::Operand::run_tiles`].
+/// Same as for [`super::operand::Operand::run_tiles`].
 pub(super) unsafe fn run(jobs: &[TileJob<f32>]) {
     let [rows, columns] = jobs.first().map_or([0; 2], |job| [job.rows, job.columns]);
     with_scratch(jobs.len() * ROWS * COLUMNS, |sums| {
-        // SAFETY: the instruction set was detected; the rest is the caller's promise.
+        // SAFETY: the instruction set was detected; the rest is guaranteed by the caller.
         unsafe { with_tile!([rows, columns], sum(jobs, sums)) }
     });
 }
@@ -76,25 +76,25 @@ pub(super) unsafe fn run(jobs: &[TileJob<f32>]) {
 struct Part {
     term: usize,
     depths: Range<usize>,
-    /// Whether sums were begun before.
+    /// Whether sums from earlier parts exist.
     adds: bool,
-    /// Whether they are complete with it.
+    /// Whether this is the last part.
     ends: bool,
 }
 
 /// # Safety
 ///
-/// As for [`run`], with sums of every job, and the CPU has the instructions of `T`.
+/// Same as for [`run`]; every job has its sums, and the CPU has the instructions of `T`.
 unsafe fn sum<T: Tile>(jobs: &[TileJob<f32>], sums: &mut [f32]) {
     let Some(first) = jobs.first() else { return };
     let tiles = jobs.iter().map(|job| job.rows.div_ceil(T::ROWS)).sum();
-    // All lines of a tile's columns are read before those of others, each part by all rows: so they
-    // lie, half of a panel behind the other.
+    // All lines of a tile's columns are used (each part by all rows) before other columns. The
+    // panel stores them in this order, half after half.
     for column in (0..first.columns).step_by(T::COLUMNS) {
         let terms = first.products().iter().enumerate();
         let mut parts =
             terms.flat_map(|(i, term)| parts(term.words).map(move |depths| (i, depths)));
-        // A sum of nothing is one part of no depth.
+        // A sum without products is one part of depth zero.
         let mut next = Some(parts.next().unwrap_or((0, 0..0)));
         let mut adds = false;
         while let Some((term, depths)) = next {
@@ -105,10 +105,10 @@ unsafe fn sum<T: Tile>(jobs: &[TileJob<f32>], sums: &mut [f32]) {
                 adds,
                 ends: next.is_none(),
             };
-            let mut next = NextLines::from(0, tiles);
+            let mut next = NextLines::new(0, tiles);
             let sums = sums.chunks_exact_mut(ROWS * COLUMNS);
             for (job, sums) in jobs.iter().zip(sums) {
-                // SAFETY: as the caller promises.
+                // SAFETY: guaranteed by the caller.
                 unsafe { run_part::<T>(job, &part, sums, column, &mut next) };
             }
             adds = true;
@@ -116,18 +116,19 @@ unsafe fn sum<T: Tile>(jobs: &[TileJob<f32>], sums: &mut [f32]) {
     }
 }
 
-/// `0..words` in parts of at most [`DEPTH`], all but the last one of the same size.
+/// Splits `0..words` into parts of at most [`DEPTH`], all of the same size except the last.
 fn parts(words: usize) -> impl Iterator<Item = Range<usize>> {
     let step = words.div_ceil(words.div_ceil(DEPTH).max(1)).max(1);
     let starts = (0..words).step_by(step);
     starts.map(move |start| start..(start + step).min(words))
 }
 
-/// Adds part of a product to the sums of a tile's columns from `column` on, or begins or ends them.
+/// Adds part of a product to the sums of a tile's columns starting at `column`; the first part
+/// initialises the sums, the last one stores them.
 ///
 /// # Safety
 ///
-/// As for [`sum`].
+/// Same as for [`sum`].
 unsafe fn run_part<T: Tile>(
     job: &TileJob<f32>,
     part: &Part,
@@ -136,18 +137,18 @@ unsafe fn run_part<T: Tile>(
     next: &mut NextLines,
 ) {
     let TileOutput::F32(to) = job.output else {
-        unreachable!("products of f32 are f32");
+        unreachable!("f32 products have f32 outputs");
     };
     let term = &job.terms[part.term];
     let null = std::ptr::null();
-    // Rows are shared evenly: a tile of few waits for its own sums.
+    // Rows are split evenly, because a tile with few rows stalls on its own sums.
     let step = job.rows.div_ceil(job.rows.div_ceil(T::ROWS));
-    // A plain loop: an iterator's steps would be counted by a division, between two tiles.
+    // A plain loop: an iterator would compute its length with a division between two tiles.
     let mut row = 0;
     while row < job.rows {
         let a_offset = row * term.row_stride + part.depths.start * term.word_stride;
         let sums = sums[row * COLUMNS + column..].as_mut_ptr();
-        let held = |from: *const f32, offset: usize| {
+        let load_lanes = |from: *const f32, offset: usize| {
             if part.ends && !from.is_null() {
                 from.wrapping_add(offset + column)
             } else {
@@ -164,7 +165,7 @@ unsafe fn run_part<T: Tile>(
         };
         let lines = term
             .b
-            .wrapping_add(term.layout.at(part.depths.start, column));
+            .wrapping_add(term.layout.offset(part.depths.start, column));
         let tile = tile::TileJob {
             a: term.a.wrapping_add(a_offset),
             a_row_stride: term.row_stride,
@@ -174,8 +175,8 @@ unsafe fn run_part<T: Tile>(
             b_half_stride: term.layout.half,
             sums: if part.adds { sums } else { null },
             sums_row_stride: COLUMNS,
-            bias: held(job.bias, 0),
-            residual: held(job.residual, row * job.residual_stride),
+            bias: load_lanes(job.bias, 0),
+            residual: load_lanes(job.residual, row * job.residual_stride),
             residual_row_stride: job.residual_stride,
             c,
             c_row_stride,
@@ -196,8 +197,8 @@ unsafe fn run_part<T: Tile>(
             },
             depth: part.depths.len(),
         };
-        // SAFETY: `COLUMNS` is a multiple of the tile's columns, so that it stays within the panel
-        // and the sums; the rest is the caller's promise.
+        // SAFETY: `COLUMNS` is a multiple of the tile's columns, so the tile stays within the panel
+        // and the sums; the rest is guaranteed by the caller.
         unsafe { T::run(&tile) };
         next.advance();
         row += step;
@@ -206,21 +207,21 @@ unsafe fn run_part<T: Tile>(
 
 /// # Safety
 ///
-/// As for [`super::operand::Operand::run_steps`].
+/// Same as for [`super::operand::Operand::run_steps`].
 pub(super) unsafe fn run_steps(left: PackedLeft<'_>, x: TokenRows<f32>, sums: &mut [f32]) {
-    // SAFETY: the instruction set was detected; the rest is the caller's promise.
+    // SAFETY: the instruction set was detected; the rest is guaranteed by the caller.
     unsafe { with_tile!([left.rank, COLUMNS], steps(left, x, sums)) }
 }
 
 /// # Safety
 ///
-/// As for [`run_steps`], and the CPU has the instructions of `T`.
+/// Same as for [`run_steps`], and the CPU has the instructions of `T`.
 unsafe fn steps<T: Tile>(
     PackedLeft { words: left, rank }: PackedLeft<'_>,
     TokenRows { first: x, stride }: TokenRows<f32>,
     sums: &mut [f32],
 ) {
-    assert_eq!(sums.len(), rank * COLUMNS, "sums of every row");
+    assert_eq!(sums.len(), rank * COLUMNS, "each row needs its sums");
     let tokens = left.len() / rank;
     let step = DEPTH;
     let most = T::ROWS.min(ROWS);
@@ -253,7 +254,8 @@ unsafe fn steps<T: Tile>(
                     columns: T::COLUMNS,
                     depth: step.min(tokens - start),
                 };
-                // SAFETY: rows of x hold 32 numbers, `left` a word of each row for every token.
+                // SAFETY: rows of x have 32 elements, and `left` has a word of each row for every
+                // token.
                 unsafe { T::run(&tile) };
             }
         }

@@ -1,18 +1,18 @@
-//! Blocks of panels, 32 depths by 32 columns, to those of the transposed matrix.
+//! Transposes blocks of panels, 32 depths × 32 columns.
 //!
-//! A weight is packed once, for `x Wᵀ`. Its panels for `dy W` are made of those block by block when a
-//! gradient needs them, some thousandths of what the product takes: a second copy that stays would
-//! take the memory in which a third of all blocks can keep their activations.
+//! A weight is packed once, for `x Wᵀ`. Its panels for `dy W` are built from these block by block
+//! when a gradient needs them, which takes a few thousandths of the product's time. A permanent
+//! second copy would use the memory in which a third of all layers can keep their activations.
 
 use super::layout::{PanelWords, PanelWordsMut};
 use super::operand::Operand;
 use super::panels::COLUMNS;
 
-/// In plain loops.
+/// In portable loops.
 ///
 /// # Safety
 ///
-/// As for [`Operand::transpose_block`].
+/// Same as for [`Operand::transpose_block`].
 pub(super) unsafe fn portable<T: Operand>(
     PanelWords {
         words: from,
@@ -25,13 +25,13 @@ pub(super) unsafe fn portable<T: Operand>(
 ) {
     for line in 0..COLUMNS / T::DEPTHS {
         for column in 0..COLUMNS {
-            // What is a depth here is a column there.
+            // A depth of the input is a column of the output.
             let (word, depth) = (column / T::DEPTHS, column % T::DEPTHS);
             // SAFETY: lines and words of the block.
             unsafe {
-                let row = from.add(from_layout.at(word, line * T::DEPTHS));
-                let to = to.add(to_layout.at(line, column));
-                *to = T::word(|i| T::of_word(*row.add(i), depth));
+                let row = from.add(from_layout.offset(word, line * T::DEPTHS));
+                let to = to.add(to_layout.offset(line, column));
+                *to = T::pack_word(|i| T::unpack_word(*row.add(i), depth));
             }
         }
     }
@@ -51,11 +51,11 @@ mod vectors {
     use super::{Operand, PanelWords, PanelWordsMut};
     use crate::cpu::tile_avx512::transposed_16;
 
-    /// 16 words of 16 lines from a line and a column on, transposed.
+    /// Loads and transposes 16 words of 16 lines, starting at a line and a column.
     ///
     /// # Safety
     ///
-    /// AVX-512F, and 16 lines at `from`.
+    /// AVX-512F; there are 16 lines at `from`.
     #[target_feature(enable = "avx512f")]
     unsafe fn columns(
         PanelWords {
@@ -67,8 +67,8 @@ mod vectors {
         let [first_line, column] = at;
         let mut rows = [_mm512_setzero_ps(); 16];
         for (line, row) in rows.iter_mut().enumerate() {
-            let words = from.wrapping_add(layout.at(first_line + line, column));
-            // SAFETY: as the caller promises.
+            let words = from.wrapping_add(layout.offset(first_line + line, column));
+            // SAFETY: guaranteed by the caller.
             *row = unsafe { _mm512_loadu_ps(words.cast()) };
         }
         transposed_16(rows)
@@ -76,10 +76,10 @@ mod vectors {
 
     /// # Safety
     ///
-    /// AVX-512F, and as for [`Operand::transpose_block`].
+    /// AVX-512F, and the requirements of [`Operand::transpose_block`].
     #[target_feature(enable = "avx512f")]
     pub(in super::super) unsafe fn avx512<T: Operand>(from: PanelWords, to: PanelWordsMut) {
-        // SAFETY: as the caller promises.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             match T::DEPTHS {
                 1 => words(from, to),
@@ -90,16 +90,16 @@ mod vectors {
 
     /// # Safety
     ///
-    /// As for [`avx512`], with 32 lines.
+    /// Same as for [`avx512`], with 32 lines.
     #[target_feature(enable = "avx512f")]
     unsafe fn words(from: PanelWords, PanelWordsMut { words: to, layout }: PanelWordsMut) {
         for depths in [0, 16] {
             for outputs in [0, 16] {
-                // SAFETY: as the caller promises.
+                // SAFETY: guaranteed by the caller.
                 unsafe {
                     let block = columns(from, [depths, outputs]);
                     for (i, column) in block.into_iter().enumerate() {
-                        let to = to.add(layout.at(outputs + i, depths));
+                        let to = to.add(layout.offset(outputs + i, depths));
                         _mm512_storeu_ps(to.cast(), column);
                     }
                 }
@@ -109,7 +109,7 @@ mod vectors {
 
     /// # Safety
     ///
-    /// As for [`avx512`], with 16 lines of pairs of 16 bits.
+    /// Same as for [`avx512`], with 16 lines of pairs of 16 bits.
     #[target_feature(enable = "avx512f")]
     unsafe fn pairs(from: PanelWords, PanelWordsMut { words: to, layout }: PanelWordsMut) {
         let low_half = _mm512_set1_epi32(0xffff);
@@ -117,10 +117,10 @@ mod vectors {
         let first = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
         let second = _mm512_set_epi32(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8);
         for half in [0, 1] {
-            // SAFETY: as the caller promises.
+            // SAFETY: guaranteed by the caller.
             let block = unsafe { columns(from, [0, 16 * half]) };
             for pair in 0..8 {
-                // Two columns, each with the pairs of 32 depths.
+                // Two columns, each with pairs of 32 depths.
                 let [a, b]: [__m512i; 2] = [
                     _mm512_castps_si512(block[2 * pair]),
                     _mm512_castps_si512(block[2 * pair + 1]),
@@ -133,9 +133,9 @@ mod vectors {
                 unsafe {
                     let line = 8 * half + pair;
                     let words = _mm512_permutex2var_epi32(even, first, odd);
-                    _mm512_storeu_si512(to.add(layout.at(line, 0)).cast(), words);
+                    _mm512_storeu_si512(to.add(layout.offset(line, 0)).cast(), words);
                     let words = _mm512_permutex2var_epi32(even, second, odd);
-                    _mm512_storeu_si512(to.add(layout.at(line, 16)).cast(), words);
+                    _mm512_storeu_si512(to.add(layout.offset(line, 16)).cast(), words);
                 }
             }
         }
@@ -152,15 +152,16 @@ mod tests {
     fn assert_transposed<T: Operand + std::fmt::Debug>(number: impl Fn(usize) -> T) {
         let lines = COLUMNS / T::DEPTHS;
         let value = |depth: usize, column: usize| number(depth * COLUMNS + column);
-        // Blocks of panels that are one and two blocks deep.
-        let layouts = [lines, 2 * lines].map(PanelLayout::of::<T>);
+        // Blocks of panels with a depth of one and of two blocks.
+        let layouts = [lines, 2 * lines].map(PanelLayout::new::<T>);
         let places = (0..lines).flat_map(|line| (0..COLUMNS).map(move |column| (line, column)));
         let mut from = vec![0u32; 2 * lines * COLUMNS];
         for (line, column) in places.clone() {
-            from[layouts[0].at(line, column)] = T::word(|d| value(line * T::DEPTHS + d, column));
+            from[layouts[0].offset(line, column)] =
+                T::pack_word(|d| value(line * T::DEPTHS + d, column));
         }
         let [mut plain, mut best] = [0, 1].map(|_| vec![0u32; from.len()]);
-        // SAFETY: all have a block of lines.
+        // SAFETY: all slices have the lines of a block.
         unsafe {
             let from = PanelWords {
                 words: from.as_ptr(),
@@ -183,15 +184,15 @@ mod tests {
         }
         assert_eq!(plain, best);
         for (line, column) in places {
-            let word = plain[layouts[1].at(line, column)];
+            let word = plain[layouts[1].offset(line, column)];
             for d in 0..T::DEPTHS {
-                assert_eq!(T::of_word(word, d), value(column, line * T::DEPTHS + d));
+                assert_eq!(T::unpack_word(word, d), value(column, line * T::DEPTHS + d));
             }
         }
     }
 
     #[test]
-    fn a_block_of_either_type_is_transposed() {
+    fn blocks_of_both_types_are_transposed() {
         assert_transposed(|i| i as f32);
         assert_transposed(|i| bf16::from_bits(i as u16));
     }

@@ -1,22 +1,21 @@
-//! Products over tokens: `C = Lᵀ X` with a narrow L, the gradients of adapter factors.
+//! Products over tokens: `C = Lᵀ X` with a narrow L, for the gradients of LoRA factors.
 //!
-//! X is read where it lies, as many tokens at a time as a word of L holds; L is small and is packed
-//! in such words. Columns of C are split between threads, tokens never.
+//! X is read in place, with as many tokens at a time as a word of L holds; L is small and packed
+//! into such words. Threads split the columns of C, never the tokens.
 
 use rayon::prelude::*;
 
 use super::operand::Operand;
 use crate::cpu::isa::for_each_isa;
-use crate::cpu::prefetch::ask_to_read;
+use crate::cpu::prefetch::prefetch_l1;
 use crate::cpu::shared::Shared;
 use crate::dropout::Dropout;
 
-/// Columns of one step.
+/// Columns per step.
 const COLUMNS: usize = 32;
-/// Tokens from the row that is read to the one that is asked for: rows lie too far apart for the processor
-/// to see which is next.
+/// Prefetch distance in tokens: rows are too far apart for the hardware prefetcher.
 pub(super) const TOKENS_AHEAD: usize = 24;
-/// Tokens whose masked rows are kept at a time.
+/// Tokens whose masked rows are stored at a time.
 const MASKED_TOKENS: usize = 256;
 
 /// Columns `first..first + width` of rows of `stride` elements.
@@ -34,30 +33,31 @@ impl<T> Columns<'_, T> {
     }
 }
 
-/// The left operand in words: one of each of the `rank` columns for every [`Operand::DEPTHS`] tokens.
+/// The left operand in words: for each of the `rank` columns, one word per [`Operand::DEPTHS`]
+/// tokens.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PackedLeft<'a> {
     pub(crate) words: &'a [u32],
     pub(crate) rank: usize,
 }
 
-/// Rows of tokens, of which each begins `stride` numbers after the one before it.
+/// Rows of tokens, `stride` elements apart.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TokenRows<T> {
     pub(crate) first: *const T,
     pub(crate) stride: usize,
 }
 
-/// How C is laid out.
+/// Layout of C.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Layout {
     /// `[L's columns, X's columns]`.
     Rows,
-    /// The transpose of that.
+    /// The transpose, `[X's columns, L's columns]`.
     Transposed,
 }
 
-/// `Lᵀ dropout(X)` to `c`, which holds as many floats as the result.
+/// Writes `Lᵀ dropout(X)` to `c`, which has the size of the result.
 pub(crate) fn transposed_product<T: Operand>(
     left: Columns<'_, T>,
     x: Columns<'_, T>,
@@ -65,8 +65,16 @@ pub(crate) fn transposed_product<T: Operand>(
     layout: Layout,
     c: &mut [f32],
 ) {
-    assert_eq!(left.tokens(), x.tokens(), "tokens of both operands");
-    assert_eq!(c.len(), left.width * x.width, "size of the result");
+    assert_eq!(
+        left.tokens(),
+        x.tokens(),
+        "the operands have different numbers of tokens"
+    );
+    assert_eq!(
+        c.len(),
+        left.width * x.width,
+        "the output has the wrong size"
+    );
     let packed = pack_words(left);
     let rank = left.width;
     let c = Shared::new(c);
@@ -81,14 +89,14 @@ pub(crate) fn transposed_product<T: Operand>(
             columns(&packed, rank, x, dropout, column, &mut sums);
             for (i, sums) in sums.chunks_exact(COLUMNS).enumerate() {
                 match layout {
-                    // SAFETY: this task alone writes these columns of C.
+                    // SAFETY: only this task writes these columns of C.
                     Layout::Rows => unsafe { c.slice(i * x.width + column, width) }
                         .copy_from_slice(&sums[..width]),
                     Layout::Transposed => {
                         for (j, &sum) in sums[..width].iter().enumerate() {
                             // SAFETY: as above.
-                            let place = unsafe { c.slice((column + j) * rank + i, 1) };
-                            place[0] = sum;
+                            let target = unsafe { c.slice((column + j) * rank + i, 1) };
+                            target[0] = sum;
                         }
                     }
                 }
@@ -97,13 +105,13 @@ pub(crate) fn transposed_product<T: Operand>(
     });
 }
 
-/// Words of tokens of L: `[tokens / DEPTHS, width]`.
+/// Packs L into words of tokens: `[tokens / DEPTHS, width]`.
 fn pack_words<T: Operand>(left: Columns<'_, T>) -> Vec<u32> {
     let tokens = left.tokens();
     let mut words = Vec::with_capacity(tokens.div_ceil(T::DEPTHS) * left.width);
     for token in (0..tokens).step_by(T::DEPTHS) {
         for column in left.first..left.first + left.width {
-            words.push(T::word(|i| match token + i {
+            words.push(T::pack_word(|i| match token + i {
                 token if token < tokens => left.values[token * left.stride + column],
                 _ => T::ZERO,
             }));
@@ -112,7 +120,7 @@ fn pack_words<T: Operand>(left: Columns<'_, T>) -> Vec<u32> {
     words
 }
 
-/// Adds 32 columns from `column` on to `sums`, `[rank, 32]`.
+/// Adds 32 columns starting at `column` to `sums`, `[rank, 32]`.
 fn columns<T: Operand>(
     packed: &[u32],
     rank: usize,
@@ -123,10 +131,10 @@ fn columns<T: Operand>(
 ) {
     let tokens = x.tokens();
     let width = COLUMNS.min(x.width - column);
-    let in_place = dropout.is_none() && width == COLUMNS;
-    if in_place && tokens.is_multiple_of(T::DEPTHS) {
+    let unpadded = dropout.is_none() && width == COLUMNS;
+    if unpadded && tokens.is_multiple_of(T::DEPTHS) {
         let first = x.first + column;
-        // SAFETY: each token's row holds the columns `first..first + 32`.
+        // SAFETY: each token's row has the columns `first..first + 32`.
         unsafe {
             T::run_steps(
                 PackedLeft {
@@ -147,9 +155,9 @@ fn columns<T: Operand>(
         let end = (start + MASKED_TOKENS).min(tokens);
         for (token, to) in (start..end).zip(copy.chunks_exact_mut(COLUMNS)) {
             let from = &x.values[token * x.stride + x.first + column..][..width];
-            let ahead = from.as_ptr().wrapping_add(TOKENS_AHEAD * x.stride);
+            let next_row = from.as_ptr().wrapping_add(TOKENS_AHEAD * x.stride);
             for line in (0..size_of_val(from)).step_by(64) {
-                ask_to_read(ahead.wrapping_byte_add(line));
+                prefetch_l1(next_row.wrapping_byte_add(line));
             }
             match dropout {
                 Some(dropout) => dropout.keep(token, column, from, &mut to[..width]),
@@ -159,7 +167,7 @@ fn columns<T: Operand>(
         let whole = (end - start).next_multiple_of(T::DEPTHS);
         copy[(end - start) * COLUMNS..whole * COLUMNS].fill(T::ZERO);
         let words = &packed[start / T::DEPTHS * rank..end.div_ceil(T::DEPTHS) * rank];
-        // SAFETY: the copy has a row of 32 for each token, and more where a word holds more.
+        // SAFETY: the copy has a row of 32 for each token, and padding rows up to whole words.
         unsafe {
             T::run_steps(
                 PackedLeft { words, rank },
@@ -174,7 +182,7 @@ fn columns<T: Operand>(
 }
 
 for_each_isa! {
-    /// In plain loops; the contract is [`Operand::run_steps`]'s.
+    /// Computes the steps in portable loops, with the contract of [`Operand::run_steps`].
     pub(super) fn portable[T: Operand](left: PackedLeft<'_>, x: TokenRows<T>, sums: &mut [f32]) {
         for (token, words) in left.words.chunks_exact(left.rank).enumerate() {
             for (sums, &word) in sums.chunks_exact_mut(COLUMNS).zip(words) {
@@ -182,9 +190,9 @@ for_each_isa! {
                 for (column, sum) in sums.iter_mut().enumerate() {
                     let mut products = 0.0;
                     for i in 0..T::DEPTHS {
-                        // SAFETY: as many rows of 32 for each word, as the caller promises.
+                        // SAFETY: there are rows of 32 for each word, guaranteed by the caller.
                         let x = unsafe { *row.add(i * x.stride + column) };
-                        products += T::of_word(word, i).widen() * x.widen();
+                        products += T::unpack_word(word, i).widen() * x.widen();
                     }
                     *sum += products;
                 }
@@ -195,7 +203,7 @@ for_each_isa! {
 
 #[cfg(target_arch = "x86_64")]
 pub(super) mod avx512 {
-    //! The same with pairs of bf16 in one instruction.
+    //! Computes the steps with bf16 pair instructions.
 
     use std::arch::x86_64::{
         _mm512_add_ps, _mm512_dpbf16_ps, _mm512_loadu_ps, _mm512_loadu_si512,
@@ -208,25 +216,25 @@ pub(super) mod avx512 {
     use super::super::tile_bf16::pairs;
     use super::{COLUMNS, PackedLeft, TokenRows};
 
-    /// Most rows of C that registers hold beside a step's columns.
+    /// Maximum rows of C that fit in registers together with a step's columns.
     const ROWS: usize = 12;
 
     /// # Safety
     ///
-    /// As for [`super::Operand::run_steps`], and AVX-512 BF16.
+    /// Same as for [`super::Operand::run_steps`], and AVX-512 BF16.
     pub(in super::super) unsafe fn run(left: PackedLeft<'_>, x: TokenRows<bf16>, sums: &mut [f32]) {
         let rank = left.rank;
         for first in (0..rank).step_by(ROWS) {
             let rows = ROWS.min(rank - first);
             let sums = &mut sums[first * COLUMNS..(first + rows) * COLUMNS];
-            // SAFETY: as the caller promises.
+            // SAFETY: guaranteed by the caller.
             unsafe { with_rows(rows, left, first, x, sums) };
         }
     }
 
     /// # Safety
     ///
-    /// As for [`run`], and `sums` of `rows` rows.
+    /// Same as for [`run`], with `sums` for `rows` rows.
     unsafe fn with_rows(
         rows: usize,
         left: PackedLeft<'_>,
@@ -234,8 +242,8 @@ pub(super) mod avx512 {
         right: TokenRows<bf16>,
         sums: &mut [f32],
     ) {
-        assert_eq!(sums.len(), rows * COLUMNS, "a row of sums for each row");
-        // SAFETY: as the caller promises.
+        assert_eq!(sums.len(), rows * COLUMNS, "each row needs its sums");
+        // SAFETY: guaranteed by the caller.
         unsafe {
             match rows {
                 1 => tile::<1>(left, first, right, sums),
@@ -261,43 +269,43 @@ pub(super) mod avx512 {
         TokenRows { first: x, stride }: TokenRows<bf16>,
         sums: &mut [f32],
     ) {
-        let mut held = [[_mm512_setzero_ps(); 2]; R];
+        let mut sums_here = [[_mm512_setzero_ps(); 2]; R];
         let mut row = x;
         for words in left.words.chunks_exact(left.rank) {
             let words = &words[first..first + R];
-            // SAFETY: two rows of 32 elements for each pair.
+            // SAFETY: there are two rows of 32 elements for each pair.
             let (low, high) = unsafe {
                 (
                     _mm512_loadu_si512(row.cast()),
                     _mm512_loadu_si512(row.wrapping_add(stride).cast()),
                 )
             };
-            // Within each 128 bits: columns 0..4 of 8, then 4..8, as pairs of tokens.
+            // In each 128-bit lane: columns 0..4 of 8, then 4..8, as pairs of tokens.
             let (near, far) = (
                 pairs(_mm512_unpacklo_epi16(low, high)),
                 pairs(_mm512_unpackhi_epi16(low, high)),
             );
-            for (sum, &word) in held.iter_mut().zip(words) {
+            for (sum, &word) in sums_here.iter_mut().zip(words) {
                 let word = pairs(_mm512_set1_epi32(word as i32));
                 sum[0] = _mm512_dpbf16_ps(sum[0], word, near);
                 sum[1] = _mm512_dpbf16_ps(sum[1], word, far);
             }
             row = row.wrapping_add(2 * stride);
         }
-        // Quads of the two registers take turns.
+        // Interleaves the quads of the two registers.
         let first_half = _mm512_set_epi32(23, 22, 21, 20, 7, 6, 5, 4, 19, 18, 17, 16, 3, 2, 1, 0);
         let second_half =
             _mm512_set_epi32(31, 30, 29, 28, 15, 14, 13, 12, 27, 26, 25, 24, 11, 10, 9, 8);
-        for ([near, far], sums) in held.into_iter().zip(sums.chunks_exact_mut(COLUMNS)) {
+        for ([near, far], sums) in sums_here.into_iter().zip(sums.chunks_exact_mut(COLUMNS)) {
             for (order, sums) in [first_half, second_half]
                 .into_iter()
                 .zip(sums.chunks_exact_mut(16))
             {
                 let values = _mm512_permutex2var_ps(near, order, far);
-                // SAFETY: 16 floats.
+                // SAFETY: the pointer has 16 floats.
                 unsafe {
-                    let before = _mm512_loadu_ps(sums.as_ptr());
-                    _mm512_storeu_ps(sums.as_mut_ptr(), _mm512_add_ps(before, values));
+                    let earlier = _mm512_loadu_ps(sums.as_ptr());
+                    _mm512_storeu_ps(sums.as_mut_ptr(), _mm512_add_ps(earlier, values));
                 }
             }
         }

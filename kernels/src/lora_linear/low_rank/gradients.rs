@@ -1,75 +1,78 @@
-//! Gradients of all factors of a stack, each read where it lies and written where the optimizer reads it.
+//! Gradients of all factors of a stack, read in place and written directly to the optimizer's
+//! buffer.
 
 use cubecl::cmma::{self, Matrix, MatrixIdent, MatrixLayout};
 use cubecl::prelude::*;
 
 use super::tiles::{
-    ALIGNMENT, FRAGMENT, FRAGMENT_NUMBERS, FRAGMENT_PITCH, FRAGMENT_VECTORS, Form, Part, Rows,
-    SUM_REGISTERS, UNITS, VECTOR, VECTOR_REGISTERS, chosen, fragment, no_sums, pitch, put, store,
+    ALIGNMENT, FRAGMENT, FRAGMENT_NUMBERS, FRAGMENT_PITCH, FRAGMENT_VECTORS, KernelSizes, Part,
+    Rows, SUM_REGISTERS, UNITS, VECTOR, VECTOR_REGISTERS, fragment, pitch, select_part, store,
+    store_tile, zero_sums,
 };
 
-/// Columns of a cube.
+/// Columns per cube.
 pub(super) const COLUMNS: usize = 64;
 
-/// Vectors of the columns of a cube.
+/// Vectors per row of a cube's columns.
 const COLUMN_VECTORS: usize = COLUMNS / VECTOR;
 
-/// Fragments of the columns of a cube.
+/// Fragments per row of a cube's columns.
 const COLUMN_FRAGMENTS: usize = COLUMNS / FRAGMENT;
 
-/// Vectors from row to row of a tile of what is read.
+/// Row stride of an input tile, in vectors.
 const TILE_PITCH: usize = pitch(COLUMNS);
 
-/// Vectors of such a tile.
-const fn tile_of(form: Form) -> usize {
-    form.gradient_rows * TILE_PITCH
+/// Vectors per input tile.
+const fn tile_vectors(sizes: KernelSizes) -> usize {
+    sizes.gradient_rows * TILE_PITCH
 }
 
-/// Vectors of a tile of low-rank values of some adapters.
-const fn lows_of(form: Form, lanes: usize) -> usize {
-    form.gradient_rows * pitch(lanes * form.fragments * FRAGMENT)
+/// Vectors per tile of low-rank values of some adapters.
+const fn low_tile_vectors(sizes: KernelSizes, lanes: usize) -> usize {
+    sizes.gradient_rows * pitch(lanes * sizes.fragments * FRAGMENT)
 }
 
-/// Bytes of shared memory, of elements of two bytes.
-pub(super) fn shared_bytes(form: Form) -> usize {
-    16 * (form.copies() * tile_of(form) + lows_of(form, form.parts)) + 4 * 8 * FRAGMENT_NUMBERS
+/// Bytes of shared memory, for two-byte elements.
+pub(super) fn shared_bytes(sizes: KernelSizes) -> usize {
+    16 * (sizes.copies() * tile_vectors(sizes) + low_tile_vectors(sizes, sizes.parts))
+        + 4 * 8 * FRAGMENT_NUMBERS
 }
 
-/// Registers of a unit for its sums and for what it has read ahead.
-pub(super) fn registers(form: Form) -> usize {
-    let vectors = form.gradient_rows * (COLUMN_VECTORS + form.low_vectors());
-    VECTOR_REGISTERS * vectors.div_ceil(UNITS) + SUM_REGISTERS * form.parts * form.fragments
+/// Registers per unit for sums and prefetched inputs.
+pub(super) fn registers(sizes: KernelSizes) -> usize {
+    let vectors = sizes.gradient_rows * (COLUMN_VECTORS + sizes.low_vectors());
+    VECTOR_REGISTERS * vectors.div_ceil(UNITS) + SUM_REGISTERS * sizes.parts * sizes.fragments
 }
 
-/// `A`'s gradients `[r, in]`, `d_lowsᵀ (what each adapter sees of x)`, and `B`'s `[out, r]`, `dyᵀ lows`, in
+/// Writes the gradients of A, `[r, in]`, `d_lowsᵀ drop(x)`, and of B, `[out, r]`, `dyᵀ lows`, to
 /// `gradients`.
 ///
-/// A cube has 64 columns, of `x` for all adapters or of the part of `dy` that is an adapter's, and walks
-/// over tiles of rows. A warp has one fragment of the columns and half of a tile's rows.
+/// A cube has 64 columns, either of `x` for all adapters or of one adapter's part of `dy`, and
+/// iterates over tiles of rows. A warp has one fragment of the columns and half of a tile's rows.
 #[cube(launch, create_dummy_kernel)]
-pub(super) fn factor_gradients<T: Float, N: Size>(
+pub(super) fn lora_factor_gradients<T: Float, N: Size>(
     x: &[Vector<T, N>],
     d_lows: &[Vector<T, N>],
     dy: &[Vector<T, N>],
     lows: &[Vector<T, N>],
     gradients: &mut [f32],
-    // Of `x` with A's places, and of `dy` with B's.
+    // Locations in `x` and A, and in `dy` and B.
     inputs: Sequence<Part>,
     outputs: Sequence<Part>,
     rows: u32,
     x_pitch: u32,
     dy_pitch: u32,
-    // Cubes that have columns of `x`; the others are `chosen_from` by the columns of `dy`.
+    // Number of cubes for columns of `x`; the rest have columns of `dy`.
     input_cubes: u32,
-    #[comptime] form: Form,
+    #[comptime] sizes: KernelSizes,
     #[define(T)] _dtype: ElemType,
 ) {
     let mut tile = Shared::<[Vector<T, N>]>::new_aligned_slice(
-        comptime!(form.copies() * tile_of(form)),
+        comptime!(sizes.copies() * tile_vectors(sizes)),
         ALIGNMENT,
     );
     let mut low_tile = Shared::<[Vector<T, N>]>::new_aligned_slice(
-        comptime!(lows_of(form, form.parts)),
+        comptime!(low_tile_vectors(sizes, sizes.parts)),
         ALIGNMENT,
     );
     let mut scratch =
@@ -88,29 +91,29 @@ pub(super) fn factor_gradients<T: Float, N: Size>(
             &mut low_tile,
             &mut scratch,
             gradients,
-            form,
+            sizes,
             true,
         );
     } else {
-        // Whose columns they are.
+        // Find the adapter of these columns.
         let mut first = (CUBE_POS_X - input_cubes) as usize * COLUMN_VECTORS;
-        let mut at = 0u32.runtime();
+        let mut number = 0u32.runtime();
         #[unroll]
-        for part in 0..comptime!(form.parts - 1) {
+        for part in 0..comptime!(sizes.parts - 1) {
             let width = outputs.index(part).width as usize;
-            let taken = width.div_ceil(COLUMN_VECTORS) * COLUMN_VECTORS;
-            if at == comptime!(part as u32) && first >= taken {
-                first -= taken;
-                at += 1;
+            let tile_width = width.div_ceil(COLUMN_VECTORS) * COLUMN_VECTORS;
+            if number == comptime!(part as u32) && first >= tile_width {
+                first -= tile_width;
+                number += 1;
             }
         }
         let mut own = Sequence::<Part>::new();
-        own.push(chosen(&outputs, at, form.parts));
+        own.push(select_part(&outputs, number, sizes.parts));
         block::<T, N>(
             dy,
             dy_pitch as usize,
             lows,
-            at as usize * comptime!(form.rank_vectors()),
+            number as usize * comptime!(sizes.rank_vectors()),
             &own,
             first,
             rows as usize,
@@ -118,66 +121,75 @@ pub(super) fn factor_gradients<T: Float, N: Size>(
             &mut low_tile,
             &mut scratch,
             gradients,
-            form,
+            sizes,
             false,
         );
     }
 }
 
-/// The gradients of the factors that belong to 64 columns.
+/// Gradients of the factors for 64 columns.
 #[cube]
 fn block<T: Float, N: Size>(
     from: &[Vector<T, N>],
     from_pitch: usize,
     lows: &[Vector<T, N>],
-    // Their first vector in a row of `lows`.
+    // Index of their first vector in a row of `lows`.
     first_low: usize,
     parts: &Sequence<Part>,
-    // The first vector of the block, counted from where the part begins.
+    // First vector of the block, relative to the start of the part.
     first: usize,
     rows: usize,
     tile: &mut Shared<[Vector<T, N>]>,
     low_tile: &mut Shared<[Vector<T, N>]>,
     scratch: &mut Shared<[f32]>,
     gradients: &mut [f32],
-    #[comptime] form: Form,
-    // Whether the columns are those of all adapters' inputs; else one adapter's outputs.
-    #[comptime] of_inputs: bool,
+    #[comptime] sizes: KernelSizes,
+    // Whether the columns are inputs of all adapters, or outputs of one adapter.
+    #[comptime] for_inputs: bool,
 ) {
-    let lanes = comptime!(if of_inputs { form.parts } else { 1 });
-    let sharing = comptime!(UNITS / form.gradient_rows);
-    let own = comptime!(COLUMN_VECTORS * form.gradient_rows / UNITS);
+    let lanes = comptime!(if for_inputs { sizes.parts } else { 1 });
+    let sharing = comptime!(UNITS / sizes.gradient_rows);
+    let own = comptime!(COLUMN_VECTORS * sizes.gradient_rows / UNITS);
     let tile_rows = comptime!(Rows {
         sharing,
         own,
         pitch: TILE_PITCH,
-        copy: tile_of(form),
+        copy: tile_vectors(sizes),
     });
-    let lane_vectors = comptime!(lanes * form.rank_vectors());
-    let own_lows = comptime!((form.gradient_rows * lane_vectors).div_ceil(UNITS));
-    let low_pitch = comptime!(pitch(lanes * form.ranks()));
+    let lane_vectors = comptime!(lanes * sizes.rank_vectors());
+    let own_lows = comptime!((sizes.gradient_rows * lane_vectors).div_ceil(UNITS));
+    let low_pitch = comptime!(pitch(lanes * sizes.ranks()));
     let unit = UNIT_POS as usize;
     let row = unit / sharing;
-    let place = unit % sharing;
+    let lane_in_row = unit % sharing;
     let width = parts.index(0).width as usize;
     let begin = parts.index(0).first as usize + first;
 
-    let mut ahead = Array::<Vector<T, N>>::new(own);
-    let mut lows_ahead = Array::<Vector<T, N>>::new(own_lows);
-    let sums = no_sums(comptime!(lanes * form.fragments));
+    let mut next_vectors = Array::<Vector<T, N>>::new(own);
+    let mut next_lows = Array::<Vector<T, N>>::new(own_lows);
+    let sums = zero_sums(comptime!(lanes * sizes.fragments));
     let mut top = 0usize.runtime();
     let mut is_read = false.runtime();
     while top < rows || is_read {
         if is_read {
             sync_cube();
-            let token = top - form.gradient_rows + row;
-            let is_plain = comptime!(!of_inputs);
-            put::<T, N>(&ahead, parts, tile, token, first, tile_rows, form, is_plain);
+            let token = top - sizes.gradient_rows + row;
+            let is_plain = comptime!(!for_inputs);
+            store_tile::<T, N>(
+                &next_vectors,
+                parts,
+                tile,
+                token,
+                first,
+                tile_rows,
+                sizes,
+                is_plain,
+            );
             #[unroll]
             for v in 0..own_lows {
                 let i = unit + comptime!(v * UNITS);
-                if i < comptime!(form.gradient_rows * lane_vectors) {
-                    low_tile[i / lane_vectors * low_pitch + i % lane_vectors] = lows_ahead[v];
+                if i < comptime!(sizes.gradient_rows * lane_vectors) {
+                    low_tile[i / lane_vectors * low_pitch + i % lane_vectors] = next_lows[v];
                 }
             }
             sync_cube();
@@ -186,33 +198,34 @@ fn block<T: Float, N: Size>(
             let token = top + row;
             #[unroll]
             for v in 0..own {
-                let column = place + comptime!(v * sharing);
+                let column = lane_in_row + comptime!(v * sharing);
                 let mut value = Vector::<T, N>::cast_from(0.0f32);
                 if token < rows && first + column < width {
                     value = from[token * from_pitch + begin + column];
                 }
-                ahead[v] = value;
+                next_vectors[v] = value;
             }
             #[unroll]
             for v in 0..own_lows {
                 let i = unit + comptime!(v * UNITS);
                 let token = top + i / lane_vectors;
                 let mut value = Vector::<T, N>::cast_from(0.0f32);
-                if token < rows && i < comptime!(form.gradient_rows * lane_vectors) {
-                    let at = token * comptime!(form.low_vectors()) + first_low + i % lane_vectors;
-                    value = lows[at];
+                if token < rows && i < comptime!(sizes.gradient_rows * lane_vectors) {
+                    let index =
+                        token * comptime!(sizes.low_vectors()) + first_low + i % lane_vectors;
+                    value = lows[index];
                 }
-                lows_ahead[v] = value;
+                next_lows[v] = value;
             }
         }
         if is_read {
-            add_tile::<T, N>(&*tile, &*low_tile, &sums, form, of_inputs);
+            add_tile::<T, N>(&*tile, &*low_tile, &sums, sizes, for_inputs);
         }
         is_read = top < rows;
-        top += form.gradient_rows;
+        top += sizes.gradient_rows;
     }
 
-    write(&sums, parts, first, scratch, gradients, form, of_inputs);
+    write(&sums, parts, first, scratch, gradients, sizes, for_inputs);
 }
 
 /// Writes the warps' sums as rows of A or of B.
@@ -223,10 +236,10 @@ fn write(
     first: usize,
     scratch: &mut Shared<[f32]>,
     gradients: &mut [f32],
-    #[comptime] form: Form,
-    #[comptime] of_inputs: bool,
+    #[comptime] sizes: KernelSizes,
+    #[comptime] for_inputs: bool,
 ) {
-    let lanes = comptime!(if of_inputs { form.parts } else { 1 });
+    let lanes = comptime!(if for_inputs { sizes.parts } else { 1 });
     let unit = UNIT_POS as usize;
     let width = parts.index(0).width as usize;
     let warp = unit / 32;
@@ -235,12 +248,12 @@ fn write(
         let part = parts.index(lane);
         let rank = part.rank as usize * VECTOR;
         #[unroll]
-        for i in 0..comptime!(form.fragments) {
+        for i in 0..comptime!(sizes.fragments) {
             sync_cube();
             store(
                 scratch,
                 warp * FRAGMENT_NUMBERS,
-                sums.index(comptime!(lane * form.fragments + i)),
+                sums.index(comptime!(lane * sizes.fragments + i)),
                 FRAGMENT_PITCH,
                 comptime!(8 * FRAGMENT_NUMBERS),
             );
@@ -248,24 +261,24 @@ fn write(
             #[unroll]
             for e in 0..comptime!(FRAGMENT * COLUMNS / UNITS) {
                 let number = unit + comptime!(e * UNITS);
-                let (column, low) = if comptime!(of_inputs) {
+                let (column, low) = if comptime!(for_inputs) {
                     (number % COLUMNS, number / COLUMNS)
                 } else {
                     (number / FRAGMENT, number % FRAGMENT)
                 };
-                let (row, beside) = if comptime!(of_inputs) {
+                let (row, beside) = if comptime!(for_inputs) {
                     (low, column % FRAGMENT)
                 } else {
                     (column % FRAGMENT, low)
                 };
-                let at = column / FRAGMENT * FRAGMENT_NUMBERS + row * FRAGMENT_PITCH + beside;
-                let other = at + comptime!(COLUMN_FRAGMENTS * FRAGMENT_NUMBERS);
-                let sum = scratch[at] + scratch[other];
+                let index = column / FRAGMENT * FRAGMENT_NUMBERS + row * FRAGMENT_PITCH + beside;
+                let second_index = index + comptime!(COLUMN_FRAGMENTS * FRAGMENT_NUMBERS);
+                let sum = scratch[index] + scratch[second_index];
                 let low = low + comptime!(i * FRAGMENT);
                 let column = first * VECTOR + column;
                 if low < rank && column < width * VECTOR {
                     let to = part.factor as usize * VECTOR;
-                    if comptime!(of_inputs) {
+                    if comptime!(for_inputs) {
                         gradients[to + low * (width * VECTOR) + column] = sum;
                     } else {
                         gradients[to + column * rank + low] = sum;
@@ -282,32 +295,32 @@ fn add_tile<T: Float, N: Size>(
     tile: &Shared<[Vector<T, N>]>,
     lows: &Shared<[Vector<T, N>]>,
     sums: &Sequence<Matrix<f32>>,
-    #[comptime] form: Form,
-    #[comptime] of_inputs: bool,
+    #[comptime] sizes: KernelSizes,
+    #[comptime] for_inputs: bool,
 ) {
-    let lanes = comptime!(if of_inputs { form.parts } else { 1 });
-    let low_pitch = comptime!(pitch(lanes * form.ranks()));
-    let tile_size = comptime!((if of_inputs { form.copies() } else { 1 }) * tile_of(form));
-    let low_size = comptime!(lows_of(form, lanes));
+    let lanes = comptime!(if for_inputs { sizes.parts } else { 1 });
+    let low_pitch = comptime!(pitch(lanes * sizes.ranks()));
+    let tile_size = comptime!((if for_inputs { sizes.copies() } else { 1 }) * tile_vectors(sizes));
+    let low_size = comptime!(low_tile_vectors(sizes, lanes));
     let warp = UNIT_POS as usize / 32;
     let column = warp % COLUMN_FRAGMENTS * FRAGMENT_VECTORS;
     let half = warp / COLUMN_FRAGMENTS;
     #[unroll]
-    for step in 0..comptime!(form.gradient_rows / FRAGMENT / 2) {
-        let depth = half * comptime!(form.gradient_rows / 2) + comptime!(step * FRAGMENT);
+    for step in 0..comptime!(sizes.gradient_rows / FRAGMENT / 2) {
+        let depth = half * comptime!(sizes.gradient_rows / 2) + comptime!(step * FRAGMENT);
         #[unroll]
         for lane in 0..lanes {
-            let copy = comptime!(if of_inputs { form.copy_of(lane) } else { 0 });
-            let of_tile = comptime!(copy * tile_of(form)) + depth * TILE_PITCH + column;
+            let copy = comptime!(if for_inputs { sizes.copy_of(lane) } else { 0 });
+            let tile_start = comptime!(copy * tile_vectors(sizes)) + depth * TILE_PITCH + column;
             #[unroll]
-            for i in 0..comptime!(form.fragments) {
-                let place = comptime!((lane * form.fragments + i) * FRAGMENT_VECTORS);
-                let of_lows = depth * low_pitch + place;
-                let sum = sums.index(comptime!(lane * form.fragments + i));
-                if comptime!(of_inputs) {
+            for i in 0..comptime!(sizes.fragments) {
+                let offset = comptime!((lane * sizes.fragments + i) * FRAGMENT_VECTORS);
+                let lows_start = depth * low_pitch + offset;
+                let sum = sums.index(comptime!(lane * sizes.fragments + i));
+                if comptime!(for_inputs) {
                     let left = fragment::<T, N>(
                         lows,
-                        of_lows,
+                        lows_start,
                         MatrixIdent::A,
                         MatrixLayout::ColMajor,
                         low_pitch,
@@ -315,7 +328,7 @@ fn add_tile<T: Float, N: Size>(
                     );
                     let right = fragment::<T, N>(
                         tile,
-                        of_tile,
+                        tile_start,
                         MatrixIdent::B,
                         MatrixLayout::RowMajor,
                         TILE_PITCH,
@@ -325,7 +338,7 @@ fn add_tile<T: Float, N: Size>(
                 } else {
                     let left = fragment::<T, N>(
                         tile,
-                        of_tile,
+                        tile_start,
                         MatrixIdent::A,
                         MatrixLayout::ColMajor,
                         TILE_PITCH,
@@ -333,7 +346,7 @@ fn add_tile<T: Float, N: Size>(
                     );
                     let right = fragment::<T, N>(
                         lows,
-                        of_lows,
+                        lows_start,
                         MatrixIdent::B,
                         MatrixLayout::RowMajor,
                         low_pitch,

@@ -1,16 +1,16 @@
-//! The low-rank products of a stack on tensor cores, one launch for all of its adapters: dropout is drawn
-//! where it is used, and nothing is written that is only read again.
+//! LoRA products of a stack on tensor cores, with one launch for all of its adapters. Dropout masks
+//! are computed where they are used, and no intermediate is stored only to be read again.
 //!
-//! They are bound by memory, not by the matrix units: what adapters read is read once, however many they
-//! are, and what they have dropped is neither kept nor copied. Sums are f32, in a fixed order.
+//! These kernels are limited by memory, not by the tensor cores: the adapters' input is read once
+//! for all adapters, and its masked version is never stored. Sums are f32, in a fixed order.
 
+mod expand;
 mod gradients;
-mod shares;
-mod stack;
+mod shrink;
 #[cfg(feature = "cuda-source")]
-mod texts;
+mod sources;
+mod stack;
 mod tiles;
-mod values;
 
 use burn::backend::DType;
 use burn_cubecl::CubeBackend;
@@ -23,42 +23,43 @@ use super::composed::cast;
 use super::cuda::{parts, scale};
 use crate::cube::launch::{argument, contiguous, element, has_cores_for, output};
 use crate::dropout::Dropout;
-use shares::Of;
-pub(super) use stack::{forward, given_backward};
+use expand::Product;
+use shrink::Side;
 #[cfg(feature = "cuda-source")]
-pub(crate) use texts::sources;
-use tiles::{FRAGMENT, Form, PartLaunch, UNITS, VECTOR};
-use values::Side;
+pub(crate) use sources::sources;
+pub(super) use stack::{forward, input_backward};
+use tiles::{FRAGMENT, KernelSizes, PartLaunch, UNITS, VECTOR};
 
-/// Low-rank values that the sums of a warp have place for, each adapter's in fragments.
+/// Maximum low-rank columns for which a warp has accumulators; each adapter is padded to fragments.
 const MOST_LOWS: usize = 192;
 
-/// Adapters of a stack: a byte each says where their low-rank values lie.
+/// Maximum layers per stack: one byte each encodes the position of its low-rank values.
 const MOST_MAPS: usize = 8;
 
-/// Registers of a unit, of the 255 that it can have, for sums and what is read ahead.
+/// Register budget per unit (of at most 255) for sums and prefetched inputs.
 const MOST_REGISTERS: usize = 150;
 
-/// Rows from which on a cube walks over the columns for so many of them that it is worth it: a token of
-/// each text of a batch is fewer.
+/// Minimum rows for these kernels: with fewer, as in decoding, iterating over the columns is not
+/// worthwhile.
 const FEWEST_ROWS: usize = 128;
 
-/// Rows of which each multiprocessor of a large GPU has 64 for half of its time.
+/// Rows from which large tiles are used: with 64-row cubes they occupy each multiprocessor of a
+/// large GPU about half of the time.
 const MANY_ROWS: usize = 4096;
 
-/// The adapters of a stack, where these kernels compute them.
+/// The adapters of a stack, if these kernels support them.
 #[derive(Debug, Clone)]
 pub(super) struct LowRank {
     parts: Vec<(PartLayout, Option<Dropout>)>,
     inputs: usize,
     outputs: Vec<usize>,
-    form: Form,
+    sizes: KernelSizes,
 }
 
 impl LowRank {
-    /// Of a stack that reads `x`, or made `x` of what it read; `None` where the device, the type or the sizes
-    /// are not served, and products one by one compute the same.
-    pub(super) fn of(x: &CubeTensor, plan: &AdapterPlan, spec: &Spec) -> Option<Self> {
+    /// The adapters of a stack with input `x`, or with low-rank values `x`. `None` if the device,
+    /// dtype or sizes are not supported; separate products then compute the same result.
+    pub(super) fn new(x: &CubeTensor, plan: &AdapterPlan, spec: &Spec) -> Option<Self> {
         let layout = &plan.layout;
         let drops = |dropout: Option<Dropout>| dropout.filter(|d| d.threshold > 0);
         let parts: Vec<_> = parts(plan, spec)
@@ -66,8 +67,8 @@ impl LowRank {
             .collect();
         let outputs = spec.out_features.to_vec();
         let ranks = || parts.iter().map(|(part, _)| part.rank);
-        let sizes = outputs.iter().copied().chain(ranks());
-        let fits_vectors = sizes
+        let extents = outputs.iter().copied().chain(ranks());
+        let fits_vectors = extents
             .chain([layout.in_features])
             .all(|size| size % VECTOR == 0);
         let [n, _] = dims(x);
@@ -88,64 +89,64 @@ impl LowRank {
             .map(|(i, (_, dropout))| u32::from(dropout.is_some()) << i)
             .sum();
         let most = x.client.properties().hardware.max_shared_memory_size;
-        let form = chosen_form([parts.len(), fragments], masks, n, most)?;
+        let sizes = select_sizes([parts.len(), fragments], masks, n, most)?;
         Some(Self {
             parts,
             inputs: layout.in_features,
             outputs,
-            form,
+            sizes,
         })
     }
 
-    /// Whether these are the low-rank values of [`LowRank::lows`], in which ranks are filled up.
-    pub(super) fn made(&self, lows: &CubeTensor) -> bool {
-        dims(lows)[1] == self.form.low_vectors() * VECTOR
+    /// Whether these low-rank values have the padded layout of [`LowRank::lora_a_forward`].
+    pub(super) fn has_padded_ranks(&self, lows: &CubeTensor) -> bool {
+        dims(lows)[1] == self.sizes.low_vectors() * VECTOR
     }
 
-    /// `[n, ranks]`, what adapters make of what they see of `x`, `[n, in]`, each times its scale.
-    pub(super) fn lows(&self, x: &CubeTensor, factors: &CubeTensor) -> CubeTensor {
+    /// `scale * drop(x) Aᵀ` of all adapters, `[n, ranks]`, from `x`, `[n, in]`.
+    pub(super) fn lora_a_forward(&self, x: &CubeTensor, factors: &CubeTensor) -> CubeTensor {
         let [n, width] = dims(x);
-        let lows = output(x, [n, self.form.low_vectors() * VECTOR], x.dtype);
-        values::input_lows::launch(
+        let lows = output(x, [n, self.sizes.low_vectors() * VECTOR], x.dtype);
+        shrink::lora_a_forward::launch(
             &x.client,
-            CubeCount::Static(n.div_ceil(self.form.rows) as u32, 1, 1),
+            CubeCount::Static(n.div_ceil(self.sizes.rows) as u32, 1, 1),
             CubeDim::new_1d(UNITS as u32),
             VECTOR,
             argument(x),
             argument(factors),
             argument(&lows),
             argument(&lows),
-            self.of_inputs(),
+            self.a_parts(),
             n as u32,
             (width / VECTOR) as u32,
-            self.form,
+            self.sizes,
             element(x),
         );
         lows
     }
 
-    /// The same of the gradient of the outputs, `[n, Σ out]`, of f32 or of the type of products, which the
-    /// factors have: the gradient of what adapters see, before A; and that of the outputs, in the latter type.
-    pub(super) fn d_lows(&self, dy: CubeTensor, factors: &CubeTensor) -> [CubeTensor; 2] {
+    /// From the gradient of the outputs, `[n, Σ out]`, in f32 or the factors' dtype: the gradient
+    /// of the low-rank values, and the gradient of the outputs in the factors' dtype.
+    pub(super) fn lora_b_backward(&self, dy: CubeTensor, factors: &CubeTensor) -> [CubeTensor; 2] {
         let dtype = factors.dtype;
         let adapted: usize = self.parts.iter().map(|(part, _)| part.out_features).sum();
-        // Columns without an adapter are read by nobody here.
+        // Columns without an adapter are not read here.
         let is_all = adapted == self.outputs.iter().sum::<usize>();
         let dy = match is_all && dy.dtype == DType::F32 {
             true => dy,
             false => cast::<CubeBackend>(dy, dtype),
         };
         let (dy, [n, width]) = contiguous(dy);
-        let d_lows = output(&dy, [n, self.form.low_vectors() * VECTOR], dtype);
+        let d_lows = output(&dy, [n, self.sizes.low_vectors() * VECTOR], dtype);
         let narrow = match dy.dtype == dtype {
             true => dy.clone(),
             false => output(&dy, [n, width], dtype),
         };
         let piece = 16 / dy.dtype.size();
-        values::output_lows::launch(
+        shrink::lora_b_backward::launch(
             &dy.client,
             CubeCount::Static(
-                n.div_ceil(self.form.rows) as u32,
+                n.div_ceil(self.sizes.rows) as u32,
                 self.parts.len() as u32,
                 1,
             ),
@@ -156,10 +157,10 @@ impl LowRank {
             argument(factors),
             argument(&narrow),
             argument(&d_lows),
-            self.of_outputs(),
+            self.b_parts(),
             n as u32,
             (width / VECTOR) as u32,
-            self.form,
+            self.sizes,
             VECTOR / piece,
             element(&dy),
             element(factors),
@@ -167,9 +168,9 @@ impl LowRank {
         [d_lows, narrow]
     }
 
-    /// What adapters add to the outputs, `[n, Σ out]`: zeros where there is none; with `residual`, f32,
-    /// the sum of both.
-    pub(super) fn outputs(
+    /// The adapters' contribution to the outputs, `[n, Σ out]`, with zeros for layers without an
+    /// adapter. With `residual`, f32, it is added.
+    pub(super) fn lora_b_forward(
         &self,
         lows: &CubeTensor,
         factors: &CubeTensor,
@@ -177,8 +178,8 @@ impl LowRank {
     ) -> CubeTensor {
         let total = self.outputs.iter().sum();
         let mut first = 0;
-        let maps = self.outputs.iter().enumerate().map(|(map, &width)| {
-            let lane = self.parts.iter().position(|(part, _)| part.map == map);
+        let layers = self.outputs.iter().enumerate().map(|(layer, &width)| {
+            let lane = self.parts.iter().position(|(part, _)| part.layer == layer);
             first += width;
             let part = lane.map(|lane| &self.parts[lane].0);
             (
@@ -192,34 +193,34 @@ impl LowRank {
                 ),
             )
         });
-        let (places, maps): (Vec<_>, Vec<_>) = maps.unzip();
-        let maps: SequenceArg<_> = maps.into_iter().collect();
-        let (y_dtype, of) = match residual {
-            Some(_) => (DType::F32, Of::OutputsAdded),
-            None => (lows.dtype, Of::Outputs),
+        let (places, layers): (Vec<_>, Vec<_>) = layers.unzip();
+        let layers: SequenceArg<_> = layers.into_iter().collect();
+        let (y_dtype, product) = match residual {
+            Some(_) => (DType::F32, Product::OutputsAdded),
+            None => (lows.dtype, Product::Outputs),
         };
         let [n, _] = dims(lows);
         let y = output(lows, [n, total], y_dtype);
         let widest = self.outputs.iter().copied().max().unwrap_or(0);
         let piece = 16 / y_dtype.size();
-        shares::output_shares::launch(
+        expand::lora_b_forward::launch(
             &y.client,
-            share_cubes(n, widest, self.outputs.len()),
+            expand_cubes(n, widest, self.outputs.len()),
             CubeDim::new_1d(UNITS as u32),
             VECTOR,
             piece,
             4,
             argument(lows),
             argument(factors),
-            // Where nothing is added nothing is read.
+            // Without a residual this argument is not read.
             argument(residual.unwrap_or(&y)),
             argument(&y),
-            maps,
+            layers,
             n as u32,
             (total / VECTOR) as u32,
-            self.form,
+            self.sizes,
             in_bytes(places),
-            of,
+            product,
             VECTOR / piece,
             element(lows),
             element(&y),
@@ -227,46 +228,46 @@ impl LowRank {
         y
     }
 
-    /// What adapters add to the gradient of what is read, `[n, in]`.
-    pub(super) fn inputs(&self, d_lows: &CubeTensor, factors: &CubeTensor) -> CubeTensor {
+    /// The adapters' contribution to the gradient of the input, `[n, in]`.
+    pub(super) fn lora_a_backward(&self, d_lows: &CubeTensor, factors: &CubeTensor) -> CubeTensor {
         let [n, _] = dims(d_lows);
         let dx = output(d_lows, [n, self.inputs], d_lows.dtype);
-        shares::input_shares::launch(
+        expand::lora_a_backward::launch(
             &dx.client,
-            share_cubes(n, self.inputs, 1),
+            expand_cubes(n, self.inputs, 1),
             CubeDim::new_1d(UNITS as u32),
             VECTOR,
             4,
             argument(d_lows),
             argument(factors),
             argument(&dx),
-            self.of_inputs(),
+            self.a_parts(),
             n as u32,
             (self.inputs / VECTOR) as u32,
-            self.form,
+            self.sizes,
             in_bytes((0..self.parts.len()).collect()),
             element(d_lows),
         );
         dx
     }
 
-    /// Writes the gradients of all factors, flat and f32, in the order of the layout.
-    pub(super) fn write_gradients(
+    /// Writes the gradients of all factors to a flat f32 buffer, in the order of the layout.
+    pub(super) fn write_factor_gradients(
         &self,
         [x, d_lows]: [&CubeTensor; 2],
         [dy, lows]: [&CubeTensor; 2],
         gradients: &CubeTensor,
     ) {
         let cubes = |width: usize| width.div_ceil(gradients::COLUMNS) as u32;
-        let of_inputs = cubes(self.inputs);
-        let of_outputs: u32 = self
+        let input_cubes = cubes(self.inputs);
+        let output_cubes: u32 = self
             .parts
             .iter()
             .map(|(part, _)| cubes(part.out_features))
             .sum();
-        gradients::factor_gradients::launch(
+        gradients::lora_factor_gradients::launch(
             &x.client,
-            CubeCount::Static(of_inputs + of_outputs, 1, 1),
+            CubeCount::Static(input_cubes + output_cubes, 1, 1),
             CubeDim::new_1d(UNITS as u32),
             VECTOR,
             argument(x),
@@ -274,19 +275,19 @@ impl LowRank {
             argument(dy),
             argument(lows),
             argument(gradients),
-            self.of_inputs(),
-            self.of_outputs(),
+            self.a_parts(),
+            self.b_parts(),
             dims(x)[0] as u32,
             (dims(x)[1] / VECTOR) as u32,
             (dims(dy)[1] / VECTOR) as u32,
-            of_inputs,
-            self.form,
+            input_cubes,
+            self.sizes,
             element(x),
         );
     }
 
-    /// The adapters as they read the input, with A.
-    fn of_inputs(&self) -> SequenceArg<tiles::Part> {
+    /// The adapters with the locations of the input and of A.
+    fn a_parts(&self) -> SequenceArg<tiles::Part> {
         let part = |&(part, dropout): &(PartLayout, Option<Dropout>)| {
             self.part(
                 0..self.inputs,
@@ -299,8 +300,8 @@ impl LowRank {
         self.parts.iter().map(part).collect()
     }
 
-    /// The adapters as they read the gradient of the outputs, with B.
-    fn of_outputs(&self) -> SequenceArg<tiles::Part> {
+    /// The adapters with the locations of their outputs and of B.
+    fn b_parts(&self) -> SequenceArg<tiles::Part> {
         let part = |&(part, dropout): &(PartLayout, Option<Dropout>)| {
             let columns = part.first_output..part.first_output + part.out_features;
             self.part(
@@ -337,47 +338,55 @@ impl LowRank {
     }
 }
 
-/// Cubes of so many rows, of the columns of so many maps.
-fn share_cubes(n: usize, columns: usize, maps: usize) -> CubeCount {
-    let cubes = [n.div_ceil(shares::ROWS), columns.div_ceil(shares::COLUMNS)];
-    CubeCount::Static(cubes[0] as u32, cubes[1] as u32, maps as u32)
+/// Cube count for `n` rows and the columns of some layers.
+fn expand_cubes(n: usize, columns: usize, layers: usize) -> CubeCount {
+    let cubes = [n.div_ceil(expand::ROWS), columns.div_ceil(expand::COLUMNS)];
+    CubeCount::Static(cubes[0] as u32, cubes[1] as u32, layers as u32)
 }
 
-/// A byte each, the first one lowest.
+/// Packs one byte per value, the first in the lowest byte.
 fn in_bytes(places: Vec<usize>) -> u64 {
     let places = places.into_iter().rev();
     places.fold(0, |bytes, place| bytes << 8 | place as u64)
 }
 
-/// The form for adapters (how many, and the fragments of each) and rows, on a device with so much shared memory:
-/// with the largest tiles that it has memory and registers for.
-fn chosen_form(adapters: [usize; 2], masks: u32, rows: usize, shared: usize) -> Option<Form> {
-    // With few rows each multiprocessor has a cube of some of them only where cubes are small; those see more
-    // columns at once.
+/// The variant for adapters (their number, and fragments per adapter) and rows, on a device with
+/// this much shared memory: the largest tiles that fit in memory and registers.
+fn select_sizes(
+    adapters: [usize; 2],
+    masks: u32,
+    rows: usize,
+    shared: usize,
+) -> Option<KernelSizes> {
+    // With few rows, small row tiles give each multiprocessor a cube; they have more columns
+    // instead.
     let tiles = match rows < MANY_ROWS {
         true => [[16, 512, 128], [16, 256, 128], [16, 128, 64]],
         false => [[64, 256, 128], [64, 128, 128], [64, 64, 64]],
     };
-    let forms = tiles.map(|tiles| Form::new(adapters, masks, tiles));
-    let fits = |form: &Form| shared_bytes(*form) <= shared;
-    let is_lean = |form: &Form| registers(*form) <= MOST_REGISTERS;
-    let lean = forms.into_iter().find(|form| fits(form) && is_lean(form));
-    lean.or_else(|| forms.into_iter().rfind(fits))
+    let candidates = tiles.map(|tiles| KernelSizes::new(adapters, masks, tiles));
+    let fits = |sizes: &KernelSizes| shared_bytes(*sizes) <= shared;
+    let is_lean = |sizes: &KernelSizes| registers(*sizes) <= MOST_REGISTERS;
+    let lean = candidates
+        .into_iter()
+        .find(|sizes| fits(sizes) && is_lean(sizes));
+    lean.or_else(|| candidates.into_iter().rfind(fits))
 }
 
-/// The most that a unit of one of the kernels holds in registers, but for addresses and counters.
-fn registers(form: Form) -> usize {
-    let values = [Side::Inputs, Side::Outputs].map(|side| values::registers(form, side));
+/// Maximum registers per unit of any of the kernels, without addresses and counters.
+fn registers(sizes: KernelSizes) -> usize {
+    let values = [Side::Inputs, Side::Outputs].map(|side| shrink::registers(sizes, side));
     let all = values.into_iter();
-    all.fold(gradients::registers(form), usize::max)
+    all.fold(gradients::registers(sizes), usize::max)
 }
 
-/// The most that one of the kernels takes of shared memory.
-fn shared_bytes(form: Form) -> usize {
-    let values = [Side::Inputs, Side::Outputs].map(|side| values::shared_bytes(form, side));
-    let shares = [Of::Inputs, Of::Outputs].map(|of| shares::shared_bytes(form, of));
+/// Maximum shared memory per cube of any of the kernels.
+fn shared_bytes(sizes: KernelSizes) -> usize {
+    let values = [Side::Inputs, Side::Outputs].map(|side| shrink::shared_bytes(sizes, side));
+    let shares =
+        [Product::Inputs, Product::Outputs].map(|product| expand::shared_bytes(sizes, product));
     let all = values.into_iter().chain(shares);
-    all.fold(gradients::shared_bytes(form), usize::max)
+    all.fold(gradients::shared_bytes(sizes), usize::max)
 }
 
 fn dims(x: &CubeTensor) -> [usize; 2] {
@@ -389,26 +398,26 @@ fn dims(x: &CubeTensor) -> [usize; 2] {
 mod tests {
     use super::*;
 
-    /// Shared memory of a block on an H100, an A100 and an RTX 4090.
+    /// Shared memory per block on an H100, an A100 and an RTX 4090.
     const SHARED: [usize; 3] = [232_448, 166_912, 101_376];
 
     #[test]
-    fn tiles_are_as_large_as_shared_memory_and_registers_allow() {
+    fn tiles_are_the_largest_that_fit_shared_memory_and_registers() {
         let tiles = |parts, fragments, masks, rows| {
             SHARED.map(|shared| {
-                let form = chosen_form([parts, fragments], masks, rows, shared).unwrap();
-                (form.rows, form.columns)
+                let sizes = select_sizes([parts, fragments], masks, rows, shared).unwrap();
+                (sizes.rows, sizes.columns)
             })
         };
         // Rank 16: queries, keys and values, with and without dropout, and one adapter.
         assert_eq!(tiles(3, 1, 0b111, 8192), [(64, 256), (64, 256), (64, 128)]);
         assert_eq!(tiles(3, 1, 0, 8192), [(64, 256); 3]);
         assert_eq!(tiles(1, 1, 0b1, 600), [(16, 512); 3]);
-        // Rank 64 takes registers for its sums.
+        // At rank 64 the sums need more registers.
         assert_eq!(tiles(3, 4, 0b111, 8192), [(64, 64); 3]);
         assert_eq!(tiles(2, 4, 0, 8192), [(64, 128); 3]);
         assert_eq!(tiles(3, 4, 0, 600), [(16, 128); 3]);
-        // Sums that take more whatever the tiles are.
+        // Sums that exceed the register budget with any tile size.
         assert_eq!(tiles(2, 8, 0, 8192), [(64, 64); 3]);
     }
 }

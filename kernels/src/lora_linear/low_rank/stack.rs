@@ -1,5 +1,5 @@
-//! Stacked adapted maps whose low-rank products are those of [`LowRank`]: the dense product adds to what
-//! they have written while it computes, by cuBLASLt where it is there.
+//! Stacked LoRA linear layers with the low-rank products of [`LowRank`]: the dense product, by
+//! cuBLASLt if it is available, adds to their result while it computes.
 //!
 //! The reference is [`crate::lora_linear::composed`].
 
@@ -19,15 +19,15 @@ use crate::lora_linear::cpu::Wants;
 use crate::rms_norm::cuda::gradient_and_norm;
 use crate::swiglu::cuda::gradient_and_gated;
 
-/// What a forward pass gives, and what its backward pass reads.
+/// Result of a forward pass, and the state for its backward pass.
 pub(in crate::lora_linear) struct Forward {
     pub(in crate::lora_linear) y: CubeTensor,
     pub(in crate::lora_linear) low: CubeTensor,
-    /// In the type that products read.
+    /// In the dtype that products read.
     pub(in crate::lora_linear) factors: CubeTensor,
 }
 
-/// The contract is [`LinearPasses::linear_forward`]'s; `None` where [`LowRank`] does not serve it.
+/// Same contract as [`LinearPasses::linear_forward`]; `None` if [`LowRank`] does not support it.
 pub(in crate::lora_linear) fn forward(
     x: &CubeTensor,
     factors: Option<&CubeTensor>,
@@ -36,13 +36,13 @@ pub(in crate::lora_linear) fn forward(
     spec: &Spec,
 ) -> Option<Forward> {
     let weight = frozen.weight.clone().into_option()?;
-    let low_rank = LowRank::of(x, spec.adapter.as_ref()?, spec)?;
+    let low_rank = LowRank::new(x, spec.adapter.as_ref()?, spec)?;
     let factors = match frozen.rounded.clone().into_option() {
         Some(rounded) if rounded.dtype == x.dtype && is_aligned(&rounded) => rounded,
         _ => cast::<CubeBackend>(factors?.clone(), x.dtype),
     };
     let (x, [n, _]) = contiguous(x.clone());
-    let low = low_rank.lows(&x, &factors);
+    let low = low_rank.lora_a_forward(&x, &factors);
     let y_dtype = if residual.is_some() {
         DType::F32
     } else {
@@ -52,7 +52,7 @@ pub(in crate::lora_linear) fn forward(
         output(&x, [n, spec.out_features.iter().sum()], y_dtype)
     } else {
         let residual = residual.map(|residual| contiguous::<2>(residual.clone()).0);
-        let y = low_rank.outputs(&low, &factors, residual.as_ref());
+        let y = low_rank.lora_b_forward(&low, &factors, residual.as_ref());
         let bias = frozen.bias.clone().into_option();
         let bias = bias.map(|bias| cast::<CubeBackend>(bias, y_dtype));
         with_product(y, &x, weight, true, bias)
@@ -60,11 +60,12 @@ pub(in crate::lora_linear) fn forward(
     Some(Forward { y, low, factors })
 }
 
-/// The contract is [`LinearPasses::given_backward`]'s; `None` where the forward pass was not [`forward`].
+/// Same contract as [`LinearPasses::input_backward`]; `None` if the forward pass was not
+/// [`forward`].
 ///
-/// What was read is computed again in the pass that computes the gradient through it, and the gradients of
-/// the factors follow.
-pub(in crate::lora_linear) fn given_backward(
+/// The pass that computes the gradient of the transformed input also recomputes that input; the
+/// factor gradients then use it.
+pub(in crate::lora_linear) fn input_backward(
     saved: &Saved<CubeBackend>,
     dy: &CubeTensor,
     added: Option<&CubeTensor>,
@@ -73,50 +74,50 @@ pub(in crate::lora_linear) fn given_backward(
     let (factors, low) = (saved.factors.as_ref()?, saved.low.as_ref()?);
     let plan = saved.spec.adapter.as_ref()?;
     let weight = saved.frozen.weight.clone().into_option()?;
-    let low_rank = LowRank::of(low, plan, &saved.spec)?;
-    if !low_rank.made(low) {
+    let low_rank = LowRank::new(low, plan, &saved.spec)?;
+    if !low_rank.has_padded_ranks(low) {
         return None;
     }
     let factors = cast::<CubeBackend>(factors.clone(), low.dtype);
-    let [d_low, dy] = low_rank.d_lows(dy.clone(), &factors);
+    let [d_low, dy] = low_rank.lora_b_backward(dy.clone(), &factors);
     let norm = saved.frozen.norm.clone().into_option();
     let (transform, given) = (saved.spec.transform, saved.x.clone());
-    let (dx, read) = if wants == Wants::InputAndFactors {
-        let share = low_rank.inputs(&d_low, &factors);
-        let d_read = with_product(share, &dy, weight, false, None);
-        let (dx, read) = match (transform, norm) {
+    let (dx, input) = if wants == Wants::InputAndFactors {
+        let low_rank_gradient = low_rank.lora_a_backward(&d_low, &factors);
+        let d_input = with_product(low_rank_gradient, &dy, weight, false, None);
+        let (dx, input) = match (transform, norm) {
             (TransformSpec::Normed { eps, .. }, Some(norm)) => {
-                gradient_and_norm(given, norm, eps, d_read, added.cloned(), true)
+                gradient_and_norm(given, norm, eps, d_input, added.cloned(), true)
             }
-            (TransformSpec::Gated, _) => gradient_and_gated(given, d_read, true),
-            (TransformSpec::Plain | TransformSpec::Normed { .. }, _) => (d_read, Some(given)),
+            (TransformSpec::Gated, _) => gradient_and_gated(given, d_input, true),
+            (TransformSpec::Plain | TransformSpec::Normed { .. }, _) => (d_input, Some(given)),
         };
         let is_added = matches!(transform, TransformSpec::Normed { .. });
         let dx = match added.filter(|_| !is_added) {
             Some(added) => CubeBackend::float_add(dx, added.clone()),
             None => dx,
         };
-        (Some(dx), read?)
+        (Some(dx), input?)
     } else {
-        (None, CubeBackend::read(given, norm, transform))
+        (None, CubeBackend::transform_input(given, norm, transform))
     };
-    let read = contiguous::<2>(read).0;
+    let input = contiguous::<2>(input).0;
     let len = plan.layout.len();
-    let place = plan.gradient_place.as_ref();
-    let gradients = place
-        .and_then(|place| place.take(&read, len))
-        .unwrap_or_else(|| output(&read, [len], DType::F32));
-    low_rank.write_gradients([&read, &d_low], [&dy, low], &gradients);
+    let slot = plan.gradient_slot.as_ref();
+    let gradients = slot
+        .and_then(|slot| slot.take(&input, len))
+        .unwrap_or_else(|| output(&input, [len], DType::F32));
+    low_rank.write_factor_gradients([&input, &d_low], [&dy, low], &gradients);
     Some((dx, Some(gradients)))
 }
 
-/// Whether a piece of a buffer without holes can be read in vectors.
+/// Whether a slice of a contiguous buffer can be read in vectors.
 fn is_aligned(x: &CubeTensor) -> bool {
     let start = x.handle.offset_start.unwrap_or(0);
     start.is_multiple_of(16) && x.meta.strides().last() == Some(&1)
 }
 
-/// `sum + x w + bias`, or with `wᵀ`, in the place and the type of `sum`; the bias has that type.
+/// `sum + x w + bias`, or with `wᵀ`, in the memory and dtype of `sum`; the bias has this dtype.
 fn with_product(
     sum: CubeTensor,
     x: &CubeTensor,
@@ -134,7 +135,7 @@ fn with_product(
             bias: bias.clone(),
             ..Product::new(Matrix::new(x), w, Matrix::new(&sum))
         };
-        if product.added().enqueue().is_some() {
+        if product.accumulate().enqueue().is_some() {
             return sum;
         }
     }

@@ -1,71 +1,71 @@
-//! What the kernels of the low-rank products share: how a cube is divided, what it is compiled for, and
-//! fragments of the matrix units.
+//! Shared code of the low-rank kernels: the division of a cube, compile-time parameters, and
+//! tensor-core fragments.
 
 use cubecl::cmma::{self, Matrix, MatrixIdent, MatrixLayout};
 use cubecl::prelude::*;
 
 use crate::cube::fragments::zeros;
 pub(super) use crate::cube::fragments::{ALIGNMENT, FRAGMENT};
-use crate::dropout::cuda::{kept_of, row_key};
+use crate::dropout::cuda::{apply_dropout_to_vector, row_key};
 
-/// Units of a cube: eight warps.
+/// Units per cube: eight warps.
 pub(super) const UNITS: usize = 256;
 
-/// Elements of a vector, 16 bytes.
+/// Elements per vector of 16 bytes.
 pub(super) const VECTOR: usize = 8;
 
-/// Vectors of a fragment's row.
+/// Vectors per fragment row.
 pub(super) const FRAGMENT_VECTORS: usize = FRAGMENT / VECTOR;
 
-/// Registers of a vector, and of a unit's part of a fragment of sums.
+/// Registers per vector, and per unit's part of an accumulator fragment.
 pub(super) const VECTOR_REGISTERS: usize = 4;
 pub(super) const SUM_REGISTERS: usize = FRAGMENT * FRAGMENT / 32;
 
-/// Numbers from one row of a fragment that lies in shared memory to the next.
+/// Row stride of a fragment in shared memory, in elements.
 pub(super) const FRAGMENT_PITCH: usize = FRAGMENT + 4;
 
-/// Numbers of such a fragment.
+/// Elements of such a fragment.
 pub(super) const FRAGMENT_NUMBERS: usize = FRAGMENT * FRAGMENT_PITCH;
 
-/// One adapter of a stack, as kernels read it. Places are in vectors.
+/// One adapter of a stack, as kernel argument. Positions are in vectors.
 #[derive(CubeLaunch, CubeType, Clone, Copy)]
 pub(super) struct Part {
-    /// Its first column of the matrix that is read or written.
+    /// First column in the matrix that is read or written.
     pub(super) first: u32,
-    /// Its columns of that matrix.
+    /// Number of columns in that matrix.
     pub(super) width: u32,
-    /// Where its factor begins.
+    /// Start of its factor.
     pub(super) factor: u32,
-    /// Vectors of its rank.
+    /// Rank, in vectors.
     pub(super) rank: u32,
-    /// Of its dropout.
+    /// Dropout seed.
     pub(super) state_low: u32,
     pub(super) state_high: u32,
-    /// In units of 1/65536; 0 keeps everything.
+    /// Dropout threshold in units of 1/65536; 0 keeps everything.
     pub(super) threshold: u32,
-    /// What its low-rank values are multiplied with.
+    /// Scale of the low-rank values.
     pub(super) scale: f32,
 }
 
-/// What a kernel is compiled for.
+/// Compile-time parameters of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Form {
-    /// Adapters.
+pub(super) struct KernelSizes {
+    /// Number of adapters.
     pub(super) parts: usize,
-    /// Fragments that the low-rank values of each adapter take; what its rank leaves of them is zero.
+    /// Fragments per adapter's low-rank values; columns beyond its rank are zero.
     pub(super) fragments: usize,
-    /// Adapters that drop some of what they read, a bit each.
+    /// Bit mask of the adapters with dropout.
     pub(super) masks: u32,
-    /// Rows and columns of a tile of what low-rank values are made of: a cube has 16 or 64 rows.
+    /// Rows and columns of an input tile of the low-rank values; a cube has 16 or 64 rows.
     pub(super) rows: usize,
     pub(super) columns: usize,
-    /// Rows of a tile of what gradients of factors are made of.
+    /// Rows of an input tile of the factor gradients.
     pub(super) gradient_rows: usize,
 }
 
-impl Form {
-    /// Of so many adapters of so many fragments each, which drop by `masks`, with tiles of such rows, columns,
-    /// and rows for gradients.
+impl KernelSizes {
+    /// Parameters for some adapters, fragments per adapter and a dropout mask, with tiles of these
+    /// rows, columns, and rows for gradients.
     pub(super) fn new(
         [parts, fragments]: [usize; 2],
         masks: u32,
@@ -81,58 +81,58 @@ impl Form {
         }
     }
 
-    /// Low-rank values of an adapter.
+    /// Low-rank columns per adapter.
     pub(super) fn ranks(&self) -> usize {
         self.fragments * FRAGMENT
     }
 
-    /// The same in vectors.
+    /// Low-rank columns per adapter, in vectors.
     pub(super) fn rank_vectors(&self) -> usize {
         self.fragments * FRAGMENT_VECTORS
     }
 
-    /// Vectors of the low-rank values of a row.
+    /// Vectors per row of the low-rank values.
     pub(super) fn low_vectors(&self) -> usize {
         self.parts * self.rank_vectors()
     }
 
-    /// Whether an adapter drops some of what it reads.
+    /// Whether an adapter has dropout.
     pub(super) fn is_masked(&self, part: usize) -> bool {
         self.masks >> part & 1 == 1
     }
 
-    /// What of a tile is held: as each masked adapter sees it, and as the others do.
+    /// Copies of a tile in shared memory: one per adapter with dropout, and one for the others.
     pub(super) fn copies(&self) -> usize {
         let masked = self.masks.count_ones() as usize;
         masked + usize::from(masked < self.parts)
     }
 
-    /// Which of them an adapter reads.
+    /// Index of the copy that an adapter reads.
     pub(super) fn copy_of(&self, part: usize) -> usize {
-        let before = self.masks & ((1 << part) - 1);
+        let earlier = self.masks & ((1 << part) - 1);
         if self.is_masked(part) {
-            before.count_ones() as usize
+            earlier.count_ones() as usize
         } else {
             self.copies() - 1
         }
     }
 
-    /// The adapter for which a copy is made.
-    pub(super) fn reader_of(&self, copy: usize) -> usize {
+    /// The adapter that a copy is masked for.
+    pub(super) fn part_of_copy(&self, copy: usize) -> usize {
         (0..self.parts)
             .find(|&part| self.copy_of(part) == copy)
             .unwrap_or(0)
     }
 }
 
-/// Vectors from one row of a tile in shared memory to the next: rows begin in different banks.
+/// Row stride of a tile in shared memory, in vectors; padded so that rows start in different banks.
 pub(super) const fn pitch(columns: usize) -> usize {
     columns / VECTOR + 1
 }
 
-/// `count` fragments of sums, at zero.
+/// `count` accumulator fragments, initialised to zero.
 #[cube]
-pub(super) fn no_sums(#[comptime] count: usize) -> Sequence<Matrix<f32>> {
+pub(super) fn zero_sums(#[comptime] count: usize) -> Sequence<Matrix<f32>> {
     let mut sums = Sequence::<Matrix<f32>>::new();
     #[unroll]
     for _ in 0..count {
@@ -141,14 +141,14 @@ pub(super) fn no_sums(#[comptime] count: usize) -> Sequence<Matrix<f32>> {
     sums
 }
 
-/// The fragment of a tile that begins with vector `start`; with `ident` says which side of a product it is.
+/// The fragment of a tile that starts at vector `start`; `ident` is the side of the product.
 #[cube]
 pub(super) fn fragment<T: Float, N: Size>(
     tile: &Shared<[Vector<T, N>]>,
     start: usize,
     #[comptime] ident: MatrixIdent,
     #[comptime] layout: MatrixLayout,
-    // Vectors from row to row, and of the tile.
+    // Row stride and tile size, in vectors.
     #[comptime] pitch: usize,
     #[comptime] size: usize,
 ) -> Matrix<Vector<T, N>> {
@@ -163,13 +163,13 @@ pub(super) fn fragment<T: Float, N: Size>(
     )
 }
 
-/// Writes a fragment of sums into `to`, from `start` on.
+/// Writes an accumulator fragment to `to`, starting at `start`.
 #[cube]
 pub(super) fn store(
     to: &mut Shared<[f32]>,
     start: usize,
     sums: &Matrix<f32>,
-    // Numbers from row to row, and of all that is there.
+    // Row stride and total size, in elements.
     #[comptime] pitch: usize,
     #[comptime] size: usize,
 ) {
@@ -183,7 +183,7 @@ pub(super) fn store(
 
 /// The adapter that a row of cubes works on.
 #[cube]
-pub(super) fn chosen(parts: &Sequence<Part>, at: u32, #[comptime] count: usize) -> Part {
+pub(super) fn select_part(parts: &Sequence<Part>, number: u32, #[comptime] count: usize) -> Part {
     let mut first = parts.index(0).first;
     let mut width = parts.index(0).width;
     let mut factor = parts.index(0).factor;
@@ -191,7 +191,7 @@ pub(super) fn chosen(parts: &Sequence<Part>, at: u32, #[comptime] count: usize) 
     let mut scale = parts.index(0).scale;
     #[unroll]
     for part in 1..count {
-        if at == comptime!(part as u32) {
+        if number == comptime!(part as u32) {
             first = parts.index(part).first;
             width = parts.index(part).width;
             factor = parts.index(part).factor;
@@ -211,56 +211,61 @@ pub(super) fn chosen(parts: &Sequence<Part>, at: u32, #[comptime] count: usize) 
     }
 }
 
-/// What an adapter sees of a vector that begins with column `first` of a row.
+/// Applies an adapter's dropout to a vector that starts at column `first` of a row.
 #[cube]
-pub(super) fn seen<T: Float, N: Size>(
+pub(super) fn apply_dropout<T: Float, N: Size>(
     value: Vector<T, N>,
     part: &Part,
     row: usize,
     first: usize,
 ) -> Vector<T, N> {
     let key = row_key(row, part.state_low, part.state_high);
-    kept_of::<T, N>(value, key.low, key.high, first, part.threshold, VECTOR)
+    apply_dropout_to_vector::<T, N>(value, key.low, key.high, first, part.threshold, VECTOR)
 }
 
-/// How the rows of a tile are divided.
+/// Division of a tile's rows between units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Rows {
-    /// Units that share a row.
+    /// Units per row.
     pub(super) sharing: usize,
-    /// Vectors of a unit, so far apart as units share a row.
+    /// Vectors per unit, at a distance of `sharing`.
     pub(super) own: usize,
-    /// Vectors from row to row.
+    /// Row stride in vectors.
     pub(super) pitch: usize,
-    /// Vectors of a copy of the tile.
+    /// Vectors per copy of the tile.
     pub(super) copy: usize,
 }
 
-/// Puts what a unit has read of row `row` of a matrix into a tile that begins with vector `first`, once as each
-/// adapter with dropout sees it and once for the others; or, where `is_plain`, as it is.
+/// Stores a unit's vectors of matrix row `row` in a tile that starts at vector `first`: once masked
+/// for each adapter with dropout, and once unmasked for the others; or only unmasked if `is_plain`.
 #[cube]
-pub(super) fn put<T: Float, N: Size>(
-    read: &Array<Vector<T, N>>,
+pub(super) fn store_tile<T: Float, N: Size>(
+    vectors: &Array<Vector<T, N>>,
     parts: &Sequence<Part>,
     tile: &mut Shared<[Vector<T, N>]>,
     row: usize,
     first: usize,
     #[comptime] rows: Rows,
-    #[comptime] form: Form,
+    #[comptime] sizes: KernelSizes,
     #[comptime] is_plain: bool,
 ) {
-    let of_tile = UNIT_POS as usize / rows.sharing;
+    let row_in_tile = UNIT_POS as usize / rows.sharing;
     #[unroll]
-    for copy in 0..comptime!(if is_plain { 1 } else { form.copies() }) {
-        let reader = comptime!(form.reader_of(copy));
+    for copy in 0..comptime!(if is_plain { 1 } else { sizes.copies() }) {
+        let reader = comptime!(sizes.part_of_copy(copy));
         #[unroll]
         for v in 0..comptime!(rows.own) {
             let column = UNIT_POS as usize % rows.sharing + comptime!(v * rows.sharing);
-            let mut value = read[v];
-            if comptime!(!is_plain && form.is_masked(reader)) {
-                value = seen::<T, N>(value, parts.index(reader), row, (first + column) * VECTOR);
+            let mut value = vectors[v];
+            if comptime!(!is_plain && sizes.is_masked(reader)) {
+                value = apply_dropout::<T, N>(
+                    value,
+                    parts.index(reader),
+                    row,
+                    (first + column) * VECTOR,
+                );
             }
-            tile[comptime!(copy * rows.copy) + of_tile * rows.pitch + column] = value;
+            tile[comptime!(copy * rows.copy) + row_in_tile * rows.pitch + column] = value;
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Reads folders of `tooltune eval --output` as further results and samples of a run's page.
 //!
-//! They stand apart from the results of the run's checkpoints, which were found on other rows: in
-//! one table, a change to the first result would compare two sets of rows.
+//! They are shown in a table of their own: their rows may differ from those of the run's
+//! checkpoints, and differences to the first result would compare different rows.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -10,60 +10,64 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 use tooltune_checkpoints::CheckpointError;
 use tooltune_report::{
-    RankedEvaluation, SampleScoreView, SampleView, SuiteResult, ranked_samples, samples_by_loss,
+    LineParts, OriginLine, RankedEvaluation, SampleScoreView, SampleView, SuiteResult,
+    ranked_samples, samples_by_loss,
 };
 use tooltune_rows::text::Row;
-use tooltune_suites::SuiteInfo;
+use tooltune_suites::{LineFields, SuiteInfo};
 
-use super::generated::generated;
+use super::generated::generated_samples;
 use super::{eprint_line, is_there, lines, text};
 use crate::error::Error;
 use crate::eval::journal::JOURNAL_FILE;
+use crate::eval::origin::{EvaluationOrigin, ORIGIN};
 use crate::eval::report_files::{LOSSES_FILE, METRICS_FILE, PREDICTIONS_FILE};
 
-/// Fields of `metrics.json` that are of the loss, whatever else was measured.
+/// Fields of `metrics.json` that describe the loss.
 const OF_LOSS: [&str; 3] = [SuiteResult::LOSS, "n_loss_rows", "n_learned_tokens"];
 
-/// What was evaluated and written outside of a run.
+/// Evaluations and generated completions outside of training.
 #[derive(Debug, Default)]
 pub(super) struct Evaluated {
     pub(super) evaluations: Vec<Evaluation>,
-    /// The texts of `tooltune generate --output`.
+    /// Completions of `tooltune generate --output`.
     pub(super) texts: Vec<SampleView>,
 }
 
-/// What one folder holds.
+/// One evaluation folder.
 #[derive(Debug)]
 pub(super) struct Evaluation {
-    /// Absent where the loss alone was measured.
+    /// `None` if only the loss was measured.
     suite: Option<&'static SuiteInfo>,
-    /// The folder's name, or its path where another folder has the same name.
+    /// Folder name, or its path if another folder has the same name.
     label: String,
+    /// `None` if written by an earlier version.
+    origin: Option<EvaluationOrigin>,
     metrics: Map<String, Value>,
     predictions: Vec<Value>,
-    /// The loss of each row, where nothing was generated.
+    /// Loss of each row, if nothing was generated.
     losses: Vec<Value>,
 }
 
-/// Reads the evaluations in the folder `eval` of a run, the base first and the best last, and then
-/// those of `further`, in their order; files in the same places hold texts.
+/// Reads the evaluations in the `eval` folder of a run (base first, best last), then those of
+/// `further` in order. Files in these folders contain completions.
 ///
 /// # Errors
 ///
-/// A folder of `further` without `metrics.json`, metrics of no known suite, or a file that cannot be
-/// read.
+/// A folder of `further` has no `metrics.json`, its metrics are of an unknown suite, or a file
+/// cannot be read.
 pub(super) fn evaluations(run: &Path, further: &[PathBuf]) -> Result<Evaluated, Error> {
-    let (mut folders, files) = own(run)?;
+    let (mut folders, files) = own_folders(run)?;
     let mut texts = Vec::new();
     for file in &files {
-        texts.extend(generated(file)?);
+        texts.extend(generated_samples(file)?);
     }
     let is_new = |folder: &&PathBuf| !folders.iter().any(|own| is_same(own, folder));
     let further: Vec<PathBuf> = further.iter().filter(is_new).cloned().collect();
     let (files, further): (Vec<PathBuf>, Vec<PathBuf>) =
         further.into_iter().partition(|path| !path.is_dir());
     for file in &files {
-        texts.extend(generated(file)?);
+        texts.extend(generated_samples(file)?);
     }
     folders.extend(further);
     let read = |folder: &PathBuf| {
@@ -80,9 +84,9 @@ pub(super) fn evaluations(run: &Path, further: &[PathBuf]) -> Result<Evaluated, 
     })
 }
 
-/// The folders below `eval` of a run whose evaluations are complete, and the files of texts beside
-/// them; others are named on standard error.
-fn own(run: &Path) -> Result<(Vec<PathBuf>, Vec<PathBuf>), Error> {
+/// Subfolders of a run's `eval` with complete evaluations, and files of completions next to them;
+/// others are reported on standard error.
+fn own_folders(run: &Path) -> Result<(Vec<PathBuf>, Vec<PathBuf>), Error> {
     let parent = run.join("eval");
     let (mut folders, mut files) = (Vec::new(), Vec::new());
     let Ok(entries) = fs::read_dir(&parent) else {
@@ -100,7 +104,7 @@ fn own(run: &Path) -> Result<(Vec<PathBuf>, Vec<PathBuf>), Error> {
         } else {
             let folder = folder.display();
             eprint_line(&format!(
-                "{folder} is not in the report: it holds no {METRICS_FILE}"
+                "the report omits {folder}: it has no {METRICS_FILE}"
             ))?;
         }
     }
@@ -129,18 +133,18 @@ impl Evaluation {
         let path = folder.join("metrics.json");
         if !is_there(&path)? {
             let remedy = if folder.join(JOURNAL_FILE).exists() {
-                "its evaluation was interrupted: the same `tooltune eval` resumes it"
+                "the evaluation was interrupted; run the same `tooltune eval` command to resume it"
             } else {
                 "name the --output of `tooltune eval`"
             };
             return Err(Error::Usage(format!(
-                "{} holds no metrics.json; {remedy}",
+                "{} has no metrics.json; {remedy}",
                 folder.display()
             )));
         }
-        let metrics = serde_json::from_str(&text(&path)?);
+        let metrics = tooltune_json::from_slice(text(&path)?.as_bytes());
         let metrics: Value = metrics.map_err(CheckpointError::json(&path))?;
-        let suite = SuiteInfo::of_metrics(&metrics);
+        let suite = SuiteInfo::for_metrics(&metrics);
         let metrics = match metrics {
             Value::Object(metrics)
                 if suite.is_some() || metrics.contains_key(SuiteResult::LOSS) =>
@@ -149,30 +153,44 @@ impl Evaluation {
             }
             _ => {
                 return Err(Error::Usage(format!(
-                    "{}: these are the metrics of no suite; --eval takes what `tooltune eval --output` \
-                     has written",
+                    "{}: not the metrics of a known suite; --eval needs a folder written by \
+                     `tooltune eval --output`",
                     path.display()
                 )));
             }
         };
+        let origin = EvaluationOrigin::read(&Value::Object(metrics.clone()));
+        let mut metrics = metrics;
+        metrics.shift_remove(ORIGIN);
         let losses = match suite {
             Some(_) => Vec::new(),
             None => lines(&folder.join(LOSSES_FILE))?,
         };
         Ok(Self {
             suite,
-            label,
+            label: own_label(label, origin.as_ref()),
+            origin,
             metrics,
             predictions: lines(&folder.join(PREDICTIONS_FILE))?,
             losses,
         })
     }
 
+    /// Describes what was evaluated, in one line.
+    pub(super) fn origin(&self) -> OriginLine {
+        let text = self.origin.as_ref().map(EvaluationOrigin::line);
+        OriginLine {
+            label: self.label.clone(),
+            text: text
+                .unwrap_or_else(|| "unknown origin (written by an earlier version)".to_owned()),
+        }
+    }
+
     fn is_base(&self) -> bool {
         self.label == "base"
     }
 
-    /// What it found for its suite, and for the loss.
+    /// The results for the suite and the loss.
     pub(super) fn results(&self) -> Vec<SuiteResult> {
         let result = |suite: &str, metrics: Map<String, Value>| SuiteResult {
             suite: suite.to_owned(),
@@ -195,12 +213,12 @@ impl Evaluation {
         let (result, is_base) = (self.label.as_str(), self.is_base());
         match self.suite {
             Some(suite) => {
-                let of = Ranked {
+                let source = LineSource {
                     suite,
                     result,
                     is_base,
                 };
-                ranked(of, &self.predictions, rows)
+                rank_lines(source, &self.predictions, rows)
             }
             None => {
                 let mut samples = samples_by_loss(result, &self.losses, rows);
@@ -212,7 +230,7 @@ impl Evaluation {
         }
     }
 
-    /// The files of the rows that `known` lacks; other suites keep prompts and golds themselves.
+    /// Files with rows missing from `known`; other suites save prompts and references themselves.
     pub(super) fn row_files(&self, known: &BTreeSet<&str>) -> BTreeSet<PathBuf> {
         let rows_are_samples = self
             .suite
@@ -227,17 +245,25 @@ impl Evaluation {
     }
 }
 
-/// Whose lines are ranked.
+/// Label of the folder; results of a server must not be labeled as the run's base or best.
+fn own_label(name: String, origin: Option<&EvaluationOrigin>) -> String {
+    match origin.and_then(|origin| origin.endpoint.as_ref()) {
+        Some(endpoint) => format!("{name}, {}", endpoint.model),
+        None => name,
+    }
+}
+
+/// The source of ranked lines.
 #[derive(Clone, Copy)]
-pub(super) struct Ranked<'e> {
+pub(super) struct LineSource<'e> {
     pub(super) suite: &'e SuiteInfo,
     pub(super) result: &'e str,
     pub(super) is_base: bool,
 }
 
-/// The lines of predictions of one evaluation as samples, by what their suite ranks them by.
-pub(super) fn ranked(
-    of: Ranked<'_>,
+/// Converts the prediction lines of an evaluation to samples, ranked by the suite's score.
+pub(super) fn rank_lines(
+    source: LineSource<'_>,
     lines: &[Value],
     rows: &HashMap<&str, &Row>,
 ) -> Vec<SampleView> {
@@ -248,11 +274,27 @@ pub(super) fn ranked(
             .collect()
     };
     let evaluation = RankedEvaluation {
-        suite: of.suite.name,
-        result: of.result,
-        is_base: of.is_base,
-        ranking_scores: &|line| views(of.suite.ranking_scores(line)),
-        scores: &|line| views(of.suite.sample_scores(line)),
+        suite: source.suite.name,
+        result: source.result,
+        is_base: source.is_base,
+        ranking_scores: &|line| views(source.suite.ranking_scores(line)),
+        scores: &|line| views(source.suite.sample_scores(line)),
+        parts: &|line| parts(source.suite, line, rows),
     };
     ranked_samples(evaluation, lines, rows)
+}
+
+/// Builds a sample from a suite's line. If samples are rows, they show the prompts of their rows.
+fn parts<'l>(suite: &SuiteInfo, line: &'l Value, rows: &HashMap<&str, &Row>) -> LineParts<'l> {
+    let Some(form) = suite.form_of(line) else {
+        return LineParts::default();
+    };
+    let (fields, id) = (form.fields, form.id(line));
+    let has_row = suite.needs.rows_are_samples() && id.is_some_and(|id| rows.contains_key(id));
+    LineParts {
+        id,
+        prompt: LineFields::first_value(fields.prompt, line).filter(|_| !has_row),
+        gold: LineFields::first_value(fields.gold, line),
+        output: LineFields::first_value(fields.output, line),
+    }
 }

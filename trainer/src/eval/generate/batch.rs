@@ -1,4 +1,4 @@
-//! The rows that are decoded together, from a queue of prompts to a completion each.
+//! Decodes a batch of rows, refilled from a queue of prompts.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -6,12 +6,12 @@ use std::time::Instant;
 use burn::tensor::Tensor;
 use rayon::prelude::*;
 use tooltune_grammar::{Constraint, Mask};
-use tooltune_kernels::cpu::spin_scope::wide_awake;
+use tooltune_kernels::cpu::spin_scope::with_spinning_threads;
 use tooltune_kernels::is_cpu;
 use tooltune_kernels::masked_argmax::masked_argmax;
 use tooltune_rows::batches::SeededRandom;
 
-use super::choose::{most_likely, sampled};
+use super::choose::{most_likely, sample_token};
 use super::{
     FinishReason, Generation, GenerationOptions, GenerationProgress, Jobs, Observer, Work,
 };
@@ -20,16 +20,16 @@ use crate::error::Error;
 use crate::models::Decoder;
 use crate::models::kv_cache::KvCache;
 
-/// A running batch and the prompts that wait to join it.
+/// A running batch and the prompts waiting to join it.
 pub(super) struct Batch<'a> {
     decoder: &'a Decoder,
     jobs: Jobs<'a>,
     options: &'a GenerationOptions,
     queue: VecDeque<usize>,
     cache: Option<KvCache>,
-    /// Those of the cache, in its order.
+    /// Rows of the cache, in cache order.
     rows: Vec<Row>,
-    /// In the order of the prompts.
+    /// One per prompt, in prompt order.
     generations: Vec<Generation>,
     n_done: usize,
     n_tokens: usize,
@@ -41,13 +41,13 @@ struct Row {
     generation: Generation,
     constraint: Option<Constraint>,
     random: SeededRandom,
-    /// The last token.
+    /// Last token.
     token: u32,
     since: Instant,
-    /// Tokens that the completion may have before the model's context is full.
+    /// Number of tokens until the model's context is full.
     room: usize,
     is_live: bool,
-    /// Whether its constraint has met a limit: there is no next token.
+    /// Whether its constraint reached a limit, so that no token can follow.
     is_stuck: bool,
 }
 
@@ -91,8 +91,8 @@ impl<'a> Batch<'a> {
         self.generations
     }
 
-    /// Adds a token to each row, or lets prompts join and adds their first tokens; `false` once
-    /// every prompt has its completion.
+    /// Adds a token to each row, or lets prompts join and adds their first tokens. Returns `false`
+    /// once every prompt is complete.
     pub(super) fn advance(&mut self, observer: &mut dyn Observer) -> Result<bool, Error> {
         self.drop_overlong(observer)?;
         let n_live = self.rows.iter().filter(|row| row.is_live).count();
@@ -109,9 +109,9 @@ impl<'a> Batch<'a> {
             let tokens: Vec<u32> = self.rows.iter().map(|row| row.token).collect();
             let device = self.decoder.device();
             let decode = || self.decoder.next_logits(cache, &tokens);
-            (0, wide_awake(&device, decode)?)
+            (0, with_spinning_threads(&device, decode)?)
         };
-        // Of all texts the first tokens are enough to see a model that computes NaN.
+        // The first tokens are enough to detect a model that computes NaN.
         if joins && !logits.clone().sum().into_scalar::<f32>().is_finite() {
             return Err(Error::NonFiniteLogits);
         }
@@ -120,7 +120,7 @@ impl<'a> Batch<'a> {
         Ok(true)
     }
 
-    /// Ends the prompts that leave no room in the model's context; they stand at the queue's end.
+    /// Ends prompts that leave no room in the context; they are last in the queue.
     fn drop_overlong(&mut self, observer: &mut dyn Observer) -> Result<(), Error> {
         while let Some(&prompt) = self.queue.back()
             && self.room_after(prompt) == 0
@@ -138,19 +138,19 @@ impl<'a> Batch<'a> {
         context.saturating_sub(self.jobs.prompts[prompt].len())
     }
 
-    /// Removes the rows that have ended and lets prompts take their places; the first of the new
-    /// rows and the hidden states of their prompts' ends, if there are some.
+    /// Removes completed rows and lets prompts join. Returns the index of the first new row and the
+    /// last hidden states of the new prompts, if any.
     fn refill(&mut self, n_live: usize) -> Option<(usize, Tensor<2>)> {
-        let kept: Vec<usize> = (0..self.rows.len())
+        let kept_rows: Vec<usize> = (0..self.rows.len())
             .filter(|&row| self.rows[row].is_live)
             .collect();
         let mut longest = match &self.cache {
-            Some(cache) if n_live > 0 => cache.longest(&kept),
+            Some(cache) if n_live > 0 => cache.longest(&kept_rows),
             _ => 0,
         };
         let mut joining = Vec::new();
         while let Some(&prompt) = self.queue.front() {
-            let n_rows = kept.len() + joining.len() + 1;
+            let n_rows = kept_rows.len() + joining.len() + 1;
             let with_it = longest.max(self.jobs.prompts[prompt].len());
             let room = n_rows * (with_it + self.options.max_new_tokens);
             let is_over = self.options.kv_cache_tokens.is_some_and(|most| room > most);
@@ -162,7 +162,7 @@ impl<'a> Batch<'a> {
             self.queue.pop_front();
         }
         self.rows.retain(|row| row.is_live);
-        if kept.is_empty() && joining.is_empty() {
+        if kept_rows.is_empty() && joining.is_empty() {
             self.cache = None;
             return None;
         }
@@ -174,12 +174,12 @@ impl<'a> Batch<'a> {
         let n_new = self.options.max_new_tokens;
         let (cache, hidden) = self
             .decoder
-            .refill(self.cache.take(), &kept, &prompts, n_new);
+            .refill(self.cache.take(), &kept_rows, &prompts, n_new);
         self.cache = Some(cache);
         let joined = joining.iter().map(|&prompt| self.joining(prompt, since));
         let joined: Vec<Row> = joined.collect();
         self.rows.extend(joined);
-        hidden.map(|hidden| (kept.len(), hidden))
+        hidden.map(|hidden| (kept_rows.len(), hidden))
     }
 
     fn joining(&self, prompt: usize, since: Instant) -> Row {
@@ -197,7 +197,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Chooses the next token of the rows from `first` on, whose logits are `[b, v]`.
+    /// Chooses the next token of the rows from `first` on; their logits have shape `[b, v]`.
     fn choose(&mut self, first: usize, logits: Tensor<2>) {
         let rows = &mut self.rows[first..];
         let sampling = self.options.sampling;
@@ -215,9 +215,9 @@ impl<'a> Batch<'a> {
         }
         let [_, vocabulary] = logits.dims();
         let data = logits.into_data().convert::<f32>();
-        let logits: &[f32] = data.as_slice().expect("numbers that were made f32");
-        // The pass over the weights has driven the grammars out of the caches, so that a mask takes
-        // longer than alone: threads share the rows.
+        let logits: &[f32] = data.as_slice().expect("converted to f32 above");
+        // The forward pass has evicted the grammars from the CPU caches, which slows the masks
+        // down, so threads share the rows.
         let logits = logits.par_chunks_exact(vocabulary);
         rows.par_iter_mut().zip(logits).for_each(|(row, logits)| {
             if row.is_live {
@@ -226,11 +226,12 @@ impl<'a> Batch<'a> {
         });
     }
 
-    /// Takes over the chosen tokens of the rows from `first` on, and ends rows that are complete.
+    /// Appends the chosen tokens to the rows from `first` on and ends completed rows.
     fn take_tokens(&mut self, first: usize, observer: &mut dyn Observer) -> Result<(), Error> {
         for row in self.rows[first..].iter_mut().filter(|row| row.is_live) {
             let Some(finish) = row.finish(self.options, self.jobs)? else {
                 self.n_tokens += 1;
+                observer.token(row.prompt, &row.generation.ids)?;
                 continue;
             };
             self.n_tokens += usize::from(!row.is_stuck);
@@ -244,8 +245,8 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// Chooses the most likely token of each row, of those that its constraint allows, where the logits lie:
-/// masks are some kilobytes, logits some megabytes.
+/// Chooses the most likely allowed token of each row on the device that has the logits: masks are a
+/// few kilobytes, logits megabytes.
 fn choose_on_device(rows: &mut [Row], logits: Tensor<2>) {
     let masks: Vec<Option<Mask<'_>>> = rows.par_iter_mut().map(Row::mask).collect();
     let words: Vec<Option<&[u32]>> = masks
@@ -261,7 +262,7 @@ fn choose_on_device(rows: &mut [Row], logits: Tensor<2>) {
 }
 
 impl Row {
-    /// What the constraint allows next; nothing is masked where there is none or it has failed.
+    /// The tokens that the constraint allows next; `None` without a working constraint.
     fn mask(&mut self) -> Option<Mask<'_>> {
         if !self.is_live {
             return None;
@@ -271,26 +272,26 @@ impl Row {
         mask.ok()
     }
 
-    /// Chooses the next token by its logits, among those that the constraint allows.
+    /// Chooses the next token from its logits among the allowed tokens.
     fn choose(&mut self, logits: &[f32], sampling: Option<Sampling>) {
-        // Apart from `mask`, which borrows the whole row.
+        // Not using `mask`, which borrows the whole row.
         let mask = self.constraint.as_mut().map(Constraint::mask);
         self.is_stuck |= matches!(mask, Some(Err(_)));
         let mask = mask.and_then(Result::ok);
         let token = match (sampling, mask) {
-            (None, Some(mask)) => mask.most_likely(logits),
+            (None, Some(mask)) => mask.argmax(logits),
             (None, None) => most_likely(logits),
-            (Some(sampling), None) => sampled(logits, sampling, &mut self.random),
+            (Some(sampling), None) => sample_token(logits, sampling, &mut self.random),
             (Some(sampling), Some(mask)) => {
                 let mut allowed = logits.to_vec();
                 mask.apply(&mut allowed);
-                sampled(&allowed, sampling, &mut self.random)
+                sample_token(&allowed, sampling, &mut self.random)
             }
         };
         self.take(token);
     }
 
-    /// Takes a token that was chosen.
+    /// Accepts the chosen token.
     fn take(&mut self, token: u32) {
         self.token = token;
         if let Some(constraint) = &mut self.constraint {
@@ -298,7 +299,7 @@ impl Row {
         }
     }
 
-    /// Appends the chosen token; why the completion ends with it, if it does.
+    /// Appends the chosen token; returns the finish reason if the completion is done.
     fn finish(
         &mut self,
         options: &GenerationOptions,

@@ -1,10 +1,10 @@
-//! A row of logits to the token that follows.
+//! Chooses a token from a row of logits.
 
 use tooltune_rows::batches::SeededRandom;
 
 use crate::config::Sampling;
 
-/// The most likely token; of equally likely ones the first, and 0 of none.
+/// The most likely token; the first of equally likely ones, and 0 if there are none.
 pub(super) fn most_likely(logits: &[f32]) -> u32 {
     let mut best = (f32::NEG_INFINITY, 0);
     for (id, &logit) in logits.iter().enumerate() {
@@ -15,12 +15,12 @@ pub(super) fn most_likely(logits: &[f32]) -> u32 {
     best.1
 }
 
-/// A token by its chance among those that temperature, top-k and top-p leave, in this order.
+/// Samples a token after applying temperature, top-k and top-p in this order.
 ///
 /// # Source
 ///
 /// transformers 5.23, `TemperatureLogitsWarper`, `TopKLogitsWarper`, `TopPLogitsWarper`.
-pub(super) fn sampled(logits: &[f32], sampling: Sampling, random: &mut SeededRandom) -> u32 {
+pub(super) fn sample_token(logits: &[f32], sampling: Sampling, random: &mut SeededRandom) -> u32 {
     let mut likely: Vec<(f64, u32)> = logits
         .iter()
         .zip(0..)
@@ -37,26 +37,26 @@ pub(super) fn sampled(logits: &[f32], sampling: Sampling, random: &mut SeededRan
         *logit = (*logit - largest).exp();
         total += *logit;
     }
-    let wanted = sampling.top_p * total;
-    let mut kept = 0.0;
+    let target = sampling.top_p * total;
+    let mut kept_mass = 0.0;
     let n_kept = likely
         .iter()
         .take_while(|(weight, _)| {
-            let is_needed = kept < wanted;
-            kept += weight;
+            let is_needed = kept_mass < target;
+            kept_mass += weight;
             is_needed
         })
         .count();
     likely.truncate(n_kept.max(1));
-    let kept: f64 = likely.iter().map(|(weight, _)| weight).sum();
-    let mut drawn = random.uniform_f64() * kept;
+    let kept_mass: f64 = likely.iter().map(|(weight, _)| weight).sum();
+    let mut remaining = random.uniform_f64() * kept_mass;
     for &(weight, id) in &likely {
-        drawn -= weight;
-        if drawn < 0.0 {
+        remaining -= weight;
+        if remaining < 0.0 {
             return id;
         }
     }
-    // Rounding has left a little over.
+    // Rounding can leave a small remainder.
     likely.last().map_or(first, |&(_, id)| id)
 }
 
@@ -76,7 +76,7 @@ mod tests {
         let mut random = SeededRandom::new(1, 0);
         let mut counts = vec![0; logits.len()];
         for _ in 0..20_000 {
-            counts[sampled(logits, sampling, &mut random) as usize] += 1;
+            counts[sample_token(logits, sampling, &mut random) as usize] += 1;
         }
         counts
     }
@@ -88,33 +88,36 @@ mod tests {
     }
 
     #[test]
-    fn tokens_come_as_often_as_their_softmax_says() {
+    fn tokens_are_sampled_with_their_softmax_probabilities() {
         let logits = [1.0f32, 0.0, 2.0, f32::NEG_INFINITY];
         for temperature in [0.5, 1.0, 2.0] {
             let weights = logits.map(|logit| (f64::from(logit) / temperature).exp());
             let total: f64 = weights.iter().sum();
-            let found = counts(&logits, sampling(temperature, None, 1.0));
-            for (weight, n) in weights.iter().zip(found) {
-                let (expected, found) = (weight / total, n as f64 / 20_000.0);
-                assert!((expected - found).abs() < 0.015, "{expected} {found}");
+            let drawn_counts = counts(&logits, sampling(temperature, None, 1.0));
+            for (weight, n) in weights.iter().zip(drawn_counts) {
+                let (expected, drawn_counts) = (weight / total, n as f64 / 20_000.0);
+                assert!(
+                    (expected - drawn_counts).abs() < 0.015,
+                    "{expected} {drawn_counts}"
+                );
             }
         }
     }
 
     #[test]
     fn top_k_and_top_p_leave_the_most_likely() {
-        // Shares .5, .3 and .2.
+        // Probabilities .5, .3 and .2.
         let logits = [0.3f32.ln(), 0.2f32.ln(), 0.5f32.ln()];
-        let left = |sampling| -> Vec<bool> {
+        let allowed = |sampling| -> Vec<bool> {
             let counts = counts(&logits, sampling);
             counts.iter().map(|&n| n > 0).collect()
         };
-        assert_eq!(left(sampling(1.0, Some(1), 1.0)), [false, false, true]);
-        assert_eq!(left(sampling(1.0, Some(2), 1.0)), [true, false, true]);
-        assert_eq!(left(sampling(1.0, None, 0.4)), [false, false, true]);
-        assert_eq!(left(sampling(1.0, None, 0.6)), [true, false, true]);
-        assert_eq!(left(sampling(1.0, None, 0.9)), [true, true, true]);
-        // Top-p counts shares of what top-k has left: .5 of .8 are over .6.
-        assert_eq!(left(sampling(1.0, Some(2), 0.6)), [false, false, true]);
+        assert_eq!(allowed(sampling(1.0, Some(1), 1.0)), [false, false, true]);
+        assert_eq!(allowed(sampling(1.0, Some(2), 1.0)), [true, false, true]);
+        assert_eq!(allowed(sampling(1.0, None, 0.4)), [false, false, true]);
+        assert_eq!(allowed(sampling(1.0, None, 0.6)), [true, false, true]);
+        assert_eq!(allowed(sampling(1.0, None, 0.9)), [true, true, true]);
+        // Top-p applies to the probabilities left by top-k: .5 of .8 is above .6.
+        assert_eq!(allowed(sampling(1.0, Some(2), 0.6)), [false, false, true]);
     }
 }

@@ -1,8 +1,8 @@
-//! Prompts to completions, in a batch that runs on while rows leave it and others join.
+//! Generates completions in a continuous batch that rows leave and join.
 //!
-//! The queue is sorted by length. Rows that have ended leave as soon as a quarter of the batch has,
-//! so that one long answer does not keep the others' rows in every product; prompts from the queue
-//! take their places at once. What a row becomes does not depend on the rows beside it.
+//! The queue is sorted by length. Completed rows leave as soon as they are a quarter of the batch,
+//! so that one long answer does not keep them in every matmul; prompts from the queue join at once.
+//! The completion of a row does not depend on the other rows.
 
 mod batch;
 mod choose;
@@ -17,32 +17,32 @@ use crate::config::Config;
 pub use crate::config::Sampling;
 use crate::error::Error;
 use crate::models::Decoder;
-pub use crate::progress::{GenerationProgress, Waiting, Work};
+pub use tooltune_terminal::{GenerationProgress, Waiting, Work};
 
-/// How completions are made.
+/// Generation options.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GenerationOptions {
-    /// Tokens after which a completion is cut.
+    /// Maximum number of new tokens per completion.
     pub max_new_tokens: usize,
-    /// Sequences that are decoded together.
+    /// Number of sequences decoded together.
     pub batch_size: usize,
-    /// Tokens that their keys and values may have room for; a single sequence always has its own.
+    /// Maximum number of tokens in the key/value cache; a single sequence always fits.
     pub kv_cache_tokens: Option<usize>,
-    /// Any of these ends a completion.
+    /// Token ids that end a completion.
     pub stop_ids: Vec<u32>,
-    /// Texts that end a completion, none of them empty.
+    /// Strings that end a completion; none is empty.
     pub stop_strings: Vec<String>,
-    /// Time after which a completion is cut, from when its prompt is read.
+    /// Maximum duration of a completion, starting when its prompt is processed.
     pub max_time: Option<Duration>,
-    /// How a token is chosen; draws follow `seed` and the job, not the batch.
+    /// How tokens are sampled. Random numbers depend on `seed` and the prompt, not on the batch.
     pub sampling: Sampling,
-    /// Where draws begin.
+    /// Seed of the random numbers.
     pub seed: u64,
 }
 
 impl GenerationOptions {
-    /// Those of a config, for a model that ends its texts with `stop_ids`.
-    pub fn of(config: &Config, stop_ids: &[u32]) -> Self {
+    /// The options of a config, for a model with these stop tokens.
+    pub fn from_config(config: &Config, stop_ids: &[u32]) -> Self {
         let eval = &config.eval;
         Self {
             max_new_tokens: eval.max_new_tokens,
@@ -58,7 +58,7 @@ impl GenerationOptions {
 }
 
 impl GenerationOptions {
-    /// The most likely tokens, without limits of time or memory.
+    /// Greedy decoding without limits on time or memory.
     pub fn greedy(max_new_tokens: usize, batch_size: usize, stop_ids: Vec<u32>) -> Self {
         Self {
             max_new_tokens,
@@ -80,21 +80,21 @@ impl GenerationOptions {
 /// Why a completion ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FinishReason {
-    /// By a stop token or a stop string.
+    /// A stop token or stop string.
     Stop,
-    /// At `max_new_tokens`, or where the model's context is full.
+    /// `max_new_tokens` was reached, or the model's context is full.
     #[default]
     Length,
-    /// Before it began: the prompt fills the model's context (`max_position_embeddings`).
+    /// The prompt already fills the model's context (`max_position_embeddings`).
     Context,
-    /// At `max_time`.
+    /// `max_time` was reached.
     Time,
-    /// At a limit of its constraint: the text is not complete.
+    /// The constraint reached a limit, so the completion is incomplete.
     Constraint,
 }
 
 impl FinishReason {
-    /// Its name in `predictions.jsonl`.
+    /// The name used in `predictions.jsonl`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Stop => "stop",
@@ -106,32 +106,32 @@ impl FinishReason {
     }
 }
 
-/// One completion.
+/// A completion as token ids.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Generation {
-    /// Tokens after the prompt, without the stop token; those of a stop string are among them.
+    /// Tokens after the prompt, without the stop token but including those of a stop string.
     pub ids: Vec<u32>,
-    /// Why it ended.
+    /// Why the completion ended.
     pub finish: FinishReason,
 }
 
-/// Tokens as text, up to the texts that end a completion.
+/// Decodes tokens up to the first stop string.
 #[derive(Debug, Clone, Copy)]
 pub struct StopStrings<'a> {
-    /// What writes tokens as text.
+    /// The tokenizer.
     pub tokenizer: &'a Tokenizer,
-    /// None of them empty.
+    /// Stop strings; none is empty.
     pub strings: &'a [String],
 }
 
 impl StopStrings<'_> {
-    /// The text of a completion up to the first of the strings.
+    /// Decodes a completion up to the first stop string, with or without special tokens.
     ///
     /// # Errors
     ///
-    /// An id that the tokenizer does not know.
-    pub fn text(&self, generation: &Generation) -> Result<String, Error> {
-        let mut text = self.tokenizer.decode(&generation.ids, Specials::Skip)?;
+    /// The tokenizer does not know an id.
+    pub fn text(&self, generation: &Generation, specials: Specials) -> Result<String, Error> {
+        let mut text = self.tokenizer.decode(&generation.ids, specials)?;
         if let Some(end) = self.first_in(&text) {
             text.truncate(end);
         }
@@ -139,45 +139,54 @@ impl StopStrings<'_> {
     }
 
     fn first_in(&self, text: &str) -> Option<usize> {
-        let found = self.strings.iter().filter_map(|stop| text.find(stop));
-        found.min()
+        let positions = self.strings.iter().filter_map(|stop| text.find(stop));
+        positions.min()
     }
 
-    /// Whether the last token has completed one of the strings.
+    /// Whether the last token completed a stop string.
     fn end(&self, ids: &[u32]) -> Result<bool, Error> {
         let Some(longest) = self.strings.iter().map(String::len).max() else {
             return Ok(false);
         };
-        // Each token but those that are parts of a character writes at least a byte.
+        // Every token yields at least one byte, except parts of a multi-byte character.
         let from = ids.len().saturating_sub(longest + 4);
         let tail = self.tokenizer.decode(&ids[from..], Specials::Skip)?;
         Ok(self.first_in(&tail).is_some())
     }
 }
 
-/// Prompts with what their completions keep to.
+/// Prompts with their constraints.
 #[derive(Debug, Clone, Copy)]
 pub struct Jobs<'a> {
     /// Token ids.
     pub prompts: &'a [Vec<u32>],
-    /// One for each prompt, or none at all.
+    /// One per prompt, or empty.
     pub constraints: &'a [Option<Constraint>],
-    /// The random numbers that each prompt draws from; by its place where there are none.
+    /// The random stream of each prompt; by default its index.
     pub streams: &'a [u64],
-    /// Texts that end a completion.
+    /// Stop strings.
     pub stop: Option<StopStrings<'a>>,
 }
 
-/// Who is told of a generation.
+/// Observes a generation.
 pub trait Observer {
-    /// After each token; `false` ends the work.
+    /// Called after each token; `false` stops the work.
     fn progress(&mut self, progress: GenerationProgress) -> bool;
 
-    /// A completion of the prompt with this number has ended.
+    /// Called when the unfinished completion of prompt `number` has grown to these tokens.
     ///
     /// # Errors
     ///
-    /// Any ends the work.
+    /// Any error stops the work.
+    fn token(&mut self, _prompt: usize, _ids: &[u32]) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Called when the completion of prompt `number` has ended.
+    ///
+    /// # Errors
+    ///
+    /// Any error stops the work.
     fn finished(&mut self, _prompt: usize, _generation: &Generation) -> Result<(), Error> {
         Ok(())
     }
@@ -189,12 +198,12 @@ impl<F: FnMut(GenerationProgress) -> bool + ?Sized> Observer for &mut F {
     }
 }
 
-/// Completes each prompt; the result is in the order of `prompts`, or `None` where `watch`, which
-/// is called after each token, ended the work by returning `false`.
+/// Completes each prompt and returns the completions in prompt order. `watch` is called after each
+/// token; if it returns `false`, the result is `None`.
 ///
 /// # Errors
 ///
-/// Logits that are not finite.
+/// The logits are not finite.
 pub fn generate(
     decoder: &Decoder,
     prompts: &[Vec<u32>],
@@ -210,20 +219,19 @@ pub fn generate(
     complete(decoder, jobs, options, &mut watch)
 }
 
-/// Completes each job; the result is in the order of the prompts, or `None` where `observer` ended
+/// Completes each job and returns the completions in prompt order, or `None` if `observer` stopped
 /// the work.
 ///
 /// # Errors
 ///
-/// What `observer` says of a completion, a tokenizer that does not know an id, or logits that are
-/// not finite.
+/// Errors of `observer`, an id that the tokenizer does not know, or logits that are not finite.
 pub fn complete(
     decoder: &Decoder,
     jobs: Jobs<'_>,
     options: &GenerationOptions,
     observer: &mut dyn Observer,
 ) -> Result<Option<Vec<Generation>>, Error> {
-    let decoder = decoder.joined();
+    let decoder = decoder.concatenated();
     let mut batch = Batch::new(&decoder, jobs, options);
     while batch.advance(observer)? {
         if !observer.progress(batch.progress()) {

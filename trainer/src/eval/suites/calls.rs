@@ -1,67 +1,80 @@
-//! The suite calls: turns of conversations become calls of the tools of their row.
+//! The suite calls: predicts the tool calls of conversation turns.
 //!
-//! Each turn is asked after the row's own history, so that one wrong answer costs one turn. Where a
-//! config flattens tools, the model is shown flat ones and its arguments are nested again before
-//! they are scored.
-//! The decision to question: a constrained evaluation constrains the turns in which calls are wanted
-//! and no others. It measures what is called and with which arguments, as a server does that is asked
-//! for calls; whether to call at all is what a free evaluation measures.
+//! Each turn is prompted with the row's own history, so that a wrong answer affects only one turn.
+//! If the config flattens tools, the model sees flat tools and its arguments are nested again
+//! before scoring. The decision to question: a constrained evaluation only constrains turns whose
+//! reference contains calls. It measures which calls and arguments the model chooses when calls are
+//! required, as with a server's tool choice; an unconstrained evaluation measures also whether it
+//! calls at all.
 
-use std::cell::OnceCell;
 use std::path::Path;
 use std::rc::Rc;
 
 use serde::Serialize;
 use serde_json::Value;
 use tooltune_agents::flat::{FlatToolRow, FlattenReport, UnflattenReport, flatten_tool_row};
-use tooltune_rows::json::{Style, dumps};
-use tooltune_rows::text::{Conversation, Message, Role, Row};
-use tooltune_suites::Ceiling;
+use tooltune_grammar::CallFormat;
+use tooltune_json::{Style, dumps};
+use tooltune_rows::text::Row;
 use tooltune_suites::calls::{
-    AskedTurns, CallDialect, CallsAnswer, CallsItem, CallsScorer, CallsSummary, MAX_CALLS, SUITE,
-    SkippedTurns, ToolSet, TurnScore, WrittenCall, calls_items, calls_table, read_calls,
+    CallDialect, CallsAnswer, CallsItem, CallsScorer, CallsSummary, MAX_CALLS, SUITE, SkippedTurns,
+    TemplateCalls, ToolSet, TurnScore, TurnSelection, WrittenCall, calls_items, calls_table,
+    read_calls,
 };
+use tooltune_suites::{Ceiling, SuiteInfo};
+use tooltune_template::{ChatTemplate, Conversation, Message, Role};
 
-use super::{
-    EvalContext, LoadedSuite, Opening, SuiteKind, SuiteResult, ceiling_notes, named_means,
-};
+use super::prompt_suite::{JoinBy, PromptEvaluation, PromptSettings, PromptSuite, Scoring};
+use super::{Opening, SuiteKind, SuiteResult, ceiling_notes, named_means};
 use crate::config::{Config, Flatten, Suite};
 use crate::error::Error;
 use crate::eval::by_file::{ByFile, SampleFiles};
-use crate::eval::constraints::{Constraints, Kept};
-use crate::eval::generator::{GenerationRequest, Generator, PromptText};
-use crate::eval::prediction::{Prediction, read_predictions};
-use crate::eval::report_files::report_files;
-use crate::eval::saved::check_ids;
-use crate::progress::counted;
+use crate::eval::constraints::{Constraints, RequestedConstraint};
+use crate::eval::generator::{Generator, PromptText};
+use crate::eval::prediction::Prediction;
+use crate::eval::report_files::{LinesOf, report_files};
+use crate::eval::saved::excerpt;
 use crate::rows::{ReadingReport, eval_rows};
 use crate::settings;
+use tooltune_terminal::counted;
 
 pub(super) static KIND: SuiteKind = SuiteKind {
     info: &SUITE,
-    open: |opening| Ok(Box::new(CallsSuite::open(opening)?)),
+    open: |opening| {
+        let settings = PromptSettings::from_config(&opening.config.eval);
+        Ok(PromptEvaluation::into_loaded(
+            CallsSuite::open(opening)?,
+            settings,
+        ))
+    },
     change: None,
 };
 
-/// The turns of the rows that are asked.
+/// Number of characters of a call shown in messages.
+const N_SHOWN_CHARACTERS: usize = 24;
+
+/// The lines of `predictions.jsonl`.
+const LINES: LinesOf = LinesOf {
+    suite: &SUITE,
+    kind: "turn",
+};
+
+/// The turns to predict.
 #[derive(Debug)]
 pub(super) struct CallsSuite {
-    turns: Vec<AskedTurn>,
+    turns: Vec<PredictedTurn>,
     files: SampleFiles,
-    max_new_tokens: usize,
-    constrained: bool,
-    constraints: OnceCell<Constraints>,
     remarks: Vec<String>,
 }
 
-/// A turn, and what the model is shown before it.
+/// A turn and its prompt.
 #[derive(Debug)]
-struct AskedTurn {
+struct PredictedTurn {
     item: CallsItem,
     prompt: Conversation,
-    /// The row with flat tools, where the config flattens.
+    /// The row with flat tools, if the config flattens.
     flat: Option<Rc<FlatToolRow>>,
-    /// What the row has there, where no call is wanted.
+    /// The reference text, if the turn has no calls.
     text: Option<String>,
 }
 
@@ -71,7 +84,7 @@ struct Report<'a> {
     summary: &'a CallsSummary,
     #[serde(flatten)]
     by_file: Option<&'a ByFile>,
-    /// What the gold scores, where that is not the best.
+    /// Scores of the references, if they are not the best possible.
     #[serde(skip_serializing_if = "<[Ceiling]>::is_empty")]
     ceilings: &'a [Ceiling],
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -82,7 +95,7 @@ struct Report<'a> {
 struct ScoredTurn<'a> {
     #[serde(flatten)]
     prediction: &'a Prediction,
-    /// What is asked: the last message of the user, and what came after it.
+    /// The end of the prompt: the last user message and everything after it.
     prompt: String,
     gold: Gold<'a>,
     score: &'a TurnScore,
@@ -96,11 +109,11 @@ enum Gold<'a> {
 }
 
 impl CallsSuite {
-    /// Reads the rows of `data.eval` as they are in their files, and lists their turns.
+    /// Reads the unflattened rows of `data.eval` and lists their turns.
     ///
     /// # Errors
     ///
-    /// Rows that cannot be read, none with tools, or a turn with more calls than are compared.
+    /// Rows cannot be read, no row has tools, or a turn has more calls than can be compared.
     pub(super) fn open(opening: Opening<'_>) -> Result<Self, Error> {
         let Opening { config, device, .. } = opening;
         let mut nested = config.clone();
@@ -113,7 +126,7 @@ impl CallsSuite {
         let mut turns = Vec::new();
         let mut files = SampleFiles::default();
         for row in &rows {
-            let items = calls_items(row, AskedTurns::default(), &mut skipped);
+            let items = calls_items(row, TurnSelection::default(), &mut skipped);
             let file = row.id.rsplit_once(':').map_or("", |(file, _)| file);
             files.add(Path::new(file), items.len());
             let flat = flattening.as_ref().filter(|_| !items.is_empty());
@@ -129,13 +142,13 @@ impl CallsSuite {
             turns.extend(
                 items
                     .into_iter()
-                    .map(|item| AskedTurn::of(item, row, flat.clone())),
+                    .map(|item| PredictedTurn::new(item, row, flat.clone())),
             );
         }
         if let Some(turn) = turns.iter().find(|turn| turn.item.gold.len() > MAX_CALLS) {
             return Err(Error::Usage(format!(
-                "{}: the turn wants {} calls, and those of a turn are compared up to {MAX_CALLS} \
-                 (docs/limits.md); split the turn, or take the row out",
+                "{}: the turn has {} reference calls, but at most {MAX_CALLS} can be compared \
+                 (docs/limits.md); split the turn, or remove the row",
                 turn.item.id,
                 turn.item.gold.len()
             )));
@@ -153,66 +166,25 @@ impl CallsSuite {
             .filter(|turn| turn.item.gold.is_empty())
             .count();
         remarks.push(format!(
-            "calls: {} of {} are asked, with {n_calls} wanted calls; in {n_texts} of them a text is \
-             wanted",
+            "calls: evaluating {} of {}; the references have {}, and {} without calls",
             counted(turns.len(), "turn"),
-            counted(rows.len(), "row")
+            counted(rows.len(), "row"),
+            counted(n_calls, "call"),
+            counted(n_texts, "turn")
         ));
         Ok(Self {
             turns,
             files,
-            max_new_tokens: config.eval.max_new_tokens,
-            constrained: config.eval.constrained,
-            constraints: OnceCell::new(),
             remarks,
         })
-    }
-
-    fn requests<'a>(&'a self, constraints: &'a Constraints) -> Vec<GenerationRequest<'a>> {
-        let request = |(i, turn): (usize, &'a AskedTurn)| GenerationRequest {
-            id: &turn.item.id,
-            text: PromptText::Chat(&turn.prompt),
-            max_new_tokens: self.max_new_tokens,
-            constraint: constraints.of_prompt(i),
-        };
-        self.turns.iter().enumerate().map(request).collect()
-    }
-
-    /// What turns keep to, compiled at the first evaluation; those that are written freely though
-    /// calls are wanted in them are said then.
-    fn constraints(&self, generator: &Generator<'_>) -> Result<&Constraints, Error> {
-        if let Some(constraints) = self.constraints.get() {
-            return Ok(constraints);
-        }
-        let constraints = if self.constrained {
-            self.compiled(generator)?
-        } else {
-            Constraints::default()
-        };
-        if let Some(line) = constraints.line(self.turns.len()) {
-            tracing::warn!("{line}");
-        }
-        Ok(self.constraints.get_or_init(|| constraints))
-    }
-
-    fn compiled(&self, generator: &Generator<'_>) -> Result<Constraints, Error> {
-        let kept = self.turns.iter().map(|turn| {
-            let kept = if turn.item.gold.is_empty() {
-                Kept::Nothing
-            } else {
-                Kept::Calls(turn.prompt.tools.clone().unwrap_or_default())
-            };
-            (turn.item.id.as_str(), kept)
-        });
-        Constraints::compiled(generator, &kept.collect::<Vec<_>>())
     }
 
     /// Scores answers in the order of the turns.
     ///
     /// # Errors
     ///
-    /// Never for what suites make.
-    fn score(&self, predictions: &[Prediction]) -> Result<SuiteResult, Error> {
+    /// Never for reports of suites.
+    fn score_predictions(&self, predictions: &[Prediction]) -> Result<SuiteResult, Error> {
         let mut scorer = CallsScorer::default();
         let mut unflattened = UnflattenReport::default();
         let scores: Vec<TurnScore> = self
@@ -229,14 +201,14 @@ impl CallsSuite {
         let golds: Vec<TurnScore> = golds.collect();
         let (summary, of_golds) = (CallsSummary::new(&scores), CallsSummary::new(&golds));
         let ceilings = SUITE.ceilings(|name| of_golds.value(name));
-        let by_file = self.files.measured(CallsSummary::NAMES, |range| {
+        let by_file = self.files.measure_by_file(CallsSummary::NAMES, |range| {
             let summary = CallsSummary::new(&scores[range]);
             Ok(CallsSummary::NAMES.map(|name| summary.value(name)))
         })?;
         let lines = self.turns.iter().zip(predictions).zip(&scores);
         let lines = lines.map(|((turn, prediction), score)| ScoredTurn {
             prediction,
-            prompt: turn.asked(),
+            prompt: turn.question(),
             gold: match &turn.text {
                 Some(text) => Gold::Text(text),
                 None => Gold::Calls(&turn.item.gold),
@@ -252,10 +224,10 @@ impl CallsSuite {
         };
         let notes = ceiling_notes(&SUITE, &ceilings);
         Ok(SuiteResult {
-            metrics: named_means(Suite::of(&SUITE), &CallsSummary::NAMES, |name| {
+            metrics: named_means(Suite::from_info(&SUITE), &CallsSummary::NAMES, |name| {
                 summary.value(name)
             }),
-            files: report_files(&report, lines)?,
+            files: report_files(LINES, &report, lines)?,
             table: calls_table("this run", &summary),
             by_file,
             notes: notes.collect(),
@@ -264,24 +236,24 @@ impl CallsSuite {
     }
 }
 
-impl AskedTurn {
-    fn of(item: CallsItem, row: &Row, flat: Option<Rc<FlatToolRow>>) -> Self {
-        let shown = flat
+impl PredictedTurn {
+    fn new(item: CallsItem, row: &Row, flat: Option<Rc<FlatToolRow>>) -> Self {
+        let conversation = flat
             .as_deref()
             .map_or(&row.conversation, |flat| &flat.conversation);
         let message = &row.conversation.messages[item.message];
         let text = item.gold.is_empty();
         Self {
-            prompt: item.prompt(shown),
+            prompt: item.prompt(conversation),
             text: text.then(|| message.content.clone().unwrap_or_default()),
             item,
             flat,
         }
     }
 
-    /// The last message of the user as it is; with calls and their results behind it, all of them by
-    /// who speaks.
-    fn asked(&self) -> String {
+    /// The last user message; if calls and results follow it, all of these messages with their
+    /// roles.
+    fn question(&self) -> String {
         let messages = self.prompt.prompt();
         let user = messages
             .iter()
@@ -290,7 +262,7 @@ impl AskedTurn {
         match &messages[user.unwrap_or(0)..] {
             [only] => content(only),
             several => {
-                let said = several.iter().flat_map(|message| {
+                let lines = several.iter().flat_map(|message| {
                     let name = message.role.as_str();
                     let text = content(message);
                     let text = (!text.is_empty()).then(|| format!("{name}: {text}"));
@@ -300,112 +272,155 @@ impl AskedTurn {
                     });
                     text.into_iter().chain(calls)
                 });
-                said.collect::<Vec<_>>().join("\n")
+                lines.collect::<Vec<_>>().join("\n")
             }
         }
     }
 
-    /// The calls of an answer: those that a server has read, else those in the text.
+    /// The calls of an answer: those parsed by a server, otherwise those in the text.
     fn answer(&self, prediction: &Prediction, report: &mut UnflattenReport) -> CallsAnswer {
         let answer = if prediction.tool_calls.is_empty() {
             read_calls(&prediction.prediction, &self.item.tools)
         } else {
-            CallsAnswer::of_server(&prediction.tool_calls)
+            CallsAnswer::from_server(&prediction.tool_calls)
         };
-        match &self.flat {
-            Some(flat) => answer.unflattened(flat, report),
+        let answer = match &self.flat {
+            Some(flat) => answer.unflatten(flat, report),
             None => answer,
+        };
+        if prediction.is_cut() {
+            answer.truncate()
+        } else {
+            answer
         }
     }
 }
 
-impl LoadedSuite for CallsSuite {
-    fn suite(&self) -> Suite {
-        Suite::of(&SUITE)
+impl PromptSuite for CallsSuite {
+    type Answer = Prediction;
+
+    fn info(&self) -> &'static SuiteInfo {
+        &SUITE
     }
 
-    fn n_samples(&self) -> usize {
-        self.turns.len()
+    fn ids(&self) -> Vec<&str> {
+        self.turns
+            .iter()
+            .map(|turn| turn.item.id.as_str())
+            .collect()
+    }
+
+    fn join(&self) -> JoinBy {
+        JoinBy {
+            noun: "turns",
+            ids_are_positions: true,
+            published_id: None,
+        }
+    }
+
+    fn prompt(&self, turn: usize) -> Result<PromptText<'_>, Error> {
+        Ok(PromptText::Chat(&self.turns[turn].prompt))
+    }
+
+    fn score(&self, answers: Vec<Prediction>, _: Scoring<'_>) -> Result<SuiteResult, Error> {
+        self.score_predictions(&answers)
     }
 
     fn remarks(&self) -> Vec<String> {
         self.remarks.clone()
     }
 
-    fn prompts(&self) -> Result<Vec<GenerationRequest<'_>>, Error> {
-        const FREE: &Constraints = &Constraints {
-            by_prompt: Vec::new(),
-            unsupported: Vec::new(),
-        };
-        Ok(self.requests(FREE))
-    }
-
-    fn evaluate(&self, context: EvalContext<'_>) -> Result<Option<SuiteResult>, Error> {
-        let generator = context.generator()?;
-        let requests = self.requests(self.constraints(&generator)?);
-        let Some(texts) = generator.write(&requests, context.journal, context.watch)? else {
-            return Ok(None);
-        };
-        let predictions = self.turns.iter().zip(texts);
-        let predictions: Vec<Prediction> = predictions
-            .map(|(turn, written)| Prediction::new(turn.item.id.clone(), written))
-            .collect();
-        self.score(&predictions).map(Some)
-    }
-
-    fn score_saved(&self, path: &Path, _: EvalContext<'_>) -> Result<Option<SuiteResult>, Error> {
-        let predictions = read_predictions(path)?;
-        let ids = predictions.iter().map(|prediction| prediction.id.as_str());
-        check_ids(
-            path,
-            ids,
-            self.turns.iter().map(|turn| turn.item.id.as_str()),
-        )?;
-        if predictions.len() != self.turns.len() {
-            return Err(Error::Usage(format!(
-                "{}: {} predictions for {} turns; give one line for each turn, in their order",
-                path.display(),
-                predictions.len(),
-                self.turns.len()
-            )));
+    fn check(&self, generator: &Generator<'_>) -> Result<(), Error> {
+        match generator {
+            Generator::Local(model) => refuse_unread_template(&model.base.template),
+            Generator::Endpoint(_) => Ok(()),
         }
-        self.score(&predictions).map(Some)
+    }
+
+    fn constraints(&self, generator: &Generator<'_>) -> Result<Constraints, Error> {
+        let requested = self.turns.iter().map(|turn| {
+            let source = if turn.item.gold.is_empty() {
+                RequestedConstraint::Nothing
+            } else {
+                RequestedConstraint::Calls(turn.prompt.tools.clone().unwrap_or_default())
+            };
+            (turn.item.id.as_str(), source)
+        });
+        Constraints::compile(generator, requested)
     }
 }
 
-/// Why rows have no turn that can be asked.
+/// The error for rows without a turn to predict.
 fn nothing_to_ask(config: &Config, rows: &[Row], skipped: &SkippedTurns) -> Error {
     let why = match (rows.len(), skipped.lines()) {
         (0, _) => "data.eval has no rows".to_owned(),
-        (_, lines) if lines.is_empty() => "their rows have no turn of the assistant".to_owned(),
+        (_, lines) if lines.is_empty() => "their rows have no assistant turns".to_owned(),
         (_, lines) => lines.join("; "),
     };
     Error::NothingToAsk(format!(
-        "the suite calls asks the turns of the assistant in rows with tools, and there is none \
+        "the suite calls needs assistant turns in rows with tools, but there are none \
          (data.format = \"{}\"): {why}",
         config.data.format
     ))
 }
 
-/// How the calls in a text are written, by the name of the way; none without a whole call of one of
-/// the tools.
-pub(super) fn dialect(text: &str, tools: &[Value]) -> Option<&'static str> {
-    let answer = read_calls(text, &ToolSet::new(tools));
-    let dialect = answer.dialect.filter(|_| !answer.calls.is_empty());
-    dialect.map(CallDialect::name)
+/// The format in which a chat template writes calls, or why it cannot be enforced.
+pub(super) fn call_format(template: &ChatTemplate) -> Result<CallFormat, String> {
+    let (dialect, example) = match TemplateCalls::probe(template) {
+        TemplateCalls::Read { dialect, written } => (dialect, written),
+        TemplateCalls::Nothing => {
+            return Err("the chat template does not write calls of tools".to_owned());
+        }
+        TemplateCalls::Unread { .. } => {
+            return Err("the chat template writes calls in an unknown format".to_owned());
+        }
+    };
+    let starts_with = |mark: &str| example.trim_start().starts_with(mark);
+    match dialect {
+        CallDialect::Hermes if starts_with("<tool_call>\n{") => Ok(CallFormat::Hermes),
+        CallDialect::Mistral if starts_with("[TOOL_CALLS] [{") => Ok(CallFormat::Mistral),
+        CallDialect::Granite if starts_with("<|tool_call|>[{") => Ok(CallFormat::Granite),
+        CallDialect::Json if example.contains("\"parameters\"") => Ok(CallFormat::Llama),
+        CallDialect::Json if starts_with("{") => Ok(CallFormat::Plain),
+        _ => {
+            let first: String = example
+                .trim_start()
+                .chars()
+                .take(N_SHOWN_CHARACTERS)
+                .collect();
+            Err(format!(
+                "the chat template writes calls as {dialect} ({first:?}...), which cannot be \
+                 enforced"
+            ))
+        }
+    }
 }
 
-/// The calls in a text, and why what is to be one is none.
+/// Rejects a chat template whose calls cannot be parsed: all of them would be scored as wrong.
+fn refuse_unread_template(template: &ChatTemplate) -> Result<(), Error> {
+    let TemplateCalls::Unread { written } = TemplateCalls::probe(template) else {
+        return Ok(());
+    };
+    let name = template.origin().unwrap_or("of the model");
+    Err(Error::Usage(format!(
+        "the suite calls cannot parse the calls that the chat template {name} writes, such as \
+         {:?}; set data.chat_template to a template that uses the format of one of the families \
+         in docs/metrics.md, or leave the suite out",
+        excerpt(&written)
+    )))
+}
+
+/// Calls parsed from a text, and reasons for those that are malformed.
 #[derive(Debug)]
 pub struct WrittenCalls {
-    /// The calls, with nested arguments.
+    /// Calls with nested arguments.
     pub calls: Vec<WrittenCall>,
-    /// A reason for each of the others.
+    /// One reason per malformed call.
     pub malformed: Vec<String>,
 }
 
-/// Reads the calls of `tools` in a text; `shown` is what the model was shown.
-pub fn written_calls(text: &str, tools: &[Value], shown: &FlatToolRow) -> WrittenCalls {
+/// Parses the calls of `tools` in a text; `shown` is the flattened row that the model saw.
+pub fn written_calls(text: &str, tools: &[Value], row: &FlatToolRow) -> WrittenCalls {
     if tools.is_empty() {
         return WrittenCalls {
             calls: Vec::new(),
@@ -413,7 +428,7 @@ pub fn written_calls(text: &str, tools: &[Value], shown: &FlatToolRow) -> Writte
         };
     }
     let answer = read_calls(text, &ToolSet::new(tools));
-    let answer = answer.unflattened(shown, &mut UnflattenReport::default());
+    let answer = answer.unflatten(row, &mut UnflattenReport::default());
     WrittenCalls {
         calls: answer.calls,
         malformed: answer.malformed,

@@ -1,4 +1,4 @@
-//! The Python that runs functions of models and of benchmarks, each in a sandbox of its own.
+//! Python for functions of models and benchmarks; each runs in its own sandbox.
 
 use tooltune_sandbox::{Launcher, PythonRunner, Requirement, Sandbox};
 
@@ -6,18 +6,19 @@ use crate::config::SandboxConfig;
 use crate::error::Error;
 use crate::interrupt;
 
-/// The hidden first argument with which this program becomes a stage of the sandbox.
+/// The hidden first argument that makes this program a sandbox stage.
 pub const SANDBOX_STAGE: &str = "sandbox-stage";
 
-/// A Python whose processes this program isolates.
+/// A Python interpreter whose processes this program isolates.
 ///
 /// # Errors
 ///
-/// A machine that cannot isolate what the config asks for, or no Python.
+/// The machine cannot provide the configured isolation, or has no Python.
 pub fn python_runner(config: &SandboxConfig) -> Result<PythonRunner, Error> {
     let launcher = Launcher {
-        program: std::env::current_exe()
-            .map_err(|error| Error::Usage(format!("this program cannot be found: {error}")))?,
+        program: std::env::current_exe().map_err(|error| {
+            Error::Usage(format!("cannot find the path of this program: {error}"))
+        })?,
         arguments: vec![SANDBOX_STAGE.to_owned()],
     };
     let requirement = if config.allow_unisolated {
@@ -27,5 +28,5 @@ pub fn python_runner(config: &SandboxConfig) -> Result<PythonRunner, Error> {
     };
     let sandbox = Sandbox::new(launcher, requirement)?;
     let runner = PythonRunner::new(sandbox, &config.python)?;
-    Ok(runner.stopped_by(interrupt::flag()))
+    Ok(runner.with_stop_flag(interrupt::flag()))
 }

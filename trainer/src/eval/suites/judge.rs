@@ -1,4 +1,4 @@
-//! A table of a judge to verdicts on whatever a suite shows to it.
+//! A language-model judge for the outcomes of suites, opened from a table of the config.
 
 use std::time::Instant;
 
@@ -8,41 +8,41 @@ use tooltune_suites::{JudgeError, JudgeOptions, JudgeVerdict, n_unanswered, n_un
 
 use crate::config::JudgeConfig;
 use crate::error::Error;
-use crate::progress::{GenerationProgress, Waiting, Work};
+use tooltune_terminal::{GenerationProgress, Waiting, Work};
 
-/// A model behind an endpoint that says which queries are solved, or which answers are right.
+/// A model behind an endpoint that decides which queries are solved, or which answers are correct.
 #[derive(Debug)]
 pub(super) struct Judge {
-    /// Where its table stands.
+    /// Config table of the judge.
     table: String,
     endpoint: ChatEndpoint,
     options: JudgeOptions,
 }
 
-/// What `metrics.json` says of the judging.
+/// Summary of the judging in `metrics.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct JudgeSummary {
-    /// The server's name of the model.
+    /// Model name on the server.
     pub model: String,
-    /// Queries that were judged.
+    /// Number of judged queries.
     pub n: usize,
-    /// Queries without a verdict that could be read; they count as unsolved.
+    /// Queries without a parsable verdict; they count as unsolved.
     pub n_unparsed: usize,
-    /// Those of them that the judge refused or did not answer, though it answered others.
+    /// Those of them that the judge rejected or did not answer, although it answered others.
     #[serde(skip_serializing_if = "is_zero")]
     pub n_unanswered: usize,
 }
 
 #[expect(
     clippy::trivially_copy_pass_by_ref,
-    reason = "serde asks with a reference"
+    reason = "serde passes a reference"
 )]
 fn is_zero(n: &usize) -> bool {
     *n == 0
 }
 
 impl JudgeSummary {
-    /// What a user is told: of what was judged, what could not be read, and what that counts as.
+    /// Describes the judging; `counts_as` is how unparsable replies are scored.
     pub(super) fn line(&self, judged: &str, counts_as: &str) -> String {
         let Self {
             model,
@@ -51,34 +51,34 @@ impl JudgeSummary {
             n_unanswered,
         } = self;
         let mut line = format!(
-            "{model} judged {n} {judged}; {n_unparsed} replies could not be read and count as \
+            "{model} judged {n} {judged}; {n_unparsed} replies could not be parsed and count as \
              {counts_as}"
         );
         if *n_unanswered > 0 {
             line += &format!(
-                ", {n_unanswered} of them because the judge refused or did not answer; judge.jsonl \
-                 says why"
+                ", {n_unanswered} of them because the judge rejected or did not answer the \
+                 request; see judge.jsonl"
             );
         }
         line
     }
 }
 
-/// Verdicts in the order of the queries, or why there are not all of them.
+/// Verdicts in the order of the queries, incomplete if judging failed.
 #[derive(Debug)]
 pub(super) struct Judged {
-    /// Those that there are.
+    /// The verdicts so far.
     pub verdicts: Vec<JudgeVerdict>,
-    /// What ended the judging before its end.
+    /// Why judging ended early.
     pub failure: Option<Error>,
 }
 
 impl Judge {
-    /// Nothing is sent yet; `table` is where the config stands, for messages.
+    /// Opens the judge without sending a request; `table` is its config table, for messages.
     ///
     /// # Errors
     ///
-    /// An address that is none, or the variable of the key is not set.
+    /// The address is invalid, or the environment variable of the key is not set.
     pub(super) fn open(table: &str, config: &JudgeConfig) -> Result<Self, Error> {
         let options = EndpointOptions {
             api_key_env: config.api_key_env.clone(),
@@ -105,8 +105,7 @@ impl Judge {
         })
     }
 
-    /// What `ask` hears from the judge, which is given the server, how to ask it and whom to tell of
-    /// the progress.
+    /// Collects verdicts with `ask`, which gets the server, the options and a progress callback.
     pub(super) fn verdicts(
         &self,
         watch: &mut dyn FnMut(GenerationProgress) -> bool,
@@ -120,7 +119,7 @@ impl Judge {
         self.judged(ask(&self.endpoint, &self.options, &mut watch))
     }
 
-    /// The progress of the judging as that of a generation.
+    /// Converts the progress of judging to that of a generation.
     fn watching<'a>(
         &'a self,
         watch: &'a mut dyn FnMut(GenerationProgress) -> bool,
@@ -147,7 +146,7 @@ impl Judge {
         }
     }
 
-    /// What is to be said of verdicts.
+    /// Summarizes verdicts for `metrics.json`.
     pub(super) fn summary(&self, verdicts: &[JudgeVerdict]) -> JudgeSummary {
         JudgeSummary {
             model: self.endpoint.model().to_string(),

@@ -1,18 +1,19 @@
-//! Holds the suites: each is opened once, evaluated with any model, and scored again from its files.
+//! The suites: each is opened once, evaluated with any model, and scored again from its files.
 //!
-//! A suite is a file or folder here and a line of `KINDS`; what others have to know of it stands
-//! in the registry of `tooltune_suites`.
+//! To add a suite, add a file or folder here and an entry in `KINDS`; the registry of
+//! `tooltune_suites` describes it to other crates.
 
 mod agents;
 mod calls;
 pub mod code;
 mod judge;
 mod nestful;
+mod prompt_suite;
 mod retrieval;
 mod slot;
 mod toolqa;
 
-pub use agents::{mcp_error, open_executor};
+pub use agents::{PlannedCall, PlannedCalls, RefusedApis, mcp_error, open_executor, planned_calls};
 pub use calls::{WrittenCalls, written_calls};
 
 use std::collections::BTreeMap;
@@ -20,60 +21,62 @@ use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
-use serde_json::Value;
+use tooltune_grammar::CallFormat;
 use tooltune_rows::text::Row;
 use tooltune_suites::operations::Outside;
 use tooltune_suites::{Ceiling, Estimate, SuiteInfo};
+use tooltune_template::ChatTemplate;
 
-use super::by_file::ByFile;
+use super::by_file::{ByFile, SampleFiles};
 use super::generator::{GenerationRequest, Generator};
 use super::journal::Journal;
 use super::report_files::{METRICS_FILE, json_value, with_fields};
-use crate::config::{Config, EvalStrategy, SandboxConfig, Suite};
+use crate::config::{Config, EvalConfig, EvalStrategy, SandboxConfig, Suite};
 use crate::encoder::MiniLmEncoder;
 use crate::error::Error;
-use crate::progress;
-use crate::progress::GenerationProgress;
+use tooltune_terminal as progress;
+use tooltune_terminal::GenerationProgress;
 
-/// The line of a [`SuiteResult::table`] that holds the numbers.
+/// Start of the line with the metrics in a [`SuiteResult::table`].
 pub const THIS_RUN: &str = "| this run |";
 
 /// Metrics by name, such as `slot.mean`.
 pub type Metrics = BTreeMap<String, f64>;
 
-/// The contents of files by name.
+/// Contents of files by name.
 pub type Files = BTreeMap<String, Vec<u8>>;
 
-/// What a suite found.
+/// Result of a suite.
 #[derive(Debug)]
 pub struct SuiteResult {
-    /// Means by name; those that no sample has are left out.
+    /// Means by name; undefined ones are left out.
     pub metrics: Metrics,
-    /// `metrics.json`, `predictions.jsonl` with a line for each sample, and what else a suite keeps.
+    /// `metrics.json`, `predictions.jsonl` with one line per sample, and further files of the
+    /// suite.
     pub files: Files,
-    /// The numbers for a terminal: lines, or a Markdown table with the line [`THIS_RUN`].
+    /// The metrics for a terminal: lines, or a Markdown table with the line [`THIS_RUN`].
     pub table: String,
-    /// The numbers of each file, where the samples come from several.
+    /// Metrics of each file, if the samples are from several.
     pub by_file: Option<ByFile>,
-    /// What a reader of the numbers has to know, in sentences.
+    /// Notes that matter for reading the metrics.
     pub notes: Vec<String>,
-    /// What may be wrong with what was scored, in sentences.
+    /// Warnings about possible problems with the scored data.
     pub warnings: Vec<String>,
 }
 
-/// Means by the names that metrics have, such as `goat.sa`; those that no sample has are left out.
+/// Means by metric name, such as `goat.sa`; undefined ones are left out.
 fn named_means(suite: Suite, names: &[&str], value: impl Fn(&str) -> Option<Estimate>) -> Metrics {
-    let named = |name: &&str| Some((format!("{suite}.{name}"), value(name)?.value));
-    names.iter().filter_map(named).collect()
+    let with_name = |name: &&str| Some((format!("{suite}.{name}"), value(name)?.value));
+    names.iter().filter_map(with_name).collect()
 }
 
 impl SuiteResult {
-    /// The result with the metrics in which the gold of the same rows is not the best: in
-    /// `metrics.json`, and as notes.
+    /// Adds the metrics whose reference answers do not get the best score to `metrics.json` and to
+    /// the notes.
     ///
     /// # Errors
     ///
-    /// Never for what suites make.
+    /// Never for reports of suites.
     fn with_ceilings(mut self, suite: &SuiteInfo, ceilings: &[Ceiling]) -> Result<Self, Error> {
         if ceilings.is_empty() {
             return Ok(self);
@@ -88,8 +91,8 @@ impl SuiteResult {
     }
 }
 
-/// The lines of a table, each with what the gold scores where that is not the best. The columns of a
-/// Markdown table have no room for it.
+/// Appends the score of the references to the lines of a table, if it is not the best possible.
+/// Markdown tables are left unchanged: they have no column for it.
 fn beside_their_ceilings(table: &str, suite: &SuiteInfo, ceilings: &[Ceiling]) -> String {
     let line = |line: &str| {
         let name = line.split(' ').next().unwrap_or_default();
@@ -107,55 +110,55 @@ fn beside_their_ceilings(table: &str, suite: &SuiteInfo, ceilings: &[Ceiling]) -
     table.split('\n').map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// A sentence for each metric in which the gold is not the best.
+/// One note per metric whose reference answers do not get the best score.
 fn ceiling_notes(suite: &SuiteInfo, ceilings: &[Ceiling]) -> impl Iterator<Item = String> {
     ceilings.iter().map(|ceiling| {
         format!(
-            "{}.{}: the gold itself scores {:.4} on these rows",
+            "{}.{}: the reference answers themselves score {:.4} on these rows",
             suite.name, ceiling.metric, ceiling.value
         )
     })
 }
 
-/// The files of a suite by their names in a checkpoint.
+/// The files of a suite under their names in a checkpoint.
 pub fn in_checkpoint(suite: Suite, files: Files) -> impl Iterator<Item = (String, Vec<u8>)> {
-    let named = move |(name, bytes)| (format!("eval.{suite}.{name}"), bytes);
-    files.into_iter().map(named)
+    let with_prefix = move |(name, bytes)| (format!("eval.{suite}.{name}"), bytes);
+    files.into_iter().map(with_prefix)
 }
 
-/// What a suite generates, ranks and reports with.
+/// Resources for the evaluation of a suite.
 #[expect(
     missing_debug_implementations,
-    reason = "it holds whom it reports to, who is nobody's to read"
+    reason = "it contains callbacks, which have no Debug representation"
 )]
 pub struct EvalContext<'c> {
-    /// Writes texts; suites that need no language model and saved predictions have none.
+    /// Generates completions; `None` for suites without a language model and for saved predictions.
     pub generator: Option<Generator<'c>>,
     /// Ranks documents, for suites with a retriever.
     pub retriever: Option<Retriever<'c>>,
-    /// Has the texts of an evaluation that was interrupted, and keeps those of this one.
+    /// Has the completions of an interrupted evaluation, and saves new ones.
     pub journal: Option<&'c mut Journal>,
-    /// Takes files that must not be lost where a judge fails.
+    /// Saves files that must survive the failure of a judge.
     pub keep: &'c mut dyn FnMut(&Files) -> Result<(), Error>,
-    /// Is told of the progress; false ends the work.
+    /// Receives the progress; `false` stops the work.
     pub watch: &'c mut dyn FnMut(GenerationProgress) -> bool,
 }
 
-/// What ranks documents.
+/// A retriever that ranks documents.
 #[derive(Debug, Clone, Copy)]
 pub struct Retriever<'c> {
     /// The encoder.
     pub encoder: &'c MiniLmEncoder,
-    /// Whether it is another one at each evaluation, so that nothing of it can be kept.
+    /// Whether its weights change between evaluations, so that embeddings cannot be reused.
     pub is_trained: bool,
 }
 
 impl<'c> EvalContext<'c> {
-    /// What writes texts.
+    /// The generator of completions.
     ///
     /// # Errors
     ///
-    /// There is nothing that does.
+    /// There is no generator.
     pub fn generator(&self) -> Result<Generator<'c>, Error> {
         self.generator.ok_or_else(|| {
             Error::Usage("the suite needs a language model: add [model] to the config".to_owned())
@@ -163,46 +166,47 @@ impl<'c> EvalContext<'c> {
     }
 }
 
-/// A suite whose samples are read and whose services are open.
+/// A suite with its samples loaded and its services open.
 pub trait LoadedSuite: Debug {
-    /// Which one it is.
+    /// The suite.
     fn suite(&self) -> Suite;
 
-    /// How many samples it has.
+    /// Number of samples.
     fn n_samples(&self) -> usize;
 
-    /// What a user has to know of the data before anything is generated, in sentences.
+    /// Remarks about the data, printed before anything is generated.
     fn remarks(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// Whether the remarks belong to the numbers, and are shown beside them.
+    /// Whether the remarks belong to the result and are printed with it.
     fn remarks_are_results(&self) -> bool {
         false
     }
 
-    /// The prompts that are known before anything is written, which its texts follow from.
+    /// The prompts known before generation, for the digest of the journal.
     ///
     /// # Errors
     ///
-    /// A prompt that cannot be made.
+    /// A prompt cannot be built.
     fn prompts(&self) -> Result<Vec<GenerationRequest<'_>>, Error> {
         Ok(Vec::new())
     }
 
-    /// Generates and scores; `None` if `context.watch` ended the work.
+    /// Generates and scores; `None` if `context.watch` stopped the work.
     ///
     /// # Errors
     ///
-    /// A prompt that the template refuses, or a server, a judge or a sandbox that fails.
+    /// The template rejects a prompt, or a server, judge or sandbox fails.
     fn evaluate(&self, context: EvalContext<'_>) -> Result<Option<SuiteResult>, Error>;
 
-    /// Scores the `predictions.jsonl` of a former evaluation; `None` if `context.watch` ended the
-    /// work.
+    /// Scores the `predictions.jsonl` of an earlier evaluation; `None` if `context.watch` stopped
+    /// the work.
     ///
     /// # Errors
     ///
-    /// A file that cannot be read, predictions of other samples, or as [`LoadedSuite::evaluate`].
+    /// The file cannot be read or has predictions of other samples; otherwise as
+    /// [`LoadedSuite::evaluate`].
     fn score_saved(
         &self,
         path: &Path,
@@ -210,39 +214,39 @@ pub trait LoadedSuite: Debug {
     ) -> Result<Option<SuiteResult>, Error>;
 }
 
-/// What a suite is opened for.
+/// Purpose of opening a suite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// The evaluations of a run, in which a judge takes part where its table says `in_loop`.
+    /// Evaluations during a run; they use a judge only if its table sets `in_loop`.
     Run,
-    /// An evaluation of its own.
+    /// A single evaluation.
     Evaluation,
-    /// Predictions that are there.
+    /// Saved predictions.
     SavedPredictions,
 }
 
-/// What a suite is opened with.
+/// Arguments for opening a suite.
 #[derive(Debug, Clone, Copy)]
 pub struct Opening<'o> {
     /// The settings.
     pub config: &'o Config,
-    /// What computes encoders.
+    /// Device for encoders.
     pub device: &'o Device,
-    /// What it is opened for.
+    /// Purpose of opening the suite.
     pub purpose: Purpose,
-    /// Files of the command line, which win over those of the settings.
+    /// Files of the command line, which override those of the settings.
     pub data: &'o [PathBuf],
-    /// The rows of `data.eval`, where a run has read them.
+    /// Rows of `data.eval`, if a run has already read them.
     pub rows: Option<&'o [Row]>,
 }
 
 impl<'o> Opening<'o> {
-    /// The files of a suite that has a table of its own: those of the command line, else the
-    /// table's, else `data.eval`.
+    /// The files of a suite with its own table: those of the command line, else of the table, else
+    /// of `data.eval`.
     ///
     /// # Errors
     ///
-    /// There is none.
+    /// There are no files.
     fn files(&self, own: &'o [PathBuf]) -> Result<&'o [PathBuf], Error> {
         if self.data.is_empty() && !own.is_empty() {
             return Ok(own);
@@ -251,49 +255,75 @@ impl<'o> Opening<'o> {
     }
 }
 
+/// Reads the samples of `files`, at most `eval.max_samples` of them.
+///
+/// # Errors
+///
+/// As `read`, which reads one file.
+fn read_samples<T>(
+    files: &[PathBuf],
+    eval: &EvalConfig,
+    mut read: impl FnMut(&Path) -> Result<Vec<T>, Error>,
+) -> Result<(Vec<T>, SampleFiles), Error> {
+    let (mut samples, mut sample_files) = (Vec::new(), SampleFiles::default());
+    for file in files {
+        let of_file = read(file)?;
+        sample_files.add(file, of_file.len());
+        samples.extend(of_file);
+    }
+    let limit = eval.max_samples.unwrap_or(usize::MAX);
+    samples.truncate(limit);
+    sample_files.truncate(limit);
+    Ok((samples, sample_files))
+}
+
 /// The files of `data.eval`.
 ///
 /// # Errors
 ///
-/// There is none.
+/// There are no files.
 fn eval_files(config: &Config) -> Result<&[PathBuf], Error> {
     match config.data.eval.as_slice() {
         [] => Err(Error::Usage(
-            "there is nothing to evaluate on: name a file with --data, or in data.eval".to_string(),
+            "no rows to evaluate: name a file with --data or in data.eval".to_string(),
         )),
         files => Ok(files),
     }
 }
 
-/// A suite of the registry, and what is here of it.
+/// A suite of the registry and its implementation.
 struct SuiteKind {
-    /// Its line in the registry.
+    /// Registry entry of the suite.
     info: &'static SuiteInfo,
-    /// Reads its samples and opens what it reaches outside.
+    /// Loads its samples and opens its services.
     open: fn(Opening<'_>) -> Result<Box<dyn LoadedSuite>, Error>,
-    /// The change of two of its `metrics.json`, as a table, if it has one.
+    /// Compares two of its `metrics.json` as a table, if supported.
     change: Option<Change>,
 }
 
-/// Two `metrics.json` to the table of their change.
+/// Builds a table of the differences between two `metrics.json`.
 pub type Change = fn(&SavedMetrics<'_>, &SavedMetrics<'_>) -> Result<String, Error>;
 
 /// A `metrics.json` of an evaluation.
 #[derive(Debug)]
 pub struct SavedMetrics<'f> {
-    /// Its name, for messages.
+    /// Name for messages.
     pub name: String,
     /// Its text.
     pub text: &'f str,
 }
 
-/// As [`calls::dialect`] says.
-pub(super) fn dialect(text: &str, tools: &[Value]) -> Option<&'static str> {
-    calls::dialect(text, tools)
+/// The format in which a chat template writes calls.
+///
+/// # Errors
+///
+/// Why the calls cannot be enforced.
+pub(super) fn call_format(template: &ChatTemplate) -> Result<CallFormat, String> {
+    calls::call_format(template)
 }
 
 /// Every suite that can be evaluated.
-static KINDS: [&SuiteKind; 8] = [
+static KINDS: &[&SuiteKind] = &[
     &slot::KIND,
     &calls::KIND,
     &agents::GOAT_KIND,
@@ -305,43 +335,43 @@ static KINDS: [&SuiteKind; 8] = [
 ];
 
 fn kind(suite: Suite) -> Result<&'static SuiteKind, Error> {
-    let mut kinds = KINDS.into_iter();
+    let mut kinds = KINDS.iter().copied();
     let kind = kinds.find(|kind| kind.info.name == suite.as_str());
     kind.ok_or_else(|| Error::Usage(format!("the suite {suite} cannot be evaluated")))
 }
 
-/// Reads the samples of a suite and opens what it reaches outside.
+/// Loads the samples of a suite and opens its services.
 ///
 /// # Errors
 ///
-/// A file, an executor, a judge or a sandbox that will not do.
+/// A file, executor, judge or sandbox is missing or invalid.
 pub fn open(suite: Suite, opening: Opening<'_>) -> Result<Box<dyn LoadedSuite>, Error> {
     (kind(suite)?.open)(opening)
 }
 
-/// What shows the change of two evaluations of the suite.
+/// The function that compares two evaluations of the suite.
 ///
 /// # Errors
 ///
-/// The suite has no such table.
+/// The suite does not support `--compare`.
 pub fn change_of(suite: Suite) -> Result<Change, Error> {
     kind(suite)?.change.ok_or_else(|| {
-        let kinds = KINDS.into_iter().filter(|kind| kind.change.is_some());
+        let kinds = KINDS.iter().filter(|kind| kind.change.is_some());
         let names: Vec<&str> = kinds.map(|kind| kind.info.name).collect();
         Error::Usage(format!(
-            "--compare is for the suite {}; evaluate each time with --output, and run `tooltune \
-             compare BEFORE AFTER`, which compares two evaluations of any suite",
+            "--compare only applies to the suite {}; run each evaluation with --output, then \
+             `tooltune compare BEFORE AFTER`, which compares evaluations of any suite",
             names.join(" or ")
         ))
     })
 }
 
-/// Gives the operations of suites what they reach outside; `exec_dir` is a folder of functions, run
-/// as `sandbox` says.
+/// Adds the tool runner to the operations of suites; `exec_dir` is a folder of functions, run in
+/// `sandbox`.
 ///
 /// # Errors
 ///
-/// A folder of functions that this machine cannot run in isolation.
+/// This machine cannot run the functions in isolation.
 pub fn with_functions(
     outside: Outside,
     exec_dir: Option<&Path>,
@@ -350,17 +380,17 @@ pub fn with_functions(
     Ok(outside.with(nestful::open_tools(exec_dir, sandbox)?))
 }
 
-/// The suites of a run's evaluations, opened before anything is read for training: a file, an
-/// executor or a judge that will not do is found then, and not at the first evaluation.
+/// The suites of a run's evaluations, opened before training data is read, so that an invalid file,
+/// executor or judge is found before the first evaluation.
 #[derive(Debug, Default)]
 pub struct LoadedSuites(Vec<Box<dyn LoadedSuite>>);
 
 impl LoadedSuites {
-    /// Opens those that the run evaluates, but those of the rows that the run itself reads.
+    /// Opens the suites of the run that read files of their own.
     ///
     /// # Errors
     ///
-    /// As [`open`].
+    /// Same as [`open`].
     pub fn open(config: &Config, device: &Device) -> Result<Self, Error> {
         if config.eval.eval_strategy == EvalStrategy::No {
             return Ok(Self::default());
@@ -379,7 +409,7 @@ impl LoadedSuites {
         for suite in &suites.0 {
             for remark in suite.remarks() {
                 let name = format!("{}: ", suite.suite());
-                // Some say it by themselves.
+                // Some print their remarks with the results.
                 let name = if remark.starts_with(&name) { "" } else { &name };
                 progress::print(&format!("{name}{remark}"));
             }
@@ -387,11 +417,11 @@ impl LoadedSuites {
         Ok(suites)
     }
 
-    /// Opens those of the rows that the run has read.
+    /// Opens the suites that score the run's own rows.
     ///
     /// # Errors
     ///
-    /// As [`open`].
+    /// Same as [`open`].
     pub fn of_rows(config: &Config, device: &Device, rows: &[Row]) -> Result<Self, Error> {
         let opening = Opening {
             config,
@@ -406,12 +436,12 @@ impl LoadedSuites {
         Ok(Self(suites.collect::<Result<_, _>>()?))
     }
 
-    /// What suites without a language model find with `retriever`: metrics, and files for a
-    /// checkpoint.
+    /// Evaluates the suites without a language model with `retriever`; returns metrics, and files
+    /// for a checkpoint.
     ///
     /// # Errors
     ///
-    /// As the suites.
+    /// Errors of the suites.
     pub fn ranked(&self, retriever: &MiniLmEncoder) -> Result<(Metrics, Files), Error> {
         let (mut metrics, mut files) = (Metrics::new(), Files::new());
         for suite in self.iter() {
@@ -438,7 +468,7 @@ impl LoadedSuites {
         self.0.iter().map(|suite| &**suite)
     }
 
-    /// The suites by their names, with how many samples each has.
+    /// The suites by name, with their number of samples.
     pub fn sizes(&self) -> Vec<(&'static str, usize)> {
         let sizes = self.iter();
         sizes
@@ -454,13 +484,22 @@ mod tests {
     #[test]
     fn every_suite_of_the_registry_can_be_opened() {
         for suite in Suite::all() {
-            assert_eq!(kind(suite).expect("a kind").info.name, suite.as_str());
+            assert!(
+                kind(suite).is_ok(),
+                "the suite {suite} is not in KINDS of trainer/src/eval/suites/mod.rs: see step 2 \
+                 of \"Add a suite\" in CONTRIBUTING.md"
+            );
         }
-        assert_eq!(KINDS.len(), Suite::all().count());
+        assert_eq!(
+            KINDS.len(),
+            Suite::all().count(),
+            "a suite of KINDS is not in SUITES of data/suites/src/registry.rs: see step 1 of \
+             \"Add a suite\" in CONTRIBUTING.md"
+        );
     }
 
     #[test]
-    fn a_ceiling_stands_beside_its_value() {
+    fn a_ceiling_is_printed_next_to_its_value() {
         let slot = SuiteInfo::named("slot").expect("a suite");
         let ceilings = [Ceiling {
             metric: "strict_keys_accuracy",

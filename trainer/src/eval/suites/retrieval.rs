@@ -1,4 +1,4 @@
-//! The suite retrieval: queries to rankings of all documents, and how high the right ones stand.
+//! The suite retrieval: ranks all documents for each query and measures the ranks of relevant ones.
 
 use std::path::Path;
 
@@ -13,9 +13,15 @@ use crate::encoder::MiniLmEncoder;
 use crate::encoder::documents::{highest, no_retriever, ranked_gold, scores};
 use crate::error::Error;
 use crate::eval::ranked_texts::RankedTexts;
-use crate::eval::report_files::report_files;
+use crate::eval::report_files::{LinesOf, report_files};
 
-/// Documents of each ranking that a prediction shows.
+/// The lines of `predictions.jsonl`.
+const LINES: LinesOf = LinesOf {
+    suite: &SUITE,
+    kind: "ranking",
+};
+
+/// Number of ranked documents shown per prediction.
 const SHOWN: usize = 10;
 
 pub(super) static KIND: SuiteKind = SuiteKind {
@@ -24,37 +30,37 @@ pub(super) static KIND: SuiteKind = SuiteKind {
     change: None,
 };
 
-/// Queries with their right documents, among all documents.
+/// Queries with their relevant documents, among all documents.
 #[derive(Debug)]
 struct RetrievalSuite(RankedTexts);
 
-/// What became of one query; a line of `predictions.jsonl`.
+/// The result of one query; a line of `predictions.jsonl`.
 #[derive(Debug, Clone, Serialize)]
 struct RetrievalPrediction {
     /// The query.
     query: String,
-    /// Positions of its right documents in the index.
+    /// Indices of its relevant documents.
     gold: Vec<usize>,
-    /// Positions of the documents that rank highest, best first.
+    /// Indices of the highest-ranked documents, best first.
     ranked: Vec<usize>,
 }
 
 impl RetrievalSuite {
-    /// Ranks all documents for each query, with an encoder that reads texts as the config's does.
+    /// Ranks all documents for each query with an encoder that has the config's tokenizer.
     ///
     /// # Errors
     ///
-    /// Never for a suite that was opened: each query has a right document.
+    /// Never for an opened suite: each query has a relevant document.
     fn ranked(&self, encoder: &MiniLmEncoder) -> Result<SuiteResult, Error> {
         let texts = &self.0;
-        let documents = encoder.compared(&texts.document_ids);
+        let documents = encoder.comparison_embeddings(&texts.document_ids);
         let queries = texts.queries();
         let mut golds = Vec::with_capacity(queries.len());
         let mut predictions = Vec::with_capacity(queries.len());
-        let vectors = encoder.compared(&texts.query_ids);
+        let vectors = encoder.comparison_embeddings(&texts.query_ids);
         for (query, vector) in vectors.iter().enumerate() {
             let scores = scores(&documents, vector);
-            let gold = texts.relevant(query);
+            let gold = texts.relevant_documents(query);
             golds.push(ranked_gold(&scores, &gold)?);
             predictions.push(RetrievalPrediction {
                 query: queries[query].clone(),
@@ -65,8 +71,10 @@ impl RetrievalSuite {
         let report = RetrievalReport::new(&golds)?;
         let ceilings = self.ceilings()?;
         let result = SuiteResult {
-            metrics: named_means(Suite::of(&SUITE), SUITE.metrics, |name| report.value(name)),
-            files: report_files(&report, &predictions)?,
+            metrics: named_means(Suite::from_info(&SUITE), SUITE.metrics, |name| {
+                report.value(name)
+            }),
+            files: report_files(LINES, &report, &predictions)?,
             table: retrieval_table(&[("this run", &report)]),
             by_file: None,
             notes: Vec::new(),
@@ -75,12 +83,12 @@ impl RetrievalSuite {
         result.with_ceilings(&SUITE, &ceilings)
     }
 
-    /// What the ranking scores that has all right documents of each query first.
+    /// The scores of a ranking with all relevant documents first.
     fn ceilings(&self) -> Result<Vec<Ceiling>, Error> {
         let texts = &self.0;
         let n_documents = texts.document_ids.texts.len();
         let perfect = (0..texts.queries().len()).map(|query| {
-            let gold = texts.relevant(query);
+            let gold = texts.relevant_documents(query);
             let mut scores = vec![0.0; n_documents];
             for &document in &gold {
                 scores[document] = 1.0;
@@ -95,7 +103,11 @@ impl RetrievalSuite {
 
 impl LoadedSuite for RetrievalSuite {
     fn suite(&self) -> Suite {
-        Suite::of(&SUITE)
+        Suite::from_info(&SUITE)
+    }
+
+    fn remarks(&self) -> Vec<String> {
+        vec![self.0.line()]
     }
 
     fn n_samples(&self) -> usize {
@@ -109,7 +121,7 @@ impl LoadedSuite for RetrievalSuite {
 
     fn score_saved(&self, _: &Path, _: EvalContext<'_>) -> Result<Option<SuiteResult>, Error> {
         Err(Error::Usage(
-            "--predictions is not for the suite retrieval; take it out".to_string(),
+            "--predictions does not apply to the suite retrieval; omit it".to_string(),
         ))
     }
 }

@@ -1,5 +1,5 @@
-//! Event files are read back by a parser that shares no code with what wrote them: framing,
-//! checksums and protobuf fields by hand, from the format's description.
+//! Reads event files with an independent parser of framing, checksums and protobuf fields, written
+//! from the format's specification.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -32,7 +32,7 @@ fn eval(step: u64) -> Record {
     })
 }
 
-/// The payloads of a file of framed records.
+/// Payloads of a file of framed records.
 fn unframe(mut bytes: &[u8]) -> Vec<Vec<u8>> {
     let mut payloads = Vec::new();
     while !bytes.is_empty() {
@@ -67,7 +67,7 @@ fn le64(bytes: &[u8]) -> u64 {
         .fold(0, |value, byte| value << 8 | u64::from(*byte))
 }
 
-/// A protobuf field: its number and its bytes; numbers are given as eight little-endian bytes.
+/// Protobuf fields: number and bytes; numeric values as eight little-endian bytes.
 fn fields(mut bytes: &[u8]) -> Vec<(u64, Vec<u8>)> {
     let mut fields = Vec::new();
     while !bytes.is_empty() {
@@ -106,14 +106,14 @@ fn varint(bytes: &mut &[u8]) -> u64 {
 fn field(message: &[u8], number: u64) -> Option<Vec<u8>> {
     fields(message)
         .into_iter()
-        .find(|(found, _)| *found == number)
+        .find(|(field_number, _)| *field_number == number)
         .map(|(_, value)| value)
 }
 
 /// A step, a tag and its simple value.
 type Scalar = (u64, String, f32);
 
-/// The event files of a run, the earliest first.
+/// Event files of a run, earliest first.
 fn files(run: &Path) -> Result<Vec<PathBuf>, Box<dyn std::error::Error>> {
     let files = fs::read_dir(run.join("tb"))?.map(|entry| entry.map(|e| e.path()));
     let mut files: Vec<PathBuf> = files.collect::<Result<_, _>>()?;
@@ -148,7 +148,7 @@ fn read(file: &Path) -> Result<(String, Vec<Scalar>), Box<dyn std::error::Error>
     Ok((version, scalars))
 }
 
-/// The plugin data of a summary of events with a tag: its name and its content.
+/// Plugin name and content of the summary with a tag.
 fn plugin(events: &[Vec<u8>], tag: &str) -> Option<(String, Vec<u8>)> {
     let mut values = events
         .iter()
@@ -224,7 +224,7 @@ fn the_config_is_shown_as_text() -> TestResult {
 }
 
 #[test]
-fn settings_are_hyperparameters_of_their_types_and_a_run_that_is_over_says_so() -> TestResult {
+fn settings_are_typed_hyperparameters_and_finished_runs_are_marked() -> TestResult {
     let run = tempfile::tempdir()?;
     let settings = [
         ("lora.r", "8"),
@@ -241,8 +241,8 @@ fn settings_are_hyperparameters_of_their_types_and_a_run_that_is_over_says_so() 
     let mut sink = TensorBoardSink::start(run.path(), header.clone());
     sink.record(&step(1));
     drop(sink);
-    let found = events(run.path())?;
-    let (name, content) = plugin(&found, "_hparams_/session_start_info").ok_or("no start")?;
+    let events_read = events(run.path())?;
+    let (name, content) = plugin(&events_read, "_hparams_/session_start_info").ok_or("no start")?;
     assert_eq!(name, "hparams");
     let start = field(&content, 3).ok_or("no session")?;
     let mut hyperparameters: Vec<(String, u64)> = Vec::new();
@@ -252,7 +252,7 @@ fn settings_are_hyperparameters_of_their_types_and_a_run_that_is_over_says_so() 
         hyperparameters.push((path, fields(&value)[0].0));
     }
     hyperparameters.sort();
-    // The fields of google.protobuf.Value: 2 a number, 3 a text, 4 a boolean.
+    // Fields of google.protobuf.Value: 2 is a number, 3 a string, 4 a boolean.
     let kinds = [
         ("data.train", 3),
         ("eval.constrained", 4),
@@ -261,7 +261,7 @@ fn settings_are_hyperparameters_of_their_types_and_a_run_that_is_over_says_so() 
     ];
     assert_eq!(hyperparameters, kinds.map(|(path, n)| (path.to_owned(), n)));
     assert!(
-        plugin(&found, "_hparams_/session_end_info").is_none(),
+        plugin(&events_read, "_hparams_/session_end_info").is_none(),
         "one of two steps is done"
     );
 
@@ -275,15 +275,15 @@ fn settings_are_hyperparameters_of_their_types_and_a_run_that_is_over_says_so() 
     sink.record(&step(2));
     drop(sink);
     let second = files(run.path())?.pop().ok_or("no second file")?;
-    let found = unframe(&fs::read(second)?);
-    let session = field(&found[1], 7).ok_or("no session log")?;
-    let step = field(&found[1], 2).map(|step| le64(&step));
+    let records = unframe(&fs::read(second)?);
+    let session = field(&records[1], 7).ok_or("no session log")?;
+    let step = field(&records[1], 2).map(|step| le64(&step));
     assert_eq!(
         (step, field(&session, 1).map(|status| le64(&status))),
         (Some(2), Some(1)),
-        "START at the first step that is taken anew"
+        "START at the first repeated step"
     );
-    let (_, content) = plugin(&found, "_hparams_/session_end_info").ok_or("no end")?;
+    let (_, content) = plugin(&records, "_hparams_/session_end_info").ok_or("no end")?;
     let end = field(&content, 4).ok_or("no session")?;
     assert_eq!(field(&end, 1).map(|status| le64(&status)), Some(1));
     Ok(())
@@ -307,6 +307,28 @@ fn starts_in_the_same_second_never_share_a_file() -> TestResult {
     Ok(())
 }
 
+#[test]
+fn a_removed_file_is_written_again_and_another_change_ends_the_curves() -> TestResult {
+    let run = tempfile::tempdir()?;
+    let folder = run.path().join("tb");
+    let mut file = EventFile::create(&folder)?;
+    file.write_scalars(1, &[("loss", 0.5)])?;
+    fs::remove_dir_all(&folder)?;
+    file.write_scalars(2, &[("loss", 0.25)])?;
+    let path = files(run.path())?.remove(0);
+    let scalars = read(&path)?.1;
+    let steps: Vec<u64> = scalars.iter().map(|(step, ..)| *step).collect();
+    assert_eq!(steps, [1, 2]);
+    fs::write(&path, "")?;
+    let error = file.write_scalars(3, &[("loss", 0.125)]);
+    let error = error.expect_err("truncated").to_string();
+    assert!(
+        error.contains("another program truncated the file"),
+        "{error}"
+    );
+    Ok(())
+}
+
 /// Collects what is logged on this thread.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
@@ -324,7 +346,7 @@ impl Write for Log {
     }
 }
 
-/// Runs a sink through many records and counts its warnings.
+/// Sends a sink many records and counts its warnings.
 fn warnings(start: impl FnOnce() -> TensorBoardSink) -> usize {
     let log = Log::default();
     let writer = log.clone();
@@ -338,13 +360,13 @@ fn warnings(start: impl FnOnce() -> TensorBoardSink) -> usize {
             sink.record(&step(index));
         }
     });
-    let written = log.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    String::from_utf8_lossy(&written)
+    let text = log.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    String::from_utf8_lossy(&text)
         .matches("TensorBoard is off")
         .count()
 }
 
-/// Takes some bytes, then fails in one of two ways.
+/// Accepts some bytes, then fails or panics.
 struct Failing {
     bytes_left: usize,
     panics: bool,
@@ -365,6 +387,7 @@ impl Write for Failing {
     }
 }
 
+/// Invariant: A failing log writer or closed pipe never stops a run.
 #[test]
 fn a_failing_writer_is_dropped_with_one_warning() -> TestResult {
     let run = tempfile::tempdir()?;
@@ -386,7 +409,7 @@ fn a_failing_writer_is_dropped_with_one_warning() -> TestResult {
 }
 
 #[test]
-fn a_working_writer_warns_of_nothing() -> TestResult {
+fn a_working_writer_has_no_warnings() -> TestResult {
     let run = tempfile::tempdir()?;
     assert_eq!(
         warnings(|| TensorBoardSink::start(run.path(), RunHeader::default())),

@@ -4,7 +4,7 @@ use tooltune_checkpoints::families as files;
 
 use super::{ATTENTION_BIAS, Biases, BlockNorms, BranchNorms, Family, Gate, HeadNorms, SEPARATE};
 
-/// Gemma 3, which norms what its branches read and what they add.
+/// Gemma 3, with norms on the inputs and outputs of branches.
 ///
 /// # Source
 ///

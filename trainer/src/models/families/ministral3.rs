@@ -4,7 +4,7 @@ use tooltune_checkpoints::families as files;
 
 use super::{BEFORE, Bias, Biases, Family, Gate, HeadNorms, SEPARATE};
 
-/// Ministral 3, which scales the queries of far positions.
+/// Ministral 3, which scales queries at far positions.
 ///
 /// # Source
 ///

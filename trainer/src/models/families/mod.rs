@@ -1,8 +1,8 @@
-//! Says what the network of each model family computes: one value for each family, in a file of its own.
+//! Defines the network of each model family, one value per family in its own file.
 //!
-//! What the files of a family say stands in [`tooltune_checkpoints::families`]. To add a family: write
-//! a file here and one there, and name it in [`FAMILIES`]. A [`Family`] has a field for each thing in
-//! which the families differ; what all share is written once, in the decoder.
+//! [`tooltune_checkpoints::families`] describes the files of a family. To add a family, write a
+//! file here and one there, and list it in [`FAMILIES`]. A [`Family`] has one field for each
+//! difference between families; the decoder has the common parts.
 
 mod gemma3_text;
 mod granite;
@@ -21,8 +21,8 @@ use std::ops::Range;
 
 use tooltune_checkpoints::families as files;
 
-/// Every family of decoders.
-pub const FAMILIES: [&Family; 12] = [
+/// All decoder families.
+pub const FAMILIES: &[&Family] = &[
     &llama::LLAMA,
     &mistral::MISTRAL,
     &qwen2::QWEN2,
@@ -37,22 +37,22 @@ pub const FAMILIES: [&Family; 12] = [
     &qwen3_5_text::QWEN3_5_TEXT,
 ];
 
-/// What the network of one family computes.
+/// Network of one family.
 #[derive(Debug)]
 pub struct Family {
-    /// What its files say.
+    /// File formats of the family.
     pub files: &'static files::Family,
-    /// The linear layers of a block of attention.
+    /// Linear layers of an attention block.
     pub projections: &'static Projections,
-    /// Which projections of a block have a bias.
+    /// Biases of the projections.
     pub biases: Biases,
     /// The norms of a block.
     pub norms: BlockNorms,
-    /// How queries and keys are normed before they are turned.
+    /// Norms of queries and keys before rotation.
     pub head_norms: HeadNorms,
-    /// What the feed-forward block gates with.
+    /// Activation of the feed-forward gate.
     pub gate: Gate,
-    /// Whether queries come each with a gate, by which attention's output is multiplied.
+    /// Whether each query has a gate on the attention output.
     pub query_gate: bool,
 }
 
@@ -65,14 +65,14 @@ impl PartialEq for Family {
 /// The linear layers of a block, in the order of their adapters' parameters.
 #[derive(Debug, PartialEq)]
 pub struct Projections {
-    /// Their module paths.
+    /// Module paths.
     pub paths: &'static [&'static str],
-    /// Which of them share an input: queries, keys and values, and what else attention reads; the output
-    /// of attention; gate and up; down.
+    /// Ranges of layers that share an input: queries, keys, values and other inputs of attention;
+    /// attention output; gate and up; down.
     pub stacks: [Range<usize>; 4],
 }
 
-/// One layer for each thing.
+/// Separate layers.
 pub const SEPARATE: Projections = Projections {
     paths: &[
         "self_attn.q_proj",
@@ -97,7 +97,7 @@ pub const FUSED: Projections = Projections {
     stacks: [0..1, 1..2, 2..3, 3..4],
 };
 
-/// The layers of a block of linear attention.
+/// Layers of a linear-attention block.
 pub const LINEAR: Projections = Projections {
     paths: &[
         "linear_attn.in_proj_qkv",
@@ -112,27 +112,28 @@ pub const LINEAR: Projections = Projections {
     stacks: [0..4, 4..5, 5..7, 7..8],
 };
 
-/// The norms of a block, each by its module.
+/// Norms of a block, by module name.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BlockNorms {
-    /// Before and behind attention.
+    /// Before and after attention.
     pub attention: BranchNorms,
-    /// Before and behind the feed-forward block.
+    /// Before and after the feed-forward block.
     pub feed_forward: BranchNorms,
-    /// Added to the weights of every norm of the family, those of heads and the last one too.
+    /// Offset added to the weights of all norms in the family, including head norms and the final
+    /// norm.
     pub offset: f32,
 }
 
 /// The norms of one branch of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BranchNorms {
-    /// Of what the branch reads.
+    /// Norm of the branch input.
     pub before: Option<&'static str>,
-    /// Of what it adds.
+    /// Norm of the branch output.
     pub after: Option<&'static str>,
 }
 
-/// Norms of what attention and the feed-forward block read, as Llama has them.
+/// Norms of the branch inputs only, as in Llama.
 pub(super) const BEFORE: BlockNorms = BlockNorms {
     attention: BranchNorms {
         before: Some("input_layernorm"),
@@ -146,43 +147,42 @@ pub(super) const BEFORE: BlockNorms = BlockNorms {
 };
 
 impl BlockNorms {
-    /// The modules of all norms of the hidden size.
+    /// Modules of all norms of the hidden size.
     pub fn modules(&self) -> impl Iterator<Item = &'static str> {
         let [a, b] = [self.attention, self.feed_forward];
         [a.before, a.after, b.before, b.after].into_iter().flatten()
     }
 }
 
-/// How queries and keys are normed before they are turned: by `self_attn.q_norm` and
-/// `self_attn.k_norm`.
+/// How `self_attn.q_norm` and `self_attn.k_norm` norm queries and keys before rotation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeadNorms {
-    /// Not at all.
+    /// No norms.
     None,
-    /// Each head by itself.
+    /// Each head separately.
     Each,
-    /// All queries of a token together, and all its keys.
+    /// All queries of a token together, and all its keys together.
     Together,
 }
 
-/// The modules of the norms of queries and keys.
+/// Modules of the norms of queries and keys.
 pub const HEAD_NORMS: [&str; 2] = ["self_attn.q_norm", "self_attn.k_norm"];
 
-/// What the feed-forward block gates with.
+/// Activation of the feed-forward gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gate {
     /// `silu`.
     Silu,
-    /// `gelu`, by a hyperbolic tangent.
+    /// `gelu` with the tanh approximation.
     GeluTanh,
 }
 
-/// Which projections of a block have a bias.
+/// Which projections of a block have biases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Biases {
-    /// Of q, k and v.
+    /// Bias of q, k and v.
     pub qkv: Bias,
-    /// Of o.
+    /// Bias of o.
     pub output: Bias,
 }
 
@@ -191,19 +191,20 @@ pub struct Biases {
 pub enum Bias {
     /// In every model of the family.
     Always,
-    /// In none.
+    /// No model of the family has it.
     Never,
-    /// Where the config says so under this key.
+    /// If the config sets this key.
     Flag(&'static str),
 }
 
-/// Biases where the config says `attention_bias`.
+/// Biases if the config sets `attention_bias`.
 pub(super) const ATTENTION_BIAS: Bias = Bias::Flag("attention_bias");
 
-/// The family of a `model_type`.
+/// Finds the family of a `model_type`.
 pub fn of_model_type(model_type: &str) -> Option<&'static Family> {
     FAMILIES
-        .into_iter()
+        .iter()
+        .copied()
         .find(|family| family.files.model_type == model_type)
 }
 
@@ -213,7 +214,13 @@ mod tests {
 
     #[test]
     fn every_family_of_files_has_a_network() {
-        let networks = FAMILIES.map(|family| family.files);
-        assert_eq!(networks, files::FAMILIES);
+        let networks: Vec<&str> = FAMILIES.iter().map(|one| one.files.model_type).collect();
+        let expected: Vec<&str> = files::FAMILIES.iter().map(|one| one.model_type).collect();
+        assert_eq!(
+            networks, expected,
+            "FAMILIES of trainer/src/models/families/mod.rs and of \
+             checkpoints/src/families/mod.rs differ: see step 2 of \"Add a model family\" in \
+             CONTRIBUTING.md"
+        );
     }
 }

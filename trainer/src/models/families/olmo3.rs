@@ -4,7 +4,7 @@ use tooltune_checkpoints::families as files;
 
 use super::{ATTENTION_BIAS, Biases, BlockNorms, BranchNorms, Family, Gate, HeadNorms, SEPARATE};
 
-/// Olmo 3, which norms what its branches add, and all queries and all keys of a token.
+/// Olmo 3, with norms on branch outputs, and on all queries and all keys of a token.
 ///
 /// # Source
 ///

@@ -4,7 +4,7 @@ use tooltune_checkpoints::families as files;
 
 use super::{ATTENTION_BIAS, BEFORE, Biases, BlockNorms, Family, Gate, HeadNorms, SEPARATE};
 
-/// Qwen3.5: blocks of linear attention, and of attention with a gate between them.
+/// Qwen3.5: blocks of linear attention, and blocks of attention with an output gate.
 ///
 /// # Source
 ///

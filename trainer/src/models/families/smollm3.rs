@@ -4,7 +4,7 @@ use tooltune_checkpoints::families as files;
 
 use super::{ATTENTION_BIAS, BEFORE, Biases, Family, Gate, HeadNorms, SEPARATE};
 
-/// SmolLM3: Llama, some of whose blocks know no positions.
+/// SmolLM3: Llama with some blocks without rotary embedding.
 ///
 /// # Source
 ///

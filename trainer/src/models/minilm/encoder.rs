@@ -1,8 +1,7 @@
-//! Token ids of many sentences to a vector each.
+//! Embeds sentences, given as token ids.
 //!
-//! Sentences lie end to end like the documents of the decoder, so that no padding is computed and
-//! pooling is over real tokens by construction. The stream between operations is f32; what
-//! products and attention read has the compute type.
+//! Sentences are concatenated like the decoder's documents, so no padding is computed or pooled.
+//! The stream between operations is f32; inputs of products and attention have the compute dtype.
 
 use std::ops::Range;
 
@@ -19,31 +18,31 @@ use super::parameters::ParameterLayout;
 /// How the last hidden states of a sentence become its embedding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EmbeddingHead {
-    /// Of the tokens.
+    /// Pooling over the tokens.
     pub pooling: Pooling,
-    /// Whether embeddings have length 1.
+    /// Whether embeddings are normalised to length 1.
     pub normalize: bool,
 }
 
 impl EmbeddingHead {
-    /// That of all-MiniLM-L6-v2: the mean of the tokens, with length 1.
+    /// Head of all-MiniLM-L6-v2: mean pooling, normalised.
     pub const MEAN: Self = Self {
         pooling: Pooling::Mean,
         normalize: true,
     };
 }
 
-/// A sentence as token ids.
+/// Token ids of a sentence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sentence<'a> {
-    /// Special tokens included.
+    /// Ids, including special tokens.
     pub ids: &'a [u32],
-    /// First tokens that are read and not pooled, such as those of a prompt.
+    /// Number of first tokens excluded from pooling, such as a prompt.
     pub n_unpooled: usize,
 }
 
 impl<'a> From<&'a [u32]> for Sentence<'a> {
-    /// All tokens are pooled.
+    /// Pools all tokens.
     fn from(ids: &'a [u32]) -> Self {
         Self { ids, n_unpooled: 0 }
     }
@@ -58,7 +57,7 @@ struct LayerNorm {
 
 #[derive(Debug, Clone)]
 struct EncoderBlock {
-    /// Query, key and value, one above the other.
+    /// Query, key and value projections, stacked by rows.
     projections: Dense,
     attention_output: Dense,
     attention_norm: LayerNorm,
@@ -80,15 +79,15 @@ pub struct MiniLm {
     blocks: Vec<EncoderBlock>,
 }
 
-/// The pieces of the flat buffer, taken in order.
+/// Pieces of the flat buffer, used in order.
 struct Pieces<'a> {
-    taken: std::slice::Iter<'a, Tensor<2>>,
+    remaining: std::slice::Iter<'a, Tensor<2>>,
     dtype: ComputeDtype,
 }
 
 impl Pieces<'_> {
     fn matrix(&mut self) -> Tensor<2> {
-        self.taken.next().expect("a piece for each use").clone()
+        self.remaining.next().expect("a piece for each use").clone()
     }
 
     fn vector(&mut self) -> Tensor<1> {
@@ -109,12 +108,12 @@ impl Pieces<'_> {
 }
 
 impl MiniLm {
-    /// An encoder of the parameters `flat`, `[p]`, that multiplies in `dtype`.
+    /// Makes an encoder from the parameters `flat`, `[p]`, with products in `dtype`.
     ///
     /// # Panics
     ///
-    /// If `flat` has not as many elements as `layout`, or that is another encoder's: a bug of the
-    /// caller.
+    /// If `flat` does not have the size of `layout`, or `layout` is for another encoder: a bug of
+    /// the caller.
     pub fn new(
         config: &MiniLmConfig,
         head: EmbeddingHead,
@@ -125,7 +124,7 @@ impl MiniLm {
         Self::of_pieces(config, head, &cut(layout, flat), dtype)
     }
 
-    /// An encoder of the pieces of a layout, in its order; they may be under autodiff.
+    /// Makes an encoder from the pieces of a layout, in order, with or without autodiff.
     ///
     /// # Panics
     ///
@@ -137,7 +136,7 @@ impl MiniLm {
         dtype: ComputeDtype,
     ) -> Self {
         let mut pieces = Pieces {
-            taken: pieces.iter(),
+            remaining: pieces.iter(),
             dtype,
         };
         Self {
@@ -164,7 +163,7 @@ impl MiniLm {
     ///
     /// # Panics
     ///
-    /// If a sentence has no token or more than `max_position_embeddings`: the tokenizer adds
+    /// If a sentence has no token or more than `max_position_embeddings`. The tokenizer adds
     /// `[CLS]` and `[SEP]` and truncates, so no text can cause it.
     pub fn embed(&self, sentences: &[Sentence<'_>]) -> Tensor<2> {
         let all: Vec<&[u32]> = sentences.iter().map(|sentence| sentence.ids).collect();
@@ -222,7 +221,7 @@ impl MiniLm {
     }
 }
 
-/// The pieces of a flat buffer, without copies.
+/// Pieces of a flat buffer, without copies.
 pub fn cut(layout: &ParameterLayout, flat: &Tensor<1>) -> Vec<Tensor<2>> {
     assert_eq!(flat.dims(), [layout.len()], "parameters of the layout");
     layout
@@ -235,8 +234,8 @@ pub fn cut(layout: &ParameterLayout, flat: &Tensor<1>) -> Vec<Tensor<2>> {
         .collect()
 }
 
-/// A constant beside `x`: under autodiff if `x` is.
-fn beside<const D: usize>(x: &Tensor<2>, constant: Tensor<D>) -> Tensor<D> {
+/// A constant tensor on the backend of `x`: under autodiff if `x` is.
+fn broadcast_like<const D: usize>(x: &Tensor<2>, constant: Tensor<D>) -> Tensor<D> {
     if x.is_autodiff() {
         Tensor::from_inner(constant)
     } else {
@@ -244,14 +243,14 @@ fn beside<const D: usize>(x: &Tensor<2>, constant: Tensor<D>) -> Tensor<D> {
     }
 }
 
-/// One row of each range of rows, `[ranges, d]`.
+/// Pools each range of rows to one row, `[ranges, d]`.
 ///
 /// # Source
 ///
 /// sentence-transformers 6.2, `Pooling._forward_padded`.
 fn pool(x: Tensor<2>, pooling: Pooling, ranges: &[Range<usize>]) -> Tensor<2> {
-    let rows = |of: fn(&Range<usize>) -> usize| -> Vec<u32> {
-        ranges.iter().map(|range| of(range) as u32).collect()
+    let rows = |edge: fn(&Range<usize>) -> usize| -> Vec<u32> {
+        ranges.iter().map(|range| edge(range) as u32).collect()
     };
     match pooling {
         Pooling::Cls => rows_of(&x, &rows(|range| range.start)),
@@ -268,7 +267,7 @@ fn pool(x: Tensor<2>, pooling: Pooling, ranges: &[Range<usize>]) -> Tensor<2> {
     }
 }
 
-/// The sum of each range of rows, each times what `share` says of their number, as one product.
+/// Sums each range of rows, weighted by `share` of its length, as one product.
 fn sums(x: Tensor<2>, ranges: &[Range<usize>], share: fn(f32) -> f32) -> Tensor<2> {
     let n = x.dims()[0];
     let mut shares = vec![0.0f32; ranges.len() * n];
@@ -280,10 +279,10 @@ fn sums(x: Tensor<2>, ranges: &[Range<usize>], share: fn(f32) -> f32) -> Tensor<
         TensorData::new(shares, [ranges.len(), n]),
         &device.clone().inner(),
     );
-    beside(&x, shares).matmul(x)
+    broadcast_like(&x, shares).matmul(x)
 }
 
-/// Rows divided by their length; `torch.nn.functional.normalize` with its floor of 1e-12.
+/// Normalises rows to length 1, as `torch.nn.functional.normalize` with its floor of 1e-12.
 fn normalize(x: Tensor<2>) -> Tensor<2> {
     let norms = x.clone().square().sum_dim(1).sqrt().clamp_min(1e-12);
     x.div(norms)

@@ -1,7 +1,7 @@
-//! A BERT sentence encoder: token ids of many sentences to a vector each, as all-MiniLM-L6-v2.
+//! BERT sentence encoder such as all-MiniLM-L6-v2: from token ids of sentences to embeddings.
 //!
-//! All of its parameters are one flat buffer ([`parameters`]), which an optimizer can move; the
-//! encoder ([`encoder`]) is cut out of it, with or without autodiff.
+//! All parameters are in one flat buffer ([`parameters`]), which an optimizer can update. The
+//! encoder ([`encoder`]) uses slices of it, with or without autodiff.
 
 pub mod encoder;
 pub mod parameters;
@@ -30,7 +30,7 @@ pub struct MiniLmConfig {
     pub max_position_embeddings: usize,
     /// Rows of the token type embedding.
     pub type_vocab_size: usize,
-    /// Added to the variance.
+    /// Epsilon of layer norms, added to the variance.
     pub layer_norm_eps: f64,
 }
 
@@ -39,7 +39,7 @@ impl MiniLmConfig {
     ///
     /// # Errors
     ///
-    /// A message that names the field that is missing or not supported.
+    /// A field is missing or not supported; the message names it.
     pub fn from_json(json: &Value) -> Result<Self, String> {
         let count = |field: &str| {
             json[field]
@@ -56,19 +56,19 @@ impl MiniLmConfig {
         let positions = &json["position_embedding_type"];
         if !positions.is_null() && positions != "absolute" {
             return Err(format!(
-                "config.json: position_embedding_type = {positions} is not supported; take a model \
+                "config.json: position_embedding_type = {positions} is not supported; use a model \
                  with absolute positions"
             ));
         }
         if json["is_decoder"] == true {
             return Err(
-                "config.json: is_decoder = true is not supported; take an encoder".to_string(),
+                "config.json: is_decoder = true is not supported; use an encoder".to_string(),
             );
         }
         for key in ["is_encoder_decoder", "add_cross_attention"] {
             if json[key] == true {
                 return Err(format!(
-                    "config.json: {key} = true is not supported; take an encoder"
+                    "config.json: {key} = true is not supported; use an encoder"
                 ));
             }
         }
@@ -101,12 +101,12 @@ impl MiniLmConfig {
         }
         if !self.hidden_size.is_multiple_of(self.num_attention_heads) {
             return Err(format!(
-                "config.json: hidden_size = {} is no multiple of num_attention_heads = {}; fetch or \
+                "config.json: hidden_size = {} is not a multiple of num_attention_heads = {}; fetch or \
                  convert the encoder again",
                 self.hidden_size, self.num_attention_heads
             ));
         }
-        // `[CLS]`, `[SEP]`, and something between them.
+        // `[CLS]`, `[SEP]`, and one token in between.
         if self.max_position_embeddings < 3 {
             return Err(format!(
                 "config.json: max_position_embeddings = {} leaves no position for a text between \
@@ -135,8 +135,8 @@ mod tests {
 
     use super::*;
 
-    /// The config of all-MiniLM-L6-v2 with these fields, or how it is refused.
-    fn with(fields: Value) -> Result<MiniLmConfig, String> {
+    /// The config of all-MiniLM-L6-v2 with these fields, or the error.
+    fn minilm_with(fields: Value) -> Result<MiniLmConfig, String> {
         let mut file = json!({
             "model_type": "bert", "hidden_act": "gelu", "hidden_size": 384,
             "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536,
@@ -149,11 +149,11 @@ mod tests {
 
     #[test]
     fn an_encoder_is_checked_as_a_language_model_is() {
-        assert_eq!(with(json!({})).unwrap().layer_norm_eps, 1e-12);
-        for (fields, said) in [
+        assert_eq!(minilm_with(json!({})).unwrap().layer_norm_eps, 1e-12);
+        for (fields, expected) in [
             (
                 json!({"num_attention_heads": 7}),
-                "no multiple of num_attention_heads = 7",
+                "not a multiple of num_attention_heads = 7",
             ),
             (
                 json!({"num_attention_heads": 0}),
@@ -184,8 +184,8 @@ mod tests {
             (json!({"is_decoder": true}), "is_decoder"),
             (json!({"is_encoder_decoder": true}), "is_encoder_decoder"),
         ] {
-            let error = with(fields.clone()).unwrap_err();
-            assert!(error.contains(said), "{fields}: {error}");
+            let error = minilm_with(fields.clone()).unwrap_err();
+            assert!(error.contains(expected), "{fields}: {error}");
         }
     }
 }

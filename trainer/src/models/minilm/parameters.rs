@@ -1,7 +1,7 @@
-//! Every parameter of the encoder and its place in one flat buffer.
+//! Layout of all encoder parameters in one flat buffer.
 //!
-//! The order is that in which the encoder cuts them out: what it uses as one tensor, such as the
-//! three projections of attention, lies in one piece.
+//! The order is that in which the encoder uses them. Parameters used as one tensor, such as the
+//! three attention projections, are contiguous.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -16,9 +16,9 @@ use super::MiniLmConfig;
 /// One tensor of the checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParameterSlot {
-    /// As in `BertModel`'s checkpoints.
+    /// Name as in `BertModel` checkpoints.
     pub name: String,
-    /// As there.
+    /// Shape as in the checkpoint.
     pub shape: Vec<usize>,
     /// Its elements in the flat buffer.
     pub range: Range<usize>,
@@ -36,14 +36,14 @@ pub struct Piece {
 /// All slots of an encoder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParameterLayout {
-    /// In the order of the buffer.
+    /// Slots in the order of the buffer.
     pub slots: Vec<ParameterSlot>,
-    /// In the order of the buffer, each of one or several slots.
+    /// Pieces in the order of the buffer, each of one or more slots.
     pub pieces: Vec<Piece>,
 }
 
 impl ParameterLayout {
-    /// The layout of an encoder; the pooler, which sentence embeddings do not use, has no place.
+    /// Layout of an encoder, without the pooler, which sentence embeddings do not use.
     pub fn new(config: &MiniLmConfig) -> Self {
         let (d, inner) = (config.hidden_size, config.intermediate_size);
         let mut layout = Self {
@@ -59,14 +59,15 @@ impl ParameterLayout {
         }
         layout.norm("embeddings.LayerNorm", d);
         for layer in 0..config.num_hidden_layers {
-            let at = |module: &str| format!("encoder.layer.{layer}.{module}");
-            let projections = ["query", "key", "value"].map(|p| at(&format!("attention.self.{p}")));
+            let full_name = |module: &str| format!("encoder.layer.{layer}.{module}");
+            let projections =
+                ["query", "key", "value"].map(|p| full_name(&format!("attention.self.{p}")));
             layout.linear(&projections, d, d);
-            layout.linear(&[at("attention.output.dense")], d, d);
-            layout.norm(&at("attention.output.LayerNorm"), d);
-            layout.linear(&[at("intermediate.dense")], inner, d);
-            layout.linear(&[at("output.dense")], d, inner);
-            layout.norm(&at("output.LayerNorm"), d);
+            layout.linear(&[full_name("attention.output.dense")], d, d);
+            layout.norm(&full_name("attention.output.LayerNorm"), d);
+            layout.linear(&[full_name("intermediate.dense")], inner, d);
+            layout.linear(&[full_name("output.dense")], d, inner);
+            layout.norm(&full_name("output.LayerNorm"), d);
         }
         layout
     }
@@ -75,7 +76,7 @@ impl ParameterLayout {
         let start = self.len();
         for name in names {
             let first = self.len();
-            // Vectors are rows here and have one dimension in the checkpoint.
+            // Vectors are stored as rows, and have one dimension in the checkpoint.
             let shape = match rows {
                 0 => vec![columns],
                 rows => vec![rows, columns],
@@ -115,17 +116,17 @@ impl ParameterLayout {
         self.slots.last().map_or(0, |slot| slot.range.end)
     }
 
-    /// Never: an encoder has embeddings.
+    /// Always false: an encoder has embeddings.
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }
 
-    /// Reads every parameter, `[p]`, f32.
+    /// Loads all parameters, `[p]`, f32.
     ///
     /// # Errors
     ///
-    /// Missing, extra or misshapen tensors (all in one error), one that is not finite, or a file that
-    /// cannot be read.
+    /// Tensors are missing, extra or of the wrong shape (all listed in one error), not finite, or a
+    /// file cannot be read.
     pub fn read(&self, weights: &Weights, device: &Device) -> Result<Tensor<1>, CheckpointError> {
         let mut expected: Vec<(String, Vec<usize>)> = self
             .slots
@@ -146,7 +147,7 @@ impl ParameterLayout {
         Ok(Tensor::from_data(TensorData::new(values, [n]), device))
     }
 
-    /// Every parameter on the host, by name.
+    /// All parameters on the host, by name.
     pub fn to_tensors(&self, flat: &Tensor<1>) -> BTreeMap<String, HostTensor> {
         let values: Vec<f32> = flat.to_data().iter::<f32>().collect();
         self.slots

@@ -1,42 +1,43 @@
-//! Keeps a retriever in a checkpoint's directory, and exports it for sentence-transformers.
+//! Saves a retriever in a checkpoint, and exports it for sentence-transformers.
 //!
-//! `retriever.safetensors` has the parameters under their names in `BertModel`, so that any program
-//! reads them; moments and counters lie beside it.
+//! `retriever.safetensors` has the parameters under their `BertModel` names, so other programs can
+//! read it. Moments and counters are in separate files.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use burn::tensor::{Device, Tensor, TensorData};
+use tooltune_checkpoints::CheckpointError;
 use tooltune_checkpoints::sentence_transformers::save_sentence_transformer;
 use tooltune_checkpoints::weights::{HostTensor, Weights, write_tensors};
-use tooltune_checkpoints::{CheckpointError, atomic};
+use tooltune_disk::atomic;
+use tooltune_disk::regular_file;
 use tooltune_kernels::cpu::pool;
-use tooltune_rows::regular_file;
 
 use super::run::{RetrieverRun, RetrieverState};
-use crate::budgets::RUN_FILE_BYTES;
 use crate::config::Config;
+use crate::config::budgets::RUN_FILE_BYTES;
 use crate::encoder::{EncoderFiles, MiniLmEncoder};
 use crate::error::Error;
 use crate::models::minilm::ParameterLayout;
 
-/// The parameters in a checkpoint.
+/// File with the parameters in a checkpoint.
 pub const PARAMETERS_FILE: &str = "retriever.safetensors";
 const OPTIMIZER_FILE: &str = "retriever_optimizer.safetensors";
 const STATE_FILE: &str = "retriever_state.json";
 
 const MOMENTS: [&str; 2] = ["first_moment", "second_moment"];
-/// Low-rank factors, where they are what learns.
+/// Tensor name of the low-rank factors, if these are trained.
 const FACTORS: &str = "lora_factors";
 
-/// Writes parameters, moments and counters into the directory of a checkpoint.
+/// Writes parameters, moments and counters into a checkpoint directory.
 ///
 /// # Errors
 ///
-/// A parameter that is not finite, or a file that cannot be written.
+/// A parameter is not finite, or a file cannot be written.
 pub fn write(run: &RetrieverRun<'_>, dir: &Path) -> Result<(), CheckpointError> {
-    // Copies on their way to the disk take the place of the activations that the pool keeps for
-    // the next step; both together would be the peak of the run.
+    // Copies for the disk reuse the memory that the pool holds for activations of the next step.
+    // Both together would be the peak of the run.
     pool::release();
     let effective = run.layout().to_tensors(&run.effective());
     write_tensors(&dir.join(PARAMETERS_FILE), &effective)?;
@@ -61,14 +62,14 @@ pub fn write(run: &RetrieverRun<'_>, dir: &Path) -> Result<(), CheckpointError> 
     write_tensors(&dir.join(OPTIMIZER_FILE), &resumed)?;
     let path = dir.join(STATE_FILE);
     let counters = serde_json::to_vec(&run.state).map_err(CheckpointError::json(&path))?;
-    atomic::write_file(&path, &counters)
+    Ok(atomic::write_file(&path, &counters)?)
 }
 
-/// Puts what a checkpoint holds of a retriever in the place of `run`'s.
+/// Restores the retriever of a checkpoint into `run`.
 ///
 /// # Errors
 ///
-/// A file that is missing or damaged, or another encoder's.
+/// A file is missing or damaged, or belongs to another encoder.
 pub fn read(run: &mut RetrieverRun<'_>, dir: &Path, device: &Device) -> Result<(), Error> {
     let path = dir.join(STATE_FILE);
     let bytes = regular_file::read(&path, RUN_FILE_BYTES).map_err(Error::io(&path, "read"))?;
@@ -99,11 +100,11 @@ pub fn read(run: &mut RetrieverRun<'_>, dir: &Path, device: &Device) -> Result<(
     Ok(())
 }
 
-/// The retriever of a checkpoint as it was trained; `None` if the checkpoint holds none.
+/// Loads the trained retriever of a checkpoint; `None` if the checkpoint has none.
 ///
 /// # Errors
 ///
-/// A file that is missing or damaged, or another encoder's.
+/// A file is missing or damaged, or belongs to another encoder.
 pub fn encoder(
     config: &Config,
     checkpoint: &Path,
@@ -117,12 +118,12 @@ pub fn encoder(
     Ok(Some(files.encoder(&files.parameters(&path, device)?)))
 }
 
-/// Writes the retriever of `checkpoint` as the directory `output` of sentence-transformers.
+/// Exports the retriever of `checkpoint` to `output`, a sentence-transformers directory.
 ///
 /// # Errors
 ///
-/// A checkpoint without a retriever or damaged, a retriever that has learned nothing, `output` that
-/// exists, or a disk that is full.
+/// The checkpoint is damaged or has no retriever, the retriever is unchanged, `output` exists, or
+/// the disk is full.
 pub fn export(
     config: &Config,
     checkpoint: &Path,
@@ -132,7 +133,7 @@ pub fn export(
     let path = checkpoint.join(PARAMETERS_FILE);
     let Some(retriever) = config.retriever.as_ref().filter(|_| path.exists()) else {
         return Err(Error::Usage(format!(
-            "{} holds no retriever: the run has trained none; set retriever.train, or export the \
+            "{} has no retriever: the run did not train one; set retriever.train, or export the \
              adapter with --to peft",
             checkpoint.display()
         )));
@@ -147,8 +148,8 @@ pub fn export(
         .eq(untrained.to_data().iter::<f32>())
     {
         return Err(Error::Usage(format!(
-            "{}: every number of the retriever is that of {}, so it has learned nothing: it is the \
-             beginning of the run, and no later checkpoint was better; export another one, as with \
+            "{}: the retriever equals the untrained {} in every parameter: this checkpoint is from the \
+             start of the run, and no later one was better; export another one, for example with \
              --checkpoint last",
             checkpoint.display(),
             files.dir.display()

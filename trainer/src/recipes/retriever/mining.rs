@@ -1,12 +1,12 @@
-//! Hard negatives: the wrong documents that the present encoder takes for right.
+//! Mines hard negatives: wrong documents that the current encoder ranks highest.
 
 use tooltune_agents::pairs::PairSet;
 
 use crate::encoder::documents::{highest, scores};
 use crate::encoder::{MiniLmEncoder, TextIds};
 
-/// For each pair of `set`, the `n` documents nearest to its query that are not right for it; the ids
-/// are those of the set's queries and documents.
+/// For each pair of `set`, the `n` wrong documents nearest to its query. The ids refer to the
+/// queries and documents of `set`.
 pub fn hardest_negatives(
     set: &PairSet,
     queries: &TextIds,
@@ -14,13 +14,13 @@ pub fn hardest_negatives(
     encoder: &MiniLmEncoder,
     n: usize,
 ) -> Vec<Vec<usize>> {
-    let documents = encoder.compared(documents);
+    let documents = encoder.comparison_embeddings(documents);
     let of_query: Vec<Vec<usize>> = encoder
-        .compared(queries)
+        .comparison_embeddings(queries)
         .iter()
         .enumerate()
         .map(|(query, vector)| {
-            let right = set.relevant(query);
+            let right = set.relevant_documents(query);
             let nearest = highest(&scores(&documents, vector), n + right.len());
             let wrong = nearest
                 .into_iter()

@@ -1,44 +1,54 @@
-//! The pairs of a config, checked and tokenized.
+//! Checks and tokenizes the pairs of a config.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
 
 use tooltune_agents::flat::FlatDocuments;
-use tooltune_agents::pairs::{PairBatch, PairOrder, PairOrderOptions, PairSet, read_pairs_of};
-use tooltune_rows::text::all_rows;
-use tooltune_rows::tools::{ApiCatalogue, CheckedTrajectories};
+use tooltune_agents::pairs::{
+    PairBatch, PairOrder, PairOrderOptions, PairSet, read_documents, read_pairs_among,
+    read_pairs_of,
+};
+use tooltune_apis::{ApiCatalogue, CheckedTrajectories};
+use tooltune_json::faults::collect_rows;
 
-use crate::config::{Config, RetrieverConfig, RetrieverData, RunLength};
+use crate::config::{Config, EvalStrategy, RetrieverConfig, RetrieverData, RunLength};
 use crate::encoder::cut_texts::{Consequence, CutTexts, PlacedIds};
 use crate::encoder::{EncoderFiles, Role, TextIds};
 use crate::error::Error;
 use crate::retriever::Sentences;
-use crate::rows::{RowFiles, flat_documents, goat_options};
+use crate::rows::{RowFiles, SettingFiles, flat_documents, goat_options, refuse_learned};
 
-/// What a retriever learns from.
+/// Training data of a retriever.
 #[derive(Debug)]
 pub struct RetrieverPreparation {
     /// Shape and tokenizer.
     pub files: EncoderFiles,
-    /// The pairs; texts that the encoder reads alike are one text.
+    /// The pairs. Texts with equal tokens are merged.
     pub set: PairSet,
-    /// Which pairs make a step.
+    /// Which pairs make up each step.
     pub order: PairOrder,
-    /// Optimizer steps.
+    /// Number of optimizer steps.
     pub total_steps: u64,
-    /// What the encoder does not read of the texts.
+    /// Texts that exceed the encoder's length limit.
     pub cut: CutTexts,
-    /// Whether some pair has negatives, or some are mined.
+    /// Number of evaluation queries that are also trained on, and of all evaluation queries, if any
+    /// overlap.
+    n_learned_queries: Option<(usize, usize)>,
+    /// Whether some pair has negatives, or negatives are mined.
     has_hard_negatives: bool,
     query_ids: TextIds,
     document_ids: TextIds,
 }
 
 impl RetrieverPreparation {
-    /// Reads and tokenizes the pairs that the retriever of `config` learns from. With
-    /// `lm_steps`, the steps of a language model beside it, `steps_per_lm_step` sets its length.
+    /// Reads and tokenizes the training pairs of `config`. If a language model is trained in the
+    /// same run, `lm_steps` is the number of its steps, and `steps_per_lm_step` sets the number of
+    /// retriever steps.
     ///
     /// # Errors
     ///
-    /// - a file that cannot be read, or rows that are no pairs; the error tells of all of them
-    /// - no pair has a document that is wrong for it, or batches of one pair have none
+    /// - a file cannot be read, or has rows that are not pairs; the error lists all of them
+    /// - no pair has a wrong document, or all batches with one pair have none
     pub fn new(
         config: &Config,
         retriever: &RetrieverConfig,
@@ -46,13 +56,18 @@ impl RetrieverPreparation {
     ) -> Result<Self, Error> {
         let files = EncoderFiles::of_retriever(retriever)?;
         let set = match &retriever.train {
-            Some(RetrieverData::Pairs(paths)) => read_pairs_of(RowFiles::whole(paths).open()?)?,
+            Some(RetrieverData::Pairs(paths)) => {
+                refuse_learned_pairs(paths, &retriever.eval)?;
+                read_pairs_of(RowFiles::all_rows(paths).open()?)?
+            }
             Some(RetrieverData::Word(_)) => pairs_of_trajectories(config)?,
             None => {
-                let reason = "retriever.train is missing: say what the retriever learns from";
+                let reason =
+                    "retriever.train is missing: set it to the training pairs of the retriever";
                 return Err(Error::Usage(reason.to_string()));
             }
         };
+        let n_learned_queries = learned_queries(config, retriever, &set)?;
         let query_ids = files.token_ids(Role::Query, set.queries())?;
         let document_ids = files.token_ids(Role::Document, set.documents())?;
         let queries = PlacedIds {
@@ -64,7 +79,7 @@ impl RetrieverPreparation {
             ids: &document_ids,
         };
         let cut = CutTexts::new(&files, Some(queries), Some(documents));
-        let set = set.merged(&query_ids.same(), &document_ids.same());
+        let set = set.merge(&query_ids.duplicates(), &document_ids.duplicates());
         let options = PairOrderOptions {
             seed: config.train.seed,
             batch_size: retriever.per_device_train_batch_size,
@@ -84,38 +99,46 @@ impl RetrieverPreparation {
             order,
             total_steps,
             cut,
+            n_learned_queries,
         })
     }
 
-    /// The token ids of the set's queries, and of its documents.
+    /// Token ids of the queries and of the documents.
     pub fn ids(&self) -> (&TextIds, &TextIds) {
         (&self.query_ids, &self.document_ids)
     }
 
-    /// Lines about what is not learned as it stands: no hard negatives, texts that are cut, texts that are read alike,
-    /// and pairs that join another batch.
+    /// Remarks on pairs that are not trained as given: no hard negatives, truncated texts, texts
+    /// with equal tokens, and pairs moved to another batch.
     pub fn remarks(&self) -> Vec<String> {
         let mut lines = self.cut.lines(Consequence::CountAsOne);
         if !self.has_hard_negatives {
             lines.push(
-                "no pair has negatives, and retriever.hard_negatives is 0: the wrong documents of a \
-                 query are those of the other pairs in its batch alone"
+                "no pair has negatives, and retriever.hard_negatives is 0: only the documents of the \
+                 other pairs in a batch serve as wrong documents"
                     .to_owned(),
             );
+        }
+        if let Some((n, n_all)) = self.n_learned_queries {
+            lines.push(format!(
+                "{n} of {n_all} queries of retriever.eval are also in retriever.train: metrics on \
+                 them do not show how well new queries work"
+            ));
         }
         match self.order.n_joined(0) {
             0 => {}
             1 => lines.push(
-                "1 batch of the first epoch has no wrong document and joins another".to_owned(),
+                "1 batch of the first epoch has no wrong document and is merged with another"
+                    .to_owned(),
             ),
             n => lines.push(format!(
-                "{n} batches of the first epoch have no wrong document and join others"
+                "{n} batches of the first epoch have no wrong document and are merged with others"
             )),
         }
         lines
     }
 
-    /// The token ids of a batch's texts.
+    /// Token ids of the texts in a batch.
     pub fn sentences(&self, batch: &PairBatch) -> Sentences<'_> {
         Sentences {
             queries: batch
@@ -131,12 +154,12 @@ impl RetrieverPreparation {
         }
     }
 
-    /// Tokens of each distinct document.
+    /// Token counts of the distinct documents.
     pub fn document_lengths(&self) -> impl Iterator<Item = usize> {
         self.document_ids.lengths()
     }
 
-    /// Tokens of all distinct texts.
+    /// Total tokens of the distinct texts.
     pub fn n_tokens(&self) -> usize {
         self.query_ids
             .lengths()
@@ -144,8 +167,8 @@ impl RetrieverPreparation {
             .sum()
     }
 
-    /// Steps that are due once the language model has taken `lm_step` of `lm_steps`.
-    pub fn due(&self, lm_step: u64, lm_steps: u64) -> u64 {
+    /// Steps that are due after step `lm_step` of `lm_steps` of the language model.
+    pub fn steps_due(&self, lm_step: u64, lm_steps: u64) -> u64 {
         let share = lm_step as f64 / lm_steps.max(1) as f64;
         if lm_step >= lm_steps {
             self.total_steps
@@ -155,7 +178,45 @@ impl RetrieverPreparation {
     }
 }
 
-/// Refuses pairs of which none, or none in a batch of its own, has a wrong document.
+/// Refuses files of pairs that are used for both training and evaluation.
+fn refuse_learned_pairs(learned: &[PathBuf], evaluated: &[PathBuf]) -> Result<(), Error> {
+    let learned: Vec<&Path> = learned.iter().map(PathBuf::as_path).collect();
+    let evaluated: Vec<&Path> = evaluated.iter().map(PathBuf::as_path).collect();
+    refuse_learned(
+        SettingFiles {
+            key: "retriever.train",
+            files: &learned,
+        },
+        SettingFiles {
+            key: "retriever.eval",
+            files: &evaluated,
+        },
+    )
+}
+
+/// Number of evaluation queries that are also trained on, and of all evaluation queries; `None` if
+/// the run does not evaluate on pairs.
+fn learned_queries(
+    config: &Config,
+    retriever: &RetrieverConfig,
+    learned: &PairSet,
+) -> Result<Option<(usize, usize)>, Error> {
+    let is_evaluated = config.eval.eval_strategy == EvalStrategy::Steps;
+    if !is_evaluated || retriever.eval.is_empty() {
+        return Ok(None);
+    }
+    let documents = retriever.documents.as_deref().map(read_documents);
+    let documents = documents.transpose()?.unwrap_or_default();
+    let evaluated = read_pairs_among(RowFiles::all_rows(&retriever.eval).open()?, &documents)?;
+    let learned: HashSet<&str> = learned.queries().iter().map(String::as_str).collect();
+    let queries = evaluated.queries().iter();
+    let n = queries
+        .filter(|query| learned.contains(query.as_str()))
+        .count();
+    Ok((n > 0).then(|| (n, evaluated.queries().len())))
+}
+
+/// Refuses training pairs without any wrong document, or batches of one pair without negatives.
 fn check_negatives(
     set: &PairSet,
     order: &PairOrder,
@@ -168,18 +229,18 @@ fn check_negatives(
             n => format!("{n} documents, all right for each query"),
         };
         return Err(Error::Usage(format!(
-            "retriever.train has {n_pairs} pairs and {documents}: nothing can be a wrong one; add \
-             pairs with other documents, or negatives"
+            "retriever.train has {n_pairs} pairs and {documents}: no document is wrong for any query; \
+             add pairs with other documents, or negatives"
         )));
     }
     match (
         training.per_device_train_batch_size,
-        order.n_alone_without_negatives(),
+        order.n_pairs_without_negatives(),
     ) {
         (1, n @ 1..) => Err(Error::Usage(format!(
             "retriever.per_device_train_batch_size is 1, and {n} of {n_pairs} pairs have no \
-             negatives: a step of such a pair has no wrong document and teaches nothing; raise it, \
-             set retriever.hard_negatives, or give the pairs negatives"
+             negatives: a step on such a pair has no wrong document and trains nothing; raise it, \
+             set retriever.hard_negatives, or add negatives to the pairs"
         ))),
         _ => Ok(()),
     }
@@ -200,12 +261,12 @@ fn pairs_of_trajectories(config: &Config) -> Result<PairSet, Error> {
     let catalogue = ApiCatalogue::read(&options.documents)?;
     let readers = RowFiles::training(config).open()?.into_iter();
     let readers = readers.map(|records| CheckedTrajectories::new(records, &catalogue));
-    let trajectories = all_rows(readers.flatten())?;
+    let trajectories = collect_rows(readers.flatten())?;
     let flat = flat_documents(config, &catalogue)?;
-    let shown = flat.as_ref().map_or(&catalogue, FlatDocuments::catalogue);
-    Ok(PairSet::of_trajectories(
+    let visible = flat.as_ref().map_or(&catalogue, FlatDocuments::catalogue);
+    Ok(PairSet::from_trajectories(
         &trajectories,
-        shown,
+        visible,
         options.method,
     )?)
 }

@@ -1,7 +1,7 @@
 //! Trains a retriever step by step on the pairs of a config.
 //!
-//! The loop is elsewhere: in a language model's run, or in [`crate::recipes::retriever`]. What a
-//! checkpoint holds of a retriever is all that its next step depends on.
+//! The callers provide the loop: a language model's run, or [`crate::recipes::retriever`]. A
+//! retriever checkpoint has the complete state for its next step.
 
 use burn::tensor::{Device, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
@@ -25,45 +25,45 @@ use crate::settings;
 pub struct RetrieverState {
     /// Optimizer steps taken, skipped ones included.
     pub step: u64,
-    /// Where the next step's pairs begin.
+    /// Position of the next step's pairs.
     pub cursor: Cursor,
-    /// Updates behind the optimizer's moments.
+    /// Updates applied to the optimizer's moments.
     pub optimizer_step: u64,
-    /// Steps skipped since the last one that was not.
+    /// Consecutive skipped steps.
     pub nonfinite_in_a_row: usize,
     /// Pairs seen so far.
     pub pairs: u64,
-    /// The epoch whose beginning [`Self::mined`] was found at.
+    /// The epoch in which [`Self::mined`] was computed.
     pub mined_epoch: Option<u64>,
-    /// Hard negatives of each pair; empty where none are mined.
+    /// Hard negatives of each pair; empty if none are mined.
     pub mined: Vec<Vec<usize>>,
-    /// Loss summed since the last metrics line, and its steps.
+    /// Sum of the losses since the last metrics line, and the number of their steps.
     pub window: (f64, u64),
 }
 
-/// What a step did.
+/// Result of a step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RetrieverStep {
     /// Mean over the pairs, in nats.
     pub loss: f64,
     /// Global norm of the gradient before clipping.
     pub grad_norm: f64,
-    /// Of this step.
+    /// Learning rate of this step.
     pub learning_rate: f64,
     /// Pairs of the step.
     pub pairs: usize,
-    /// Tokens of its distinct texts.
+    /// Tokens of the distinct texts in the step.
     pub tokens: usize,
 }
 
-/// A retriever between two steps.
+/// State of a retriever run between two steps.
 #[derive(Debug)]
 pub struct RetrieverRun<'a> {
-    /// What it learns from.
+    /// Training data.
     pub preparation: &'a RetrieverPreparation,
     /// Counters.
     pub state: RetrieverState,
-    /// All parameters that learn, `[p]`, f32, without autodiff.
+    /// All trained parameters, `[p]`, f32, without autodiff.
     pub parameters: Tensor<1>,
     /// AdamW with its moments.
     pub optimizer: Optimizer,
@@ -73,16 +73,16 @@ pub struct RetrieverRun<'a> {
     mini_batch_size: usize,
     hard_negatives: usize,
     max_nonfinite: usize,
-    /// Which parameters decay, and by how much of the learning rate; `None` for no decay.
+    /// Which parameters decay, and the factor on the learning rate; `None` without decay.
     decay: Option<(Tensor<1>, f64)>,
 }
 
 impl<'a> RetrieverRun<'a> {
-    /// The retriever before its first step.
+    /// Loads the retriever before its first step.
     ///
     /// # Errors
     ///
-    /// Weights that are missing, damaged or another encoder's.
+    /// The weights are missing, damaged or for another encoder.
     pub fn new(
         config: &Config,
         training: &RetrieverConfig,
@@ -121,22 +121,22 @@ impl<'a> RetrieverRun<'a> {
         })
     }
 
-    /// Places of the parameters.
+    /// Offsets of the parameters.
     pub fn layout(&self) -> &ParameterLayout {
         &self.encoder.layout
     }
 
-    /// Whether low-rank factors are what learns.
+    /// Whether low-rank factors are trained instead of all parameters.
     pub fn has_factors(&self) -> bool {
         matches!(self.encoder.trained, Trained::Lora(_))
     }
 
-    /// Whether it has learned all that it is to learn.
+    /// Whether all steps are done.
     pub fn is_done(&self) -> bool {
         self.state.step >= self.preparation.total_steps
     }
 
-    /// Passes over the pairs so far, with a fraction.
+    /// Passes over the pairs so far, fractional.
     pub fn epoch(&self) -> f64 {
         let Cursor {
             epoch,
@@ -146,23 +146,23 @@ impl<'a> RetrieverRun<'a> {
         epoch as f64 + step_in_epoch as f64 / steps as f64
     }
 
-    /// The encoder as it is now, exact to f32.
+    /// The encoder with the current parameters, in f32.
     pub fn present(&self) -> MiniLmEncoder {
         self.preparation.files.encoder(&self.effective())
     }
 
-    /// All parameters of the encoder as it is now.
+    /// All current parameters of the encoder.
     pub fn effective(&self) -> Tensor<1> {
         self.encoder
             .trained
             .effective(&self.encoder.layout, &self.parameters)
     }
 
-    /// Learns from the next batch.
+    /// Trains on the next batch.
     ///
     /// # Errors
     ///
-    /// Loss or gradient that stay NaN or infinite.
+    /// Loss or gradient is NaN or infinite in too many consecutive steps.
     pub fn step(&mut self) -> Result<RetrieverStep, Error> {
         operation!("retriever step");
         let preparation = self.preparation;
@@ -170,7 +170,7 @@ impl<'a> RetrieverRun<'a> {
         self.mine_if_due();
         let batch = PairBatch::new(&preparation.set, &rows, &self.state.mined);
         let sentences = preparation.sentences(&batch);
-        let found = self.encoder.gradient(
+        let pass = self.encoder.gradient(
             &self.parameters,
             &sentences,
             &batch,
@@ -182,12 +182,12 @@ impl<'a> RetrieverRun<'a> {
         let before = self.parameters.clone();
         let outcome = self.optimizer.step(
             &mut self.parameters,
-            found.gradient,
-            found.loss,
+            pass.gradient,
+            pass.loss,
             learning_rate,
         );
         if let (Some((matrices, decay)), StepOutcome::Updated { .. }) = (&self.decay, outcome) {
-            // The update does not read the parameters, so their decay can follow it.
+            // The update does not read the parameters, so the decay can be applied after it.
             let decayed = before
                 .mul(matrices.clone())
                 .mul_scalar(-learning_rate * decay);
@@ -197,9 +197,9 @@ impl<'a> RetrieverRun<'a> {
         self.state.cursor = next;
         self.state.optimizer_step = self.optimizer.state.step;
         self.state.pairs += batch.rows.len() as u64;
-        let grad_norm = self.note_outcome(outcome, found.loss, &rows)?;
+        let grad_norm = self.note_outcome(outcome, pass.loss, &rows)?;
         Ok(RetrieverStep {
-            loss: found.loss,
+            loss: pass.loss,
             grad_norm,
             learning_rate,
             pairs: batch.rows.len(),
@@ -207,7 +207,7 @@ impl<'a> RetrieverRun<'a> {
         })
     }
 
-    /// Writes the metrics line of the steps since the last one, if there were some.
+    /// Writes the metrics line for the steps since the last one, if any.
     ///
     /// # Errors
     ///
@@ -237,7 +237,7 @@ impl<'a> RetrieverRun<'a> {
         reporter.retriever(&line, is_alone)
     }
 
-    /// Counts skipped steps; the gradient norm.
+    /// Counts skipped steps and returns the gradient norm.
     fn note_outcome(
         &mut self,
         outcome: StepOutcome,
@@ -275,7 +275,7 @@ impl<'a> RetrieverRun<'a> {
         }
     }
 
-    /// Finds hard negatives with the present parameters at the beginning of each epoch.
+    /// Mines hard negatives with the current parameters at the start of each epoch.
     fn mine_if_due(&mut self) {
         let epoch = self.state.cursor.epoch;
         if self.hard_negatives == 0 || self.state.mined_epoch == Some(epoch) {
@@ -289,7 +289,7 @@ impl<'a> RetrieverRun<'a> {
     }
 }
 
-/// 1 at the elements of matrices, 0 at biases and norms, `[p]`; factors are matrices.
+/// 1 at elements of matrices, including low-rank factors, and 0 at biases and norms, `[p]`.
 ///
 /// # Source
 ///

@@ -1,7 +1,7 @@
-//! Documents of nested APIs as agents see them.
+//! Documents of nested APIs as shown to agents.
 
 use serde_json::{Map, Value, json};
-use tooltune_rows::tools::{ApiCatalogue, ApiDocument, Trajectory};
+use tooltune_apis::{ApiCatalogue, ApiDocument, Trajectory};
 
 use crate::executors::CallResult;
 use crate::flat::{FlatDocuments, FlattenOptions, FlattenWhen, RowFlattening};
@@ -19,8 +19,9 @@ fn catalogue() -> ApiCatalogue {
         {"name": "customer", "type": "object", "in": "body", "schema": customer},
         {"name": "items", "type": "array", "in": "body", "schema": items}],
         "optional_parameters": [{"name": "note", "type": "string", "description": "A word."}]});
-    let now = json!({"api_name": "GET /now", "optional_parameters": [{"name": "zone"}]});
-    let documents = [order, now].map(|value| ApiDocument::try_from(value).expect("a document"));
+    let now_document = json!({"api_name": "GET /now", "optional_parameters": [{"name": "zone"}]});
+    let documents =
+        [order, now_document].map(|value| ApiDocument::try_from(value).expect("a document"));
     ApiCatalogue::new(documents.to_vec()).expect("two names")
 }
 
@@ -35,7 +36,7 @@ fn flattening(slots: usize) -> RowFlattening {
     }
 }
 
-fn order() -> Value {
+fn order_gold() -> Value {
     json!({"customer": {"name": "Alice", "address": {"city": "Portland"}},
         "items": [{"sku": "WIDGET-1", "quantity": 2}], "note": "Leave at door"})
 }
@@ -53,10 +54,10 @@ fn object(value: &Value) -> Map<String, Value> {
 }
 
 #[test]
-fn documents_are_flat_where_they_are_shown() {
+fn documents_in_prompts_are_flat() {
     let flat = FlatDocuments::new(&catalogue(), &flattening(1));
     let order = flat.catalogue().get("POST /orders").expect("it");
-    let names = |parameters: &[tooltune_rows::tools::ApiParameter]| {
+    let names = |parameters: &[tooltune_apis::ApiParameter]| {
         let names = parameters.iter().map(|parameter| parameter.name.clone());
         names.collect::<Vec<_>>()
     };
@@ -79,9 +80,9 @@ fn documents_are_flat_where_they_are_shown() {
         text.contains("customer_address_kind (string) One of: home, work"),
         "{text}"
     );
-    let shown = order.prompt_value();
+    let prompt_document = order.prompt_value();
     assert_eq!(
-        shown["parameters"]["items_0_quantity"],
+        prompt_document["parameters"]["items_0_quantity"],
         json!({"type": "integer"})
     );
     let schema = order.call_schema();
@@ -95,22 +96,29 @@ fn documents_are_flat_where_they_are_shown() {
         flat.catalogue().get("GET /now"),
         catalogue().get("GET /now")
     );
-    assert_eq!(flat.report().lines()[0], "1 of 2 schemas are flat now");
+    assert_eq!(flat.report().lines()[0], "1 of 2 schemas were flattened");
 }
 
 #[test]
-fn trajectories_teach_flat_calls_that_fit_the_flat_documents() {
+fn trajectories_contain_flat_calls_that_match_the_flat_documents() {
     let flat = FlatDocuments::new(&catalogue(), &flattening(1));
-    let nested = trajectory(order());
+    let nested = trajectory(order_gold());
     nested
         .check(&catalogue())
         .expect("it fits the nested documents");
-    let shown = flat.trajectory(nested).expect("a flat form");
-    let written = json!({"customer_name": "Alice", "customer_address_city": "Portland",
+    let flat_trajectory = flat.trajectory(nested).expect("a flat form");
+    let flat_arguments = json!({"customer_name": "Alice", "customer_address_city": "Portland",
         "items_0_sku": "WIDGET-1", "items_0_quantity": 2, "note": "Leave at door"});
-    assert_eq!(Value::Object(shown.calls[1].arguments.clone()), written);
-    let derived: Vec<&str> = shown.calls[1].derived.keys().map(String::as_str).collect();
-    assert_eq!(derived, ["customer_address_city", "customer_name"]);
+    assert_eq!(
+        Value::Object(flat_trajectory.calls[1].arguments.clone()),
+        flat_arguments
+    );
+    let derived_names: Vec<&str> = flat_trajectory.calls[1]
+        .derived
+        .keys()
+        .map(String::as_str)
+        .collect();
+    assert_eq!(derived_names, ["customer_address_city", "customer_name"]);
     let options = GoatOptions::new(Method::Global, "");
     let expansion = Expansion {
         catalogue: flat.catalogue(),
@@ -118,11 +126,11 @@ fn trajectories_teach_flat_calls_that_fit_the_flat_documents() {
         seed: 1,
     };
     let examples = expansion
-        .expand(&shown, &mut Ranking::Random)
+        .expand(&flat_trajectory, &mut Ranking::Random)
         .expect("examples");
     let calls = examples
         .iter()
-        .filter_map(|one| one.conversation.messages.last()?.content.clone());
+        .filter_map(|example| example.conversation.messages.last()?.content.clone());
     assert!(
         calls
             .into_iter()
@@ -130,33 +138,34 @@ fn trajectories_teach_flat_calls_that_fit_the_flat_documents() {
     );
 
     let two = json!({"customer": {"name": "A"}, "items": [{"sku": "a"}, {"sku": "b"}]});
-    let said = flat
+    let message = flat
         .trajectory(trajectory(two.clone()))
         .expect_err("two items")
         .to_string();
     assert!(
-        said.contains("calls[1].arguments have no flat form") && said.contains("flatten_slots"),
-        "{said}"
+        message.contains("calls[1].arguments cannot be flattened")
+            && message.contains("flatten_slots"),
+        "{message}"
     );
     let wide = FlatDocuments::new(&catalogue(), &flattening(2));
     wide.trajectory(trajectory(two)).expect("two slots");
     let empty = json!({"customer": {"name": "A", "address": {}}, "items": [{"sku": "a"}]});
-    let said = flat
+    let message = flat
         .trajectory(trajectory(empty))
         .expect_err("an empty object")
         .to_string();
-    assert!(said.contains("is lost"), "{said}");
+    assert!(message.contains("would be lost"), "{message}");
 }
 
-/// The call that reaches the executor, the loop's record of it and the prompt that follows.
-fn called(written: &Value) -> (Option<Value>, crate::Outcome, String) {
+/// The call that reaches the executor, its record in the loop, and the next prompt.
+fn call_api(flat_arguments: &Value) -> (Option<Value>, crate::Outcome, String) {
     let flat = FlatDocuments::new(&catalogue(), &flattening(1));
     let limits = AgentLimits::default();
     let mut agent = Agent::with_flat_documents(Method::React, "Order.", &flat, limits);
     agent.feed_documents(&[0, 1]);
-    let call = json!({"name": "POST /orders", "arguments": written});
+    let call = json!({"name": "POST /orders", "arguments": flat_arguments});
     agent.feed_text(&format!("Thought: I order.\nAction: {call}"));
-    let sent = match agent.next() {
+    let nested_arguments = match agent.next() {
         AgentRequest::Call { arguments, .. } => {
             agent.feed_result(CallResult::success(json!({"id": 7})));
             Some(Value::Object(arguments))
@@ -171,18 +180,21 @@ fn called(written: &Value) -> (Option<Value>, crate::Outcome, String) {
     let AgentRequest::Done(outcome) = agent.next() else {
         panic!("the end");
     };
-    (sent, outcome, prompt)
+    (nested_arguments, outcome, prompt)
 }
 
 #[test]
-fn what_a_model_writes_flat_arrives_nested_and_is_kept_nested() {
+fn a_flat_call_of_the_model_is_executed_and_stored_nested() {
     let flat = FlatDocuments::new(&catalogue(), &flattening(1));
-    let written = flat.trajectory(trajectory(order())).expect("flat").calls[1]
+    let flat_arguments = flat
+        .trajectory(trajectory(order_gold()))
+        .expect("flat")
+        .calls[1]
         .arguments
         .clone();
-    let (sent, outcome, prompt) = called(&Value::Object(written));
-    assert_eq!(sent, Some(order()));
-    assert_eq!(outcome.calls[0].arguments, Some(object(&order())));
+    let (nested_arguments, outcome, prompt) = call_api(&Value::Object(flat_arguments));
+    assert_eq!(nested_arguments, Some(order_gold()));
+    assert_eq!(outcome.calls[0].arguments, Some(object(&order_gold())));
     assert!(
         prompt.contains("Call 1: {\"name\": \"POST /orders\", \"arguments\": {\"customer_name\""),
         "{prompt}"
@@ -190,17 +202,17 @@ fn what_a_model_writes_flat_arrives_nested_and_is_kept_nested() {
 }
 
 #[test]
-fn a_name_that_the_flat_form_does_not_have_is_a_failed_call() {
-    let written = json!({"customer_name": "Alice", "customer_city": "Portland"});
-    let (sent, outcome, prompt) = called(&written);
-    assert_eq!(sent, None, "nothing is sent");
+fn a_call_with_an_unknown_flat_name_fails() {
+    let flat_arguments = json!({"customer_name": "Alice", "customer_city": "Portland"});
+    let (nested_arguments, outcome, prompt) = call_api(&flat_arguments);
+    assert_eq!(nested_arguments, None, "nothing is sent");
     let call = &outcome.calls[0];
-    let said = call.exception.as_deref().expect("it failed");
+    let message = call.exception.as_deref().expect("it failed");
     assert!(
-        said.starts_with("POST /orders:") && said.contains("customer_city"),
-        "{said}"
+        message.starts_with("POST /orders:") && message.contains("customer_city"),
+        "{message}"
     );
-    assert_eq!(call.arguments, Some(object(&written)));
+    assert_eq!(call.arguments, Some(object(&flat_arguments)));
     assert_eq!(outcome.failures.len(), 1);
     assert!(prompt.contains("Result 1: {\"error\""), "{prompt}");
 }

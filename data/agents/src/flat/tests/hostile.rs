@@ -1,19 +1,19 @@
-//! Schemas that are meant to hurt.
+//! Malicious schemas.
 
 use super::*;
 
 fn kind(schema: &Value) -> &'static str {
-    FlatSchema::new(schema, &slots(2))
+    FlatSchema::new(schema, &options_with_slots(2))
         .expect_err("refused")
         .kind()
 }
 
-/// A chain of references, each one level deeper, in a text that is shallow.
+/// A chain of references, each one level deeper, in shallow JSON.
 fn chain(n: usize) -> Value {
     let link = |i: usize| {
         (
             format!("d{i}"),
-            of(json!({"x": {"$ref": format!("#/$defs/d{}", i + 1)}})),
+            schema_of(json!({"x": {"$ref": format!("#/$defs/d{}", i + 1)}})),
         )
     };
     let mut links: Map<String, Value> = (0..n).map(link).collect();
@@ -26,7 +26,7 @@ fn ten_thousand_levels_are_an_error() {
     assert_eq!(kind(&chain(10_000)), "too_deep");
     let mut nested = json!({"type": "string"});
     for _ in 0..10_000 {
-        // The macro `json` would copy what it is given, level by level.
+        // The `json` macro would copy the value once per level.
         let properties = Map::from_iter([("x".to_owned(), nested)]);
         let object = [
             ("type".to_owned(), "object".into()),
@@ -39,7 +39,7 @@ fn ten_thousand_levels_are_an_error() {
         flatten_minimal(&nested).expect_err("deep").kind(),
         "too_deep"
     );
-    // To let go of such a value one level after the other takes no stack.
+    // Drops such a value level by level, without recursion.
     while let Some(inner) = nested.pointer_mut("/properties/x") {
         nested = inner.take();
     }
@@ -47,10 +47,13 @@ fn ten_thousand_levels_are_an_error() {
 }
 
 #[test]
-fn references_that_double_are_an_error() {
+fn exponentially_growing_references_are_an_error() {
     let link = |i: usize| {
-        let next = json!({"$ref": format!("#/$defs/d{}", i + 1)});
-        (format!("d{i}"), of(json!({"l": next, "r": next})))
+        let next_reference = json!({"$ref": format!("#/$defs/d{}", i + 1)});
+        (
+            format!("d{i}"),
+            schema_of(json!({"l": next_reference, "r": next_reference})),
+        )
     };
     let mut links: Map<String, Value> = (0..40).map(link).collect();
     links.insert("d40".to_owned(), json!({"type": "string"}));
@@ -60,53 +63,55 @@ fn references_that_double_are_an_error() {
     );
     let mut list = json!({"type": "object", "properties": {"x": {"type": "string"}}});
     for _ in 0..12 {
-        list = of(json!({"l": {"type": "array", "items": list}}));
+        list = schema_of(json!({"l": {"type": "array", "items": list}}));
     }
-    let error = FlatSchema::new(&list, &slots(usize::MAX)).expect_err("too many slots");
+    let error =
+        FlatSchema::new(&list, &options_with_slots(usize::MAX)).expect_err("too many slots");
     assert_eq!(error.kind(), "too_large");
 }
 
-/// A text of 300,000 bytes described gigabytes: each leaf repeats every name above it.
+/// JSON of 300,000 bytes could expand to gigabytes, because each leaf repeats every name above it.
 #[test]
-fn long_names_above_many_leaves_are_an_error() {
+fn long_parent_names_of_many_leaves_are_an_error() {
     let leaves = |n: usize| {
         let leaf = |i| (format!("p{i}"), json!({"type": "integer"}));
-        of(Value::Object(
+        schema_of(Value::Object(
             (0..n).map(leaf).collect::<Map<String, Value>>(),
         ))
     };
     let long = "a".repeat(100_000);
-    let above = of(json!({long.clone(): leaves(9_000)}));
-    assert_eq!(kind(&above), "too_large");
-    let error = flatten_minimal(&above).expect_err("900 MB of names");
+    let long_schema = schema_of(json!({long.clone(): leaves(9_000)}));
+    assert_eq!(kind(&long_schema), "too_large");
+    let error = flatten_minimal(&long_schema).expect_err("900 MB of names");
     assert_eq!(error.kind(), "too_large");
-    let joined = FlattenOptions {
+    let long_separator = FlattenOptions {
         separator: long.clone(),
-        ..slots(1)
+        ..options_with_slots(1)
     };
-    let error = FlatSchema::new(&of(json!({"a": leaves(9_000)})), &joined).expect_err("too long");
+    let error = FlatSchema::new(&schema_of(json!({"a": leaves(9_000)})), &long_separator)
+        .expect_err("too long");
     assert!(error.to_string().contains("FLAT_BYTES"), "{error}");
     let item = json!({"type": "object", "properties": {"b": {}}, "required": ["b"]});
-    let list = of(json!({long.clone(): {"type": "array", "items": item}}));
-    let mut given = Map::new();
-    given.insert(long, vec![json!({}); 9_000].into());
+    let list = schema_of(json!({long.clone(): {"type": "array", "items": item}}));
+    let mut arguments = Map::new();
+    arguments.insert(long, vec![json!({}); 9_000].into());
     let error = flat(&list, 1)
-        .missing_required(&given)
+        .missing_required(&arguments)
         .expect_err("too long");
     assert_eq!(error.kind(), "too_large");
 }
 
 #[test]
-fn a_reference_to_much_that_is_copied_often_is_an_error() {
+fn a_large_reference_copied_often_is_an_error() {
     let property = |i| (format!("p{i}"), json!({"$ref": "#/$defs/n"}));
     let properties = (0..9_000).map(property).collect::<Map<String, Value>>();
-    let mut schema = of(properties.into());
+    let mut schema = schema_of(properties.into());
     schema["$defs"] = json!({"n": {"enum": vec!["x".repeat(1_000); 1_000]}});
     assert_eq!(kind(&schema), "too_large");
 }
 
 #[test]
-fn references_that_lead_astray_are_errors() {
+fn unresolvable_references_are_errors() {
     for (reference, expected) in [
         ("#", "recursive"),
         ("#/properties/a", "recursive"),
@@ -133,26 +138,26 @@ fn references_that_lead_astray_are_errors() {
 }
 
 #[test]
-fn parts_that_contradict_each_other_are_errors() {
+fn contradicting_schema_parts_are_errors() {
     let list = |min: Value, max: Value| {
-        of(json!({"l": {
-            "type": "array", "minItems": min, "maxItems": max, "items": of(json!({"x": {}})),
+        schema_of(json!({"l": {
+            "type": "array", "minItems": min, "maxItems": max, "items": schema_of(json!({"x": {}})),
         }}))
     };
     assert_eq!(kind(&list(json!(3), json!(2))), "contradiction");
     assert_eq!(kind(&list(json!(-1), json!(2))), "bad_schema");
     assert_eq!(kind(&list(json!("1"), json!(2))), "bad_schema");
     assert_eq!(flat(&list(json!(1.0), json!(2)), 9).mapping().len(), 2);
-    let beside = json!({
+    let contradicting = json!({
         "type": "object",
         "properties": {"a": {"$ref": "#/$defs/n", "type": "string"}},
         "$defs": {"n": {"type": "number"}},
     });
-    assert_eq!(kind(&beside), "contradiction");
+    assert_eq!(kind(&contradicting), "contradiction");
 }
 
 #[test]
-fn what_is_no_schema_of_an_object_is_an_error() {
+fn a_schema_that_is_not_of_an_object_is_an_error() {
     for schema in [
         json!(null),
         json!(true),

@@ -1,4 +1,4 @@
-//! Schemas that are hard to flatten, and arguments that are hard to bring back.
+//! Schemas that are hard to flatten, and arguments that are hard to unflatten.
 
 mod documents;
 mod hostile;
@@ -7,7 +7,7 @@ mod round_trips;
 mod rows;
 
 use serde_json::{Map, Value, json};
-use tooltune_rows::json::PathStep;
+use tooltune_json::PathStep;
 
 use super::*;
 
@@ -18,7 +18,7 @@ fn object(value: Value) -> Map<String, Value> {
     }
 }
 
-fn slots(slots: usize) -> FlattenOptions {
+fn options_with_slots(slots: usize) -> FlattenOptions {
     FlattenOptions {
         slots,
         ..FlattenOptions::default()
@@ -26,22 +26,22 @@ fn slots(slots: usize) -> FlattenOptions {
 }
 
 fn flat(schema: &Value, n_slots: usize) -> FlatSchema {
-    FlatSchema::new(schema, &slots(n_slots)).expect("a usable schema")
+    FlatSchema::new(schema, &options_with_slots(n_slots)).expect("a usable schema")
 }
 
-fn names(schema: &FlatSchema) -> Vec<&str> {
+fn leaf_names(schema: &FlatSchema) -> Vec<&str> {
     schema.mapping().map(|(name, _)| name).collect()
 }
 
-fn of(properties: Value) -> Value {
+fn schema_of(properties: Value) -> Value {
     json!({"type": "object", "properties": properties})
 }
 
 #[test]
-fn what_is_not_a_plain_object_stays_a_leaf_word_for_word() {
+fn a_schema_that_is_not_a_plain_object_stays_an_unchanged_leaf() {
     let inner = || json!({"x": {"type": "string"}});
     let leaves = json!({
-        "union": {"anyOf": [of(inner()), {"type": "null"}]},
+        "union": {"anyOf": [schema_of(inner()), {"type": "null"}]},
         "types": {"type": ["object", "null"], "properties": inner()},
         "open": {"type": "object", "properties": inner(), "additionalProperties": {}},
         "yes": {"type": "object", "properties": inner(), "additionalProperties": true},
@@ -50,17 +50,17 @@ fn what_is_not_a_plain_object_stays_a_leaf_word_for_word() {
         "free": {"type": "object"},
         "untyped": {"properties": inner()},
         "scalars": {"type": "array", "items": {"type": "string"}, "maxItems": 4},
-        "mixed": {"type": "array", "items": {"anyOf": [of(inner()), {"type": "string"}]}},
-        "none": {"type": "array", "items": of(inner()), "maxItems": 0},
+        "mixed": {"type": "array", "items": {"anyOf": [schema_of(inner()), {"type": "string"}]}},
+        "none": {"type": "array", "items": schema_of(inner()), "maxItems": 0},
         "any": true,
         "bounded": {"type": "number", "minimum": 1, "default": 2, "format": "f", "description": "d"},
     });
-    let flat_schema = flat(&of(leaves.clone()), 2);
-    assert_eq!(flat_schema.schema(), &of(leaves));
+    let flat_schema = flat(&schema_of(leaves.clone()), 2);
+    assert_eq!(flat_schema.schema(), &schema_of(leaves));
 }
 
 #[test]
-fn a_leaf_within_a_closed_object_keeps_its_references_resolved() {
+fn a_leaf_in_a_closed_object_has_resolved_references() {
     let schema = json!({
         "type": "object",
         "properties": {"o": {
@@ -71,11 +71,14 @@ fn a_leaf_within_a_closed_object_keeps_its_references_resolved() {
     });
     let expected =
         json!({"oneOf": [{"type": "string", "default": {"$ref": "kept"}}, {"type": "null"}]});
-    assert_eq!(flat(&schema, 1).schema(), &of(json!({"o_u": expected})));
+    assert_eq!(
+        flat(&schema, 1).schema(),
+        &schema_of(json!({"o_u": expected}))
+    );
 }
 
 #[test]
-fn a_description_beside_a_reference_wins_over_that_of_its_target() {
+fn a_description_next_to_a_reference_overrides_its_targets() {
     let schema = json!({
         "$ref": "#/$defs/whole",
         "$defs": {
@@ -90,7 +93,7 @@ fn a_description_beside_a_reference_wins_over_that_of_its_target() {
 }
 
 #[test]
-fn lists_within_lists_have_slots_of_their_own() {
+fn nested_lists_have_their_own_slots() {
     let inner = json!({"type": "array", "minItems": 1, "maxItems": 1, "items": {
         "type": "object", "properties": {"x": {"type": "string"}}, "required": ["x"],
     }});
@@ -99,24 +102,27 @@ fn lists_within_lists_have_slots_of_their_own() {
     }});
     let schema = json!({"type": "object", "properties": {"m": outer}, "required": ["m"]});
     let flat_schema = flat(&schema, 2);
-    assert_eq!(names(&flat_schema), ["m_0_l_0_x", "m_1_l_0_x"]);
+    assert_eq!(leaf_names(&flat_schema), ["m_0_l_0_x", "m_1_l_0_x"]);
     assert_eq!(flat_schema.schema()["required"], json!(["m_0_l_0_x"]));
     let nested = object(json!({"m": [{"l": [{"x": "a"}]}, {"l": [{"x": "b"}]}]}));
-    assert_eq!(flat_schema.survives(&nested), Ok(true));
+    assert_eq!(flat_schema.round_trips(&nested), Ok(true));
     assert_eq!(flat_schema.longest_list(&nested), 2);
 }
 
 #[test]
-fn names_count_past_every_natural_name() {
+fn name_suffixes_skip_existing_names() {
     let text = json!({"type": "string"});
-    let schema = of(json!({
-        "a_b": text, "a": of(json!({"b": text, "b_2": text})), "a_b_3": text,
+    let schema = schema_of(json!({
+        "a_b": text, "a": schema_of(json!({"b": text, "b_2": text})), "a_b_3": text,
     }));
-    assert_eq!(names(&flat(&schema, 1)), ["a_b", "a_b_4", "a_b_2", "a_b_3"]);
+    assert_eq!(
+        leaf_names(&flat(&schema, 1)),
+        ["a_b", "a_b_4", "a_b_2", "a_b_3"]
+    );
 }
 
 #[test]
-fn nulls_are_values_where_the_schema_allows_them_and_absent_elsewhere() {
+fn nulls_are_kept_if_the_schema_allows_them_and_dropped_otherwise() {
     let allowing = json!({
         "any": {}, "yes": true, "typed": {"type": ["string", "null"]}, "alone": {"type": "null"},
         "enumerated": {"enum": ["a", null]}, "constant": {"const": null},
@@ -126,25 +132,28 @@ fn nulls_are_values_where_the_schema_allows_them_and_absent_elsewhere() {
     let refusing = json!({
         "text": {"type": "string"}, "no": false, "enumerated2": {"enum": ["a"]},
         "constant2": {"const": 1}, "both": {"allOf": [{}, {"type": "string"}]},
-        "one": {"oneOf": [{"type": "string"}]}, "o": of(json!({"x": {}})),
-        "l": {"type": "array", "items": of(json!({"x": {}}))},
+        "one": {"oneOf": [{"type": "string"}]}, "o": schema_of(json!({"x": {}})),
+        "l": {"type": "array", "items": schema_of(json!({"x": {}}))},
     });
     let nulls = |properties: &Value| -> Map<String, Value> {
         let names = properties.as_object().expect("an object").keys();
         names.map(|name| (name.clone(), Value::Null)).collect()
     };
-    let kept = flat(&of(allowing.clone()), 1);
+    let with_nulls = flat(&schema_of(allowing.clone()), 1);
     assert_eq!(
-        kept.flatten_arguments(&nulls(&allowing)),
+        with_nulls.flatten_arguments(&nulls(&allowing)),
         Ok(nulls(&allowing))
     );
     assert_eq!(
-        kept.unflatten_arguments(&nulls(&allowing)),
+        with_nulls.unflatten_arguments(&nulls(&allowing)),
         Ok(nulls(&allowing))
     );
-    let dropped = flat(&of(refusing.clone()), 1);
-    assert_eq!(dropped.flatten_arguments(&nulls(&refusing)), Ok(Map::new()));
-    assert_eq!(dropped.survives(&nulls(&refusing)), Ok(false));
+    let without_nulls = flat(&schema_of(refusing.clone()), 1);
+    assert_eq!(
+        without_nulls.flatten_arguments(&nulls(&refusing)),
+        Ok(Map::new())
+    );
+    assert_eq!(without_nulls.round_trips(&nulls(&refusing)), Ok(false));
     let required = json!({
         "type": "object", "properties": {"s": {"type": "string"}, "n": {}}, "required": ["s", "n"],
     });
@@ -153,8 +162,8 @@ fn nulls_are_values_where_the_schema_allows_them_and_absent_elsewhere() {
 }
 
 #[test]
-fn what_is_required_within_a_leaf_is_missed_there() {
-    let schema = of(json!({
+fn a_missing_required_key_inside_a_leaf_is_found() {
+    let schema = schema_of(json!({
         "open": {"type": "object", "additionalProperties": {}, "required": ["k"]},
         "rows": {"type": "array", "items": {"type": "array", "items": {"required": ["r"]}}},
     }));
@@ -165,18 +174,18 @@ fn what_is_required_within_a_leaf_is_missed_there() {
 }
 
 #[test]
-fn a_tool_without_arguments_is_flat_already() {
-    for schema in [json!({"type": "object"}), of(json!({}))] {
-        assert_eq!(flat(&schema, 1).schema(), &of(json!({})));
+fn a_tool_without_arguments_is_already_flat() {
+    for schema in [json!({"type": "object"}), schema_of(json!({}))] {
+        assert_eq!(flat(&schema, 1).schema(), &schema_of(json!({})));
         let advice = advise(&schema, Audience::Model).expect("an advice");
         assert_eq!(advice.reason, Reason::AlreadyFlat);
     }
 }
 
 #[test]
-fn errors_say_where_and_how_to_fix() {
-    let schema = of(json!({"city": of(json!({"name": {}})), "l": {
-        "type": "array", "items": of(json!({"x": {}})),
+fn errors_have_a_path_and_a_remedy() {
+    let schema = schema_of(json!({"city": schema_of(json!({"name": {}})), "l": {
+        "type": "array", "items": schema_of(json!({"x": {}})),
     }}));
     let flat_schema = flat(&schema, 1);
     let message = |nested: Value| {
@@ -187,7 +196,7 @@ fn errors_say_where_and_how_to_fix() {
     };
     assert_eq!(
         message(json!({"city": {"nama": 1}})),
-        "city.nama: the schema does not declare it, did you mean \"name\"?; remove it or declare it"
+        "city.nama: not declared in the schema, did you mean \"name\"?; remove or declare it"
     );
     assert_eq!(
         message(json!({"l": [{"x": 1}, {}]})),
@@ -195,7 +204,7 @@ fn errors_say_where_and_how_to_fix() {
     );
     assert_eq!(
         message(json!({"l": [3]})),
-        "l[0]: it is a number, where the schema has an object"
+        "l[0]: found a number, expected an object"
     );
     let error = flat_schema.unflatten_arguments(&object(json!({"city_nam": 1})));
     assert_eq!(

@@ -1,10 +1,9 @@
-//! Rows of files to flat rows, and all the way back.
+//! Tests of flattening rows of files, and of converting them back.
 
 use proptest::prelude::*;
-use tooltune_rows::json::{Style, dumps, parse};
-use tooltune_rows::text::{
-    Conversation, DataError, Message, Role, Row, SlotPrompt, SlotRow, slot_completion,
-};
+use tooltune_json::{Style, dumps, parse};
+use tooltune_rows::text::{DataError, Row, SlotPrompt, SlotRow, slot_completion};
+use tooltune_template::{Conversation, Message, Role};
 
 use super::round_trips::schema_and_value;
 use super::*;
@@ -25,8 +24,8 @@ fn slot_row(json_schema: Value, gold: Value) -> SlotRow {
     }
 }
 
-fn asked(slot: &SlotRow, prompt: &SlotPrompt) -> Row {
-    Row::of_slot(slot.clone(), prompt).expect("a row")
+fn nested_conversation(slot: &SlotRow, prompt: &SlotPrompt) -> Row {
+    Row::from_slot(slot.clone(), prompt).expect("a row")
 }
 
 fn messages(row: &Row) -> [&str; 2] {
@@ -35,13 +34,15 @@ fn messages(row: &Row) -> [&str; 2] {
 }
 
 #[test]
-fn a_slot_row_shows_and_learns_the_flat_form_and_is_scored_by_the_nested_one() {
-    let schema = of(json!({"a": of(json!({"b": of(json!({"c": {"type": "integer"}}))}))}));
+fn a_slot_row_is_trained_on_the_flat_schema_and_scored_on_the_nested_one() {
+    let schema = schema_of(
+        json!({"a": schema_of(json!({"b": schema_of(json!({"c": {"type": "integer"}}))}))}),
+    );
     let nested = slot_row(schema, json!({"a": {"b": {"c": 7}}}));
-    let kept = slot_row(of(json!({"x": {}})), json!({"x": 1}));
+    let nested_slot = slot_row(schema_of(json!({"x": {}})), json!({"x": 1}));
     let flat_schema = json!({"type": "object", "properties": {"a_b_c": {"type": "integer"}}});
     for prompt in [SlotPrompt::Typed, SlotPrompt::Paper] {
-        let rows = [&nested, &kept].map(|slot| asked(slot, &prompt));
+        let rows = [&nested, &nested_slot].map(|slot| nested_conversation(slot, &prompt));
         let flattening = RowFlattening {
             slot_prompt: prompt.clone(),
             ..RowFlattening::default()
@@ -56,7 +57,7 @@ fn a_slot_row_shows_and_learns_the_flat_form_and_is_scored_by_the_nested_one() {
 }
 
 #[test]
-fn rows_without_a_schema_pass_and_faults_do_too() {
+fn rows_without_a_schema_and_errors_pass_through() {
     let plain = Row {
         id: "a".to_owned(),
         conversation: Conversation::new(vec![
@@ -66,34 +67,34 @@ fn rows_without_a_schema_pass_and_faults_do_too() {
         weight: 0.5,
         slot: None,
     };
-    let (same, report) = read(vec![plain.clone()], &RowFlattening::default());
-    assert_eq!((same, report.n_schemas), (vec![plain], 0));
+    let (unchanged, report) = read(vec![plain.clone()], &RowFlattening::default());
+    assert_eq!((unchanged, report.n_schemas), (vec![plain], 0));
     let mut report = FlattenReport::default();
-    let fault = std::iter::once(Err(DataError::NoStopIds));
+    let failing = std::iter::once(Err(DataError::NoStopIds));
     let flattening = RowFlattening::default();
-    let mut flat = flatten_rows(fault, &flattening, &mut report);
+    let mut flat = flatten_rows(failing, &flattening, &mut report);
     assert!(matches!(flat.next(), Some(Err(DataError::NoStopIds))));
 }
 
 proptest! {
-    /// What a model learns is flat and valid, and what it learned comes back as the gold.
+    /// Training targets are flat and valid, and convert back to the gold value.
     #[test]
-    fn a_learned_answer_is_valid_and_comes_back_as_the_gold(
+    fn a_flat_gold_is_valid_and_unflattens_to_the_gold(
         parts in prop::collection::btree_map("[ab_0]{1,3}", schema_and_value(), 1..5),
         n_slots in 0..3_usize,
         when in prop_oneof![Just(FlattenWhen::Advised), Just(FlattenWhen::Always)],
     ) {
         let schemas = parts.iter().map(|(key, part)| (key.clone(), part.0.clone()));
-        let mut schema = of(Value::Object(schemas.collect()));
+        let mut schema = schema_of(Value::Object(schemas.collect()));
         schema["required"] = parts.keys().cloned().collect();
         let gold = Value::Object(parts.into_iter().map(|(key, part)| (key, part.1)).collect());
         let flattening = RowFlattening {
             when,
-            options: slots(n_slots),
+            options: options_with_slots(n_slots),
             ..RowFlattening::default()
         };
         let nested = slot_row(schema.clone(), gold.clone());
-        let (flat, report) = read(vec![asked(&nested, &flattening.slot_prompt)], &flattening);
+        let (flat, report) = read(vec![nested_conversation(&nested, &flattening.slot_prompt)], &flattening);
         let learned = messages(&flat[0])[1];
         prop_assert_eq!(report.n_schemas, 1);
         if report.n_flattened == 0 {
@@ -105,9 +106,9 @@ proptest! {
         let validator = jsonschema::validator_for(&way_back.enforced_schema()).expect("a schema");
         prop_assert!(validator.is_valid(&value), "{} under {}", value, way_back.row.json_schema);
         let mut completions = UnflattenReport::default();
-        let back = way_back.nested_completion(learned, &mut completions);
-        prop_assert_eq!(parse(&back.text).expect("JSON"), gold);
-        prop_assert_eq!((back.malformed, completions.n_malformed), (None, 0));
+        let restored = way_back.nested_completion(learned, &mut completions);
+        prop_assert_eq!(parse(&restored.text).expect("JSON"), gold);
+        prop_assert_eq!((restored.malformed, completions.n_malformed), (None, 0));
         prop_assert_eq!(&dumps(&value, Style::Python), learned);
     }
 }

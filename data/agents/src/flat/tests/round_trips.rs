@@ -1,10 +1,10 @@
-//! Arguments come back from their flat form, whatever the schema.
+//! Arguments survive flattening and unflattening, for any schema.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// A schema and arguments that it allows, without anything that cannot survive.
+/// A schema and valid arguments that can survive flattening.
 pub(super) fn schema_and_value() -> impl Strategy<Value = (Value, Value)> {
     let leaf = prop_oneof![
         any::<i64>().prop_map(|n| (json!({"type": "integer"}), json!(n))),
@@ -24,7 +24,7 @@ pub(super) fn schema_and_value() -> impl Strategy<Value = (Value, Value)> {
                     .collect()
             };
             let (schema, value) = (
-                of(part(|field| &field.0).into()),
+                schema_of(part(|field| &field.0).into()),
                 Value::from(part(|field| &field.1)),
             );
             match n_items {
@@ -45,25 +45,25 @@ proptest! {
         separator in prop_oneof![Just("_"), Just("."), Just("")],
     ) {
         let schemas = parts.iter().map(|(key, part)| (key.clone(), part.0.clone()));
-        let schema = of(Value::Object(schemas.collect()));
+        let schema = schema_of(Value::Object(schemas.collect()));
         let values = parts.iter().map(|(key, part)| (key.clone(), part.1.clone()));
         let nested: Map<String, Value> = values.collect();
         let options = FlattenOptions {
             separator: separator.to_owned(),
-            ..slots(2)
+            ..options_with_slots(2)
         };
         let flat_schema = FlatSchema::new(&schema, &options).unwrap();
-        prop_assert_eq!(flat_schema.survives(&nested), Ok(true));
+        prop_assert_eq!(flat_schema.round_trips(&nested), Ok(true));
         let flat = flat_schema.flatten_arguments(&nested).unwrap();
-        let all: std::collections::HashSet<&str> = names(&flat_schema).into_iter().collect();
-        prop_assert_eq!(all.len(), flat_schema.mapping().len());
-        prop_assert!(flat.keys().all(|name| all.contains(name.as_str())));
+        let all_names: std::collections::HashSet<&str> = leaf_names(&flat_schema).into_iter().collect();
+        prop_assert_eq!(all_names.len(), flat_schema.mapping().len());
+        prop_assert!(flat.keys().all(|name| all_names.contains(name.as_str())));
         prop_assert_eq!(flat_schema.missing_required(&nested), Ok(Vec::new()));
     }
 
     #[test]
-    fn no_schema_makes_a_panic(schema in any_schema(), arguments in any_object()) {
-        if let Ok(flat_schema) = FlatSchema::new(&schema, &slots(3)) {
+    fn no_schema_makes_flattening_panic(schema in any_schema(), arguments in any_object()) {
+        if let Ok(flat_schema) = FlatSchema::new(&schema, &options_with_slots(3)) {
             let _ = flat_schema.flatten_arguments(&arguments);
             let _ = flat_schema.unflatten_arguments(&arguments);
             let _ = flat_schema.missing_required(&arguments);
@@ -72,7 +72,7 @@ proptest! {
     }
 }
 
-/// Objects that hold the keywords that matter, with values that often do not fit them.
+/// Objects with the relevant keywords, often with invalid values.
 fn any_schema() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(json!("object")),

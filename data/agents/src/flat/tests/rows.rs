@@ -1,7 +1,8 @@
-//! Training rows to their flat form, and predictions back.
+//! Flattening training rows, and unflattening predictions.
 
-use tooltune_rows::json::{Style, dumps};
-use tooltune_rows::text::{Conversation, Message, Role, SlotRow, ToolCall};
+use tooltune_json::{Style, dumps};
+use tooltune_rows::text::SlotRow;
+use tooltune_template::{Conversation, Message, Role, ToolCall};
 
 use super::*;
 
@@ -9,19 +10,19 @@ const ID: &str = "rows.jsonl:1";
 
 fn flattening(n_slots: usize) -> RowFlattening {
     RowFlattening {
-        options: slots(n_slots),
+        options: options_with_slots(n_slots),
         ..RowFlattening::default()
     }
 }
 
 fn trip_schema() -> Value {
-    of(json!({
-        "who": of(json!({"name": {"type": "string"}, "born": of(json!({"year": {"type": "integer"}}))})),
-        "stops": {"type": "array", "items": of(json!({"city": {"type": "string"}}))},
+    schema_of(json!({
+        "who": schema_of(json!({"name": {"type": "string"}, "born": schema_of(json!({"year": {"type": "integer"}}))})),
+        "stops": {"type": "array", "items": schema_of(json!({"city": {"type": "string"}}))},
     }))
 }
 
-fn trip() -> Value {
+fn trip_gold() -> Value {
     json!({"who": {"name": "Ida", "born": {"year": 1887}}, "stops": [{"city": "A"}, {"city": "B"}]})
 }
 
@@ -35,9 +36,13 @@ fn row(json_schema: Value, gold: Value) -> SlotRow {
 }
 
 #[test]
-fn a_slot_row_takes_the_slots_of_its_longest_list() {
+fn a_slot_row_has_as_many_slots_as_its_longest_list() {
     let mut report = FlattenReport::default();
-    let flat_row = flatten_slot_row(&row(trip_schema(), trip()), &flattening(1), &mut report);
+    let flat_row = flatten_slot_row(
+        &row(trip_schema(), trip_gold()),
+        &flattening(1),
+        &mut report,
+    );
     let expected = json!({
         "who_name": "Ida", "who_born_year": 1887, "stops_0_city": "A", "stops_1_city": "B",
     });
@@ -49,9 +54,15 @@ fn a_slot_row_takes_the_slots_of_its_longest_list() {
         Some(4)
     );
     assert_eq!(flat_row.row.input_text, "Ida, born 1887, went to A and B.");
-    let more = flatten_slot_row(&row(trip_schema(), trip()), &flattening(5), &mut report);
+    let five_slots = flatten_slot_row(
+        &row(trip_schema(), trip_gold()),
+        &flattening(5),
+        &mut report,
+    );
     assert_eq!(
-        more.row.json_schema["properties"].as_object().map(Map::len),
+        five_slots.row.json_schema["properties"]
+            .as_object()
+            .map(Map::len),
         Some(7)
     );
     assert_eq!((report.n_schemas, report.n_flattened), (2, 2));
@@ -61,10 +72,10 @@ fn a_slot_row_takes_the_slots_of_its_longest_list() {
 #[test]
 fn rows_that_stay_nested_are_counted_by_reason() {
     let mut report = FlattenReport::default();
-    let simple = of(json!({"a": of(json!({"b": {}}))}));
+    let simple = schema_of(json!({"a": schema_of(json!({"b": {}}))}));
     let rows = [
         row(simple, json!({"a": {"b": 1}})),
-        row(of(json!({"a": {}})), json!({"a": 1})),
+        row(schema_of(json!({"a": {}})), json!({"a": 1})),
         row(
             json!({"type": "object", "properties": {"a": {"$ref": "#"}}}),
             json!({}),
@@ -75,12 +86,12 @@ fn rows_that_stay_nested_are_counted_by_reason() {
         row(json!({"type": "array"}), json!([1])),
     ];
     for row in &rows {
-        let same = flatten_slot_row(row, &flattening(1), &mut report);
-        assert_eq!(&same.row, row);
-        assert!(same.flat_schema.is_none());
+        let unchanged = flatten_slot_row(row, &flattening(1), &mut report);
+        assert_eq!(&unchanged.row, row);
+        assert!(unchanged.flat_schema.is_none());
     }
-    let kept: Vec<(&str, usize)> = report.kept.iter().map(|(k, n)| (&**k, *n)).collect();
-    let once = [
+    let counts: Vec<(&str, usize)> = report.kept.iter().map(|(k, n)| (&**k, *n)).collect();
+    let duplicated = [
         "already_flat",
         "lossy",
         "recursive",
@@ -88,41 +99,45 @@ fn rows_that_stay_nested_are_counted_by_reason() {
         "unknown_path",
     ];
     assert_eq!(
-        kept,
+        counts,
         [
-            (once[0], 1),
-            (once[1], 1),
+            (duplicated[0], 1),
+            (duplicated[1], 1),
             ("not_an_object", 2),
-            (once[2], 1),
-            (once[3], 1),
-            (once[4], 1)
+            (duplicated[2], 1),
+            (duplicated[3], 1),
+            (duplicated[4], 1)
         ]
     );
     assert_eq!((report.n_schemas, report.n_flattened), (7, 0));
     assert_eq!(report.kept_schemas.len(), 7);
     let lines = report.lines();
-    assert_eq!(lines[0], "0 of 7 schemas are flat now");
-    let refused = "1 stayed as they were, unknown_path: rows.jsonl:1 (other: ";
+    assert_eq!(lines[0], "0 of 7 schemas were flattened");
+    let message = "1 stay nested, unknown_path: rows.jsonl:1 (other: ";
     assert!(
-        lines.iter().any(|line| line.starts_with(refused)),
+        lines.iter().any(|line| line.starts_with(message)),
         "{lines:#?}"
     );
 }
 
 #[test]
-fn always_takes_apart_what_is_simple_and_keeps_what_has_no_flat_form() {
+fn always_flattens_simple_schemas_and_keeps_unflattenable_ones() {
     let always = RowFlattening {
         when: FlattenWhen::Always,
         ..flattening(1)
     };
-    let list = of(json!({"a": {"type": "array", "items": of(json!({"b": {}}))}}));
+    let list = schema_of(json!({"a": {"type": "array", "items": schema_of(json!({"b": {}}))}}));
     let cases = [
         (
-            of(json!({"a": of(json!({"b": {}}))})),
+            schema_of(json!({"a": schema_of(json!({"b": {}}))})),
             json!({"a": {"b": 1}}),
             None,
         ),
-        (of(json!({"a": {}})), json!({"a": 1}), Some("already_flat")),
+        (
+            schema_of(json!({"a": {}})),
+            json!({"a": 1}),
+            Some("already_flat"),
+        ),
         (
             json!({"type": "object", "properties": {"a": {"$ref": "#"}}}),
             json!({}),
@@ -140,59 +155,69 @@ fn always_takes_apart_what_is_simple_and_keeps_what_has_no_flat_form() {
     }
     let mut report = FlattenReport::default();
     let whole_lists = RowFlattening {
-        options: slots(0),
+        options: options_with_slots(0),
         ..always
     };
     let row = row(list, json!({"a": [{"b": 1}]}));
-    let same = flatten_slot_row(&row, &whole_lists, &mut report);
-    assert!(same.flat_schema.is_none());
+    let unchanged = flatten_slot_row(&row, &whole_lists, &mut report);
+    assert!(unchanged.flat_schema.is_none());
     assert_eq!(report.kept.get("already_flat"), Some(&1));
 }
 
 #[test]
-fn names_that_must_not_collide_keep_a_row_nested_and_say_which_parts_they_are() {
+fn colliding_names_keep_a_row_nested_and_are_reported_with_their_paths() {
     let strict = RowFlattening {
         options: FlattenOptions {
             on_collision: OnCollision::Error,
-            ..slots(1)
+            ..options_with_slots(1)
         },
         ..flattening(1)
     };
-    let schema = of(json!({
-        "a": of(json!({"b": {}, "c": of(json!({"d": {}}))})),
+    let schema = schema_of(json!({
+        "a": schema_of(json!({"b": {}, "c": schema_of(json!({"d": {}}))})),
         "a_b": {},
     }));
     let gold = json!({"a": {"b": 1, "c": {"d": 2}}, "a_b": 3});
     let mut report = FlattenReport::default();
-    let kept = flatten_slot_row(&row(schema.clone(), gold.clone()), &strict, &mut report);
-    assert!(kept.flat_schema.is_none());
+    let nested = flatten_slot_row(&row(schema.clone(), gold.clone()), &strict, &mut report);
+    assert!(nested.flat_schema.is_none());
     let message = report.kept_schemas[0].message.as_deref().expect("a fault");
-    assert!(message.contains("a.b and a_b are both called"), "{message}");
-    let numbered = flatten_slot_row(&row(schema, gold), &flattening(1), &mut report);
-    assert_eq!(numbered.row.gold, json!({"a_b": 1, "a_c_d": 2, "a_b_2": 3}));
+    assert!(
+        message.contains("a.b and a_b both have the flat name"),
+        "{message}"
+    );
+    let suffixed = flatten_slot_row(&row(schema, gold), &flattening(1), &mut report);
+    assert_eq!(suffixed.row.gold, json!({"a_b": 1, "a_c_d": 2, "a_b_2": 3}));
 }
 
 #[test]
-fn what_constrained_decoding_enforces_has_no_key_that_could_not_come_back() {
+fn the_enforced_schema_has_only_keys_that_unflatten() {
     let mut report = FlattenReport::default();
-    let flat = flatten_slot_row(&row(trip_schema(), trip()), &flattening(1), &mut report);
-    let shown = flat.row.json_schema.as_object().expect("a schema");
-    assert!(!shown.contains_key("additionalProperties"));
+    let flat = flatten_slot_row(
+        &row(trip_schema(), trip_gold()),
+        &flattening(1),
+        &mut report,
+    );
+    let flat_schema = flat.row.json_schema.as_object().expect("a schema");
+    assert!(!flat_schema.contains_key("additionalProperties"));
     assert_eq!(flat.enforced_schema()["additionalProperties"], false);
-    assert_eq!(flat.enforced_schema()["properties"], shown["properties"]);
-    let nested = row(of(json!({"a": {}})), json!({"a": 1}));
-    let kept = flatten_slot_row(&nested, &flattening(1), &mut report);
-    assert_eq!(kept.enforced_schema(), nested.json_schema);
+    assert_eq!(
+        flat.enforced_schema()["properties"],
+        flat_schema["properties"]
+    );
+    let nested = row(schema_of(json!({"a": {}})), json!({"a": 1}));
+    let nested_row = flatten_slot_row(&nested, &flattening(1), &mut report);
+    assert_eq!(nested_row.enforced_schema(), nested.json_schema);
 }
 
 #[test]
-fn completions_come_back_nested_and_malformed_ones_parse_nowhere() {
+fn completions_are_unflattened_and_malformed_ones_stay_unparsable() {
     let mut flattened = FlattenReport::default();
-    let nested_row = row(trip_schema(), trip());
+    let nested_row = row(trip_schema(), trip_gold());
     let flat_row = flatten_slot_row(&nested_row, &flattening(1), &mut flattened);
     let mut report = UnflattenReport::default();
     let right = dumps(&flat_row.row.gold, Style::Python);
-    let nested = dumps(&trip(), Style::Python);
+    let nested = dumps(&trip_gold(), Style::Python);
     for (raw, text, malformed) in [
         (right.as_str(), nested.as_str(), None),
         ("{oops", "{oops", Some("not_json")),
@@ -211,24 +236,27 @@ fn completions_come_back_nested_and_malformed_ones_parse_nowhere() {
         serde_json::to_value(&report.malformed).expect("counts"),
         json!({"not_an_object": 1, "not_json": 1, "unknown_key": 1})
     );
-    let kept = flatten_slot_row(
-        &row(of(json!({"a": {}})), json!({"a": 1})),
+    let kept_nested = flatten_slot_row(
+        &row(schema_of(json!({"a": {}})), json!({"a": 1})),
         &flattening(1),
         &mut flattened,
     );
     let mut report = UnflattenReport::default();
     for raw in ["{\"a\":  2}", "[]", "x"] {
-        assert_eq!(kept.nested_completion(raw, &mut report).text, raw);
+        assert_eq!(kept_nested.nested_completion(raw, &mut report).text, raw);
     }
     assert_eq!((report.n_predictions, report.n_malformed), (3, 2));
 }
 
-fn call(name: &str, arguments: Value, derived: &[&str]) -> ToolCall {
+fn call(name: &str, arguments: Value, derived_names: &[&str]) -> ToolCall {
     ToolCall {
         id: Some("call00001".to_owned()),
         name: name.to_owned(),
         arguments: object(arguments),
-        derived: derived.iter().map(|name| (*name).to_owned()).collect(),
+        derived: derived_names
+            .iter()
+            .map(|name| (*name).to_owned())
+            .collect(),
     }
 }
 
@@ -241,7 +269,7 @@ fn conversation(calls: Vec<ToolCall>) -> Conversation {
     Conversation {
         tools: Some(vec![
             json!({"type": "function", "function": {"name": "book", "parameters": trip_schema()}}),
-            json!({"name": "ping", "parameters": of(json!({"host": {"type": "string"}}))}),
+            json!({"name": "ping", "parameters": schema_of(json!({"host": {"type": "string"}}))}),
             json!({"name": "bare"}),
         ]),
         ..Conversation::new(vec![Message::new(Role::User, "Book it."), answer])
@@ -251,7 +279,7 @@ fn conversation(calls: Vec<ToolCall>) -> Conversation {
 #[test]
 fn tools_and_their_calls_are_flattened_together() {
     let nested = conversation(vec![
-        call("book", trip(), &["who"]),
+        call("book", trip_gold(), &["who"]),
         call("ping", json!({"host": "h"}), &[]),
         call("unknown", json!({"x": {}}), &[]),
     ]);
@@ -263,25 +291,25 @@ fn tools_and_their_calls_are_flattened_together() {
     assert_eq!(tools[1..], nested.tools.as_ref().expect("tools")[1..]);
     let calls = &flat_row.conversation.messages[1].tool_calls;
     assert_eq!(calls[0].arguments["stops_1_city"], "B");
-    let derived: Vec<&str> = calls[0].derived.iter().map(String::as_str).collect();
-    assert_eq!(derived, ["who_born_year", "who_name"]);
+    let derived_names: Vec<&str> = calls[0].derived.iter().map(String::as_str).collect();
+    assert_eq!(derived_names, ["who_born_year", "who_name"]);
     assert_eq!(calls[1..], nested.messages[1].tool_calls[1..]);
     assert_eq!((report.n_schemas, report.n_flattened), (2, 1));
     let mut predictions = UnflattenReport::default();
-    let back = flat_row.nested_arguments("book", &calls[0].arguments, &mut predictions);
-    assert_eq!(back, Ok(object(trip())));
-    let wrong = object(json!({"stops_2_city": "C"}));
-    let error = flat_row.nested_arguments("book", &wrong, &mut predictions);
+    let restored = flat_row.nested_arguments("book", &calls[0].arguments, &mut predictions);
+    assert_eq!(restored, Ok(object(trip_gold())));
+    let unknown_key = object(json!({"stops_2_city": "C"}));
+    let error = flat_row.nested_arguments("book", &unknown_key, &mut predictions);
     assert_eq!(error.expect_err("no slot").kind(), "unknown_key");
-    let same = flat_row.nested_arguments("ping", &wrong, &mut predictions);
-    assert_eq!(same, Ok(wrong));
+    let unchanged = flat_row.nested_arguments("ping", &unknown_key, &mut predictions);
+    assert_eq!(unchanged, Ok(unknown_key));
     assert_eq!((predictions.n_predictions, predictions.n_malformed), (3, 1));
 }
 
 #[test]
-fn a_tool_stays_nested_with_all_its_calls_if_one_would_be_lost() {
+fn a_tool_stays_nested_if_one_of_its_calls_cannot_be_flattened() {
     let nested = conversation(vec![
-        call("book", trip(), &[]),
+        call("book", trip_gold(), &[]),
         call("book", json!({"who": {}}), &[]),
     ]);
     let mut report = FlattenReport::default();
@@ -291,16 +319,16 @@ fn a_tool_stays_nested_with_all_its_calls_if_one_would_be_lost() {
 }
 
 #[test]
-fn tools_of_one_name_stay_nested_because_a_call_does_not_say_whose_it_is() {
-    let mut nested = conversation(vec![call("book", trip(), &[])]);
+fn tools_that_share_a_name_stay_nested() {
+    let mut nested = conversation(vec![call("book", trip_gold(), &[])]);
     let tools = nested.tools.as_mut().expect("tools");
     tools.push(json!({"name": "book"}));
     let mut report = FlattenReport::default();
     let flat_row = flatten_tool_row(ID, &nested, &flattening(1), &mut report);
     assert_eq!(flat_row.conversation, nested);
-    let kept = &report.kept_schemas[0];
+    let nested_schema = &report.kept_schemas[0];
     assert_eq!(
-        (&*kept.reason, kept.tool.as_deref()),
+        (&*nested_schema.reason, nested_schema.tool.as_deref()),
         ("shared_name", Some("book"))
     );
 }

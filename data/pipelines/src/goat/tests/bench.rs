@@ -1,22 +1,26 @@
-//! What makes a benchmark of rows: other values, tools that are held out, verdicts of people.
+//! Tests of the benchmark features: other values, held-out tools, and human verdicts.
 
 use std::collections::BTreeSet;
 
 use serde_json::json;
-use tooltune_rows::text::all_rows;
-use tooltune_rows::tools::read_checked_trajectories;
+use tooltune_apis::read_checked_trajectories;
+use tooltune_json::faults::collect_rows;
 
 use super::*;
 
 impl Work {
-    fn made_with(&self, options: GoatOptions, out: &str) -> Result<GoatOutcome, PipelineError> {
+    fn run_with_options(
+        &self,
+        options: GoatOptions,
+        out: &str,
+    ) -> Result<GoatOutcome, PipelineError> {
         self.run_with(options, out, usize::MAX, Limits::default(), None)
     }
 
     fn rows(&self, file: &str) -> Vec<Trajectory> {
         let path = self.dir.path().join(file);
         let catalogue = ApiCatalogue::read(&self.options().documents).unwrap();
-        all_rows(read_checked_trajectories(&path, &catalogue).unwrap()).unwrap()
+        collect_rows(read_checked_trajectories(&path, &catalogue).unwrap()).unwrap()
     }
 }
 
@@ -25,16 +29,16 @@ fn apis(row: &Trajectory) -> Vec<&str> {
 }
 
 #[test]
-fn rows_are_made_anew_over_the_same_sub_graphs_with_other_values() {
+fn rows_are_regenerated_from_the_same_sub_graphs_with_other_values() {
     let work = Work::new();
-    work.whole("run");
-    let again = GoatOptions {
+    work.run_all("run");
+    let redo_options = GoatOptions {
         seen_from: Some(work.dir.path().join("run")),
         rows: 25,
         seed: 8,
         ..work.options()
     };
-    let plans = GoatPipeline::read(again.clone(), None).unwrap();
+    let plans = GoatPipeline::read(redo_options.clone(), None).unwrap();
     let plans = plans
         .plan(&work.dir.path().join("seen"), &work.model)
         .unwrap();
@@ -43,20 +47,20 @@ fn rows_are_made_anew_over_the_same_sub_graphs_with_other_values() {
             .iter()
             .all(|plan| plan.stage != PARSE && plan.stage != EXECUTE)
     );
-    let outcome = work.made_with(again.clone(), "seen").unwrap();
-    let calls = outcome.report.of(CALLS).unwrap();
+    let outcome = work.run_with_options(redo_options.clone(), "seen").unwrap();
+    let calls = outcome.report.stage(CALLS).unwrap();
     let bound = plans.iter().find(|plan| plan.stage == CALLS).unwrap();
     assert!(calls.requests.n_replies <= bound.n_requests + calls.requests.n_asked_again);
-    assert!(outcome.report.of(PARSE).is_none());
+    assert!(outcome.report.stage(PARSE).is_none());
 
-    let (learned, seen) = (
+    let (learned, redone) = (
         work.rows("run/train.jsonl"),
         work.rows("seen/test_seen.jsonl"),
     );
-    assert!(seen.len() > 10, "{:?}", outcome.report);
-    assert_eq!(outcome.made.unwrap().splits.test_seen, seen);
+    assert!(redone.len() > 10, "{:?}", outcome.report);
+    assert_eq!(outcome.data_set.unwrap().splits.test_seen, redone);
     let queries: BTreeSet<&String> = learned.iter().map(|row| &row.query).collect();
-    for row in &seen {
+    for row in &redone {
         let earlier = learned.iter().find(|earlier| earlier.id == row.id).unwrap();
         assert_eq!(apis(row), apis(earlier));
         let arguments = |row: &Trajectory| -> Vec<_> {
@@ -69,7 +73,7 @@ fn rows_are_made_anew_over_the_same_sub_graphs_with_other_values() {
         assert!(!queries.contains(&row.query));
     }
     let (files, n_asked) = (work.files("seen"), work.model.n_asked.get());
-    work.made_with(again, "seen").unwrap();
+    work.run_with_options(redo_options, "seen").unwrap();
     assert_eq!(
         (work.files("seen"), work.model.n_asked.get()),
         (files, n_asked)
@@ -79,27 +83,30 @@ fn rows_are_made_anew_over_the_same_sub_graphs_with_other_values() {
         seen_from: Some(work.dir.path().join("seen")),
         ..work.options()
     };
-    let message = work.made_with(of_seen, "third").unwrap_err().to_string();
+    let message = work
+        .run_with_options(of_seen, "third")
+        .unwrap_err()
+        .to_string();
     assert!(
-        message.contains("no run of `data goat` that is done"),
+        message.contains("not a completed run of `data goat`"),
         "{message}"
     );
 }
 
 #[test]
-fn named_tools_are_held_out_and_global_functions_are_called_with_what_apis_return() {
+fn listed_tools_are_held_out_and_global_functions_get_api_results() {
     let work = Work::new();
     let options = GoatOptions {
         hold_out: vec!["RoomKey".to_owned()],
         ..work.options()
     };
-    let made = work
-        .made_with(options.clone(), "held")
+    let data_set = work
+        .run_with_options(options.clone(), "held")
         .unwrap()
-        .made
+        .data_set
         .unwrap();
     let is_unseen = |row: &Trajectory| apis(row).iter().any(|api| api.starts_with("RoomKey/"));
-    for (name, rows) in made.splits.named() {
+    for (name, rows) in data_set.splits.by_name() {
         assert!(!rows.is_empty(), "{name}");
         assert!(
             rows.iter()
@@ -108,13 +115,10 @@ fn named_tools_are_held_out_and_global_functions_are_called_with_what_apis_retur
         );
     }
     for (hold_out, expected) in [
-        (
-            vec!["RoomKye".to_owned()],
-            "no tool and no API has this name",
-        ),
+        (vec!["RoomKye".to_owned()], "unknown tool or API"),
         (
             work.names.iter().cloned().collect(),
-            "nothing is left for training",
+            "leaves none for training",
         ),
     ] {
         let options = GoatOptions {
@@ -136,9 +140,9 @@ fn named_tools_are_held_out_and_global_functions_are_called_with_what_apis_retur
 }
 
 #[test]
-fn a_review_keeps_what_is_accepted_and_edits_texts_alone() {
+fn a_review_keeps_accepted_rows_and_edits_only_texts() {
     let work = Work::new();
-    work.whole("run");
+    work.run_all("run");
     let catalogue = ApiCatalogue::read(&work.options().documents).unwrap();
     let rows = work.rows("run/train.jsonl");
     let path = work.dir.path().join("review.jsonl");
@@ -159,22 +163,22 @@ fn a_review_keeps_what_is_accepted_and_edits_texts_alone() {
     }
     lines[0]["verdict"] = json!("reject");
     lines[0]["reason"] = json!("nobody asks that");
-    // A query that states a value of an earlier output takes its origin from the argument.
-    let at = rows
+    // A query that states a value of an earlier output removes the argument's origin.
+    let row_idx = rows
         .iter()
         .position(|row| {
             row.id != rows[0].id && row.calls.iter().any(|call| !call.derived.is_empty())
         })
         .unwrap();
-    let derived = rows[at]
+    let origins = rows[row_idx]
         .calls
         .iter()
         .find(|call| !call.derived.is_empty())
         .unwrap();
-    let parameter = derived.derived.keys().next().unwrap();
-    let value = &derived.arguments[parameter];
-    lines[at]["verdict"] = json!("edit");
-    lines[at]["query"] = json!(format!(
+    let parameter = origins.derived.keys().next().unwrap();
+    let value = &origins.arguments[parameter];
+    lines[row_idx]["verdict"] = json!("edit");
+    lines[row_idx]["query"] = json!(format!(
         "What about {}?",
         value.as_str().map_or(value.to_string(), str::to_owned)
     ));
@@ -187,12 +191,12 @@ fn a_review_keeps_what_is_accepted_and_edits_texts_alone() {
     let edited = reviewed
         .rows
         .iter()
-        .find(|row| row.id == rows[at].id)
+        .find(|row| row.id == rows[row_idx].id)
         .unwrap();
     let call = edited
         .calls
         .iter()
-        .find(|call| call.arguments == derived.arguments);
+        .find(|call| call.arguments == origins.arguments);
     assert!(!call.unwrap().derived.contains_key(parameter));
     assert!(edited.query.starts_with("What about"));
     assert_eq!(reviewed.rows.len(), rows.len() - 1);
@@ -202,7 +206,7 @@ fn a_review_keeps_what_is_accepted_and_edits_texts_alone() {
     for (line, expected) in [
         (
             json!({"id": id, "verdict": "keep"}),
-            "\"keep\"; say \"accept\"",
+            "\"keep\"; use \"accept\"",
         ),
         (
             json!({"id": "other", "verdict": "accept"}),
@@ -210,11 +214,11 @@ fn a_review_keeps_what_is_accepted_and_edits_texts_alone() {
         ),
         (
             json!({"id": id, "verdict": "edit"}),
-            "nothing of it is changed",
+            "but nothing is changed",
         ),
         (
             json!({"id": id, "verdict": "accept", "query": "Else?"}),
-            "say \"edit\"",
+            "use \"edit\"",
         ),
         (
             json!({"id": id, "verdict": "edit", "query": " "}),
@@ -239,7 +243,9 @@ fn a_review_keeps_what_is_accepted_and_edits_texts_alone() {
             "{message}"
         );
     }
-    let twice = json!({"id": id, "verdict": "accept"});
-    let message = apply(&[twice.clone(), twice]).unwrap_err().to_string();
+    let duplicate = json!({"id": id, "verdict": "accept"});
+    let message = apply(&[duplicate.clone(), duplicate])
+        .unwrap_err()
+        .to_string();
     assert!(message.contains("reviews the same row"), "{message}");
 }

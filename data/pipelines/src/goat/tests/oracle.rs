@@ -1,29 +1,29 @@
-//! A rule that knows the invented world: it answers every prompt of the pipeline by rule.
+//! A rule-based model that knows the invented world and answers every prompt of the pipeline.
 //!
-//! It is right about edges but for some that it only hopes for, which their execution is to find, and
-//! it knows arguments that exist. What it says is a function of the prompt and its seed.
+//! It is right about edges, except for some wrong ones that the execution should reject, and it
+//! knows existing arguments. Its answer depends only on the prompt and the seed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 use tooltune_agents::executors::global_functions;
-use tooltune_rows::tools::ApiDocument;
+use tooltune_apis::ApiDocument;
 use tooltune_synth::goat::{self, GoatSplit, GoatSynthOptions};
 
-/// The global functions, what gives their first number, and how it is described.
+/// The global functions, the source of their first number, and its description.
 const GLOBAL: [&str; 2] = ["global/compare", "global/difference"];
 const DEGREES_OF: &str = "TownDesk/Town Weather";
 const DEGREES: &str = "the temperature in degrees in the town";
 
-/// One wrong edge of so many is hoped for.
+/// One in this many wrong edges is confirmed.
 const HOPES: u64 = 12;
 
 #[derive(Debug)]
 pub(super) struct Oracle {
     documents: BTreeMap<String, ApiDocument>,
-    /// Where the value stands in the output, by source, target and parameter.
+    /// Path of the value in the output, by source, target and parameter.
     edges: BTreeMap<(String, String, String), String>,
-    /// Arguments of calls that work, by the API's name.
+    /// Arguments of successful calls, by API.
     samples: BTreeMap<String, Vec<Map<String, Value>>>,
 }
 
@@ -62,11 +62,11 @@ impl Oracle {
 
     /// The true edges between some APIs.
     pub(super) fn true_edges(&self, names: &BTreeSet<String>) -> BTreeSet<String> {
-        let within = self
+        let container = self
             .edges
             .keys()
             .filter(|(source, target, _)| names.contains(source) && names.contains(target));
-        within
+        container
             .map(|(source, target, parameter)| format!("{source} > {target} > {parameter}"))
             .collect()
     }
@@ -76,10 +76,10 @@ impl Oracle {
         samples[seed as usize % samples.len()].clone()
     }
 
-    /// What it says to a prompt.
-    pub(super) fn says(&self, text: &str, seed: u64) -> Value {
-        let begins = |with: &str| text.starts_with(with);
-        if begins("Say in plain words") {
+    /// The reply to a prompt.
+    pub(super) fn reply_for(&self, text: &str, seed: u64) -> Value {
+        let starts_with = |with: &str| text.starts_with(with);
+        if starts_with("Say in plain words") {
             let document = &self.documents[&name(text, "api")];
             if GLOBAL.contains(&document.call_name().as_str()) {
                 let words = json!({"first": DEGREES, "second": "a number"});
@@ -91,11 +91,11 @@ impl Oracle {
                 .collect();
             return json!({"input_params": texts, "output": document.output_description});
         }
-        if begins("Decide whether what one API returns") {
+        if starts_with("Decide whether what one API returns") {
             let edge = (
                 name(text, "first_api"),
                 name(text, "second_api"),
-                part(text, "parameter"),
+                tag_text(text, "parameter"),
             );
             let path = self.edges.get(&edge);
             let hope = number(&format!("{edge:?}")).is_multiple_of(HOPES);
@@ -104,57 +104,68 @@ impl Oracle {
                 "connectable": path.is_some() || hope,
             });
         }
-        if begins("Write the arguments of a call of this API") {
+        if starts_with("Write the arguments of a call of this API") {
             return Value::Object(self.sample(&name(text, "api"), seed));
         }
-        if begins("Write the arguments of a call that continues") {
+        if starts_with("Write the arguments of a call that continues") {
             let mut arguments = self.sample(&name(text, "api"), number(text));
             let result = value(text, "result");
-            arguments.insert(part(text, "parameter"), at(&result, &part(text, "reason")));
+            arguments.insert(
+                tag_text(text, "parameter"),
+                value_at(&result, &tag_text(text, "reason")),
+            );
             return Value::Object(arguments);
         }
-        if begins("Two APIs were called") {
-            let taken = &value(text, "arguments")[part(text, "parameter").as_str()];
-            let is_used = stands(&value(text, "result"), taken);
+        if starts_with("Two APIs were called") {
+            let earlier_value = &value(text, "arguments")[tag_text(text, "parameter").as_str()];
+            let is_used = occurs_in(&value(text, "result"), earlier_value);
             return json!({"reason": "compared", "connectable": is_used});
         }
-        if begins("Take arguments") {
+        if starts_with("Take arguments") {
             let results = value(text, "results");
-            let wanted = value(text, "wanted");
-            let filled = wanted.as_array().expect("a list").iter().map(|wanted| {
-                let number = wanted["result"].as_u64();
-                let mut results = results.as_array().expect("a list").iter();
-                let result = results.find(|result| result["number"].as_u64() == number);
-                let path = wanted["reason"].as_str().expect("a reason");
-                let value = at(&result.expect("the result")["result"], path);
-                (
-                    wanted["parameter"].as_str().expect("a name").to_owned(),
-                    value,
-                )
-            });
+            let wanted_arguments = value(text, "wanted");
+            let filled =
+                wanted_arguments
+                    .as_array()
+                    .expect("a list")
+                    .iter()
+                    .map(|wanted_arguments| {
+                        let number = wanted_arguments["result"].as_u64();
+                        let mut results = results.as_array().expect("a list").iter();
+                        let result = results.find(|result| result["number"].as_u64() == number);
+                        let path = wanted_arguments["reason"].as_str().expect("a reason");
+                        let value = value_at(&result.expect("the result")["result"], path);
+                        (
+                            wanted_arguments["parameter"]
+                                .as_str()
+                                .expect("a name")
+                                .to_owned(),
+                            value,
+                        )
+                    });
             return Value::Object(filled.collect());
         }
-        if begins("Complete the arguments") {
+        if starts_with("Complete the arguments") {
             let mut arguments = self.sample(&name(text, "api"), seed);
             if let Value::Object(settled) = value(text, "arguments") {
                 arguments.extend(settled);
             }
             return Value::Object(arguments);
         }
-        if begins("Write the request that this call") {
+        if starts_with("Write the request that this call") {
             let results = value(text, "earlier_results");
             let arguments = value(text, "arguments");
             let stated: Vec<String> = arguments
                 .as_object()
                 .expect("arguments")
                 .values()
-                .filter(|value| !stands(&results, value))
+                .filter(|value| !occurs_in(&results, value))
                 .map(Value::to_string)
                 .collect();
             let api = name(text, "api");
             return json!({"thought": "", "instruction": format!("{api} of {}.", stated.join(", "))});
         }
-        if begins("Steps of a task") {
+        if starts_with("Steps of a task") {
             let steps = value(text, "steps");
             let steps: Vec<&str> = steps
                 .as_array()
@@ -164,7 +175,7 @@ impl Oracle {
                 .collect();
             return json!({"thought": "", "query": steps.join(" Then ")});
         }
-        assert!(begins("Answer a person's request"), "{text}");
+        assert!(starts_with("Answer a person's request"), "{text}");
         let steps = value(text, "steps");
         let last = steps
             .as_array()
@@ -174,23 +185,23 @@ impl Oracle {
     }
 }
 
-/// A number that follows from a text.
+/// A number derived from a text.
 pub(super) fn number(text: &str) -> u64 {
     text.bytes()
         .fold(7, |n, byte| (n * 31 + u64::from(byte)) % 1_000_003)
 }
 
-/// What stands between two tags.
-fn part(text: &str, tag: &str) -> String {
-    let (open, close) = (format!("<{tag}>\n"), format!("\n</{tag}>"));
+/// The content of a tag.
+fn tag_text(text: &str, tag: &str) -> String {
+    let (open_tag, close) = (format!("<{tag}>\n"), format!("\n</{tag}>"));
     let (_, rest) = text
-        .split_once(&open)
+        .split_once(&open_tag)
         .unwrap_or_else(|| panic!("{tag}: {text}"));
     rest.split_once(&close).expect("a closing tag").0.to_owned()
 }
 
 fn value(text: &str, tag: &str) -> Value {
-    let part = part(text, tag);
+    let part = tag_text(text, tag);
     serde_json::from_str(&part).unwrap_or_else(|error| panic!("{error}: {part}"))
 }
 
@@ -201,20 +212,20 @@ fn name(text: &str, tag: &str) -> String {
         .to_owned()
 }
 
-/// The first value at a path such as `inns[].inn_id`; the first scalar where it leads nowhere.
-fn at(result: &Value, path: &str) -> Value {
-    let mut found = result;
+/// The first value at a path such as `inns[].inn_id`; the first scalar if the path does not exist.
+fn value_at(result: &Value, path: &str) -> Value {
+    let mut current = result;
     for key in path.split('.') {
         let list = key.strip_suffix("[]");
-        found = &found[list.unwrap_or(key)];
+        current = &current[list.unwrap_or(key)];
         if list.is_some() {
-            found = &found[0];
+            current = &current[0];
         }
     }
-    if found.is_null() {
+    if current.is_null() {
         first_scalar(result)
     } else {
-        found.clone()
+        current.clone()
     }
 }
 
@@ -226,10 +237,10 @@ fn first_scalar(value: &Value) -> Value {
     }
 }
 
-fn stands(within: &Value, value: &Value) -> bool {
-    match within {
-        Value::Object(fields) => fields.values().any(|inner| stands(inner, value)),
-        Value::Array(items) => items.iter().any(|inner| stands(inner, value)),
+fn occurs_in(container: &Value, value: &Value) -> bool {
+    match container {
+        Value::Object(fields) => fields.values().any(|inner| occurs_in(inner, value)),
+        Value::Array(items) => items.iter().any(|inner| occurs_in(inner, value)),
         scalar => scalar == value,
     }
 }

@@ -1,15 +1,17 @@
-//! Alpaca's rows: `{"instruction", "input"?, "output", "history"?, "system"?, "tools"?}`.
+//! Reads Alpaca rows: `{"instruction", "input"?, "output", "history"?, "system"?, "tools"?}`.
 //!
-//! They are read as LLaMA-Factory reads them (`data/converter.py`, `AlpacaDatasetConverter`): the
-//! question is instruction and input with a line break between them, and the pairs of `history`
-//! come before it. The model's chat template is applied, not the words of Stanford's prompt.
+//! Semantics follow LLaMA-Factory (`data/converter.py`, `AlpacaDatasetConverter`): the question is
+//! instruction and input joined by a line break, preceded by the pairs of `history`. The model's
+//! chat template is used, not Stanford's prompt.
 
 use serde_json::{Map, Value};
+use tooltune_template::conversation::{
+    Conversation, Message, Role, as_array, text_field, wrong_type,
+};
 
 use super::FormattedRow;
 use super::sharegpt::system_prompt;
 use super::tools::{Wrapping, tools};
-use crate::text::conversation::{Conversation, Message, Role, as_array, text_field, wrong_type};
 use crate::text::error::DataError;
 
 /// Reads a row.
@@ -20,7 +22,7 @@ pub(super) fn row(fields: &Map<String, Value>) -> Result<FormattedRow, DataError
     let input = match fields.get("input") {
         None | Some(Value::Null) => "",
         Some(Value::String(text)) => text,
-        Some(other) => return Err(wrong_type("input", other, "a text")),
+        Some(other) => return Err(wrong_type("input", other, "a string").into()),
     };
     let output = text_field(fields, "", "output", NEEDED)?;
     let mut messages = Vec::new();
@@ -35,7 +37,7 @@ pub(super) fn row(fields: &Map<String, Value>) -> Result<FormattedRow, DataError
         let field = format!("history[{idx}]");
         let texts = as_array(pair, &field, PAIR)?;
         let [Value::String(question), Value::String(answer)] = texts else {
-            return Err(wrong_type(&field, pair, PAIR));
+            return Err(wrong_type(&field, pair, PAIR).into());
         };
         messages.push(Message::new(Role::User, question));
         messages.push(Message::new(Role::Assistant, answer));

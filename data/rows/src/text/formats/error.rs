@@ -1,115 +1,103 @@
-//! What is wrong with a row as its format has it.
+//! Errors of rows that do not match their format.
 
 use thiserror::Error;
 
-/// A reason why a row is not what its format says.
+/// A reason why a row does not match its format.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum FormatError {
-    /// A row has the fields of no format.
-    #[error("the rows are of no known format; the first has {has}. Looked for:\n{looked_for}")]
+    /// A row matches no format.
+    #[error(
+        "the format of the rows is unknown; the first row has {has}. Known formats:\n{looked_for}"
+    )]
     Unknown {
-        /// The fields that are there.
+        /// Fields of the row.
         has: String,
-        /// A line for each format: what it needs, and what of it is missing.
+        /// One line per format: required fields and the missing ones.
         looked_for: String,
     },
 
-    /// A row has the fields of several formats.
+    /// A row matches several formats.
     #[error(
-        "the row has the fields of {formats}; name the one that is meant with data.format, or take \
-         the fields of the other out"
+        "the row has the fields of {formats}; set data.format to one of them, \
+         or remove the fields of the other"
     )]
     Several {
-        /// The formats, with the fields that they need.
+        /// The formats with their required fields.
         formats: String,
     },
 
-    /// A row is of another format than the file it stands in.
+    /// A row has a different format than its file.
     #[error(
-        "the row is of the format {found}, and the rows before it or data.format say {expected}; \
-         all files of a run have one format: convert the others, or name another data.format"
+        "the row has the format {found}, but data.format or the rows before it have {expected}; \
+         set data.format = \"chat\" to read conversations of all formats, or convert the row"
     )]
     Other {
-        /// The format of the row.
+        /// Format of the row.
         found: &'static str,
-        /// The format that is read.
+        /// The format that the data set has.
         expected: &'static str,
     },
 
-    /// A text that should hold JSON does not.
-    #[error("{field} is a text that is not one JSON value ({reason}); give {expected}")]
+    /// A string that should contain JSON does not.
+    #[error("{field} is a string that is not one JSON value ({reason}); write {expected}")]
     JsonText {
-        /// Where the text stands, such as `tools`.
+        /// Path of the string, such as `tools`.
         field: String,
-        /// Why it is refused.
+        /// The message of the JSON parser.
         reason: String,
-        /// What may stand there.
+        /// The values that the string may contain.
         expected: &'static str,
     },
 
-    /// A part of a message is no text.
+    /// A row contains images, audio or video.
     #[error(
-        "{field} is a part of the type {kind:?}; language models read text alone: use parts of the \
-         type \"text\", or leave the row out"
-    )]
-    NoTextPart {
-        /// Where the part stands, such as `messages[0].content[1]`.
-        field: String,
-        /// Its type.
-        kind: String,
-    },
-
-    /// A row has pictures, sounds or films.
-    #[error(
-        "{field} holds what is no text, and language models read text alone; leave the row out, or \
-         the field where the text can do without it"
+        "{field} contains images, audio or video, but only text is supported; remove the row, or \
+         the field if the text makes sense without it"
     )]
     Media {
-        /// The field, such as `images`.
+        /// Name of the field, such as `images`.
         field: &'static str,
     },
 
-    /// Nobody is known to speak so.
+    /// A message has an unknown speaker.
     #[error(
         "{field} is {from:?}; use human or user, gpt or assistant, system, developer, tool, \
          observation or tool_response, function_call or tool_call"
     )]
     UnknownSpeaker {
-        /// Where the speaker stands, such as `conversations[2].from`.
+        /// Path of the speaker, such as `conversations[2].from`.
         field: String,
-        /// The speaker as given.
+        /// The unknown speaker.
         from: String,
     },
 
-    /// A conversation has two system prompts that differ.
-    #[error(
-        "the row has a system prompt in {first} and another one in {second}; keep one of the two"
-    )]
+    /// A conversation has two different system prompts.
+    #[error("the row has different system prompts in {first} and in {second}; keep one of them")]
     TwoSystemPrompts {
-        /// Where the one stands.
+        /// Path of the first prompt.
         first: &'static str,
-        /// Where the other stands.
+        /// Path of the second prompt.
         second: String,
     },
 
-    /// An item has fields of two spellings.
-    #[error("{field} has {first} and {second}; keep one of the two")]
+    /// An item mixes fields of two formats.
+    #[error("{field} has both {first} and {second}; keep one of them")]
     TwoSpellings {
-        /// Where the item stands.
+        /// Path of the item.
         field: String,
-        /// A field of the one.
+        /// A field of the first format.
         first: &'static str,
-        /// A field of the other.
+        /// A field of the second format.
         second: &'static str,
     },
 
-    /// A list that must hold something is empty.
+    /// A required list is empty.
     #[error("{field} is an empty list; {needed}")]
     EmptyList {
-        /// Where the list stands.
+        /// Path of the list.
         field: String,
-        /// What it must hold.
+        /// What the list must contain.
         needed: &'static str,
     },
 }

@@ -1,19 +1,19 @@
-//! Values that a row holds as a JSON text, read as strictly as the row itself.
+//! Parses JSON strings inside rows as strictly as the rows themselves.
 
 use serde_json::Value;
+use tooltune_json as json;
+use tooltune_json::{OversizedInteger, ReadError};
 
 use super::error::FormatError;
-use crate::json::{self, OversizedInteger};
-use crate::read_error::ReadError;
 use crate::text::error::DataError;
 
-/// The value that a text holds; `field` is where it stands, `expected` what may stand there.
+/// Parses the JSON string at `field`; `expected` describes the allowed values.
 ///
 /// # Errors
 ///
-/// - the text is not one JSON value, or a key stands twice in an object of it
-/// - it holds an integer beyond 64 bits
-pub(super) fn value_of(
+/// - the string is not one JSON value, or an object in it has a duplicate key
+/// - it contains an integer beyond 64 bits
+pub(super) fn parse_json_string(
     text: &str,
     field: &str,
     expected: &'static str,
@@ -25,13 +25,13 @@ pub(super) fn value_of(
     })?;
     match json::oversized_integer(text, |_| true) {
         None => Ok(value),
-        Some(found) => {
-            let field = if found.field.starts_with('[') {
-                format!("{field}{}", found.field)
+        Some(oversized) => {
+            let field = if oversized.field.starts_with('[') {
+                format!("{field}{}", oversized.field)
             } else {
-                format!("{field}.{}", found.field)
+                format!("{field}.{}", oversized.field)
             };
-            Err(ReadError::from(OversizedInteger { field, ..found }).into())
+            Err(ReadError::from(OversizedInteger { field, ..oversized }).into())
         }
     }
 }

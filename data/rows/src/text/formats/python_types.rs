@@ -1,30 +1,29 @@
-//! Reads Python's type hints, as texts, as JSON Schema.
+//! Converts Python type hints in strings to JSON Schema.
 //!
-//! The schemas are those of `get_json_schema` of transformers (5.23, `chat_template_utils.py`,
-//! `_parse_type_hint`), but for null: `Optional[int]` allows it by JSON Schema's own words, where
-//! transformers writes OpenAPI's `nullable`, which no validator reads.
+//! The schemas match `get_json_schema` of transformers (5.23, `chat_template_utils.py`,
+//! `_parse_type_hint`), except for null: `Optional[int]` allows null in JSON Schema's own syntax,
+//! whereas transformers writes OpenAPI's `nullable`, which validators ignore.
 
 use serde_json::{Map, Value, json};
+use tooltune_apis::json_type;
 
-use crate::tools::json_type;
-
-/// Brackets in brackets beyond which a hint is not read.
+/// Maximum nesting of brackets in a hint.
 const MAX_DEPTH: usize = 16;
 
-/// What a word for the type of a parameter says.
+/// A parsed parameter type.
 #[derive(Debug, PartialEq)]
-pub(super) struct TypeWord {
-    /// The schema; empty where any value may stand.
+pub(super) struct ParsedType {
+    /// JSON Schema; empty if any value is allowed.
     pub(super) schema: Map<String, Value>,
-    /// Whether it says that the parameter may be left out.
+    /// Whether the type marks the parameter as optional.
     pub(super) is_optional: bool,
-    /// The word, if it is not known.
+    /// The type name, if it is unknown.
     pub(super) unknown: Option<String>,
 }
 
-/// Reads a word such as `str`, `List[int], optional` or `Dict[str, float]`.
-pub(super) fn schema_of(word: &str) -> TypeWord {
-    let pieces = split(word, ',');
+/// Parses a type such as `str`, `List[int], optional` or `Dict[str, float]`.
+pub(super) fn parse_type(type_name: &str) -> ParsedType {
+    let pieces = split(type_name, ',');
     let (hint, flags) = pieces
         .split_first()
         .map_or(("", &[][..]), |(hint, flags)| (*hint, flags));
@@ -38,14 +37,14 @@ pub(super) fn schema_of(word: &str) -> TypeWord {
         || flags
             .iter()
             .any(|flag| !flag.eq_ignore_ascii_case("required") && is_flag(flag));
-    TypeWord {
-        unknown: schema.is_none().then(|| word.to_owned()),
+    ParsedType {
+        unknown: schema.is_none().then(|| type_name.to_owned()),
         schema: schema.unwrap_or_default(),
         is_optional,
     }
 }
 
-/// The schema of a hint; `None` if a part of it is not known.
+/// The schema of a hint; `None` if a part of it is unknown.
 fn parse(hint: &str, depth: usize) -> Option<Map<String, Value>> {
     if depth > MAX_DEPTH {
         return None;
@@ -57,7 +56,7 @@ fn parse(hint: &str, depth: usize) -> Option<Map<String, Value>> {
         return union(&alternatives, parse);
     }
     let Some((name, arguments)) = hint.split_once('[') else {
-        return plain(hint);
+        return plain_type(hint);
     };
     let arguments = split(arguments.strip_suffix(']')?, ',');
     match (
@@ -65,16 +64,20 @@ fn parse(hint: &str, depth: usize) -> Option<Map<String, Value>> {
         arguments.as_slice(),
     ) {
         ("List" | "list" | "Sequence" | "Iterable" | "Set" | "set", [item]) => {
-            Some(with_part("array", "items", parse(item)?))
+            Some(with_nested_schema("array", "items", parse(item)?))
         }
-        ("Tuple" | "tuple", [item, "..."]) => Some(with_part("array", "items", parse(item)?)),
+        ("Tuple" | "tuple", [item, "..."]) => {
+            Some(with_nested_schema("array", "items", parse(item)?))
+        }
         ("Tuple" | "tuple", items) => {
             let items: Option<Vec<_>> = items.iter().map(|item| parse(item)).collect();
             Some(object(json!({"type": "array", "prefixItems": items?})))
         }
-        ("Dict" | "dict" | "Mapping", [_, value]) => {
-            Some(with_part("object", "additionalProperties", parse(value)?))
-        }
+        ("Dict" | "dict" | "Mapping", [_, value]) => Some(with_nested_schema(
+            "object",
+            "additionalProperties",
+            parse(value)?,
+        )),
         ("Optional", [inner]) => union(&[inner, "None"], parse),
         ("Union", several) => union(several, parse),
         ("Literal", values) => literal(values),
@@ -82,18 +85,18 @@ fn parse(hint: &str, depth: usize) -> Option<Map<String, Value>> {
     }
 }
 
-fn plain(word: &str) -> Option<Map<String, Value>> {
-    let name = match word.trim_start_matches("typing.") {
+fn plain_type(type_name: &str) -> Option<Map<String, Value>> {
+    let name = match type_name.trim_start_matches("typing.") {
         "Any" | "any" => return Some(Map::new()),
         "None" | "NoneType" | "null" => "null",
         "Tuple" | "tuple" | "Set" | "set" | "Sequence" | "Iterable" => "array",
         "Mapping" => "object",
-        word => json_type(word)?,
+        type_name => json_type(type_name)?,
     };
     Some(object(json!({"type": name})))
 }
 
-/// Any of several; plain types are one list, each once.
+/// A union; plain types are merged into one list without duplicates.
 fn union(
     hints: &[&str],
     parse: impl Fn(&str) -> Option<Map<String, Value>>,
@@ -121,7 +124,7 @@ fn union(
     Some(object(json!({"anyOf": all})))
 }
 
-/// `Literal["a", "b"]`: texts in either quotes, numbers, True, False and None.
+/// `Literal["a", "b"]`: strings in either kind of quotes, numbers, True, False and None.
 fn literal(values: &[&str]) -> Option<Map<String, Value>> {
     let value = |text: &&str| match *text {
         "True" => Some(json!(true)),
@@ -129,7 +132,7 @@ fn literal(values: &[&str]) -> Option<Map<String, Value>> {
         "None" => Some(Value::Null),
         text => match text.strip_prefix(['\'', '"']) {
             Some(rest) => rest.strip_suffix(['\'', '"']).map(|text| json!(text)),
-            None => crate::json::parse(text).ok().filter(Value::is_number),
+            None => tooltune_json::parse(text).ok().filter(Value::is_number),
         },
     };
     let values: Option<Vec<Value>> = values.iter().map(value).collect();
@@ -153,8 +156,8 @@ fn literal(values: &[&str]) -> Option<Map<String, Value>> {
     }))
 }
 
-/// A type with a schema inside of it.
-fn with_part(name: &str, keyword: &str, part: Map<String, Value>) -> Map<String, Value> {
+/// A type with a nested schema.
+fn with_nested_schema(name: &str, keyword: &str, part: Map<String, Value>) -> Map<String, Value> {
     let mut schema = object(json!({"type": name}));
     schema.insert(keyword.to_owned(), Value::Object(part));
     schema
@@ -167,7 +170,7 @@ fn object(value: Value) -> Map<String, Value> {
     }
 }
 
-/// The pieces between separators outside of brackets and quotes, trimmed.
+/// Splits at separators outside brackets and quotes, and trims the pieces.
 fn split(text: &str, separator: char) -> Vec<&str> {
     let mut pieces = Vec::new();
     let (mut depth, mut quote, mut start) = (0_usize, None, 0);
@@ -194,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flags_after_a_hint_say_what_may_be_left_out() {
+    fn flags_after_a_type_hint_mark_optional_parameters() {
         for (word, kind, is_optional) in [
             ("str", "string", false),
             ("str, optional", "string", true),
@@ -202,7 +205,7 @@ mod tests {
             ("float, default=1.0", "number", true),
             ("bool, required", "boolean", false),
         ] {
-            let read = schema_of(word);
+            let read = parse_type(word);
             assert_eq!(Value::Object(read.schema), json!({"type": kind}), "{word}");
             assert_eq!(
                 (read.is_optional, read.unknown),
@@ -213,9 +216,9 @@ mod tests {
     }
 
     #[test]
-    fn words_that_are_not_known_allow_anything_and_are_named() {
+    fn unknown_types_allow_any_value_and_are_reported() {
         let deep = "List[".repeat(100_000);
-        for word in [
+        for type_name in [
             "Callable[[float], float]",
             "List[Callable[[float], float]]",
             "datetime",
@@ -224,10 +227,10 @@ mod tests {
             "",
             &deep,
         ] {
-            let read = schema_of(word);
-            assert!(read.schema.is_empty(), "{word}");
-            assert_eq!(read.unknown.as_deref(), Some(word));
+            let read = parse_type(type_name);
+            assert!(read.schema.is_empty(), "{type_name}");
+            assert_eq!(read.unknown.as_deref(), Some(type_name));
         }
-        assert_eq!(schema_of("Any").unknown, None);
+        assert_eq!(parse_type("Any").unknown, None);
     }
 }

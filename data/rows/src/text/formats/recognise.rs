@@ -1,68 +1,68 @@
-//! Which format a row has, by the fields that it has.
+//! Recognises the format of a row by its fields.
 //!
-//! Names of files say nothing, and nothing is guessed: a row with the fields of no format, or of
-//! several, is an error that tells what was looked for.
+//! File names are ignored and nothing is guessed: a row that matches no format, or several, is an
+//! error that lists the expected fields.
 
 use std::path::Path;
 
 use serde_json::{Map, Value};
+use tooltune_apis::{TextLines, did_you_mean};
+use tooltune_json as json;
+use tooltune_json::lines::{Records, open_rows};
+use tooltune_json::{JsonError, ReadError};
+use tooltune_template::conversation::wrong_type;
 
 use super::DataFormat;
 use super::error::FormatError;
-use crate::json::{self, JsonError};
-use crate::lines::{Records, open_rows};
-use crate::read_error::ReadError;
 use crate::text::columns::Columns;
-use crate::text::conversation::wrong_type;
 use crate::text::error::DataError;
-use crate::tools::{TextLines, did_you_mean};
 
-/// What a row was recognised as.
+/// Recognised format of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecognisedFormat {
-    /// A row that is rendered as it is.
+    /// A row that is rendered directly.
     Rows(DataFormat),
-    /// A trajectory, which becomes several rows.
+    /// A trajectory, which is converted to several rows.
     Trajectories,
 }
 
-/// The format of a file, and the row that tells it.
+/// The format of a file and the row that determined it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Recognised {
-    /// The format.
+pub struct RecognisedFile {
+    /// The format of the first row.
     pub format: RecognisedFormat,
     /// The row as `file:line`.
     pub place: String,
 }
 
-/// A format by its fields.
-struct Shape {
+/// A format with its fields.
+struct FormatFields {
     format: RecognisedFormat,
     needed: &'static [&'static str],
 }
 
-const fn rows(format: DataFormat, needed: &'static [&'static str]) -> Shape {
-    Shape {
+const fn rows(format: DataFormat, needed: &'static [&'static str]) -> FormatFields {
+    FormatFields {
         format: RecognisedFormat::Rows(format),
         needed,
     }
 }
 
-const SHAPES: [Shape; 7] = [
+const SHAPES: [FormatFields; 7] = [
     rows(DataFormat::Messages, &["messages"]),
     rows(DataFormat::PromptCompletion, &["prompt", "completion"]),
     rows(DataFormat::Slot, &["input_text", "json_schema", "gold"]),
     rows(DataFormat::ShareGpt, &["conversations"]),
     rows(DataFormat::Alpaca, &["instruction", "output"]),
     rows(DataFormat::Xlam, &["query", "tools", "answers"]),
-    Shape {
+    FormatFields {
         format: RecognisedFormat::Trajectories,
         needed: &["query", "calls"],
     },
 ];
 
 impl RecognisedFormat {
-    /// The name in configs.
+    /// The name of the format in configs.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Rows(format) => format.as_str(),
@@ -71,19 +71,19 @@ impl RecognisedFormat {
     }
 }
 
-/// Recognises a file by its first row, gzip-compressed or not.
+/// Recognises a file, optionally gzip-compressed, by its first row.
 ///
 /// # Errors
 ///
 /// Each names the file:
 ///
-/// - it cannot be read, holds no rows, or its first line is not one JSON object
-/// - the first row has the fields of no format, or of several
-pub fn recognise_file(path: &Path) -> Result<Recognised, DataError> {
+/// - it cannot be read, has no rows, or its first line is not one JSON object
+/// - the first row matches no format, or several
+pub fn recognise_file(path: &Path) -> Result<RecognisedFile, DataError> {
     recognise_records(open_rows(path)?, &Columns::default())
 }
 
-/// Recognises a file that is open by its first row, whose fields stand under the names of `columns`.
+/// Recognises an open file by its first row; `columns` maps column names to fields.
 ///
 /// # Errors
 ///
@@ -91,26 +91,26 @@ pub fn recognise_file(path: &Path) -> Result<Recognised, DataError> {
 pub fn recognise_records(
     records: Box<dyn Records>,
     columns: &Columns,
-) -> Result<Recognised, DataError> {
+) -> Result<RecognisedFile, DataError> {
     let path = records.path().to_owned();
-    let mut lines = TextLines::of_records(records);
+    let mut lines = TextLines::from_records(records);
     let empty = || DataError::EmptyFile { path };
     let (place, line) = lines.next().ok_or_else(empty)??;
-    let read = || -> Result<RecognisedFormat, DataError> {
+    let recognise_record = || -> Result<RecognisedFormat, DataError> {
         match json::parse_unique(&line) {
-            Ok(Value::Object(fields)) => Ok(recognise(&columns.renamed(fields))?),
-            Ok(other) => Err(wrong_type("the line", &other, "a JSON object")),
+            Ok(Value::Object(fields)) => Ok(recognise(&columns.rename(fields))?),
+            Ok(other) => Err(wrong_type("the line", &other, "a JSON object").into()),
             Err(JsonError::DuplicateKey(twice)) => Err(ReadError::from(twice).into()),
             Err(error) => Err(DataError::NotJson { error }),
         }
     };
-    match read() {
-        Ok(format) => Ok(Recognised { format, place }),
+    match recognise_record() {
+        Ok(format) => Ok(RecognisedFile { format, place }),
         Err(error) => Err(error.at(&place)),
     }
 }
 
-/// Refuses pictures, sounds and films, which no text stands for.
+/// Rejects images, audio and video, which cannot be converted to text.
 pub(in crate::text) fn refuse_media(fields: &Map<String, Value>) -> Result<(), FormatError> {
     const MEDIA: [&str; 6] = ["images", "image", "videos", "video", "audios", "audio"];
     let is_there = |name: &&str| match fields.get(*name) {
@@ -124,22 +124,22 @@ pub(in crate::text) fn refuse_media(fields: &Map<String, Value>) -> Result<(), F
     }
 }
 
-/// Recognises a row by its fields; one that is null is not there.
+/// Recognises a row by its fields; null fields are treated as absent.
 ///
 /// # Errors
 ///
-/// - the row has the fields of no format, or of several
+/// - the row matches no format, or several
 pub fn recognise(fields: &Map<String, Value>) -> Result<RecognisedFormat, FormatError> {
     let has = |name: &str| fields.get(name).is_some_and(|value| !value.is_null());
-    let found: Vec<&Shape> = SHAPES
+    let matching: Vec<&FormatFields> = SHAPES
         .iter()
         .filter(|shape| shape.needed.iter().all(|name| has(name)))
         .collect();
-    match found.as_slice() {
+    match matching.as_slice() {
         [] => Err(unknown(fields, has)),
         [one] => Ok(match one.format {
-            // TRL reads the words of ShareGPT under this name, too.
-            RecognisedFormat::Rows(DataFormat::Messages) if has_from(fields) => {
+            // TRL also reads ShareGPT items under this name.
+            RecognisedFormat::Rows(DataFormat::Messages) if has_from_key(fields) => {
                 RecognisedFormat::Rows(DataFormat::ShareGpt)
             }
             format => format,
@@ -147,7 +147,7 @@ pub fn recognise(fields: &Map<String, Value>) -> Result<RecognisedFormat, Format
         several => {
             let formats = several
                 .iter()
-                .map(|shape| format!("{} ({})", shape.format.as_str(), listed(shape.needed)));
+                .map(|shape| format!("{} ({})", shape.format.as_str(), join_names(shape.needed)));
             Err(FormatError::Several {
                 formats: formats.collect::<Vec<_>>().join(" and of "),
             })
@@ -155,21 +155,21 @@ pub fn recognise(fields: &Map<String, Value>) -> Result<RecognisedFormat, Format
     }
 }
 
-fn has_from(fields: &Map<String, Value>) -> bool {
+fn has_from_key(fields: &Map<String, Value>) -> bool {
     let first = fields.get("messages").and_then(|messages| messages.get(0));
     first.is_some_and(|first| first.get("from").is_some() && first.get("role").is_none())
 }
 
 fn unknown(fields: &Map<String, Value>, has: impl Fn(&str) -> bool) -> FormatError {
     const MAX_NAMES: usize = 20;
-    let known = |name: &str| SHAPES.iter().any(|shape| shape.needed.contains(&name));
+    let is_needed = |name: &str| SHAPES.iter().any(|shape| shape.needed.contains(&name));
     let others: Vec<&str> = fields
         .keys()
         .map(String::as_str)
-        .filter(|name| !known(name))
+        .filter(|name| !is_needed(name))
         .collect();
     let lines = SHAPES.iter().map(|shape| {
-        let missing: Vec<String> = shape
+        let missing_fields: Vec<String> = shape
             .needed
             .iter()
             .filter(|name| !has(name))
@@ -178,8 +178,8 @@ fn unknown(fields: &Map<String, Value>, has: impl Fn(&str) -> bool) -> FormatErr
         format!(
             "  {}: needs {}; lacks {}",
             shape.format.as_str(),
-            listed(shape.needed),
-            missing.join(", ")
+            join_names(shape.needed),
+            missing_fields.join(", ")
         )
     });
     let mut names: Vec<String> = fields
@@ -200,8 +200,8 @@ fn unknown(fields: &Map<String, Value>, has: impl Fn(&str) -> bool) -> FormatErr
     }
 }
 
-/// The names as a part of a sentence.
-fn listed(names: &[&str]) -> String {
+/// Joins the names for use in a sentence.
+fn join_names(names: &[&str]) -> String {
     match names.split_last() {
         Some((last, rest)) if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
         _ => names.join(""),

@@ -1,19 +1,20 @@
-//! ShareGPT's rows: `{"conversations": [{"from", "value"}, ...], "system"?, "tools"?}`.
+//! Reads ShareGPT rows: `{"conversations": [{"from", "value"}, ...], "system"?, "tools"?}`.
 //!
-//! The speakers are those of LLaMA-Factory (`data/converter.py`, `SharegptDatasetConverter`: human,
-//! gpt, observation, function_call, system), of Axolotl's `chat_template` (human, user, gpt,
-//! assistant, system, tool) and of ms-swift (tool_call, tool_response). Messages with `role` and
-//! `content` stand in such rows, too, and are read as everywhere.
+//! Speakers are the union of those in LLaMA-Factory (`data/converter.py`,
+//! `SharegptDatasetConverter`: human, gpt, observation, function_call, system), Axolotl's
+//! `chat_template` (human, user, gpt, assistant, system, tool) and ms-swift (tool_call,
+//! tool_response). Such rows may also contain messages with `role` and `content`, which are read as
+//! in other formats.
 
 use serde_json::{Map, Value, json};
+use tooltune_template::conversation::{
+    Conversation, Message, Role, as_array, as_object, missing_field, parse_message, text_field,
+    wrong_type,
+};
 
 use super::FormattedRow;
 use super::error::FormatError;
-use super::tools::{Wrapping, calls, tools};
-use crate::text::conversation::{
-    Conversation, Message, Role, as_array, as_object, missing, parse_message, text_field,
-    wrong_type,
-};
+use super::tools::{Wrapping, read_calls, tools};
 use crate::text::error::DataError;
 
 const ITEM: &str = "an item of conversations needs from and value";
@@ -21,12 +22,12 @@ const ITEM: &str = "an item of conversations needs from and value";
 /// Reads a row.
 pub(super) fn row(fields: &Map<String, Value>) -> Result<FormattedRow, DataError> {
     const NEEDED: &str = "a sharegpt row needs conversations, a list of {\"from\", \"value\"}";
-    let given = ["conversations", "messages"].into_iter();
-    let mut given = given.filter(|name| fields.get(*name).is_some_and(|list| !list.is_null()));
-    let name = given
+    let names = ["conversations", "messages"].into_iter();
+    let mut names = names.filter(|name| fields.get(*name).is_some_and(|list| !list.is_null()));
+    let name = names
         .next()
-        .ok_or_else(|| missing("conversations", NEEDED))?;
-    if let Some(second) = given.next() {
+        .ok_or_else(|| missing_field("conversations", NEEDED))?;
+    if let Some(second) = names.next() {
         return Err(FormatError::TwoSpellings {
             field: "the row".to_owned(),
             first: name,
@@ -82,20 +83,20 @@ pub(super) fn row(fields: &Map<String, Value>) -> Result<FormattedRow, DataError
     })
 }
 
-/// The system prompt that stands beside the messages; null and an empty text say that there is none.
+/// The system prompt outside the messages; null and an empty string mean none.
 pub(super) fn system_prompt(fields: &Map<String, Value>) -> Result<Option<&str>, DataError> {
     match fields.get("system") {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text.as_str()).filter(|text| !text.is_empty())),
-        Some(other) => Err(wrong_type("system", other, "a text")),
+        Some(other) => Err(wrong_type("system", other, "a string").into()),
     }
 }
 
-/// One message, and where its calls stand.
+/// Reads one message with the path of its calls.
 fn message(item: &Value, field: &str) -> Result<(Message, String), DataError> {
-    let given = as_object(item, field)?;
+    let fields = as_object(item, field)?;
     for (ours, theirs) in [("role", "from"), ("content", "value")] {
-        if given.contains_key(ours) && given.contains_key(theirs) {
+        if fields.contains_key(ours) && fields.contains_key(theirs) {
             return Err(FormatError::TwoSpellings {
                 field: field.to_owned(),
                 first: theirs,
@@ -104,14 +105,14 @@ fn message(item: &Value, field: &str) -> Result<(Message, String), DataError> {
             .into());
         }
     }
-    if given.contains_key("role") {
+    if fields.contains_key("role") {
         let message = parse_message(item, field)?;
         return Ok((message, format!("{field}.tool_calls")));
     }
-    let from = text_field(given, field, "from", ITEM)?;
-    let value = given
+    let from = text_field(fields, field, "from", ITEM)?;
+    let value = fields
         .get("value")
-        .ok_or_else(|| missing(&format!("{field}.value"), ITEM))?;
+        .ok_or_else(|| missing_field(&format!("{field}.value"), ITEM))?;
     let role = match from {
         "human" | "user" => Role::User,
         "gpt" | "assistant" | "function_call" | "tool_call" => Role::Assistant,
@@ -126,21 +127,24 @@ fn message(item: &Value, field: &str) -> Result<(Message, String), DataError> {
             .into());
         }
     };
-    // All other fields of the item say what they say in a message, such as `weight`.
-    let mut message = given.clone();
+    // Other fields of the item have the same meaning as in a message, such as `weight`.
+    let mut message = fields.clone();
     message.shift_remove("from");
     message.shift_remove("value");
     message.insert("role".to_owned(), json!(role.as_str()));
-    let place = format!("{field}.value");
+    let value_path = format!("{field}.value");
     if from.ends_with("_call") {
-        message.insert("tool_calls".to_owned(), json!(calls(value, &place)?));
+        message.insert(
+            "tool_calls".to_owned(),
+            json!(read_calls(value, &value_path)?),
+        );
     } else {
         let text = value.is_string() || value.is_array();
         if !text {
-            return Err(wrong_type(&place, value, "a text"));
+            return Err(wrong_type(&value_path, value, "a string").into());
         }
         message.insert("content".to_owned(), value.clone());
     }
     let message = parse_message(&Value::Object(message), field)?;
-    Ok((message, place))
+    Ok((message, value_path))
 }

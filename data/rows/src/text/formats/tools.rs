@@ -1,45 +1,46 @@
-//! The tools of a row: a list, or a JSON text of one, as TRL and LLaMA-Factory have it.
+//! Reads the tools of a row: a list, or a JSON string of one, as in TRL and LLaMA-Factory.
 
 use serde_json::{Map, Value, json};
+use tooltune_template::conversation::{as_array, as_object, wrong_type};
 
 use super::error::FormatError;
 use super::json_text;
-use crate::text::conversation::{as_array, as_object, wrong_type};
 use crate::text::error::DataError;
 
-const LIST: &str = "a list of objects, or a JSON text of one";
-const TOOL: &str = "an object, or a JSON text of one";
+const LIST: &str = "a list of objects, or a JSON string of one";
+const TOOL: &str = "an object, or a JSON string of one";
 
-/// Whether a tool that is given as the inner object alone gets OpenAI's outer one.
+/// Whether a tool without OpenAI's outer object gets one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::text) enum Wrapping {
-    /// Templates see it as it is, as with `apply_chat_template` of transformers.
+    /// Passed to templates unchanged, as in transformers' `apply_chat_template`.
     AsGiven,
-    /// They see `{"type": "function", "function": ...}`, as with LLaMA-Factory.
+    /// Wrapped as `{"type": "function", "function": ...}`, as in LLaMA-Factory.
     Function,
 }
 
-/// Reads the field `tools`; `None` where there are none: null, an empty list or an empty text.
+/// Reads the field `tools`; `None` if it is null, an empty list or an empty string.
 ///
-/// A text is what TRL calls for where the tools of rows differ, since columns of a data set have
-/// one type (`trl` 1.16, `SFTTrainer`, which reads it with `json.loads`); a tool may be a text, too.
+/// TRL requires a JSON string if the tools of rows differ, because columns of a data set have one
+/// type (`trl` 1.16, `SFTTrainer`, which parses it with `json.loads`). A single tool may also be a
+/// string.
 ///
 /// # Errors
 ///
-/// - it is no list, or a tool is no object
-/// - a text is not JSON, has a key twice or an integer beyond 64 bits
+/// - it is not a list, or a tool is not an object
+/// - a string is not JSON, has a duplicate key or an integer beyond 64 bits
 pub(in crate::text) fn tools(
     fields: &Map<String, Value>,
     wrapping: Wrapping,
 ) -> Result<Option<Vec<Value>>, DataError> {
     const FIELD: &str = "tools";
-    let parsed;
+    let parsed_text;
     let value = match fields.get(FIELD) {
         None => return Ok(None),
         Some(Value::String(text)) if text.trim().is_empty() => return Ok(None),
         Some(Value::String(text)) => {
-            parsed = json_text::value_of(text, FIELD, LIST)?;
-            &parsed
+            parsed_text = json_text::parse_json_string(text, FIELD, LIST)?;
+            &parsed_text
         }
         Some(value) => value,
     };
@@ -56,11 +57,11 @@ pub(in crate::text) fn tools(
 
 fn tool(item: &Value, field: &str, wrapping: Wrapping) -> Result<Value, DataError> {
     let mut tool = match item {
-        Value::String(text) => json_text::value_of(text, field, TOOL)?,
+        Value::String(text) => json_text::parse_json_string(text, field, TOOL)?,
         other => other.clone(),
     };
     let Value::Object(given) = &mut tool else {
-        return Err(wrong_type(field, &tool, TOOL));
+        return Err(wrong_type(field, &tool, TOOL).into());
     };
     let is_bare = !given.contains_key("function");
     let (function, field) = if is_bare {
@@ -69,20 +70,16 @@ fn tool(item: &Value, field: &str, wrapping: Wrapping) -> Result<Value, DataErro
         match given.get_mut("function") {
             Some(Value::Object(function)) => (function, format!("{field}.function")),
             other => {
-                let found = other.map_or(Value::Null, |other| other.clone());
-                return Err(wrong_type(
-                    &format!("{field}.function"),
-                    &found,
-                    "an object",
-                ));
+                let value = other.map_or(Value::Null, |other| other.clone());
+                return Err(wrong_type(&format!("{field}.function"), &value, "an object").into());
             }
         }
     };
-    // As a text it would be quoted a second time, and no call could be checked by it.
+    // As a string it would be quoted again, and calls could not be checked against it.
     if let Some(parameters @ Value::String(_)) = function.get_mut("parameters") {
         let field = format!("{field}.parameters");
         let text = parameters.as_str().unwrap_or_default();
-        let read = json_text::value_of(text, &field, TOOL)?;
+        let read = json_text::parse_json_string(text, &field, TOOL)?;
         as_object(&read, &field)?;
         *parameters = read;
     }
@@ -92,19 +89,19 @@ fn tool(item: &Value, field: &str, wrapping: Wrapping) -> Result<Value, DataErro
     })
 }
 
-/// The calls that a field holds as a JSON text, or as it is: one call or a list of them.
+/// Reads calls from a field that contains one call or a list of calls, as JSON or as a JSON string.
 ///
 /// # Errors
 ///
-/// - a text is not JSON
-/// - it is neither an object nor a list, or an empty list
-pub(super) fn calls(value: &Value, field: &str) -> Result<Vec<Value>, DataError> {
+/// - a string is not JSON
+/// - it is neither an object nor a list, or is an empty list
+pub(super) fn read_calls(value: &Value, field: &str) -> Result<Vec<Value>, DataError> {
     const CALLS: &str = "a call, {\"name\", \"arguments\"}, or a list of calls";
-    let parsed;
+    let parsed_text;
     let value = match value {
         Value::String(text) => {
-            parsed = json_text::value_of(text, field, CALLS)?;
-            &parsed
+            parsed_text = json_text::parse_json_string(text, field, CALLS)?;
+            &parsed_text
         }
         other => other,
     };
@@ -118,8 +115,8 @@ pub(super) fn calls(value: &Value, field: &str) -> Result<Vec<Value>, DataError>
     if calls.is_empty() {
         Err(FormatError::EmptyList {
             field: field.to_owned(),
-            needed: "there is no call to learn: leave the row out, or write an answer in words as \
-                     rows of the format messages have it",
+            needed: "there is no call to train on: remove the row, or write a text answer in a \
+                     row of the messages format",
         }
         .into())
     } else {

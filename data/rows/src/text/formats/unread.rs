@@ -1,4 +1,4 @@
-//! What rows have and nobody reads, counted.
+//! Counts fields of rows that are not read.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -9,38 +9,42 @@ use serde_json::{Map, Value};
 use super::DataFormat;
 use crate::text::tool_results::ToolNotes;
 
-/// Lines for one kind at most; a row whose keys are data could have any number.
+/// Maximum lines per kind; a row whose keys are data could produce any number.
 const MAX_LINES: usize = 10;
 
-/// How often something stands in the rows.
+/// Metadata field of rows in any format. It is not used in training and not counted as unread,
+/// because its name declares that it is not training data.
+const METADATA: &str = "metadata";
+
+/// Number of occurrences in rows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Unread {
-    /// Rows that have it.
+pub struct UnreadCount {
+    /// Number of rows with this entry.
     pub n_rows: usize,
-    /// The first of them.
+    /// Id of the first row with this entry.
     pub first: String,
 }
 
-/// What the rows of a run have and its formats do not read.
+/// Information in the rows of a run that their formats do not read.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NotRead {
-    /// Fields of rows, by their names.
-    pub fields: BTreeMap<String, Unread>,
-    /// Words for types of parameters that are not known, and allow any value.
-    pub types: BTreeMap<String, Unread>,
+pub struct UnreadData {
+    /// Unread fields of rows by name.
+    pub fields: BTreeMap<String, UnreadCount>,
+    /// Unknown type names of parameters, which accept any value.
+    pub types: BTreeMap<String, UnreadCount>,
 }
 
-/// What whoever trains should know of the rows beside what becomes of them.
+/// Notes about rows to report before training.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RowNotes {
-    /// What the formats of the rows do not read.
-    pub not_read: NotRead,
-    /// Calls and results of tools that do not belong together.
+    /// Information that the formats do not read.
+    pub not_read: UnreadData,
+    /// Mismatches between tool calls and results.
     pub tools: ToolNotes,
 }
 
 impl RowNotes {
-    /// Adds the counts of a further file.
+    /// Adds the counts of another file.
     pub fn add(&mut self, later: &Self) {
         self.not_read.add(&later.not_read);
         self.tools.add(&later.tools);
@@ -53,25 +57,26 @@ impl RowNotes {
     }
 }
 
-impl NotRead {
-    /// Counts the fields of a row that `format` does not read; null stands for none.
+impl UnreadData {
+    /// Counts the fields of a row that `format` does not read, except null and [`METADATA`].
     pub(in crate::text) fn count_fields(
         &mut self,
         id: &str,
         format: DataFormat,
         fields: &Map<String, Value>,
     ) {
-        let read = format.fields();
+        let known_fields = format.fields();
         for (name, value) in fields {
-            if !read.contains(&name.as_str()) && !value.is_null() {
+            let is_read = known_fields.contains(&name.as_str()) || name == METADATA;
+            if !is_read && !value.is_null() {
                 count(&mut self.fields, name, id);
             }
         }
     }
 
     pub(in crate::text) fn count_types(&mut self, id: &str, words: &[String]) {
-        for word in words {
-            count(&mut self.types, word, id);
+        for type_name in words {
+            count(&mut self.types, type_name, id);
         }
     }
 
@@ -82,40 +87,39 @@ impl NotRead {
         ] {
             for (name, unread) in part {
                 match sum.get_mut(name) {
-                    Some(found) => found.n_rows += unread.n_rows,
+                    Some(total) => total.n_rows += unread.n_rows,
                     None => drop(sum.insert(name.clone(), unread.clone())),
                 }
             }
         }
     }
 
-    /// A line for each of the commonest, and one for the others.
+    /// One line for each of the most frequent entries, and one for the rest.
     fn lines(&self) -> Vec<String> {
-        let fields = lines_of(&self.fields, |name, rows| {
+        let fields = format_lines(&self.fields, |name, rows| {
             format!("the field {name:?} of {rows} is not read")
         });
-        let types = lines_of(&self.types, |word, rows| {
+        let types = format_lines(&self.types, |word, rows| {
             format!(
-                "the type {word:?} of a parameter, in {rows} is not known: such parameters take \
-                 any value"
+                "the parameter type {word:?} in {rows} is unknown: such parameters accept any value"
             )
         });
         fields.into_iter().chain(types).collect()
     }
 }
 
-fn count(counts: &mut BTreeMap<String, Unread>, name: &str, id: &str) {
+fn count(counts: &mut BTreeMap<String, UnreadCount>, name: &str, id: &str) {
     match counts.get_mut(name) {
-        Some(found) => found.n_rows += 1,
+        Some(entry) => entry.n_rows += 1,
         None => {
             let first = id.to_owned();
-            counts.insert(name.to_owned(), Unread { n_rows: 1, first });
+            counts.insert(name.to_owned(), UnreadCount { n_rows: 1, first });
         }
     }
 }
 
-fn lines_of(
-    counts: &BTreeMap<String, Unread>,
+fn format_lines(
+    counts: &BTreeMap<String, UnreadCount>,
     line: impl Fn(&str, String) -> String,
 ) -> Vec<String> {
     let mut all: Vec<_> = counts.iter().collect();
@@ -123,7 +127,7 @@ fn lines_of(
     let mut lines: Vec<String> = all
         .iter()
         .take(MAX_LINES)
-        .map(|(name, Unread { n_rows, first })| {
+        .map(|(name, UnreadCount { n_rows, first })| {
             let rows = match n_rows {
                 1 => first.clone(),
                 n => format!("{n} rows, such as {first},"),
@@ -132,7 +136,7 @@ fn lines_of(
         })
         .collect();
     if let Some(n_more @ 1..) = all.len().checked_sub(MAX_LINES) {
-        lines.push(format!("and so are {n_more} further ones"));
+        lines.push(format!("the same applies to {n_more} more"));
     }
     lines
 }

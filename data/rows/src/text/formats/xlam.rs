@@ -1,17 +1,19 @@
-//! xLAM's rows: `{"query", "tools", "answers"}`, as in Salesforce's `xlam-function-calling-60k`.
+//! Reads xLAM rows: `{"query", "tools", "answers"}`, as in Salesforce's
+//! `xlam-function-calling-60k`.
 //!
-//! `tools` and `answers` are lists, or JSON texts of them. The parameters of a tool are a map by
-//! name, `{"city": {"type": "str, optional", "description": ..., "default": ...}}`, and become a
-//! JSON Schema in OpenAI's form, which is what chat templates render and calls are checked by.
+//! `tools` and `answers` are lists, or JSON strings of lists. The parameters of a tool are a map by
+//! name, `{"city": {"type": "str, optional", "description": ..., "default": ...}}`. They are
+//! converted to a JSON Schema in OpenAI's format, which chat templates render and call checks use.
 
 use serde_json::{Map, Value, json};
+use tooltune_template::TemplateError;
+use tooltune_template::conversation::{
+    Conversation, Message, Role, as_object, missing_field, parse_message, text_field, wrong_type,
+};
 
 use super::FormattedRow;
-use super::python_types::{TypeWord, schema_of};
-use super::tools::{Wrapping, calls, tools};
-use crate::text::conversation::{
-    Conversation, Message, Role, as_object, missing, parse_message, text_field, wrong_type,
-};
+use super::python_types::{ParsedType, parse_type};
+use super::tools::{Wrapping, read_calls, tools};
 use crate::text::error::DataError;
 
 const NEEDED: &str = "an xlam row needs query, tools and answers";
@@ -21,20 +23,20 @@ pub(super) fn row(fields: &Map<String, Value>) -> Result<FormattedRow, DataError
     let query = text_field(fields, "", "query", NEEDED)?;
     let answers = fields
         .get("answers")
-        .ok_or_else(|| missing("answers", NEEDED))?;
+        .ok_or_else(|| missing_field("answers", NEEDED))?;
     if !fields.contains_key("tools") {
-        return Err(missing("tools", NEEDED));
+        return Err(missing_field("tools", NEEDED).into());
     }
     let mut unknown_types = Vec::new();
-    let given = tools(fields, Wrapping::Function)?.unwrap_or_default();
-    let tools = given
+    let source_tools = tools(fields, Wrapping::Function)?.unwrap_or_default();
+    let tools = source_tools
         .into_iter()
         .enumerate()
-        .map(|(idx, tool)| converted(tool, &format!("tools[{idx}]"), &mut unknown_types))
+        .map(|(idx, tool)| convert_parameters(tool, &format!("tools[{idx}]"), &mut unknown_types))
         .collect::<Result<Vec<Value>, DataError>>()?;
-    let answer = json!({"role": "assistant", "tool_calls": calls(answers, "answers")?});
-    // The place is put right by `calls` below; what is wrong with a call itself is told here.
-    let answer = parse_message(&answer, "answers").map_err(within_answers)?;
+    let answer = json!({"role": "assistant", "tool_calls": read_calls(answers, "answers")?});
+    // `calls` below corrects the path; errors in a call itself are reported here.
+    let answer = parse_message(&answer, "answers").map_err(rename_error_path)?;
     let conversation = Conversation {
         tools: (!tools.is_empty()).then_some(tools),
         ..Conversation::new(vec![Message::new(Role::User, query), answer])
@@ -48,21 +50,21 @@ pub(super) fn row(fields: &Map<String, Value>) -> Result<FormattedRow, DataError
     })
 }
 
-/// Names a fault by the field that is in the row.
-fn within_answers(error: DataError) -> DataError {
-    let renamed = |field: &str| field.replacen("answers.tool_calls", "answers", 1);
+/// Replaces the path of an error by the row's own field.
+fn rename_error_path(error: TemplateError) -> TemplateError {
+    let rename = |field: &str| field.replacen("answers.tool_calls", "answers", 1);
     match error {
-        DataError::Read(error) => error.with_field(renamed).into(),
-        DataError::ToolArguments { field, reason } => DataError::ToolArguments {
-            field: renamed(&field),
+        TemplateError::Read(error) => error.with_field(rename).into(),
+        TemplateError::ToolArguments { field, reason } => TemplateError::ToolArguments {
+            field: rename(&field),
             reason,
         },
         error => error,
     }
 }
 
-/// A tool with a JSON Schema in the place of a map of parameters.
-fn converted(
+/// Replaces a tool's map of parameters by a JSON Schema.
+fn convert_parameters(
     mut tool: Value,
     field: &str,
     unknown_types: &mut Vec<String>,
@@ -71,29 +73,25 @@ fn converted(
         return Ok(tool);
     };
     let Value::Object(function) = function else {
-        return Err(wrong_type(
-            &format!("{field}.function"),
-            function,
-            "an object",
-        ));
+        return Err(wrong_type(&format!("{field}.function"), function, "an object").into());
     };
-    let Some(given) = function.get_mut("parameters") else {
+    let Some(parameters) = function.get_mut("parameters") else {
         return Ok(tool);
     };
-    let place = format!("{field}.parameters");
-    if given.is_null() {
-        *given = object_schema(Map::new(), Vec::new());
+    let parameters_path = format!("{field}.parameters");
+    if parameters.is_null() {
+        *parameters = object_schema(Map::new(), Vec::new());
         return Ok(tool);
     }
-    let map = as_object(given, &place)?;
+    let map = as_object(parameters, &parameters_path)?;
     if !is_map_of_parameters(map) {
         return Ok(tool);
     }
     let mut properties = Map::new();
     let mut required = Vec::new();
     for (name, parameter) in map {
-        let (property, is_required) = property(
-            as_object(parameter, &format!("{place}.{name}"))?,
+        let (property, is_required) = convert_property(
+            as_object(parameter, &format!("{parameters_path}.{name}"))?,
             unknown_types,
         );
         properties.insert(name.clone(), property);
@@ -101,7 +99,7 @@ fn converted(
             required.push(json!(name));
         }
     }
-    *given = object_schema(properties, required);
+    *parameters = object_schema(properties, required);
     Ok(tool)
 }
 
@@ -109,8 +107,8 @@ fn object_schema(properties: Map<String, Value>, required: Vec<Value>) -> Value 
     json!({"type": "object", "properties": properties, "required": required})
 }
 
-/// Whether parameters are a map by name, and no JSON Schema already: every value is an object with
-/// a type or a description in words.
+/// Whether parameters are a map by name instead of a JSON Schema: every value is an object with a
+/// string type or description.
 fn is_map_of_parameters(parameters: &Map<String, Value>) -> bool {
     parameters.values().all(|parameter| {
         let words = ["type", "description"].map(|key| parameter.get(key));
@@ -118,19 +116,19 @@ fn is_map_of_parameters(parameters: &Map<String, Value>) -> bool {
     })
 }
 
-/// The schema of a parameter, and whether a call must give it: unless its type says `optional`, it
-/// has a default, or it says `"required": false` itself.
-fn property(given: &Map<String, Value>, unknown_types: &mut Vec<String>) -> (Value, bool) {
+/// The schema of a parameter and whether it is required: it is not if its type contains `optional`,
+/// it has a default, or it has `"required": false`.
+fn convert_property(fields: &Map<String, Value>, unknown_types: &mut Vec<String>) -> (Value, bool) {
     let mut property = Map::new();
-    let mut is_required = !given.contains_key("default");
-    for (key, value) in given {
+    let mut is_required = !fields.contains_key("default");
+    for (key, value) in fields {
         match (key.as_str(), value) {
             ("type", Value::String(word)) => {
-                let TypeWord {
+                let ParsedType {
                     schema,
                     is_optional,
                     unknown,
-                } = schema_of(word);
+                } = parse_type(word);
                 is_required &= !is_optional;
                 property.extend(schema);
                 unknown_types.extend(unknown);

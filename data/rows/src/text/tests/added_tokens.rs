@@ -1,6 +1,7 @@
-//! Tokens that a tokenizer puts around texts, held to transformers' ids.
+//! Compares the tokens that a tokenizer adds around text with transformers' ids.
 
 use super::*;
+use tooltune_template::{ChatTemplate, SpecialTokens};
 
 struct Case {
     name: String,
@@ -11,7 +12,7 @@ struct Case {
 
 fn cases() -> Vec<Case> {
     let read = |file: &str| std::fs::read_to_string(fixtures().join(file)).unwrap();
-    let json = |file: &str| crate::json::parse(&read(file)).unwrap();
+    let json = |file: &str| tooltune_json::parse(&read(file)).unwrap();
     let tiny = json("tiny_tokenizer/tokenizer.json");
     let special = SpecialTokens {
         bos_token: Some("<|endoftext|>".to_owned()),
@@ -44,11 +45,12 @@ fn ids(value: &Value) -> Vec<u32> {
 }
 
 fn chat(case: &Case) -> Row {
-    row(crate::text::conversation::parse_messages(&case.values["chat"], "chat").unwrap())
+    row(tooltune_template::conversation::parse_messages(&case.values["chat"], "chat").unwrap())
 }
 
+/// Invariant: Chats have the token IDs of transformers, whatever the tokenizer adds to plain text.
 #[test]
-fn chats_have_the_ids_of_transformers_whatever_the_post_processor() {
+fn chats_have_the_ids_of_transformers_with_any_post_processor() {
     for case in cases() {
         let options = options(&case.tokenizer);
         let prepared = prepare(
@@ -64,7 +66,7 @@ fn chats_have_the_ids_of_transformers_whatever_the_post_processor() {
             "{}",
             case.name
         );
-        // Only a token before texts that the template does not write is worth a word.
+        // Only a missing begin token is reported.
         let has_bos = !case.tokenizer.added().before.is_empty();
         let is_missing = has_bos && case.name.ends_with("writes_none");
         assert_eq!(
@@ -92,37 +94,38 @@ fn chats_have_the_ids_of_transformers_whatever_the_post_processor() {
 }
 
 #[test]
-fn plain_prompts_begin_once_with_what_the_tokenizer_puts_there_and_never_end_with_it() {
+fn plain_prompts_start_with_the_added_tokens_once_and_have_no_end_token() {
     let mut n_with_bos = 0;
     for case in cases() {
         let added = case.tokenizer.added();
         n_with_bos += usize::from(added.before == [0]);
         for plain in case.values["plain"].as_array().unwrap() {
             let text = plain["text"].as_str().unwrap();
-            let asked = AskedPrompt::of_text("--prompt", text, &case.tokenizer).unwrap();
-            // transformers adds the token to a text that has it, and one that ends the text.
+            let prompt = TokenizedPrompt::from_text("--prompt", text, &case.tokenizer).unwrap();
+            // transformers adds the begin token even if the text starts with it, and also adds an
+            // end token.
             let theirs = ids(&plain["ids"]);
             let theirs = theirs.strip_suffix(added.after.as_slice()).unwrap();
-            let wanted = theirs
+            let expected = theirs
                 .strip_prefix(&[0])
                 .filter(|rest| rest.starts_with(&[0]));
-            assert_eq!(asked.ids, wanted.unwrap_or(theirs), "{}", case.name);
-            let spelled = case.tokenizer.decode(&asked.ids, Specials::Keep).unwrap();
-            assert_eq!(asked.text, spelled, "{}", case.name);
+            assert_eq!(prompt.ids, expected.unwrap_or(theirs), "{}", case.name);
+            let spelled = case.tokenizer.decode(&prompt.ids, Specials::Keep).unwrap();
+            assert_eq!(prompt.text, spelled, "{}", case.name);
         }
     }
     assert_eq!(n_with_bos, 8);
 }
 
 #[test]
-fn the_token_of_a_gguf_file_is_put_before_plain_texts_too() {
+fn the_bos_token_of_a_gguf_file_precedes_plain_text() {
     let tokenizer = tokenizer().with_bos(Some(0));
-    let asked = AskedPrompt::of_text("--prompt", "Once", &tokenizer).unwrap();
+    let prompt = TokenizedPrompt::from_text("--prompt", "Once", &tokenizer).unwrap();
     assert_eq!(
-        (asked.text.as_str(), asked.ids[0]),
+        (prompt.text.as_str(), prompt.ids[0]),
         ("<|endoftext|>Once", 0)
     );
     let none = super::tokenizer().with_bos(None);
-    let asked = AskedPrompt::of_text("--prompt", "Once", &none).unwrap();
-    assert_eq!(asked.text, "Once");
+    let prompt = TokenizedPrompt::from_text("--prompt", "Once", &none).unwrap();
+    assert_eq!(prompt.text, "Once");
 }

@@ -1,6 +1,7 @@
-//! What is learned of a call when its argument values are masked, in every format of a call.
+//! Masked argument values of calls in every call format.
 
 use std::collections::BTreeSet;
+use tooltune_template::{ChatTemplate, ContentValue, Message, Role, SpecialTokens, ValueOrigin};
 
 use serde_json::json;
 
@@ -12,7 +13,7 @@ fn family(name: &str) -> (ChatTemplate, Tokenizer, PrepareOptions) {
     let source =
         std::fs::read_to_string(directory.join(format!("templates/{name}.jinja"))).unwrap();
     let cases = std::fs::read_to_string(directory.join("cases.json")).unwrap();
-    let special = &crate::json::parse(&cases).unwrap()["special_tokens"][name];
+    let special = &tooltune_json::parse(&cases).unwrap()["special_tokens"][name];
     let token = |key: &str| special[key].as_str().map(str::to_owned);
     let tokens = SpecialTokens {
         bos_token: token("bos_token"),
@@ -54,7 +55,7 @@ fn booking() -> Message {
     message
 }
 
-/// The learned tokens of the row's answer as text, each run of others as `…`.
+/// The supervised tokens of the row's answer as text, with `…` for each run of other tokens.
 fn learned_answer(row: &Row, family: &(ChatTemplate, Tokenizer, PrepareOptions)) -> String {
     let (template, tokenizer, options) = family;
     let outcome = tokenize_row(row, template, tokenizer, options).unwrap();
@@ -79,7 +80,7 @@ fn booking_row() -> Row {
 const BLANKED: &str = "{\"city\": \"…\", \"days\":…, \"price\":…, \"open\":…, \"note\": \"\", \
                        \"more\": …, \"tags\": [\"…\", {\"k\": \"…\"}]}";
 
-/// The native format of each family, with its values blanked.
+/// The native call format of each family with its values replaced by blanks.
 fn formats() -> [(&'static str, String); 6] {
     let tagged = format!(
         "…<tool_call>\n{{\"name\": \"book\", \"arguments\": {BLANKED}}}\n</tool_call><|im_end|>…"
@@ -89,7 +90,7 @@ fn formats() -> [(&'static str, String); 6] {
         ("llama3_1", llama.clone()),
         ("llama3_2", llama),
         ("qwen2_5", tagged.clone()),
-        // The empty thought before the call is the template's.
+        // The template writes the empty reasoning block before the call.
         ("qwen3", tagged.clone()),
         ("hermes", tagged),
         (
@@ -103,7 +104,7 @@ fn formats() -> [(&'static str, String); 6] {
 }
 
 #[test]
-fn the_native_call_of_each_family_is_learned_with_its_values_blanked() {
+fn the_native_call_of_each_family_is_supervised_without_its_values() {
     for (name, expected) in formats() {
         let mut family = family(name);
         family.2.mask.arguments = ArgumentMask::All;
@@ -136,7 +137,7 @@ fn values_of_either_origin_can_be_masked_alone_in_each_family() {
 const STEP: &str = "Thought: the \"arguments\": {\"city\": \"Oslo\"} are known\nAction: \
                     {\"name\": \"book\", \"arguments\": {\"city\": \"Oslo\", \"days\": 12}}";
 
-/// A call in the text of a message, its city fixed and its days derived.
+/// A call in the content of a message, with a fixed city and derived days.
 fn text_row(before: &str, after: &str) -> Row {
     let mut answer = Message::new(Role::Assistant, format!("{before}{STEP}{after}"));
     let city = before.len() + STEP.rfind("Oslo").unwrap();
@@ -155,7 +156,7 @@ fn text_row(before: &str, after: &str) -> Row {
 }
 
 #[test]
-fn a_call_in_the_text_of_an_answer_is_learned_with_its_values_blanked() {
+fn a_call_written_in_the_content_is_trained_without_its_values() {
     let thought = "Thought: the \"arguments\": {\"city\": \"Oslo\"} are known\nAction: ";
     for (name, start, end) in [
         ("llama3_1", "…", "<|eot_id|>"),
@@ -177,11 +178,11 @@ fn a_call_in_the_text_of_an_answer_is_learned_with_its_values_blanked() {
                 "{thought}{{\"name\": \"book\", \"arguments\": {{\"city\": \"{city}\", \
                  \"days\":{days}}}}}"
             );
-            let found = answer
+            let arguments = answer
                 .strip_prefix(start)
                 .and_then(|rest| rest.strip_suffix(end));
             assert_eq!(
-                found.map(str::trim),
+                arguments.map(str::trim),
                 Some(call.as_str()),
                 "{name} {mask:?}: {answer}"
             );
@@ -198,7 +199,7 @@ fn values_keep_their_place_where_a_template_trims_the_answer() {
 }
 
 #[test]
-fn values_that_a_template_hides_are_an_error_instead_of_learned() {
+fn argument_values_that_a_template_hides_are_an_error() {
     let upper = CHATML.replace("{{ m.content }}", "{{ m.content | replace('O', 'o') }}");
     let template = ChatTemplate::new(&upper, SpecialTokens::default()).unwrap();
     let tokenizer = tokenizer();
@@ -239,13 +240,16 @@ fn a_token_that_holds_one_character_of_a_value_is_masked_with_it() {
         .map(|token| token.text.as_str())
         .collect();
     assert_eq!(straddling, [",\""]);
-    let learned: String = inspected
+    let supervised_text: String = inspected
         .tokens
         .iter()
         .filter(|token| token.weight > 0.0)
         .map(|token| token.text.as_str())
         .collect();
-    assert!(learned.contains("{\"a\": \", \"b\": \"\"}"), "{learned}");
+    assert!(
+        supervised_text.contains("{\"a\": \", \"b\": \"\"}"),
+        "{supervised_text}"
+    );
 }
 
 #[test]
@@ -281,13 +285,13 @@ fn argument_values_can_weigh_less_instead_of_nothing() {
     );
     options.mask.arguments = ArgumentMask::Derived;
     let masked = inspect_row(&text_row("", ""), &chatml(), &tokenizer, &options).unwrap();
-    let shown: Vec<(&str, ValueOrigin, bool)> = masked
+    let values: Vec<(&str, ValueOrigin, bool)> = masked
         .argument_values
         .iter()
         .map(|value| (value.text.as_str(), value.origin, value.is_masked))
         .collect();
     assert_eq!(
-        shown,
+        values,
         [
             ("Oslo", ValueOrigin::Fixed, false),
             ("12", ValueOrigin::Derived, true)
@@ -311,11 +315,14 @@ fn the_weight_of_a_row_multiplies_the_weights_of_its_tokens() {
         .collect();
     assert_eq!(heavy.loss_weights, tripled);
     let inspected = inspect_row(&row, &chatml(), &tokenizer, &options).unwrap();
-    let shown: Vec<f32> = inspected.tokens.iter().map(|token| token.weight).collect();
-    assert_eq!(shown, tripled);
+    let weights: Vec<f32> = inspected.tokens.iter().map(|token| token.weight).collect();
+    assert_eq!(weights, tripled);
     for weight in [0.0, -1.0, f32::NAN, f32::INFINITY] {
         row.weight = weight;
-        assert!(fault(&row, &options).contains("the row weighs"), "{weight}");
+        assert!(
+            fault(&row, &options).contains("the weight of the row is"),
+            "{weight}"
+        );
     }
 }
 
@@ -325,7 +332,7 @@ fn the_origin_of_arguments_is_read_from_the_calls_of_a_file() {
         let message = json!([{"role": "assistant", "tool_calls": [{
             "function": {"name": "f", "arguments": {"a": 1, "b": 2}}, "derived": derived,
         }]}]);
-        conversation::parse_messages(&message, "messages")
+        tooltune_template::conversation::parse_messages(&message, "messages")
             .map(|mut messages| messages.remove(0).tool_calls.remove(0).derived)
     };
     let b = BTreeSet::from(["b".to_owned()]);

@@ -1,4 +1,4 @@
-//! Calls of rows against the tools of the same row.
+//! Checks the calls of rows against the tools of the same row.
 
 use std::io::Write;
 
@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::*;
 
-/// What reading says of a row, without its file and line.
+/// The error of a row, without file and line.
 fn read(row: &Value, is_checked: bool) -> Result<Row, String> {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     writeln!(file, "{row}").unwrap();
@@ -55,11 +55,10 @@ fn weather() -> Value {
     )
 }
 
-const FIX: &str =
-    "fix the call or the tool, or set data.check_calls = false to take calls as they are";
+const FIX: &str = "fix the call or the tool, or set data.check_calls = false to skip this check";
 
 #[test]
-fn a_call_that_its_tool_takes_passes() {
+fn a_call_that_matches_its_tool_passes() {
     for arguments in [
         json!({"city": "Oslo"}),
         json!({"city": "Oslo", "days": 2, "unit": "celsius", "place": {"floor": 1},
@@ -71,39 +70,40 @@ fn a_call_that_its_tool_takes_passes() {
     }
 }
 
+/// Invariant: A supervised call matches a tool of its row.
 #[test]
-fn a_call_that_its_tools_do_not_take_is_refused_with_place_rule_and_remedy() {
-    let place = "messages[1].tool_calls[0]";
-    for (name, arguments, wanted) in [
+fn a_call_that_violates_its_tool_is_refused_with_location_rule_and_remedy() {
+    let path = "messages[1].tool_calls[0]";
+    for (name, arguments, expected) in [
         (
             "wether",
             json!({"city": "Oslo"}),
             format!(
-                "{place}.name: no tool is called \"wether\", did you mean \"weather\"?; add the \
+                "{path}.name: no tool is called \"wether\", did you mean \"weather\"?; add the \
                  tool to the row's tools or correct the name, or set data.check_calls = false to \
-                 take calls as they are"
+                 skip this check"
             ),
         ),
         (
             "weather",
             json!({"days": 2}),
             format!(
-                "{place}.arguments: weather requires \"city\", which the call does not give; {FIX}"
+                "{path}.arguments: weather requires \"city\", which the call does not give; {FIX}"
             ),
         ),
         (
             "weather",
             json!({"city": "Oslo", "day": 2}),
             format!(
-                "{place}.arguments.day: weather has no such parameter, did you mean \"days\"?; it \
-                 has city, days, unit, place, filters, stops; {FIX}"
+                "{path}.arguments.day: weather has no such parameter, did you mean \"days\"?; \
+                 known parameters: city, days, unit, place, filters, stops; {FIX}"
             ),
         ),
         (
             "weather",
             json!({"city": "Oslo", "days": "two"}),
             format!(
-                "{place}.arguments.days: weather does not take this value: \"two\" is not of type \
+                "{path}.arguments.days: weather does not accept this value: \"two\" is not of type \
                  \"integer\"; {FIX}"
             ),
         ),
@@ -111,7 +111,7 @@ fn a_call_that_its_tools_do_not_take_is_refused_with_place_rule_and_remedy() {
             "weather",
             json!({"city": "Oslo", "days": 0}),
             format!(
-                "{place}.arguments.days: weather does not take this value: 0 is less than the \
+                "{path}.arguments.days: weather does not accept this value: 0 is less than the \
                  minimum of 1; {FIX}"
             ),
         ),
@@ -119,7 +119,7 @@ fn a_call_that_its_tools_do_not_take_is_refused_with_place_rule_and_remedy() {
             "weather",
             json!({"city": "Oslo", "unit": "kelvin"}),
             format!(
-                "{place}.arguments.unit: weather does not take this value: \"kelvin\" is not one \
+                "{path}.arguments.unit: weather does not accept this value: \"kelvin\" is not one \
                  of \"celsius\" or \"fahrenheit\"; {FIX}"
             ),
         ),
@@ -127,7 +127,7 @@ fn a_call_that_its_tools_do_not_take_is_refused_with_place_rule_and_remedy() {
             "weather",
             json!({"city": "Oslo", "stops": [{}, {"name": 1}]}),
             format!(
-                "{place}.arguments.stops[1].name: weather does not take this value: 1 is not of \
+                "{path}.arguments.stops[1].name: weather does not accept this value: 1 is not of \
                  type \"string\"; {FIX}"
             ),
         ),
@@ -135,21 +135,21 @@ fn a_call_that_its_tools_do_not_take_is_refused_with_place_rule_and_remedy() {
             "weather",
             json!({"city": "Oslo", "place": {"flor": 1}}),
             format!(
-                "{place}.arguments.place.flor: weather has no such parameter, did you mean \
-                 \"floor\"?; it has floor; {FIX}"
+                "{path}.arguments.place.flor: weather has no such parameter, did you mean \
+                 \"floor\"?; known parameters: floor; {FIX}"
             ),
         ),
         (
             "weather",
             json!({"city": "Oslo", "stops": [{"nome": "a"}]}),
             format!(
-                "{place}.arguments.stops[0].nome: weather has no such parameter, did you mean \
-                 \"name\"?; it has name; {FIX}"
+                "{path}.arguments.stops[0].nome: weather has no such parameter, did you mean \
+                 \"name\"?; known parameters: name; {FIX}"
             ),
         ),
     ] {
         let row = with_call(name, arguments, json!([tool("time", json!({})), weather()]));
-        assert_eq!(read(&row, true).unwrap_err(), wanted);
+        assert_eq!(read(&row, true).unwrap_err(), expected);
         read(&row, false).unwrap();
     }
 }
@@ -184,7 +184,7 @@ fn every_call_of_every_message_is_checked_and_named_by_its_field() {
 }
 
 #[test]
-fn what_the_row_does_not_declare_is_not_judged() {
+fn calls_are_unchecked_without_a_declaration() {
     let any = json!({"x": [1, {"y": null}]});
     let listed = json!({"city": {"type": "str", "description": "The city."}});
     let open = |keyword: &str, value: Value| {
@@ -220,7 +220,7 @@ fn what_the_row_does_not_declare_is_not_judged() {
 }
 
 #[test]
-fn types_in_the_words_of_python_are_read_as_those_of_json_schema() {
+fn python_type_names_become_json_schema_types() {
     let python = tool(
         "weather",
         json!({"type": "dict", "properties": {
@@ -245,7 +245,7 @@ fn types_in_the_words_of_python_are_read_as_those_of_json_schema() {
 }
 
 #[test]
-fn of_two_tools_of_one_name_a_call_may_mean_either() {
+fn a_call_may_match_either_of_two_tools_with_the_same_name() {
     let other = tool(
         "weather",
         json!({"type": "object", "properties": {"zip": {}}}),
@@ -255,20 +255,24 @@ fn of_two_tools_of_one_name_a_call_may_mean_either() {
         read(&with_call("weather", arguments, tools.clone()), true).unwrap();
     }
     let fault = read(&with_call("weather", json!({"town": 1}), tools), true).unwrap_err();
-    assert!(fault.contains("it has city, "), "{fault}");
+    assert!(fault.contains("known parameters: city, "), "{fault}");
 }
 
 #[test]
-fn a_tool_that_no_validator_reads_is_named_with_the_remedy() {
-    let broken =
+fn an_invalid_tool_schema_is_refused_with_the_remedy() {
+    let invalid_schema =
         json!({"type": "object", "properties": {"city": {"type": "string", "required": true}}});
     let row = with_call(
         "weather",
         json!({"city": "x"}),
-        json!([tool("weather", broken)]),
+        json!([tool("weather", invalid_schema)]),
     );
     let fault = read(&row, true).unwrap_err();
-    let place = "tools[0].function.parameters/properties/city/required is not a usable JSON schema";
-    assert!(fault.starts_with(place) && fault.ends_with(FIX), "{fault}");
+    let expected_start =
+        "tools[0].function.parameters/properties/city/required is not a usable JSON schema";
+    assert!(
+        fault.starts_with(expected_start) && fault.ends_with(FIX),
+        "{fault}"
+    );
     read(&row, false).unwrap();
 }

@@ -1,6 +1,7 @@
-//! Rows as other programs have them: what is read, against those programs, and what is refused.
+//! Compares rows in other programs' formats with those programs, and tests rejected rows.
 
 use std::fs;
+use tooltune_template::{ChatTemplate, GenerationPrompt, SpecialTokens};
 
 use serde_json::json;
 
@@ -34,21 +35,24 @@ fn read(row: &Value, format: DataFormat) -> Result<Row, String> {
     row.map_err(|error| error.fault().to_string())
 }
 
-fn recognised(row: &Value) -> Result<&'static str, String> {
+fn recognise_row(row: &Value) -> Result<&'static str, String> {
     let file = file(format!("\n{row}\n").as_bytes());
     match recognise_file(file.path()) {
-        Ok(found) => {
-            assert_eq!(found.place, format!("{}:2", file.path().display()));
-            Ok(found.format.as_str())
+        Ok(recognised) => {
+            assert_eq!(recognised.place, format!("{}:2", file.path().display()));
+            Ok(recognised.format.as_str())
         }
         Err(error) => {
-            let place = format!("{}:2: ", file.path().display());
-            Err(error.to_string().replace(&place, ""))
+            let location = format!("{}:2: ", file.path().display());
+            Err(error.to_string().replace(&location, ""))
         }
     }
 }
 
-/// Texts of LLaMA-Factory's and TRL's converters with transformers' renderer.
+/// Compares with LLaMA-Factory's and TRL's converters and transformers' renderer.
+///
+/// Invariant: Rows in other trainers' formats render as in those trainers, and unread fields are
+/// counted.
 #[test]
 fn rows_of_other_programs_render_as_those_programs_render_them() {
     let expected = read_json(&folder().join("expected.json"));
@@ -61,8 +65,8 @@ fn rows_of_other_programs_render_as_those_programs_render_them() {
         ("parts", DataFormat::Messages),
     ] {
         let path = folder().join(format!("{name}.jsonl"));
-        let found = recognise_file(&path).unwrap();
-        assert_eq!(found.format, RecognisedFormat::Rows(format), "{name}");
+        let recognised = recognise_file(&path).unwrap();
+        assert_eq!(recognised.format, RecognisedFormat::Rows(format), "{name}");
         let rows: Vec<Row> = read_rows(&path, format)
             .unwrap()
             .map(Result::unwrap)
@@ -86,7 +90,7 @@ fn rows_of_other_programs_render_as_those_programs_render_them() {
     assert_eq!(n_texts, 30);
 }
 
-/// Schemas of transformers' `get_json_schema`.
+/// Compares schemas with transformers' `get_json_schema`.
 #[test]
 fn python_types_are_the_schemas_of_transformers() {
     let types = read_json(&folder().join("types.json"));
@@ -97,14 +101,14 @@ fn python_types_are_the_schemas_of_transformers() {
         let conversation = unchecked(&row).conversation;
         let parameters = &conversation.tools.unwrap()[0]["function"]["parameters"];
         let mut expected = schema.clone();
-        // Types of a union stand in the order of the hint here, and by name there.
+        // Types of a union are in hint order here, but sorted by name in transformers.
         let sorted = |schema: &mut Value| {
             if let Some(Value::Array(types)) = schema.get_mut("type") {
                 types.sort_by_key(Value::to_string);
             }
         };
-        let mut found = parameters["properties"]["x"].clone();
-        for schema in [&mut expected, &mut found] {
+        let mut converted = parameters["properties"]["x"].clone();
+        for schema in [&mut expected, &mut converted] {
             sorted(schema);
             for inner in ["items", "additionalProperties"] {
                 if let Some(inner) = schema.get_mut(inner) {
@@ -115,7 +119,7 @@ fn python_types_are_the_schemas_of_transformers() {
                 }
             }
         }
-        assert_eq!(found, expected, "{hint}");
+        assert_eq!(converted, expected, "{hint}");
     }
 }
 
@@ -130,11 +134,14 @@ fn unchecked(row: &Value) -> Row {
 fn xlam(parameters: Value, arguments: Value) -> Value {
     let tools = json!([{"name": "f", "description": "Does f.", "parameters": parameters}]);
     let answers = json!([{"name": "f", "arguments": arguments}]);
-    json!({"id": 3, "query": "Do f.", "tools": tools.to_string(), "answers": answers.to_string()})
+    json!({"id": 3, "metadata": {"by": "hand"}, "query": "Do f.", "tools": tools.to_string(),
+        "answers": answers.to_string()})
 }
 
+/// Invariant: Rows in other trainers' formats render as in those trainers, and unread fields are
+/// counted.
 #[test]
-fn the_parameters_of_xlam_become_a_schema_that_says_what_may_be_left_out() {
+fn xlam_parameters_become_a_schema_with_required_and_optional_keys() {
     let parameters = json!({
         "harbour": {"description": "Name", "type": "str"},
         "tide": {"type": "str, optional", "description": "low or high", "default": "high"},
@@ -163,7 +170,7 @@ fn the_parameters_of_xlam_become_a_schema_that_says_what_may_be_left_out() {
     });
     let tool = json!({"type": "function", "function":
         {"name": "f", "description": "Does f.", "parameters": schema}});
-    // As text, so that the order of keys counts, which templates show.
+    // Compares as text, because templates render keys in order.
     assert_eq!(conversation.tools.unwrap()[0].to_string(), tool.to_string());
     assert_eq!(conversation.completion_start, 1);
     let [question, answer] = &conversation.messages[..] else {
@@ -172,21 +179,22 @@ fn the_parameters_of_xlam_become_a_schema_that_says_what_may_be_left_out() {
     assert_eq!(question.content.as_deref(), Some("Do f."));
     assert_eq!(answer.tool_calls[0].arguments["harbour"], "Northcove");
     reader.next().unwrap().unwrap();
-    let place = format!("{}:1", file.path().display());
+    let location = format!("{}:1", file.path().display());
     assert_eq!(
         reader.notes().lines(),
         [
-            format!("the field \"id\" of 2 rows, such as {place}, is not read"),
+            format!("the field \"id\" of 2 rows, such as {location}, is not read"),
             format!(
-                "the type \"Callable[[float], float]\" of a parameter, in 2 rows, such as {place}, \
-                 is not known: such parameters take any value"
+                "the parameter type \"Callable[[float], float]\" in 2 rows, such as {location}, is \
+                 unknown: such \
+                 parameters accept any value"
             ),
         ]
     );
 }
 
 #[test]
-fn calls_of_every_format_are_checked_and_told_by_the_field_that_holds_them() {
+fn calls_of_every_format_are_checked_and_errors_have_their_field() {
     let tools = json!([{"name": "f", "parameters": {"type": "object",
         "properties": {"n": {"type": "integer"}}, "required": ["n"]}}]);
     let call = |arguments: Value| json!({"name": "f", "arguments": arguments}).to_string();
@@ -209,7 +217,7 @@ fn calls_of_every_format_are_checked_and_told_by_the_field_that_holds_them() {
         (
             sharegpt("f(1)".to_owned()),
             DataFormat::ShareGpt,
-            "conversations[1].value is a text that is not one JSON value",
+            "conversations[1].value is a string that is not one JSON value",
         ),
         (
             sharegpt("[]".to_owned()),
@@ -240,7 +248,7 @@ fn calls_of_every_format_are_checked_and_told_by_the_field_that_holds_them() {
         (
             json!({"query": "Go", "tools": "[{\"name\": \"f\", \"name\": \"g\"}]", "answers": "[]"}),
             DataFormat::Xlam,
-            "tools is a text that is not one JSON value (column 21: the key \"name\" stands twice",
+            "tools is a string that is not one JSON value (column 21: the key \"name\" occurs twice",
         ),
     ] {
         let fault = read(&row, format).unwrap_err();
@@ -280,7 +288,7 @@ fn tools_may_be_a_text_or_a_list_of_texts() {
     for (tools, wanted) in [
         (
             json!("harbour_depth"),
-            "tools is a text that is not one JSON value",
+            "tools is a string that is not one JSON value",
         ),
         (
             json!("{}"),
@@ -289,7 +297,7 @@ fn tools_may_be_a_text_or_a_list_of_texts() {
         (json!([3]), "tools[0] is a number, but must be an object"),
         (
             json!(["f"]),
-            "tools[0] is a text that is not one JSON value",
+            "tools[0] is a string that is not one JSON value",
         ),
     ] {
         let fault = read(&row(tools), DataFormat::Messages).unwrap_err();
@@ -322,10 +330,10 @@ fn parts_of_a_content_are_texts_or_an_error_that_names_the_type() {
             json!([{"type": "text", "text": 1}]),
             "messages[0].content[0].text is a number",
         ),
-        (json!(["a"]), "messages[0].content[0] is a text"),
+        (json!(["a"]), "messages[0].content[0] is a string"),
         (
             json!(7),
-            "messages[0].content is a number, but must be a text, or a list of parts",
+            "messages[0].content is a number, but must be a string, or a list of parts",
         ),
     ] {
         let fault = read(&row(content), DataFormat::Messages).unwrap_err();
@@ -333,10 +341,11 @@ fn parts_of_a_content_are_texts_or_an_error_that_names_the_type() {
     }
 }
 
+/// Invariant: The row format is recognised by its fields or the file is refused.
 #[test]
-fn a_row_is_recognised_by_its_fields_and_an_unknown_one_tells_what_was_looked_for() {
+fn a_row_is_recognised_by_its_fields_and_an_unknown_one_lists_the_expected_fields() {
     let says = json!([{"from": "human", "value": "Hi"}]);
-    for (row, wanted) in [
+    for (row, format) in [
         (json!({"messages": [], "prompt": "x", "id": 1}), "messages"),
         (json!({"messages": says}), "sharegpt"),
         (json!({"conversations": says, "id": "a"}), "sharegpt"),
@@ -355,20 +364,20 @@ fn a_row_is_recognised_by_its_fields_and_an_unknown_one_tells_what_was_looked_fo
         ),
         (json!({"query": "x", "calls": [], "response": "y"}), "goat"),
     ] {
-        assert_eq!(recognised(&row), Ok(wanted), "{row}");
+        assert_eq!(recognise_row(&row), Ok(format), "{row}");
     }
-    let several = recognised(&json!({"messages": [], "conversations": []})).unwrap_err();
+    let several = recognise_row(&json!({"messages": [], "conversations": []})).unwrap_err();
     assert!(
         several.starts_with(
-            "the row has the fields of messages (messages) and of sharegpt (conversations); name"
+            "the row has the fields of messages (messages) and of sharegpt (conversations); set"
         ),
         "{several}"
     );
     let unknown = json!({"promt": "x", "completion": "y", "conversation": []});
     assert_eq!(
-        recognised(&unknown).unwrap_err(),
-        "the rows are of no known format; the first has \"promt\", \"completion\", \
-         \"conversation\". Looked for:\n  \
+        recognise_row(&unknown).unwrap_err(),
+        "the format of the rows is unknown; the first row has \"promt\", \"completion\", \
+         \"conversation\". Known formats:\n  \
          messages: needs messages; lacks messages\n  \
          prompt-completion: needs prompt and completion; lacks prompt, did you mean \"promt\"?\n  \
          slot: needs input_text, json_schema and gold; lacks input_text, json_schema, gold\n  \
@@ -390,8 +399,9 @@ fn a_row_of_another_format_is_refused_with_its_line_and_both_formats() {
     assert!(rows[0].is_ok());
     let error = rows[1].as_ref().unwrap_err().to_string();
     let begins = format!(
-        "{}:2: the row is of the format prompt-completion, and the rows before it or data.format \
-         say messages; ",
+        "{}:2: the row has the format prompt-completion, but data.format or the rows before it \
+         have \
+         messages; ",
         file.path().display()
     );
     assert!(error.starts_with(&begins), "{error}");
@@ -408,11 +418,11 @@ fn speakers_and_system_prompts_are_never_guessed() {
         ),
         (
             row(json!([{"from": "system", "value": "Be long."}, human])),
-            "the row has a system prompt in system and another one in conversations[0]",
+            "the row has different system prompts in system and in conversations[0]",
         ),
         (
             row(json!([{"from": "human", "role": "user", "value": "Hi"}])),
-            "conversations[0] has from and role; keep one of the two",
+            "conversations[0] has both from and role; keep one of them",
         ),
         (
             row(json!([{"from": "human"}])),
@@ -423,7 +433,7 @@ fn speakers_and_system_prompts_are_never_guessed() {
             "conversations[0].value is a number",
         ),
         (row(json!([])), "conversations is an empty list"),
-        (row(json!("Hi")), "conversations is a text"),
+        (row(json!("Hi")), "conversations is a string"),
     ] {
         let fault = read(&row, DataFormat::ShareGpt).unwrap_err();
         assert!(fault.starts_with(wanted), "{row}: {fault}");
@@ -446,9 +456,10 @@ fn other_fields_of_an_item_reach_the_template_as_they_are() {
     assert_eq!(row.conversation.messages[0].extra["name"], "Ann");
 }
 
-/// OpenAI's template of gpt-oss in short, one that prints any role, and those of two families.
+/// A short version of gpt-oss's template, one that prints any role, and the templates of two
+/// families.
 #[test]
-fn the_template_itself_says_whether_it_knows_the_role_developer() {
+fn support_for_the_developer_role_is_detected_by_rendering() {
     let row = only_row(
         r#"{"messages": [{"role": "developer", "content": "Be short."}, {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes."}]}"#,
         DataFormat::Messages,
@@ -518,11 +529,11 @@ fn a_file_that_is_one_array_is_refused_with_the_command_that_converts_it() {
     ] {
         let file = file(text.as_bytes());
         let path = file.path().display();
-        let said = format!("convert it, `tooltune data convert {path} --output rows.jsonl`");
+        let remedy = format!("convert it with `tooltune data convert {path} --output rows.jsonl`");
         let error = recognise_file(file.path()).unwrap_err().to_string();
         assert!(
             error.starts_with(&format!("{path}: the file is one JSON array"))
-                && error.contains(&said),
+                && error.contains(&remedy),
             "{error}"
         );
         let rows: Vec<_> = read_rows(file.path(), DataFormat::Alpaca)
@@ -537,7 +548,10 @@ fn a_file_that_is_one_array_is_refused_with_the_command_that_converts_it() {
 fn rows_with_pictures_are_refused_and_empty_lists_of_them_are_not() {
     let row = |images: Value| json!({"instruction": "x", "output": "y", "images": images});
     let fault = read(&row(json!(["a.png"])), DataFormat::Alpaca).unwrap_err();
-    assert!(fault.starts_with("images holds what is no text"), "{fault}");
+    assert!(
+        fault.starts_with("images contains images, audio or video"),
+        "{fault}"
+    );
     for none in [json!([]), json!(null)] {
         read(&row(none), DataFormat::Alpaca).unwrap();
     }
@@ -565,7 +579,7 @@ fn parameters_of_a_tool_that_are_a_text_are_read() {
     );
     let fault = read(&row(json!("n")), DataFormat::Messages).unwrap_err();
     assert!(
-        fault.starts_with("tools[0].function.parameters is a text"),
+        fault.starts_with("tools[0].function.parameters is a string"),
         "{fault}"
     );
 }

@@ -1,7 +1,8 @@
-//! Rows to weights with a tiny real tokenizer, and everything that must be refused on the way.
+//! Weights of rows with a tiny real tokenizer, and rejected rows.
 
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
+use tooltune_template::{ChatTemplate, Conversation, Message, Role, SpecialTokens, ToolCall};
 
 use serde_json::Value;
 
@@ -10,17 +11,19 @@ use super::*;
 mod added_tokens;
 mod argument_masks;
 mod calls;
+mod chat;
 mod faults;
 mod formats;
-mod given_back;
 mod hostile_tokenizers;
-mod learning;
 mod long_rows;
 mod mutations;
+mod pre_tokenizers;
 mod prompt;
 mod reading;
 mod reasoning;
+mod round_trip;
 mod shipped_templates;
+mod supervision;
 mod supervision_properties;
 mod switches;
 mod tool_results;
@@ -110,8 +113,8 @@ fn fault(row: &Row, options: &PrepareOptions) -> String {
         .to_string()
 }
 
-/// What is learned, as text; runs of tokens that are not learned become `…`.
-fn learned(example: &TokenizedExample) -> String {
+/// The supervised text; runs of other tokens become `…`.
+fn supervised_text(example: &TokenizedExample) -> String {
     let tokenizer = tokenizer();
     let mut text = String::new();
     let mut run = Vec::new();

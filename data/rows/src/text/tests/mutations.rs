@@ -1,37 +1,39 @@
-//! Random damage of the files that come with a model: whatever stands in them, it is read or is an
-//! error.
+//! Random corruption of model files: a corrupt file is either read or gives an error.
 //!
-//! The damage follows from a seed, which a failure names. `TOOLTUNE_MUTATIONS` is the number of
-//! damaged files of each kind, 300 if it is not set; `TOOLTUNE_MUTATIONS_SEED` the first seed.
+//! Each corruption is determined by a seed, which failures print. `TOOLTUNE_MUTATIONS` is the
+//! number of corrupt files per kind (default 300); `TOOLTUNE_MUTATIONS_SEED` is the first seed.
 
 use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
+use tooltune_template::{
+    ChatTemplate, Conversation, GenerationPrompt, Message, Role, SpecialTokens, Turns,
+};
 
 use serde_json::json;
 
 use super::*;
 use crate::batches::SeededRandom;
 
-/// Far more than a slow machine needs, and far less than forever.
+/// A generous time limit for slow machines.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn number(name: &str, unset: u64) -> u64 {
     std::env::var(name).map_or(unset, |text| text.parse().unwrap())
 }
 
-/// Runs `attempt` for each seed, which may fail, and must neither panic nor take forever.
+/// Runs `attempt` for each seed. It may return an error, but must not panic or hang.
 fn for_each_seed(kind: &str, attempt: impl Fn(&mut SeededRandom)) {
     let first = number("TOOLTUNE_MUTATIONS_SEED", 1);
     for seed in first..first + number("TOOLTUNE_MUTATIONS", 300) {
-        let begun = Instant::now();
+        let start = Instant::now();
         let mut random = SeededRandom::new(seed, 7);
-        let ended = std::panic::catch_unwind(AssertUnwindSafe(|| attempt(&mut random)));
+        let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| attempt(&mut random)));
         let again = format!("{kind}: TOOLTUNE_MUTATIONS=1 TOOLTUNE_MUTATIONS_SEED={seed}");
-        assert!(ended.is_ok(), "{again} panics");
+        assert!(outcome.is_ok(), "{again} panics");
         assert!(
-            begun.elapsed() < PATIENCE,
+            start.elapsed() < PATIENCE,
             "{again} takes {:?}",
-            begun.elapsed()
+            start.elapsed()
         );
     }
 }
@@ -40,7 +42,7 @@ fn pick<'t, T>(random: &mut SeededRandom, all: &'t [T]) -> &'t T {
     &all[random.below(all.len())]
 }
 
-/// A file with some bytes lost, changed, doubled or moved.
+/// Removes, changes, duplicates or moves some bytes of a file.
 fn damaged(mut bytes: Vec<u8>, random: &mut SeededRandom) -> Vec<u8> {
     for _ in 0..1 + random.below(3) {
         if bytes.len() < 2 {
@@ -67,8 +69,8 @@ fn damaged(mut bytes: Vec<u8>, random: &mut SeededRandom) -> Vec<u8> {
     bytes
 }
 
-/// A place in a JSON value, by the numbers of members on the way; most ways end early.
-fn place<'v>(value: &'v mut Value, random: &mut SeededRandom) -> &'v mut Value {
+/// A random path in a JSON value, by member index; most paths end early.
+fn random_part<'v>(value: &'v mut Value, random: &mut SeededRandom) -> &'v mut Value {
     let n_inside = match value {
         Value::Array(items) => items.len(),
         Value::Object(fields) => fields.len(),
@@ -79,19 +81,19 @@ fn place<'v>(value: &'v mut Value, random: &mut SeededRandom) -> &'v mut Value {
     }
     let at = random.below(n_inside);
     match value {
-        Value::Array(items) => place(&mut items[at], random),
+        Value::Array(items) => random_part(&mut items[at], random),
         Value::Object(fields) => match fields.values_mut().nth(at) {
-            Some(inside) => place(inside, random),
+            Some(inside) => random_part(inside, random),
             None => unreachable!("a member of an object"),
         },
         _ => unreachable!("a list or an object"),
     }
 }
 
-/// A JSON file with odd values in the place of some, or values of one place in another.
-fn changed(mut file: Value, random: &mut SeededRandom) -> Value {
+/// Replaces some values of a JSON file by unusual ones or by values from other paths.
+fn mutate(mut file: Value, random: &mut SeededRandom) -> Value {
     for _ in 0..1 + random.below(3) {
-        let other = place(&mut file, random).clone();
+        let other = random_part(&mut file, random).clone();
         let odd = [
             json!(null),
             json!(true),
@@ -113,7 +115,7 @@ fn changed(mut file: Value, random: &mut SeededRandom) -> Value {
             json!({"type": "Sequence"}),
             other,
         ];
-        *place(&mut file, random) = pick(random, &odd).clone();
+        *random_part(&mut file, random) = pick(random, &odd).clone();
     }
     file
 }
@@ -142,13 +144,14 @@ fn use_tokenizer(path: &Path, random: &mut SeededRandom) {
         let _ = tokenizer.to_json();
         let _ = tokenizer.plain_text("a");
     }
-    if let Ok(words) = WordPiece::from_file(path, WordPieceOptions::of_length(16)) {
+    if let Ok(words) = WordPiece::from_file(path, WordPieceOptions::with_max_length(16)) {
         for text in texts {
             let _ = words.encode(text);
         }
     }
 }
 
+/// Invariant: A tokenizer file causes neither a panic nor unbounded growth of a text.
 #[test]
 fn damaged_tokenizers_are_read_or_refused() {
     let dir = tempfile::tempdir().unwrap();
@@ -164,11 +167,11 @@ fn damaged_tokenizers_are_read_or_refused() {
             0 => damaged(file.clone().into_bytes(), random),
             _ => {
                 let mut file: Value = serde_json::from_str(file).unwrap();
-                // Of a thousand tokens few are worth a try, and of the other parts all.
+                // Mutate few of the thousand tokens, but all other parts.
                 let mut parts = file.clone();
                 parts["model"]["vocab"] = json!({});
                 parts["model"]["merges"] = json!([]);
-                let mut parts = changed(parts, random);
+                let mut parts = mutate(parts, random);
                 if let Some(model) = parts.get_mut("model").and_then(Value::as_object_mut) {
                     for key in ["vocab", "merges"] {
                         if model
@@ -288,7 +291,7 @@ fn damaged_tokenizer_configs_give_a_template_or_an_error() {
     for_each_seed("tokenizer_config.json", |random| {
         let bytes = match random.below(2) {
             0 => damaged(file.to_string().into_bytes(), random),
-            _ => changed(file.clone(), random).to_string().into_bytes(),
+            _ => mutate(file.clone(), random).to_string().into_bytes(),
         };
         std::fs::write(&path, bytes).unwrap();
         if let Ok(template) = ChatTemplate::from_model_dir(dir.path()) {

@@ -1,12 +1,14 @@
-//! Files of rows: formats, and faults with file, line and field.
+//! Files of rows: formats, and errors with file, line and field.
 
 use std::io::Write;
+use tooltune_template::{ChatTemplate, GenerationPrompt, SpecialTokens, Turns};
 
 use serde_json::json;
 use tempfile::NamedTempFile;
+use tooltune_json::json_schema::FormatRule;
+use tooltune_json::lines::{FileLines, open_text};
 
 use super::*;
-use crate::lines::{FileLines, open_text};
 
 pub(super) fn file(content: &[u8]) -> NamedTempFile {
     let mut file = NamedTempFile::new().unwrap();
@@ -26,7 +28,7 @@ pub(super) fn only_row(content: &str, format: DataFormat) -> Row {
     rows.remove(0).unwrap()
 }
 
-/// The fault of the only row, without the file's name.
+/// The error of the only row, without the file name.
 fn only_fault(content: &str, format: DataFormat) -> String {
     let mut rows = read(content, format);
     assert_eq!(rows.len(), 1);
@@ -41,7 +43,7 @@ fn only_fault(content: &str, format: DataFormat) -> String {
 pub(super) const SLOT: &str = r#"{"input_text": "Ann is 7.", "json_schema": {"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer"}}, "required": ["name"]}, "gold": {"age": 7, "name": "Änn"}}"#;
 
 #[test]
-fn a_slot_row_is_the_prompt_of_the_paper_and_the_gold_in_schema_order() {
+fn a_slot_row_has_the_prompt_of_the_paper_and_its_gold_in_schema_order() {
     let rows = file(SLOT.as_bytes());
     let reader = read_rows(rows.path(), DataFormat::Slot).unwrap();
     let mut rows = reader.with(|parser| parser.with_slot_prompt(SlotPrompt::Paper));
@@ -70,18 +72,18 @@ fn a_slot_row_is_the_prompt_of_the_paper_and_the_gold_in_schema_order() {
 }
 
 #[test]
-fn a_slot_row_is_asked_for_the_types_of_its_schema_unless_another_prompt_is_given() {
+fn the_default_slot_prompt_asks_for_the_types_of_the_schema() {
     let row = only_row(SLOT, DataFormat::Slot);
     let slot = row.slot.unwrap();
-    let typed = SlotPrompt::Typed.render(&slot.input_text, &slot.json_schema);
-    let typed = typed.unwrap();
+    let typed_prompt = SlotPrompt::Typed.render(&slot.input_text, &slot.json_schema);
+    let typed_prompt = typed_prompt.unwrap();
     assert_eq!(
         row.conversation.messages[0].content.as_deref(),
-        Some(&*typed)
+        Some(&*typed_prompt)
     );
     assert!(
-        typed.contains("numbers and booleans without quotes"),
-        "{typed}"
+        typed_prompt.contains("numbers and booleans without quotes"),
+        "{typed_prompt}"
     );
 }
 
@@ -111,12 +113,46 @@ fn gold_that_its_schema_refuses_is_an_error_with_file_line_and_pointer() {
         matches!(error.fault(), DataError::GoldInvalid { pointer, .. } if pointer == "/a/1"),
         "{error:?}"
     );
-    let place = format!("{}:3: gold/a/1 ", rows.path().display());
-    assert!(error.to_string().starts_with(&place), "{error}");
+    let location = format!("{}:3: gold/a/1 ", rows.path().display());
+    assert!(error.to_string().starts_with(&location), "{error}");
 }
 
 #[test]
-fn a_fault_in_a_long_gold_is_told_in_short() {
+fn formats_are_asserted_in_rows_for_training_and_annotations_in_rows_for_evaluation() {
+    let schema = r#"{"type": "object", "properties": {"day": {"format": "date"}}}"#;
+    let gold = format!(
+        r#"{{"input_text": "", "json_schema": {schema}, "gold": {{"day": "20 July 2026"}}}}"#
+    );
+    let tool = format!(r#"{{"name": "book", "parameters": {schema}}}"#);
+    let arguments = r#"{"day": "20 July 2026"}"#;
+    let call = format!(
+        r#"{{"messages": [{{"role": "user", "content": "Book."}}, {{"role": "assistant", "tool_calls": [{{"type": "function", "function": {{"name": "book", "arguments": {arguments}}}}}]}}], "tools": [{tool}]}}"#
+    );
+    for (row, format, place) in [
+        (gold, DataFormat::Slot, ":1: gold/day "),
+        (
+            call,
+            DataFormat::Messages,
+            ":1: messages[1].tool_calls[0].arguments.day",
+        ),
+    ] {
+        let rows = file(row.as_bytes());
+        let read = || read_rows(rows.path(), format).unwrap();
+        let message = read().next().unwrap().unwrap_err().to_string();
+        for part in [
+            place,
+            "\"20 July 2026\" is not a \"date\" (formats are checked: write the value in this \
+             format, or remove \"format\" from the schema)",
+        ] {
+            assert!(message.contains(part), "{message}");
+        }
+        let annotated = read().with(|parser| parser.with_formats(FormatRule::Annotated));
+        assert!(annotated.into_iter().all(|row| row.is_ok()), "{place}");
+    }
+}
+
+#[test]
+fn an_error_in_a_long_reference_is_short() {
     let gold = "x".repeat(100_000);
     let row =
         format!(r#"{{"input_text": "", "json_schema": {{"type": "integer"}}, "gold": "{gold}"}}"#);
@@ -124,7 +160,7 @@ fn a_fault_in_a_long_gold_is_told_in_short() {
 }
 
 #[test]
-fn a_schema_that_is_none_is_an_error() {
+fn an_invalid_schema_is_an_error() {
     for schema in [
         r#"{"type": "strin"}"#,
         r##"{"$ref": "#/$defs/nowhere"}"##,
@@ -158,7 +194,7 @@ fn missing_fields_and_wrong_types_name_the_field() {
         (
             r#"{"input_text": "", "json_schema": "{}", "gold": 1}"#,
             Slot,
-            "json_schema is a text",
+            "json_schema is a string",
         ),
         (r#"1"#, Slot, "the line is a number"),
         (
@@ -205,7 +241,7 @@ fn missing_fields_and_wrong_types_name_the_field() {
         (
             r#"{"messages": [{"role": "user", "content": ["x"]}]}"#,
             Messages,
-            "messages[0].content[0] is a text",
+            "messages[0].content[0] is a string",
         ),
         (
             r#"{"messages": [{"role": "user", "content": "x", "tool_calls": [{"name": "f", "arguments": {}}]}]}"#,
@@ -225,7 +261,7 @@ fn missing_fields_and_wrong_types_name_the_field() {
         (
             r#"{"messages": [{"role": "assistant", "tool_calls": [{"name": "f", "arguments": "{\"a\": }"}]}]}"#,
             Messages,
-            "messages[0].tool_calls[0].arguments is a text that is not one JSON object",
+            "messages[0].tool_calls[0].arguments is a string that is not one JSON object",
         ),
         (
             r#"{"messages": [{"role": "assistant", "tool_calls": [{"name": "f", "arguments": "[1]"}]}]}"#,
@@ -253,8 +289,8 @@ fn the_old_spelling_of_calls_and_tools_is_refused_with_the_new_one() {
                 r#"{{"messages": [{{"role": "user", "content": "x"}}, {{"role": "assistant", "content": "", "function_call": {call}}}]}}"#
             ),
             Messages,
-            "messages[1].function_call is an old spelling that no template renders; write \
-             tool_calls in its place: [{\"name\": ..., \"arguments\": {...}}]",
+            "messages[1].function_call is an old field name that no template renders; write \
+             tool_calls instead: [{\"name\": ..., \"arguments\": {...}}]",
         ),
         (
             format!(
@@ -267,7 +303,7 @@ fn the_old_spelling_of_calls_and_tools_is_refused_with_the_new_one() {
             r#"{"messages": [{"role": "user", "content": "x"}], "functions": [{"name": "f"}]}"#
                 .to_owned(),
             Messages,
-            "functions is an old spelling that no template renders; write tools in its place: \
+            "functions is an old field name that no template renders; write tools instead: \
              [{\"type\": \"function\", \"function\": {...}}]",
         ),
     ] {
@@ -292,7 +328,7 @@ fn arguments_given_as_a_text_become_an_object() {
 }
 
 #[test]
-fn an_integer_that_would_be_learned_rounded_is_refused_with_its_place() {
+fn an_integer_beyond_64_bits_is_rejected_with_its_path() {
     use DataFormat::{Messages, Slot};
     let long = "12345678901234567890123";
     let slot = |gold: &str| {
@@ -317,10 +353,10 @@ fn an_integer_that_would_be_learned_rounded_is_refused_with_its_place() {
         ),
     ] {
         let fault = only_fault(&row, format);
-        let wanted = format!("{place} is the integer {long}, which does not fit into 64 bits");
-        assert!(fault.starts_with(&wanted), "{row}: {fault}");
+        let expected = format!("{place} is the integer {long}, which does not fit into 64 bits");
+        assert!(fault.starts_with(&expected), "{row}: {fault}");
     }
-    // What no text shows may be rounded.
+    // Numbers that are not rendered may be rounded.
     let row = only_row(&slot("[-0, 18446744073709551615]"), Slot);
     let answer = row.conversation.messages[1].content.as_deref();
     assert_eq!(answer, Some("[0, 18446744073709551615]"));
@@ -390,7 +426,7 @@ fn a_file_without_rows_is_an_error_once() {
 }
 
 #[test]
-fn a_file_that_is_not_there_is_an_error_with_its_path() {
+fn a_missing_file_is_an_error_with_its_path() {
     let error = read_rows(Path::new("no/such.jsonl"), DataFormat::Slot).unwrap_err();
     assert!(
         error
@@ -401,7 +437,7 @@ fn a_file_that_is_not_there_is_an_error_with_its_path() {
 }
 
 #[test]
-fn a_byte_order_mark_and_windows_line_ends_are_no_fault() {
+fn a_byte_order_mark_and_windows_line_ends_are_accepted() {
     let rows = read(
         "\u{feff}{\"prompt\": \"x\", \"completion\": \"y\"}\r\n\r\n",
         DataFormat::PromptCompletion,
@@ -421,7 +457,7 @@ fn five_megabytes_in_one_line_are_read_and_rendered() {
 }
 
 #[test]
-fn a_line_of_one_endless_word_is_too_long_and_nothing_worse() {
+fn an_endless_word_gives_only_a_length_error() {
     let row = json!({"prompt": "ab".repeat(100_000), "completion": "y"}).to_string();
     let row = only_row(&row, DataFormat::PromptCompletion);
     let fault = fault(&row, &options(&tokenizer()));
@@ -444,7 +480,7 @@ fn formats_are_spelled_as_in_configurations() {
 }
 
 #[test]
-fn a_line_without_end_is_an_error_with_its_place_and_the_last() {
+fn an_endless_line_is_the_last_error() {
     let content = format!("{SLOT}\n{SLOT}{}\n{SLOT}\n", " ".repeat(5_000));
     let file = file(content.as_bytes());
     let mut lines = FileLines::new(file.path(), open_text(file.path()).unwrap());
@@ -453,35 +489,34 @@ fn a_line_without_end_is_an_error_with_its_place_and_the_last() {
     assert_eq!(rows.len(), 2);
     assert!(rows[0].is_ok());
     let error = rows[1].as_ref().unwrap_err().to_string();
-    let said =
-        ":2: the line has more than 1000 bytes, the most that is read of one; give one value";
-    assert!(error.contains(said), "{error}");
+    let expected = ":2: the line has more than 1000 bytes, the limit; write one value";
+    assert!(error.contains(expected), "{error}");
 }
 
 #[test]
-fn a_key_that_stands_twice_is_refused_by_its_name_wherever_it_stands() {
+fn duplicate_keys_are_rejected_at_every_level() {
     use DataFormat::{Messages, PromptCompletion, Slot};
     for (row, format, wanted) in [
         (
             r#"{"prompt": "x", "completion": "y", "prompt": "z"}"#,
             PromptCompletion,
-            "column 43: the key \"prompt\" stands twice in one object; keep one of the two",
+            "column 43: the key \"prompt\" occurs twice in one object; delete one of the two",
         ),
         (
             r#"{"messages": [{"role": "user", "content": "x", "role": "user"}]}"#,
             Messages,
-            "the key \"role\" stands twice",
+            "the key \"role\" occurs twice",
         ),
         (
             r#"{"input_text": "", "json_schema": {}, "gold": {"a": {"b": 1, "b": 1}}}"#,
             Slot,
-            "the key \"b\" stands twice",
+            "the key \"b\" occurs twice",
         ),
         (
             r#"{"messages": [{"role": "assistant", "tool_calls": [{"name": "f", "arguments": "{\"a\": 1, \"a\": 2}"}]}]}"#,
             Messages,
-            "messages[0].tool_calls[0].arguments is a text that is not one JSON object (column 12: \
-             the key \"a\" stands twice",
+            "messages[0].tool_calls[0].arguments is a string that is not one JSON object (column 12: \
+             the key \"a\" occurs twice",
         ),
     ] {
         let fault = only_fault(row, format);
@@ -490,7 +525,7 @@ fn a_key_that_stands_twice_is_refused_by_its_name_wherever_it_stands() {
 }
 
 #[test]
-fn a_file_that_is_no_utf8_text_is_named_with_the_command_that_fixes_it() {
+fn a_file_that_is_not_utf8_is_named_with_the_command_that_fixes_it() {
     let row = r#"{"prompt": "x", "completion": "y"}"#;
     let units: Vec<u16> = format!("\u{feff}{row}\n{row}\n").encode_utf16().collect();
     let little: Vec<u8> = units.iter().flat_map(|unit| unit.to_le_bytes()).collect();
@@ -508,7 +543,7 @@ fn a_file_that_is_no_utf8_text_is_named_with_the_command_that_fixes_it() {
         let error = rows[0].as_ref().unwrap_err().to_string();
         let begins = format!("{path}: the file is {what}; ");
         assert!(error.starts_with(&begins), "{error}");
-        let command = format!("{command}{path} > rows.jsonl`, and name the new file");
+        let command = format!("{command}{path} > rows.jsonl` and pass the new file");
         assert!(error.ends_with(&command), "{error}");
     }
 }

@@ -1,6 +1,7 @@
 //! Reasoning that a template keeps, drops, or reads under another name.
 
 use serde_json::json;
+use tooltune_template::{ChatTemplate, SpecialTokens};
 
 use super::*;
 
@@ -11,13 +12,13 @@ fn fixture_template(name: &str) -> ChatTemplate {
         eos_token: Some("<|im_end|>".to_owned()),
         ..SpecialTokens::default()
     };
-    // Turns of all templates end with the one stop token of the tiny tokenizer.
+    // The tiny tokenizer's only stop token ends the turns of all templates.
     let source = std::fs::read_to_string(path).unwrap();
     ChatTemplate::new(&source.replace("<|eot_id|>", "<|im_end|>"), special).unwrap()
 }
 
 fn conversation(messages: Value) -> Row {
-    let messages = crate::text::conversation::parse_messages(&messages, "messages").unwrap();
+    let messages = tooltune_template::conversation::parse_messages(&messages, "messages").unwrap();
     row(messages)
 }
 
@@ -38,7 +39,7 @@ fn keeping(on_lost_reasoning: OnLostReasoning) -> PrepareOptions {
     options
 }
 
-fn prepared(
+fn prepare_row(
     row: &Row,
     template: &ChatTemplate,
     options: &PrepareOptions,
@@ -51,28 +52,30 @@ fn prepared(
     )
 }
 
+/// Invariant: If a template drops a turn's reasoning, the row is an error or the turn is not
+/// supervised.
 #[test]
-fn reasoning_that_a_template_drops_is_an_error_and_its_turn_is_not_learned_where_it_is_kept() {
+fn dropped_reasoning_is_an_error_or_excludes_its_turn_from_supervision() {
     let row = two_thoughts("reasoning_content");
     for name in ["qwen2_5", "llama3_1", "smollm2"] {
         let template = fixture_template(name);
-        let error = prepared(&row, &template, &keeping(OnLostReasoning::Error)).unwrap_err();
-        let said = error.to_string();
-        let wanted = "row: the chat template leaves out the reasoning of message 1, so the turn would be \
-                      learned without it; set data.chat_template";
-        assert!(said.starts_with(wanted), "{name}: {said}");
-        // Nothing is left to learn, which is an error of its own.
-        let error = prepared(&row, &template, &keeping(OnLostReasoning::Keep)).unwrap_err();
+        let error = prepare_row(&row, &template, &keeping(OnLostReasoning::Error)).unwrap_err();
+        let message = error.to_string();
+        let expected = "row: the chat template leaves out the reasoning of message 1, so the turn would \
+                      be trained without it; set data.chat_template";
+        assert!(message.starts_with(expected), "{name}: {message}");
+        // Without supervised tokens the row is a separate error.
+        let error = prepare_row(&row, &template, &keeping(OnLostReasoning::Keep)).unwrap_err();
         let reason = "(the chat template leaves out the reasoning of its turns)";
         assert!(error.to_string().contains(reason), "{name}: {error}");
     }
-    // Qwen3's keeps that after the last question.
+    // Qwen3's template keeps the reasoning after the last question.
     let template = fixture_template("qwen3");
-    assert!(prepared(&row, &template, &keeping(OnLostReasoning::Error)).is_err());
-    let kept = prepared(&row, &template, &keeping(OnLostReasoning::Keep)).unwrap();
-    assert_eq!(kept.report.unlearned.n_without_reasoning, 1);
+    assert!(prepare_row(&row, &template, &keeping(OnLostReasoning::Error)).is_err());
+    let prepared = prepare_row(&row, &template, &keeping(OnLostReasoning::Keep)).unwrap();
+    assert_eq!(prepared.report.unlearned.n_without_reasoning, 1);
     assert_eq!(
-        learned(&kept.examples[0]),
+        supervised_text(&prepared.examples[0]),
         "…<think>\nSecond thought.\n</think>\n\n9 metres.<|im_end|>…"
     );
     let inspected = inspect_row(
@@ -85,7 +88,7 @@ fn reasoning_that_a_template_drops_is_an_error_and_its_turn_is_not_learned_where
 }
 
 #[test]
-fn a_thought_inside_the_content_counts_as_reasoning() {
+fn think_tags_in_the_content_are_reasoning() {
     let row = conversation(json!([
         {"role": "user", "content": "How deep is Northcove?"},
         {"role": "assistant", "content": "<think>\nFirst.\n</think>\n\n7 metres."},
@@ -93,7 +96,7 @@ fn a_thought_inside_the_content_counts_as_reasoning() {
         {"role": "assistant", "content": "<think>\nSecond.\n</think>\n\n9 metres."},
     ]));
     let qwen3 = fixture_template("qwen3");
-    let error = prepared(&row, &qwen3, &keeping(OnLostReasoning::Error)).unwrap_err();
+    let error = prepare_row(&row, &qwen3, &keeping(OnLostReasoning::Error)).unwrap_err();
     assert!(
         matches!(
             error.fault(),
@@ -101,14 +104,14 @@ fn a_thought_inside_the_content_counts_as_reasoning() {
         ),
         "{error}"
     );
-    let kept = prepared(&row, &qwen3, &keeping(OnLostReasoning::Keep)).unwrap();
+    let prepared = prepare_row(&row, &qwen3, &keeping(OnLostReasoning::Keep)).unwrap();
     assert_eq!(
-        learned(&kept.examples[0]),
+        supervised_text(&prepared.examples[0]),
         "…<think>\nSecond.\n</think>\n\n9 metres.<|im_end|>…"
     );
-    // Qwen2.5 prints contents as they are, and an empty thought loses nothing.
+    // Qwen2.5 prints contents unchanged, and an empty reasoning block loses nothing.
     assert!(
-        prepared(
+        prepare_row(
             &row,
             &fixture_template("qwen2_5"),
             &keeping(OnLostReasoning::Error)
@@ -117,7 +120,7 @@ fn a_thought_inside_the_content_counts_as_reasoning() {
     );
     let mut empty = row.clone();
     empty.conversation.messages[1].content = Some("<think>\n\n</think>\n\n7 metres.".to_owned());
-    assert!(prepared(&empty, &qwen3, &keeping(OnLostReasoning::Error)).is_ok());
+    assert!(prepare_row(&empty, &qwen3, &keeping(OnLostReasoning::Error)).is_ok());
 }
 
 #[test]
@@ -129,14 +132,14 @@ fn each_spelling_reaches_the_name_that_a_template_reads() {
             &format!("{{% if m.{read} %}}<think>{{{{ m.{read} }}}}</think>{{% endif %}}{{% if m.content %}}"),
         );
         let template = ChatTemplate::new(&source, SpecialTokens::default()).unwrap();
-        for written in spellings {
-            let row = two_thoughts(written);
-            let kept = prepared(&row, &template, &keeping(OnLostReasoning::Error)).unwrap();
+        for thoughts in spellings {
+            let row = two_thoughts(thoughts);
+            let prepared = prepare_row(&row, &template, &keeping(OnLostReasoning::Error)).unwrap();
             assert_eq!(
-                learned(&kept.examples[0]),
+                supervised_text(&prepared.examples[0]),
                 "…<think>First thought.</think>7 metres.<|im_end|>…<think>Second thought.</think>9 \
                  metres.<|im_end|>…",
-                "{written} read as {read}"
+                "{thoughts} read as {read}"
             );
         }
     }
@@ -150,20 +153,20 @@ fn no_reasoning_is_no_fault_and_two_different_ones_are() {
             {"role": "assistant", "reasoning_content": empty, "content": "Hello."},
         ]));
         let template = fixture_template("qwen2_5");
-        assert!(prepared(&row, &template, &keeping(OnLostReasoning::Error)).is_ok());
+        assert!(prepare_row(&row, &template, &keeping(OnLostReasoning::Error)).is_ok());
     }
     let both = |reasoning: &str| {
         let messages = json!([
             {"role": "user", "content": "Hi"},
             {"role": "assistant", "reasoning_content": "a", "reasoning": reasoning, "content": "b"},
         ]);
-        crate::text::conversation::parse_messages(&messages, "messages")
+        tooltune_template::conversation::parse_messages(&messages, "messages")
     };
     assert!(both("a").is_ok());
     assert_eq!(
         both("c").unwrap_err().to_string(),
-        "messages[1].reasoning_content and reasoning in the same message are different texts; keep one \
-         of them"
+        "messages[1].reasoning_content and reasoning in the same message differ; delete one of \
+         them"
     );
 }
 
@@ -179,16 +182,16 @@ fn reasoning_is_a_text_or_text_parts_in_every_spelling() {
     };
     let refused = |name: &str, reasoning: Value| {
         let messages = messages(name, reasoning);
-        let parsed = crate::text::conversation::parse_messages(&messages, "messages");
-        parsed.unwrap_err().to_string()
+        let result = tooltune_template::conversation::parse_messages(&messages, "messages");
+        result.unwrap_err().to_string()
     };
     for name in ["reasoning_content", "reasoning", "thinking"] {
         let parts =
             json!([{"type": "text", "text": "First."}, {"type": "text", "text": "Second."}]);
         let row = conversation(messages(name, parts));
-        let kept = prepared(&row, &template, &options).unwrap();
+        let prepared = prepare_row(&row, &template, &options).unwrap();
         assert_eq!(
-            learned(&kept.examples[0]),
+            supervised_text(&prepared.examples[0]),
             "…<think>\nFirst.\nSecond.\n</think>\n\nHello.<|im_end|>…",
             "{name}"
         );
@@ -202,7 +205,7 @@ fn reasoning_is_a_text_or_text_parts_in_every_spelling() {
             assert_eq!(
                 refused(name, reasoning),
                 format!(
-                    "messages[1].{name} is {found}, but must be a text, or a list of parts of the type text"
+                    "messages[1].{name} is {found}, but must be a string, or a list of parts of the type text"
                 )
             );
         }
@@ -215,7 +218,7 @@ fn reasoning_is_a_text_or_text_parts_in_every_spelling() {
 }
 
 #[test]
-fn only_a_turn_that_would_be_learned_without_its_reasoning_is_an_error() {
+fn dropped_reasoning_is_an_error_only_in_supervised_turns() {
     let thoughts = two_thoughts("reasoning_content");
     let mut in_content = two_thoughts("reasoning_content");
     for message in &mut in_content.conversation.messages {
@@ -242,42 +245,44 @@ fn only_a_turn_that_would_be_learned_without_its_reasoning_is_an_error() {
         ] {
             options.mask.train_on = train_on;
             options.mask.on_lost_reasoning = OnLostReasoning::Error;
-            let refusing = prepared(&row, &qwen3, &options).unwrap();
+            let refusing = prepare_row(&row, &qwen3, &options).unwrap();
             let unlearned = refusing.report.unlearned;
-            let counted = (unlearned.n_switched_off, unlearned.n_without_reasoning);
-            assert_eq!(counted, (n_switched_off, 1), "{train_on:?}");
+            let counts = (unlearned.n_switched_off, unlearned.n_without_reasoning);
+            assert_eq!(counts, (n_switched_off, 1), "{train_on:?}");
             if train_on != TrainOn::All {
-                assert_eq!(learned(&refusing.examples[0]), second, "{train_on:?}");
+                assert_eq!(
+                    supervised_text(&refusing.examples[0]),
+                    second,
+                    "{train_on:?}"
+                );
             }
             let inspected = inspect_row(&row, &qwen3, &tokenizer(), &options).unwrap();
             assert_eq!(inspected.without_reasoning, [1], "{train_on:?}");
             options.mask.on_lost_reasoning = OnLostReasoning::Keep;
-            let kept = prepared(&row, &qwen3, &options).unwrap();
-            assert_eq!(kept, refusing, "{train_on:?}");
+            let prepared = prepare_row(&row, &qwen3, &options).unwrap();
+            assert_eq!(prepared, refusing, "{train_on:?}");
         }
         options.mask.on_lost_reasoning = OnLostReasoning::Error;
-        // The whole of it, or a completion with both turns, would be learned without the first.
+        // Training on the whole row, or on a completion with both turns, would omit the first
+        // reasoning.
         for train_on in [TrainOn::Assistant, TrainOn::All] {
             options.mask.train_on = train_on;
-            assert!(prepared(&row, &qwen3, &options).is_err(), "{train_on:?}");
+            assert!(prepare_row(&row, &qwen3, &options).is_err(), "{train_on:?}");
         }
         let mut both = row.clone();
         both.conversation.completion_start = 1;
         options.mask.train_on = TrainOn::Completion;
-        let error = prepared(&both, &qwen3, &options).unwrap_err();
+        let error = prepare_row(&both, &qwen3, &options).unwrap_err();
         let is_first = matches!(
             error.fault(),
             DataError::ReasoningNotRendered { message: 1 }
         );
         assert!(is_first, "{error}");
-        // A turn that is switched off is not why the row has nothing to learn.
+        // An excluded turn is not the reason that the row has no supervised tokens.
         let mut nothing = switched_off(&row);
         nothing.conversation.messages.truncate(3);
         options.mask.train_on = TrainOn::Assistant;
-        let error = prepared(&nothing, &qwen3, &options).unwrap_err();
-        assert!(
-            error.to_string().contains("switches its turns off"),
-            "{error}"
-        );
+        let error = prepare_row(&nothing, &qwen3, &options).unwrap_err();
+        assert!(error.to_string().contains("excludes its turns"), "{error}");
     }
 }

@@ -1,12 +1,13 @@
-//! For any text and any gold, what is learned is the answer and its end-of-turn token.
+//! For any text and any reference answer, only the answer and its end-of-turn token are supervised.
 
 use proptest::prelude::*;
 use serde_json::{Map, json};
+use tooltune_template::{ChatTemplate, Message, Role, Span, SpanKind, SpecialTokens, Turns};
 
 use super::*;
 
-/// Text with the characters that break span arithmetic: blanks, quotes, braces, control
-/// characters, combining and four-byte ones.
+/// Text with characters that break span arithmetic: spaces, quotes, braces, control characters,
+/// combining and four-byte characters.
 fn odd_text() -> impl Strategy<Value = String> {
     proptest::collection::vec(
         prop_oneof![
@@ -57,8 +58,9 @@ fn smollm2() -> ChatTemplate {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
+    /// Invariant: Only the answer and its end of turn are supervised.
     #[test]
-    fn what_is_learned_of_a_slot_row_is_the_gold_and_its_end_of_turn(
+    fn only_the_gold_and_the_end_of_turn_of_a_slot_row_are_supervised(
         input_text in odd_text(),
         gold in gold(),
     ) {
@@ -71,7 +73,7 @@ proptest! {
             json_schema: schema.clone(),
             gold: gold.clone(),
         };
-        let row = Row::of_slot(slot, &SlotPrompt::default()).unwrap();
+        let row = Row::from_slot(slot, &SlotPrompt::default()).unwrap();
         let outcome = tokenize_row(&row, &template, &tokenizer, &options(&tokenizer)).unwrap();
         let TokenizeOutcome::Example { example, straddling, .. } = outcome else {
             panic!("dropped")
@@ -85,7 +87,7 @@ proptest! {
             tokenizer.decode(&example.input_ids[first..=last], Specials::Keep).unwrap(),
             format!("{completion}<|im_end|>")
         );
-        prop_assert_eq!(&crate::json::parse(&completion).unwrap(), &gold);
+        prop_assert_eq!(&tooltune_json::parse(&completion).unwrap(), &gold);
         prop_assert!(straddling.is_empty());
         let prompt = prompt_ids(&row, &template, &tokenizer).unwrap();
         prop_assert_eq!(&example.input_ids[..first], &prompt[..]);
@@ -118,7 +120,7 @@ proptest! {
             rendered.text[..span.start].ends_with('"')
         }).zip(texts) {
             let quoted = format!("\"{}\"", &rendered.text[span.start..span.end]);
-            prop_assert_eq!(crate::json::parse(&quoted).unwrap(), Value::String(text));
+            prop_assert_eq!(tooltune_json::parse(&quoted).unwrap(), Value::String(text));
         }
         let turn_start = rendered.turns[0].start;
         for token in inspected.tokens.iter().filter(|token| token.start >= turn_start) {

@@ -1,10 +1,11 @@
-//! What messages say of their own turn: `train`, `weight`, `loss`, and slips of the pen beside them.
+//! Per-message switches `train`, `weight` and `loss`, and misspelt ones.
 
 use serde_json::json;
+use tooltune_template::{ChatTemplate, GenerationPrompt, SpecialTokens};
 
 use super::*;
 
-/// Rows as a file holds them.
+/// Rows as written in a file.
 fn read(format: DataFormat, rows: &[Value]) -> Vec<Result<Row, DataError>> {
     let file = tempfile::NamedTempFile::new().unwrap();
     let lines: Vec<String> = rows.iter().map(Value::to_string).collect();
@@ -12,7 +13,7 @@ fn read(format: DataFormat, rows: &[Value]) -> Vec<Result<Row, DataError>> {
     read_rows(file.path(), format).unwrap().collect()
 }
 
-/// Two turns, of which the first one has further fields.
+/// Two turns; the first one has additional fields.
 fn guess(fields: Value) -> Value {
     let mut first = json!({"role": "assistant", "content": "A guess."});
     first
@@ -32,7 +33,7 @@ fn guessed(fields: Value) -> Row {
     rows.remove(0).unwrap()
 }
 
-fn refused(row: Value) -> String {
+fn rejection(row: Value) -> String {
     let error = read(DataFormat::Messages, &[row]).remove(0).unwrap_err();
     error.to_string().split_once(":1: ").unwrap().1.to_owned()
 }
@@ -46,10 +47,11 @@ fn assistant() -> PrepareOptions {
 const BOTH: &str = "…A guess.<|im_end|>…7 metres.<|im_end|>…";
 const SECOND: &str = "…7 metres.<|im_end|>…";
 
+/// Invariant: The switches of a message set the weight of its turn and never reach the template.
 #[test]
-fn each_spelling_of_a_switch_turns_one_turn_off_and_none_reaches_the_template() {
+fn every_training_switch_excludes_its_turn_and_is_not_passed_to_the_template() {
     let plain = example(&guessed(json!({})), &assistant());
-    assert_eq!(learned(&plain), BOTH);
+    assert_eq!(supervised_text(&plain), BOTH);
     for off in [
         json!({"train": false}),
         json!({"training": false}),
@@ -58,7 +60,7 @@ fn each_spelling_of_a_switch_turns_one_turn_off_and_none_reaches_the_template() 
         json!({"weight": 0.0, "train": false, "loss": null}),
     ] {
         let example = example(&guessed(off.clone()), &assistant());
-        assert_eq!(learned(&example), SECOND, "{off}");
+        assert_eq!(supervised_text(&example), SECOND, "{off}");
         assert_eq!(example.input_ids, plain.input_ids, "{off}");
     }
     for on in [
@@ -68,7 +70,7 @@ fn each_spelling_of_a_switch_turns_one_turn_off_and_none_reaches_the_template() 
         json!({"train": null, "weight": null}),
     ] {
         let row = guessed(on.clone());
-        assert_eq!(learned(&example(&row, &assistant())), BOTH, "{on}");
+        assert_eq!(supervised_text(&example(&row, &assistant())), BOTH, "{on}");
         assert!(row.conversation.messages[1].extra.is_empty(), "{on}");
     }
     let source = "{% for m in messages %}{{ m | tojson }}<|im_end|>{% endfor %}";
@@ -107,7 +109,7 @@ fn a_weight_scales_its_turn_and_the_spans_in_it() {
         );
         options.mask.weights = super::weights("assistant.content", 0.5).weights;
         let halved = sum(&options);
-        // Each turn keeps its end, whose weight is the turn's own.
+        // Each turn keeps its end, which has the turn's weight.
         let ends = |of: f32| halved.iter().filter(|&&weight| weight == of).count();
         assert_eq!((ends(turn), ends(turn * 0.5)), (1, n - 1), "{halved:?}");
         assert_eq!(halved.len(), weights.len());
@@ -115,7 +117,7 @@ fn a_weight_scales_its_turn_and_the_spans_in_it() {
 }
 
 #[test]
-fn train_on_chooses_first_and_a_switch_only_takes_away() {
+fn a_switch_can_only_exclude_turns_that_train_on_selects() {
     let last_off = |row: &mut Row| row.conversation.messages[3].weight = Some(0.0);
     for (train_on, first_off, second_off) in [
         (TrainOn::Assistant, SECOND, Some("…A guess.<|im_end|>…")),
@@ -125,8 +127,12 @@ fn train_on_chooses_first_and_a_switch_only_takes_away() {
         let mut options = assistant();
         options.mask.train_on = train_on;
         let row = guessed(json!({"train": false}));
-        assert_eq!(learned(&example(&row, &options)), first_off, "{train_on:?}");
-        // `true` adds no turn that mask.train_on leaves out.
+        assert_eq!(
+            supervised_text(&example(&row, &options)),
+            first_off,
+            "{train_on:?}"
+        );
+        // `true` does not add turns that mask.train_on excludes.
         let on = guessed(json!({"train": true}));
         let plain = guessed(json!({}));
         assert_eq!(
@@ -139,10 +145,10 @@ fn train_on_chooses_first_and_a_switch_only_takes_away() {
         let mut row = guessed(json!({}));
         last_off(&mut row);
         match second_off {
-            Some(wanted) => assert_eq!(learned(&example(&row, &options)), wanted),
+            Some(expected) => assert_eq!(supervised_text(&example(&row, &options)), expected),
             None => {
                 let fault = fault(&row, &options);
-                let reason = "would be learned (train, weight or loss switches its turns off)";
+                let reason = "is supervised (train, weight or loss excludes its turns)";
                 assert!(fault.contains(reason), "{fault}");
             }
         }
@@ -150,14 +156,14 @@ fn train_on_chooses_first_and_a_switch_only_takes_away() {
     let mut options = assistant();
     options.mask.train_on = TrainOn::All;
     assert_eq!(
-        learned(&example(&guessed(json!({"loss": false})), &options)),
+        supervised_text(&example(&guessed(json!({"loss": false})), &options)),
         "…user\nHow deep?<|im_end|>\n<|im_start|>assistant\n…\n<|im_start|>user\nLook it \
          up.<|im_end|>\n<|im_start|>assistant\n7 metres.<|im_end|>\n"
     );
 }
 
 #[test]
-fn a_row_whose_turns_are_all_switched_off_is_an_error_or_dropped_and_turns_are_counted() {
+fn a_row_with_all_turns_switched_off_is_rejected_or_dropped_and_its_turns_are_counted() {
     let all_off = || {
         let mut row = guessed(json!({"train": false}));
         row.conversation.messages[3].weight = Some(0.0);
@@ -165,7 +171,7 @@ fn a_row_whose_turns_are_all_switched_off_is_an_error_or_dropped_and_turns_are_c
     };
     let mut options = assistant();
     let fault = fault(&all_off(), &options);
-    assert!(fault.contains("switches its turns off"), "{fault}");
+    assert!(fault.contains("excludes its turns"), "{fault}");
     options.mask.on_empty = OnEmpty::Drop;
     let rows = [Ok(all_off()), Ok(guessed(json!({"weight": 0})))];
     let prepared = prepare(rows.into_iter(), &chatml(), &tokenizer(), &options).unwrap();
@@ -174,18 +180,19 @@ fn a_row_whose_turns_are_all_switched_off_is_an_error_or_dropped_and_turns_are_c
     let row = guessed(json!({"loss": false}));
     let inspected = inspect_row(&row, &chatml(), &tokenizer(), &options).unwrap();
     assert_eq!(inspected.switched_off, [1]);
-    let asked = AskedPrompt::of_row(&all_off(), &chatml(), &tokenizer(), &options).unwrap_err();
-    assert!(matches!(asked.fault(), DataError::NoAnswer), "{asked}");
+    let error =
+        TokenizedPrompt::from_row(&all_off(), &chatml(), &tokenizer(), &options).unwrap_err();
+    assert!(matches!(error.fault(), DataError::NoAnswer), "{error}");
 }
 
 #[test]
-fn a_turn_that_is_switched_off_may_end_as_it_likes_and_is_no_answer() {
-    // A stop token in its text, which generation could not go past.
+fn an_excluded_turn_needs_no_stop_token_and_is_not_an_answer() {
+    // A stop token in its text, at which generation would end.
     let mut row = guessed(json!({"train": false}));
     row.conversation.messages[1].content = Some("a<|im_end|>b".to_owned());
-    assert_eq!(learned(&example(&row, &assistant())), SECOND);
+    assert_eq!(supervised_text(&example(&row, &assistant())), SECOND);
     row.conversation.messages[1].weight = None;
-    assert!(fault(&row, &assistant()).contains("holds the stop token"));
+    assert!(fault(&row, &assistant()).contains("contains the stop token"));
     // A template that ends only the last turn.
     let source = CHATML.replace(
         "<|im_end|>",
@@ -195,20 +202,21 @@ fn a_turn_that_is_switched_off_may_end_as_it_likes_and_is_no_answer() {
     let tokenized = |fields| tokenize_row(&guessed(fields), &template, &tokenizer(), &assistant());
     assert!(tokenized(json!({"train": false})).is_ok());
     assert!(tokenized(json!({})).is_err());
-    // Of a completion whose first turn is off, the answer is the next one.
+    // If the first turn of a completion is excluded, the answer is the next one.
     let mut row = guessed(json!({"train": false}));
     row.conversation.completion_start = 1;
-    let asked = AskedPrompt::of_row(&row, &chatml(), &tokenizer(), &options(&tokenizer())).unwrap();
-    assert_eq!(asked.reference.as_deref(), Some("7 metres."));
-    assert_eq!(asked.n_messages, 3);
+    let prompt =
+        TokenizedPrompt::from_row(&row, &chatml(), &tokenizer(), &options(&tokenizer())).unwrap();
+    assert_eq!(prompt.reference.as_deref(), Some("7 metres."));
+    assert_eq!(prompt.n_messages, 3);
 }
 
 #[test]
 fn switches_of_other_types_places_and_senses_are_errors() {
-    for (fields, wanted) in [
+    for (fields, expected) in [
         (
             json!({"train": "false"}),
-            "messages[1].train is a text, but must be true or false",
+            "messages[1].train is a string, but must be true or false",
         ),
         (
             json!({"train": 0}),
@@ -229,19 +237,19 @@ fn switches_of_other_types_places_and_senses_are_errors() {
         (json!({"weight": 1e40}), "messages[1].weight is 1e"),
         (
             json!({"train": true, "weight": 0}),
-            "messages[1].train says that the turn is learned, and weight in the same message that it is not",
+            "messages[1].train includes the turn in training, but weight in the same message excludes it",
         ),
         (
             json!({"train": false, "weight": 0.5}),
-            "messages[1].weight says that the turn is learned, and train in",
+            "messages[1].weight includes the turn in training, but train in",
         ),
         (
             json!({"train_detail": []}),
-            "messages[1].train_detail chooses parts of the content by offsets",
+            "messages[1].train_detail selects parts of the content by offsets",
         ),
     ] {
-        let said = refused(guess(fields));
-        assert!(said.starts_with(wanted), "{said}");
+        let fault = rejection(guess(fields));
+        assert!(fault.starts_with(expected), "{fault}");
     }
     for role in ["system", "user", "tool"] {
         for switch in [
@@ -254,12 +262,12 @@ fn switches_of_other_types_places_and_senses_are_errors() {
                 .as_object_mut()
                 .unwrap()
                 .extend(switch.as_object().unwrap().clone());
-            let said =
-                refused(json!({"messages": [message, {"role": "assistant", "content": "Hi"}]}));
+            let fault =
+                rejection(json!({"messages": [message, {"role": "assistant", "content": "Hi"}]}));
             let name = switch.as_object().unwrap().keys().next().unwrap();
-            let wanted =
-                format!("messages[0].{name} stands in a {role} message, which is never learned");
-            assert!(said.starts_with(&wanted), "{said}");
+            let expected =
+                format!("messages[0].{name} is in a {role} message, which is never trained on");
+            assert!(fault.starts_with(&expected), "{fault}");
         }
     }
     let null = json!({"messages": [
@@ -271,12 +279,12 @@ fn switches_of_other_types_places_and_senses_are_errors() {
         {"role": "user", "content": "Hi"},
         {"role": "assistant", "content": [{"type": "text", "text": "Hi", "train": false}]},
     ]});
-    let said = refused(parts);
+    let fault = rejection(parts);
     assert!(
-        said.starts_with("messages[1].content[0].train switches a part"),
-        "{said}"
+        fault.starts_with("messages[1].content[0].train switches training for a part"),
+        "{fault}"
     );
-    // ShareGPT's items say the same as messages.
+    // ShareGPT items have the same switches as messages.
     let items = json!({"conversations": [
         {"from": "human", "value": "Hi"},
         {"from": "gpt", "value": "Hi", "weight": 0},
@@ -323,8 +331,8 @@ fn a_field_one_letter_away_from_a_known_one_is_an_error_that_names_it() {
                 "{name}"
             ),
             near => assert_eq!(
-                refused(row),
-                format!("messages[1].{name} is no known field; did you mean {near:?}?")
+                rejection(row),
+                format!("messages[1].{name} is not a known field; did you mean {near:?}?")
             ),
         }
     }

@@ -1,4 +1,4 @@
-//! What is said of calls without results and results without calls.
+//! Notes about calls without results and results without calls.
 
 use serde_json::{Value, json};
 
@@ -33,13 +33,14 @@ fn answer() -> Value {
 }
 
 /// The notes of one row, without the path of its file.
-fn said(messages: Vec<Value>) -> Vec<String> {
+fn notes_of(messages: Vec<Value>) -> Vec<String> {
     said_of(&json!({"messages": messages}), DataFormat::Messages)
 }
 
 fn said_of(row: &Value, format: DataFormat) -> Vec<String> {
     let file = file(format!("{row}\n").as_bytes());
-    let mut reader = read_rows(file.path(), format).unwrap();
+    let reader = read_rows(file.path(), format).unwrap();
+    let mut reader = reader.with(RowParser::with_unchecked_calls);
     reader.next().unwrap().unwrap();
     let path = file.path().display().to_string();
     let lines = reader.notes().lines().into_iter();
@@ -47,7 +48,7 @@ fn said_of(row: &Value, format: DataFormat) -> Vec<String> {
 }
 
 #[test]
-fn results_and_calls_that_belong_together_are_no_news() {
+fn matching_calls_and_results_give_no_notes() {
     for messages in [
         vec![
             user("Go"),
@@ -63,7 +64,7 @@ fn results_and_calls_that_belong_together_are_no_news() {
             result("2", None),
             answer(),
         ],
-        // An id that each turn uses again, and one that two calls share.
+        // An id reused in each turn, and one shared by two calls.
         vec![
             user("Go"),
             calls(&[call("f", Some("a"))]),
@@ -73,9 +74,9 @@ fn results_and_calls_that_belong_together_are_no_news() {
             result("2", Some("a")),
             answer(),
         ],
-        // The last calls are what is learned, and have no results yet.
+        // The last calls are the supervised answer and have no results yet.
         vec![user("Go"), calls(&[call("f", Some("a"))])],
-        // A result may come after words of the user, and two of one call.
+        // A result may follow a user message, and one call may have two results.
         vec![
             user("Go"),
             calls(&[call("f", Some("a"))]),
@@ -85,7 +86,7 @@ fn results_and_calls_that_belong_together_are_no_news() {
             answer(),
         ],
     ] {
-        assert_eq!(said(messages.clone()), [""; 0], "{messages:?}");
+        assert_eq!(notes_of(messages.clone()), [""; 0], "{messages:?}");
     }
 }
 
@@ -102,30 +103,30 @@ fn results_with_tags_ids_without_calls_and_calls_without_results_are_counted() {
         answer(),
     ];
     assert_eq!(
-        said(messages),
+        notes_of(messages),
         [
-            "results of tools that bring their own <tool_response>: 1, the first FILE:1, messages[2]; \
-             the chat template writes what stands around a result, so take the tags out of the rows",
-            "results of tools whose tool_call_id no call before them has: 1, the first FILE:1, \
-             messages[3]; give the call that id, or take the field out",
-            "calls without a result where the conversation goes on: 2, the first FILE:1, \
-             messages[1].tool_calls[1]; add the message of the tool, or end the row with the call",
+            "tool results that contain <tool_response> tags: 1, the first FILE:1, messages[2]; \
+             the chat template writes these tags, so remove them from the rows",
+            "tool results whose tool_call_id matches no earlier call: 1, the first FILE:1, \
+             messages[3]; give the call that id, or remove the field",
+            "calls without a result in conversations that continue: 2, the first FILE:1, \
+             messages[1].tool_calls[1]; add the tool message, or end the row with the call",
         ]
     );
-    // A call without an id takes the result that comes next, whatever id that has.
+    // A call without an id matches the next result, whatever its id.
     let messages = vec![
         user("Go"),
         calls(&[call("f", None)]),
         result("1", Some("c")),
         answer(),
     ];
-    let lines = said(messages);
+    let lines = notes_of(messages);
     assert_eq!(lines.len(), 1, "{lines:?}");
     assert!(lines[0].contains("messages[2]"), "{lines:?}");
 }
 
 #[test]
-fn places_are_those_of_the_file_whatever_its_format() {
+fn locations_refer_to_the_source_file_in_every_format() {
     let tagged = "<tool_response>1</tool_response>";
     let row = json!({"system": "Be brief.", "conversations": [
         {"from": "human", "value": "Go"},
@@ -152,7 +153,7 @@ fn places_are_those_of_the_file_whatever_its_format() {
 }
 
 #[test]
-fn the_counts_of_several_files_keep_the_first_place() {
+fn merged_counts_keep_the_first_location() {
     let row = json!({"messages": [user("Go"), calls(&[call("f", None)]), answer()]});
     let file = file(format!("{row}\n{row}\n").as_bytes());
     let notes = || {
@@ -163,23 +164,23 @@ fn the_counts_of_several_files_keep_the_first_place() {
     let mut sum = RowNotes::default();
     sum.add(&notes());
     sum.add(&notes());
-    let counted = &sum.tools.calls_without_result;
-    assert_eq!(counted.n, 4);
-    let first = counted.first.as_deref().unwrap();
+    let without_result = &sum.tools.calls_without_result;
+    assert_eq!(without_result.n, 4);
+    let first = without_result.first.as_deref().unwrap();
     assert!(first.ends_with(":1, messages[1].tool_calls[0]"), "{first}");
 }
 
 #[test]
 fn a_result_that_names_another_tool_than_its_call_is_refused() {
-    let mut named = result("1", Some("a"));
-    named["name"] = json!("g");
-    let row = json!({"messages": [user("Go"), calls(&[call("f", Some("a"))]), named, answer()]});
+    let mut misnamed = result("1", Some("a"));
+    misnamed["name"] = json!("g");
+    let row = json!({"messages": [user("Go"), calls(&[call("f", Some("a"))]), misnamed, answer()]});
     let file = file(format!("{row}\n").as_bytes());
     let read = || read_rows(file.path(), DataFormat::Messages).unwrap();
     let error = read().next().unwrap().unwrap_err().to_string();
     for part in [
         ":1: messages[2].name is \"g\"",
-        "messages[1].tool_calls[0], calls \"f\"",
+        "messages[1].tool_calls[0], the call with its tool_call_id, calls \"f\"",
     ] {
         assert!(error.contains(part), "{error}");
     }
@@ -187,12 +188,83 @@ fn a_result_that_names_another_tool_than_its_call_is_refused() {
     assert!(unchecked.is_ok(), "{unchecked:?}");
 }
 
-/// The work is that of the messages, not that of their square.
+#[test]
+fn a_result_with_an_id_that_no_call_has_is_refused() {
+    let refusal = |messages: Vec<Value>| {
+        let row = json!({"messages": messages});
+        let file = file(format!("{row}\n").as_bytes());
+        let mut reader = read_rows(file.path(), DataFormat::Messages).unwrap();
+        reader.next().unwrap().err().map(|error| error.to_string())
+    };
+    let two = || calls(&[call("f", Some("a")), call("g", Some("b"))]);
+    let messages = vec![
+        user("Go"),
+        two(),
+        result("1", Some("a")),
+        result("2", Some("c")),
+        answer(),
+    ];
+    let error = refusal(messages.clone()).unwrap();
+    for part in [
+        ":1: messages[3].tool_call_id is \"c\"",
+        "the calls before it have \"a\", \"b\"",
+        "remove messages[3].tool_call_id",
+    ] {
+        assert!(error.contains(part), "{part}: {error}");
+    }
+    let many: Vec<Value> = (0..9).map(|n| call("f", Some(&format!("id{n}")))).collect();
+    let error = refusal(vec![
+        user("Go"),
+        calls(&many),
+        result("1", Some("c")),
+        answer(),
+    ])
+    .unwrap();
+    assert!(
+        error.contains("have …, \"id3\", ") && error.contains("\"id8\". Give"),
+        "{error}"
+    );
+    // A call after the result is another one.
+    let later = vec![
+        user("Go"),
+        two(),
+        result("1", Some("c")),
+        calls(&[call("f", Some("c"))]),
+    ];
+    assert!(refusal(later).is_some());
+    for accepted in [
+        vec![
+            user("Go"),
+            two(),
+            result("1", None),
+            result("2", None),
+            answer(),
+        ],
+        vec![
+            user("Go"),
+            calls(&[call("f", None)]),
+            result("1", Some("c")),
+            answer(),
+        ],
+        vec![user("Go"), result("1", Some("c")), answer()],
+        vec![
+            user("Go"),
+            two(),
+            result("2", Some("b")),
+            result("1", Some("a")),
+            answer(),
+        ],
+    ] {
+        assert_eq!(refusal(accepted.clone()), None, "{accepted:?}");
+    }
+}
+
+/// The work is linear in the number of messages.
 #[test]
 fn a_hundred_thousand_calls_of_one_id_are_followed() {
     let many = vec![call("f", Some("a")); 100_000];
     let mut messages = vec![user("Go"), calls(&many)];
     messages.extend(vec![result("1", Some("a")); 100_000]);
     messages.push(answer());
-    assert_eq!(said(messages), [""; 0]);
+    assert_eq!(notes_of(messages), [""; 0]);
 }

@@ -1,42 +1,47 @@
-//! Reads the calls that an answer holds, whichever model family wrote it.
+//! Parses the calls in an answer, in the notation of any supported model family.
 //!
-//! What is not written as a call is text, and no error; what begins as a call and is none is
-//! malformed, with the reason. JSON is read as strictly as everywhere: a lenient reader hides a
-//! model's mistakes, and a server would not run such a call.
+//! An answer is scanned once from start to end. If a family's marker starts a call, that family's
+//! parser parses the call and returns its end. Markers inside JSON strings or arguments are
+//! ignored. Text that starts like a call and cannot be parsed is malformed, with the reason;
+//! everything else is text. JSON is parsed strictly: a lenient parser would hide a model's
+//! mistakes, and an inference server would not run such a call.
 
+mod gemma;
 mod json_text;
+mod marked;
+mod python_text;
+mod scan;
 mod tagged;
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use tooltune_rows::json;
-use tooltune_rows::python::dumps;
 
-use self::json_text::{bare, json_after, mistral};
-use self::tagged::{functions, in_tags};
-use super::answer::{CallsAnswer, WrittenCall};
+use self::json_text::parse_bare;
+use self::python_text::parse_python_list;
+use self::scan::ScannedAnswer;
+use super::answer::{AnswerEnd, CallsAnswer};
 use super::tools::ToolSet;
-use crate::python_calls::{Positional, python_calls, without_thoughts};
 
-/// The most calls of an answer that are compared; one with more is malformed.
+/// Maximum number of calls compared; an answer with more is malformed.
 pub const MAX_CALLS: usize = 256;
 
-/// The most bytes of an answer that are read; a longer one is malformed.
+/// Maximum length of an answer that is parsed; a longer one is malformed.
 pub const MAX_TEXT_BYTES: usize = 1 << 20;
 
-/// How calls are written.
+/// The notation of calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallDialect {
-    /// JSON alone, in a fence or text around it: `{"name": ..., "parameters": {...}}`, `arguments`
-    /// in its place, a list of such, an object with such a list as `tool_calls`. Llama 3.1, and
-    /// after `<|python_tag|>`; families whose marks were dropped as special tokens.
+    /// JSON without model-specific markers, possibly in a fence or surrounded by text: `{"name":
+    /// ..., "parameters": {...}}`, or with `arguments`; a list of such objects; an object with such
+    /// a list as `tool_calls`. Llama 3.1, also after `<|python_tag|>`.
     Json,
-    /// JSON in `<tool_call>` tags: Hermes, Qwen2.5, Qwen3.
+    /// JSON in `<tool_call>` tags: Hermes, Qwen2.5, Qwen3, Granite 4, SmolLM3.
     Hermes,
-    /// `<function=name><parameter=key>value</parameter></function>`, in `<tool_call>` tags or not:
-    /// Qwen3-Coder, Qwen3.5, Nemotron 3; `<function=name>{...}</function>` of Llama 3.1.
+    /// `<function=name><parameter=key>value</parameter></function>`, with or without `<tool_call>`
+    /// tags: Qwen3-Coder, Qwen3.5, Nemotron 3, Seed-OSS; `<function=name>{...}</function>` of Llama
+    /// 3.1.
     Function,
     /// A name with `<arg_key>` and `<arg_value>` in `<tool_call>` tags: GLM-4.5.
     Glm,
@@ -44,13 +49,26 @@ pub enum CallDialect {
     Mistral,
     /// `<|tool_call|>` before a list: Granite 3, Phi-4-mini.
     Granite,
-    /// `[name(key=value), ...]`, as Python writes calls: Llama 3.2, ToolACE, LFM2 between
-    /// `<|tool_call_start|>` and `<|tool_call_end|>`.
+    /// `[name(key=value), ...]`, Python notation: Llama 3.2, ToolACE, LFM2 between
+    /// `<|tool_call_start|>` and `<|tool_call_end|>`, Llama 4 after `<|python_start|>`.
     Python,
+    /// `name(key=value)` lines between `<function_calls>` tags: OLMo 3.
+    Olmo,
+    /// `name(key=value)` lines in a `tool_code` fence or in `<code>` tags: Gemma 3, SmolLM3.
+    Code,
+    /// `call:name{key:<escape>value<escape>}` after `<start_function_call>`: FunctionGemma; with
+    /// `<|"|>` for `<escape>` after `<|tool_call>`: Gemma 4.
+    Gemma,
+    /// A name and JSON between `<｜tool▁call▁begin｜>` and `<｜tool▁call▁end｜>`: DeepSeek.
+    Deepseek,
+    /// An id such as `functions.name:0` and JSON after `<|tool_call_begin|>`: Kimi K2.
+    Kimi,
+    /// `to=functions.name` in the header of a JSON message: gpt-oss.
+    Harmony,
 }
 
 impl CallDialect {
-    /// Its name, as it is in files.
+    /// The name used in files.
     pub fn name(self) -> &'static str {
         match self {
             Self::Json => "json",
@@ -60,6 +78,12 @@ impl CallDialect {
             Self::Mistral => "mistral",
             Self::Granite => "granite",
             Self::Python => "python",
+            Self::Olmo => "olmo",
+            Self::Code => "code",
+            Self::Gemma => "gemma",
+            Self::Deepseek => "deepseek",
+            Self::Kimi => "kimi",
+            Self::Harmony => "harmony",
         }
     }
 }
@@ -70,76 +94,43 @@ impl fmt::Display for CallDialect {
     }
 }
 
-/// Reads an answer; `tools` are those that the model was shown.
+/// Parses an answer to a prompt with these `tools`.
 ///
-/// Thoughts are passed over: all up to the last `</think>`, and an opened `<think>` with all after
-/// it. The marks of a family must be in the text where its tokenizer has them as special tokens;
-/// without them JSON is found all the same, and then its dialect is [`CallDialect::Json`].
+/// Reasoning is ignored: the text inside reasoning markers before the first call. Calls between a
+/// family's markers take precedence over calls without markers. An answer with neither calls nor
+/// visible text is [`AnswerEnd::Empty`].
 pub fn read_calls(text: &str, tools: &ToolSet) -> CallsAnswer {
     if text.len() > MAX_TEXT_BYTES {
         return malformed(
             None,
             format!(
-                "the answer has {} bytes; {MAX_TEXT_BYTES} are read",
+                "the answer has {} bytes; at most {MAX_TEXT_BYTES} are parsed",
                 text.len()
             ),
         );
     }
-    let text = without_thoughts(text).trim();
-    let after = |mark: &str| text.split_once(mark).map(|(_, after)| after.trim());
-    let answer = if text.contains(tagged::OPEN) {
-        in_tags(text, tools)
-    } else if text.contains(tagged::FUNCTION) {
-        functions(text, tools)
-    } else if text.contains(json_text::TOOL_CALLS) {
-        mistral(text)
-    } else if let Some(after) = after("<|tool_call|>").or_else(|| after("<|tool_calls|>")) {
-        json_after(after, CallDialect::Granite)
-    } else if let Some(after) = after("<|tool_call_start|>") {
-        let end = after.find("<|tool_call_end|>").unwrap_or(after.len());
-        python(&after[..end])
-    } else if let Some(after) = after("<|python_tag|>") {
-        json_after(after, CallDialect::Json)
-    } else if is_python(text) {
-        python(text)
+    let scan = ScannedAnswer::new(text, tools);
+    let visible = text[scan.visible.clone()].trim();
+    let mut answer = if scan.answer.dialect.is_some() {
+        scan.answer
     } else {
-        bare(text, tools)
+        parse_python_list(visible, tools).unwrap_or_else(|| parse_bare(visible, tools))
     };
-    answer.within_budget()
+    if visible.is_empty() && answer.dialect.is_none() {
+        answer.end = AnswerEnd::Empty;
+    }
+    answer.limit_calls()
+}
+
+/// The text of an answer without the reasoning before it, and without unterminated reasoning.
+pub(crate) fn without_reasoning(text: &str) -> &str {
+    &text[ScannedAnswer::new(text, &ToolSet::default()).visible]
 }
 
 fn malformed(dialect: Option<CallDialect>, reason: String) -> CallsAnswer {
     CallsAnswer {
-        calls: Vec::new(),
         malformed: vec![reason],
         dialect,
+        ..CallsAnswer::default()
     }
-}
-
-/// Whether a text begins as a list of Python's calls.
-fn is_python(text: &str) -> bool {
-    let Some(inside) = text.strip_prefix('[') else {
-        return false;
-    };
-    let inside = inside.trim_start();
-    let name = inside.split('(').next().unwrap_or_default();
-    let is_name = |c: char| c.is_alphanumeric() || matches!(c, '_' | '.');
-    name.len() < inside.len()
-        && name.starts_with(|c: char| c.is_alphabetic() || c == '_')
-        && name.chars().all(is_name)
-}
-
-fn python(text: &str) -> CallsAnswer {
-    let dialect = CallDialect::Python;
-    let Some(calls) = python_calls(text.trim(), Positional::Refused) else {
-        let reason = "this is no list of Python's calls with arguments by name and literal values";
-        return malformed(Some(dialect), reason.to_owned());
-    };
-    let mut answer = CallsAnswer::in_dialect(dialect);
-    for call in calls {
-        let value = json::parse(&dumps(&call));
-        let value = value.map_err(|error| format!("a call is no JSON: {error}"));
-        answer.add(value.and_then(|value| WrittenCall::of_value(&value)));
-    }
-    answer
 }

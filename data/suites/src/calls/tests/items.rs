@@ -1,11 +1,12 @@
-//! The turns of rows, and answers to flat tools.
+//! Turns of rows, and answers to flat tools.
 
 use std::io::Write;
 
 use tooltune_agents::flat::{
     FlattenReport, FlattenWhen, RowFlattening, UnflattenReport, flatten_tool_row,
 };
-use tooltune_rows::text::{DataFormat, Role, Row, RowParser, read_rows};
+use tooltune_rows::text::{DataFormat, Row, RowParser, read_rows};
+use tooltune_template::Role;
 
 use super::*;
 
@@ -23,7 +24,7 @@ fn row(messages: Value, tools: Value) -> Row {
     }
 }
 
-fn calling(arguments: Value) -> Value {
+fn assistant_call(arguments: Value) -> Value {
     json!({"role": "assistant", "tool_calls": [
         {"type": "function", "function": {"name": "tide", "arguments": arguments}}]})
 }
@@ -31,7 +32,7 @@ fn calling(arguments: Value) -> Value {
 fn dialogue() -> Value {
     json!([
         {"role": "user", "content": "Tides in Rye?"},
-        calling(json!({"port": "Rye"})),
+        assistant_call(json!({"port": "Rye"})),
         {"role": "tool", "content": "06:10"},
         {"role": "assistant", "content": "At ten past six."},
         {"role": "user", "content": "And Hull?"},
@@ -40,48 +41,48 @@ fn dialogue() -> Value {
     ])
 }
 
-fn items(row: &Row, asked: AskedTurns) -> (Vec<CallsItem>, SkippedTurns) {
+fn items(row: &Row, which_turns: TurnSelection) -> (Vec<CallsItem>, SkippedTurns) {
     let mut skipped = SkippedTurns::default();
-    let items = calls_items(row, asked, &mut skipped);
+    let items = calls_items(row, which_turns, &mut skipped);
     (items, skipped)
 }
 
 #[test]
-fn every_turn_is_asked_after_the_history_of_its_row() {
+fn every_assistant_turn_is_an_item_with_the_preceding_messages() {
     let row = row(dialogue(), json!(tools()));
-    let (found, skipped) = items(&row, AskedTurns::default());
-    let shown: Vec<(&str, usize)> = found
+    let (items_of_row, skipped) = items(&row, TurnSelection::default());
+    let golds: Vec<(&str, usize)> = items_of_row
         .iter()
         .map(|item| (item.id.as_str(), item.gold.len()))
         .collect();
     assert_eq!(
-        shown,
+        golds,
         [
             ("dev.jsonl:1#1", 1),
             ("dev.jsonl:1#3", 0),
             ("dev.jsonl:1#5", 1)
         ]
     );
-    // Calls that are written as text are calls.
-    assert_eq!(found[2].gold, [tide("Hull")]);
+    // Calls written as text are calls.
+    assert_eq!(items_of_row[2].gold, [tide_call("Hull")]);
     assert_eq!(skipped.lines(), Vec::<String>::new());
-    let prompt = found[1].prompt(&row.conversation);
+    let prompt = items_of_row[1].prompt(&row.conversation);
     assert_eq!(prompt.messages.len(), 3);
     assert_eq!(prompt.messages[2].role, Role::Tool);
     assert_eq!(prompt.completion_start, 3);
     assert_eq!(prompt.tools, row.conversation.tools);
-    let completion = AskedTurns {
+    let completion = TurnSelection {
         which: WhichTurns::Completion,
-        ..AskedTurns::default()
+        ..TurnSelection::default()
     };
     assert_eq!(items(&row, completion).0.len(), 1);
 }
 
 #[test]
-fn turns_that_are_not_asked_are_counted_with_the_reason() {
+fn skipped_turns_are_counted_with_the_reason() {
     let without_tools = row(dialogue(), Value::Null);
     assert_eq!(
-        items(&without_tools, AskedTurns::default())
+        items(&without_tools, TurnSelection::default())
             .1
             .n_without_tools,
         3
@@ -89,34 +90,38 @@ fn turns_that_are_not_asked_are_counted_with_the_reason() {
     let mut messages = dialogue();
     messages[3]["weight"] = json!(0);
     messages[5]["content"] = json!("<tool_call>{\"name\": </tool_call>");
-    let asked = AskedTurns {
+    let which_turns = TurnSelection {
         max_turns_per_row: 1,
-        ..AskedTurns::default()
+        ..TurnSelection::default()
     };
-    let (found, skipped) = items(&row(messages.clone(), json!(tools())), asked);
+    let (items_of_row, skipped) = items(&row(messages.clone(), json!(tools())), which_turns);
     assert_eq!(
-        (found.len(), skipped.n_switched_off, skipped.n_over_budget),
+        (
+            items_of_row.len(),
+            skipped.n_switched_off,
+            skipped.n_over_budget
+        ),
         (1, 1, 1)
     );
-    let (_, skipped) = items(&row(messages, json!(tools())), AskedTurns::default());
+    let (_, skipped) = items(&row(messages, json!(tools())), TurnSelection::default());
     let lines = skipped.lines();
-    assert_eq!(lines[0], "1 turn is not asked: switched off by the data");
+    assert_eq!(lines[0], "1 turn skipped: disabled by the data");
     assert!(
         lines[1].starts_with(
-            "1 turn is not asked: calls that cannot be read, such as \
-                              dev.jsonl:1#5 (a call is no JSON: "
+            "1 turn skipped: calls cannot be parsed, for example \
+                              dev.jsonl:1#5 (a call is not JSON: "
         ),
         "{lines:?}"
     );
 }
 
 #[test]
-fn the_gold_scores_one_and_a_gold_that_its_tool_refuses_is_a_ceiling() {
+fn the_gold_scores_one_unless_its_tool_refuses_it() {
     let value = |messages: Value| {
         let row = row(messages, json!(tools()));
         let mut scorer = CallsScorer::default();
-        let (found, _) = items(&row, AskedTurns::default());
-        let scores: Vec<TurnScore> = found
+        let (items_of_row, _) = items(&row, TurnSelection::default());
+        let scores: Vec<TurnScore> = items_of_row
             .iter()
             .map(|item| scorer.score_turn(item, &item.gold_answer()))
             .collect();
@@ -129,7 +134,7 @@ fn the_gold_scores_one_and_a_gold_that_its_tool_refuses_is_a_ceiling() {
     };
     assert_eq!(value(dialogue()), []);
     let mut messages = dialogue();
-    messages[1] = calling(json!({"port": 7}));
+    messages[1] = assistant_call(json!({"port": 7}));
     let ceilings = value(messages);
     assert_eq!(ceilings.len(), 1);
     assert_eq!((ceilings[0].metric, ceilings[0].value), ("valid", 0.5));
@@ -154,13 +159,13 @@ fn answers_to_flat_tools_are_nested_before_they_are_scored() {
         &flattening,
         &mut FlattenReport::default(),
     );
-    let (found, _) = items(&row, AskedTurns::default());
-    let prompt = found[0].prompt(&flat.conversation);
-    let shown = ToolSet::new(prompt.tools.as_deref().expect("tools"));
+    let (items_of_row, _) = items(&row, TurnSelection::default());
+    let prompt = items_of_row[0].prompt(&flat.conversation);
+    let nested_tools = ToolSet::new(prompt.tools.as_deref().expect("tools"));
     let score = |text: &str| {
         let mut report = UnflattenReport::default();
-        let answer = read_calls(text, &shown).unflattened(&flat, &mut report);
-        (score_turn(&found[0], &answer), report.n_malformed)
+        let answer = read_calls(text, &nested_tools).unflatten(&flat, &mut report);
+        (score_turn(&items_of_row[0], &answer), report.n_malformed)
     };
     let flat_call = |rest: &str| {
         format!("{{\"name\": \"berth\", \"arguments\": {{\"ship_name\": \"Ada\", {rest}}}}}")
@@ -168,12 +173,12 @@ fn answers_to_flat_tools_are_nested_before_they_are_scored() {
     let (right, n_malformed) = score(&flat_call("\"ship_draught\": 3.5, \"nights\": 2"));
     assert!(right.right, "{:?}", right.faults);
     assert_eq!(n_malformed, 0);
-    let (wrong, n_malformed) = score(&flat_call("\"ship_mast\": 3.5, \"nights\": 2"));
+    let (wrong_score, n_malformed) = score(&flat_call("\"ship_mast\": 3.5, \"nights\": 2"));
     assert_eq!(
-        (wrong.malformed, wrong.right, n_malformed),
+        (wrong_score.malformed, wrong_score.right, n_malformed),
         (true, false, 1)
     );
-    assert!(messages_of(&wrong).starts_with("the call of berth: "));
+    assert!(messages_of(&wrong_score).starts_with("the call of berth: "));
 }
 
 fn messages_of(score: &TurnScore) -> &str {

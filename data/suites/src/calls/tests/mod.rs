@@ -1,10 +1,12 @@
-//! The suite on calls of our own: a harbour's tides, berths and notices.
+//! Tests of the suite with the calls of an invented harbour: tides, berths and notices.
 
 mod bfcl;
+mod constrained;
 mod items;
 mod reading;
 mod scoring;
 mod summing;
+mod templates;
 
 use std::sync::Arc;
 
@@ -13,7 +15,7 @@ use serde_json::{Value, json};
 use super::*;
 
 pub(super) fn tools() -> Vec<Value> {
-    let tide = json!({"type": "function", "function": {"name": "tide", "parameters": {
+    let tide_tool = json!({"type": "function", "function": {"name": "tide", "parameters": {
         "type": "object",
         "properties": {
             "port": {"type": "string"},
@@ -33,7 +35,7 @@ pub(super) fn tools() -> Vec<Value> {
         },
         "required": ["ship", "nights"],
     }}});
-    vec![tide, berth]
+    vec![tide_tool, berth]
 }
 
 pub(super) fn call(name: &str, arguments: Value) -> WrittenCall {
@@ -43,7 +45,7 @@ pub(super) fn call(name: &str, arguments: Value) -> WrittenCall {
     }
 }
 
-pub(super) fn tide(port: &str) -> WrittenCall {
+pub(super) fn tide_call(port: &str) -> WrittenCall {
     call("tide", json!({"port": port}))
 }
 
@@ -56,18 +58,20 @@ pub(super) fn item(gold: Vec<WrittenCall>) -> CallsItem {
     }
 }
 
-/// The score of an answer that makes these calls.
-pub(super) fn made(gold: Vec<WrittenCall>, made: Vec<WrittenCall>) -> TurnScore {
-    score_turn(&item(gold), &CallsAnswer::of_calls(made))
+/// The score of an answer with these calls.
+pub(super) fn score_calls(gold: Vec<WrittenCall>, predicted: Vec<WrittenCall>) -> TurnScore {
+    score_turn(&item(gold), &CallsAnswer::from_calls(predicted))
 }
 
-/// The score of an answer in text.
-pub(super) fn written(gold: Vec<WrittenCall>, text: &str) -> TurnScore {
+/// The score of an answer as text.
+pub(super) fn score_text(gold: Vec<WrittenCall>, text: &str) -> TurnScore {
     let item = item(gold);
     score_turn(&item, &read_calls(text, &item.tools))
 }
 
 pub(super) fn messages(score: &TurnScore) -> Vec<&str> {
     let faults = score.faults.iter();
-    faults.map(|fault| fault.message.as_str()).collect()
+    faults
+        .map(|scored_fault| scored_fault.message.as_str())
+        .collect()
 }

@@ -1,11 +1,4 @@
-//! Calls in the ways of the model families, and what is none.
-
-use std::fs;
-use std::path::{Path, PathBuf};
-
-use tooltune_rows::text::{
-    ChatTemplate, Conversation, GenerationPrompt, Message, Role, SpecialTokens, ToolCall,
-};
+//! Calls in the notations of all model families, and texts that are not calls.
 
 use super::*;
 
@@ -13,41 +6,47 @@ fn read(text: &str) -> CallsAnswer {
     read_calls(text, &ToolSet::new(&tools()))
 }
 
-fn berth() -> WrittenCall {
+fn berth_call() -> WrittenCall {
     let arguments = json!({"ship": {"name": "Ada", "draught": 3.5}, "nights": 2, "powered": null});
     call("berth", arguments)
 }
 
 #[test]
-fn every_family_is_read() {
+fn the_calls_of_every_model_family_are_parsed() {
     const BERTH: &str =
         r#"{"ship": {"name": "Ada", "draught": 3.5}, "nights": 2, "powered": null}"#;
-    let one = format!(r#"{{"name": "berth", "arguments": {BERTH}}}"#);
+    let one_call = format!(r#"{{"name": "berth", "arguments": {BERTH}}}"#);
     let llama = format!(r#"{{"name": "berth", "parameters": {BERTH}}}"#);
     for (dialect, text) in [
-        (CallDialect::Json, one.clone()),
+        (CallDialect::Json, one_call.clone()),
         (CallDialect::Json, llama.clone()),
         (CallDialect::Json, format!("<|python_tag|>{llama}")),
-        (CallDialect::Json, format!("[{one}]")),
-        (CallDialect::Json, format!("{{\"tool_calls\": [{one}]}}")),
+        (CallDialect::Json, format!("[{one_call}]")),
         (
             CallDialect::Json,
-            format!("I book it.\n```json\n{one}\n```"),
+            format!("{{\"tool_calls\": [{one_call}]}}"),
         ),
         (
             CallDialect::Json,
-            format!("{{\"type\": \"function\", \"function\": {one}}}"),
+            format!("I book it.\n```json\n{one_call}\n```"),
+        ),
+        (
+            CallDialect::Json,
+            format!("{{\"type\": \"function\", \"function\": {one_call}}}"),
         ),
         (
             CallDialect::Hermes,
-            format!("<tool_call>\n{one}\n</tool_call>"),
+            format!("<tool_call>\n{one_call}\n</tool_call>"),
         ),
-        (CallDialect::Hermes, format!("I book it.\n<tool_call>{one}")),
         (
             CallDialect::Hermes,
-            format!("<think>\nA {{\"name\"</think>\n<tool_call>[{one}]</tool_call>"),
+            format!("I book it.\n<tool_call>{one_call}"),
         ),
-        (CallDialect::Mistral, format!("[TOOL_CALLS] [{one}]")),
+        (
+            CallDialect::Hermes,
+            format!("<think>\nA {{\"name\"</think>\n<tool_call>[{one_call}]</tool_call>"),
+        ),
+        (CallDialect::Mistral, format!("[TOOL_CALLS] [{one_call}]")),
         (
             CallDialect::Mistral,
             format!("[TOOL_CALLS]berth[ARGS]{BERTH}"),
@@ -57,10 +56,10 @@ fn every_family_is_read() {
             format!("[TOOL_CALLS]berth[CALL_ID]a1b2c3d4e[ARGS]{BERTH}"),
         ),
         (CallDialect::Mistral, format!("[TOOL_CALLS]berth{BERTH}")),
-        (CallDialect::Granite, format!("<|tool_call|>[{one}]")),
+        (CallDialect::Granite, format!("<|tool_call|>[{one_call}]")),
         (
             CallDialect::Granite,
-            format!("<|tool_call|>[{one}]<|/tool_call|>"),
+            format!("<|tool_call|>[{one_call}]<|/tool_call|>"),
         ),
         (
             CallDialect::Function,
@@ -93,16 +92,16 @@ fn every_family_is_read() {
     ] {
         let answer = CallsAnswer {
             dialect: Some(dialect),
-            ..CallsAnswer::of_calls(vec![berth()])
+            ..CallsAnswer::from_calls(vec![berth_call()])
         };
         assert_eq!(read(&text), answer, "{text}");
     }
 }
 
 #[test]
-fn several_calls_are_read_in_order() {
-    let one = |port: &str| format!(r#"{{"name": "tide", "arguments": {{"port": "{port}"}}}}"#);
-    let (rye, hull) = (one("Rye"), one("Hull"));
+fn several_calls_are_parsed_in_order() {
+    let one_call = |port: &str| format!(r#"{{"name": "tide", "arguments": {{"port": "{port}"}}}}"#);
+    let (rye, hull) = (one_call("Rye"), one_call("Hull"));
     for text in [
         format!("{rye}\n{hull}"),
         format!("{rye}; {hull}"),
@@ -117,14 +116,18 @@ fn several_calls_are_read_in_order() {
             .to_owned(),
     ] {
         let answer = read(&text);
-        assert_eq!(answer.calls, [tide("Rye"), tide("Hull")], "{text}");
+        assert_eq!(
+            answer.calls,
+            [tide_call("Rye"), tide_call("Hull")],
+            "{text}"
+        );
         assert!(answer.malformed.is_empty(), "{text}");
     }
 }
 
 #[test]
-fn what_is_written_as_text_has_the_type_of_its_argument() {
-    let one = |port: &str, days: &str| {
+fn an_argument_written_as_text_gets_the_type_of_its_schema() {
+    let one_call = |port: &str, days: &str| {
         format!(
             "<function=tide><parameter=port>\n{port}\n</parameter><parameter=days>\n{days}\n\
              </parameter></function>"
@@ -132,18 +135,18 @@ fn what_is_written_as_text_has_the_type_of_its_argument() {
     };
     let days = |answer: &CallsAnswer| answer.calls[0].arguments["days"].clone();
     let port = |answer: &CallsAnswer| answer.calls[0].arguments["port"].clone();
-    assert_eq!(port(&read(&one("7", "3"))), "7");
-    assert_eq!(port(&read(&one("a\nb", "3"))), "a\nb");
-    assert_eq!(days(&read(&one("7", "3"))), 3);
-    assert_eq!(days(&read(&one("7", "three"))), "three");
+    assert_eq!(port(&read(&one_call("7", "3"))), "7");
+    assert_eq!(port(&read(&one_call("a\nb", "3"))), "a\nb");
+    assert_eq!(days(&read(&one_call("7", "3"))), 3);
+    assert_eq!(days(&read(&one_call("7", "three"))), "three");
 }
 
 #[test]
-fn what_begins_as_a_call_and_is_none_is_malformed_with_its_reason() {
+fn an_incomplete_call_is_malformed_with_a_reason() {
     for (text, reason) in [
-        ("<tool_call>\n{\"name\": \"tide\"", "a call is no JSON: "),
+        ("<tool_call>\n{\"name\": \"tide\"", "a call is not JSON: "),
         ("<tool_call></tool_call>", "a call is empty"),
-        ("<tool_call>tide please</tool_call>", "a call is no JSON: "),
+        ("<tool_call>tide please</tool_call>", "a call is not JSON: "),
         (
             "<tool_call>{\"name\": \"tide\"}</tool_call>",
             "the call of tide has no arguments",
@@ -152,10 +155,10 @@ fn what_begins_as_a_call_and_is_none_is_malformed_with_its_reason() {
             "<tool_call>{\"arguments\": {}}</tool_call>",
             "a call has no name",
         ),
-        ("<tool_call>[3]</tool_call>", "a call is no JSON object"),
+        ("<tool_call>[3]</tool_call>", "a call is not a JSON object"),
         (
             "{\"name\": \"tide\", \"arguments\": \"{}\"}",
-            "the arguments of the call of tide are a text, not a JSON object",
+            "the arguments of the call of tide are a string, not a JSON object",
         ),
         (
             "{\"name\": \"tide\", \"arguments\": [1]}",
@@ -163,33 +166,33 @@ fn what_begins_as_a_call_and_is_none_is_malformed_with_its_reason() {
         ),
         (
             "{'name': 'tide', 'arguments': {}} \"name\" \"arguments\"",
-            "a call is no JSON: ",
+            "a call is not JSON: ",
         ),
         (
             "{\"name\": \"tide\", \"arguments\": {\"port\": \"Ry",
-            "a call is no JSON: ",
+            "a call is not JSON: ",
         ),
         (
             "[{\"name\": \"tide\", \"arguments\": {}}, ",
-            "the list of calls is no JSON: it breaks off",
+            "the list of calls is not JSON: unexpected end",
         ),
         (
             "{\"name\": \"tide\", \"arguments\": {}}\n{\"name\": ",
-            "a call is no JSON: ",
+            "a call is not JSON: ",
         ),
         ("[TOOL_CALLS] tide", "a call has no arguments"),
-        ("[TOOL_CALLS]tide[ARGS]{\"port\"", "a call is no JSON: "),
+        ("[TOOL_CALLS]tide[ARGS]{\"port\"", "a call is not JSON: "),
         (
             "[tide(\"Rye\")]",
-            "this is no list of Python's calls with arguments by name",
+            "expected Python calls with keyword arguments",
         ),
         (
             "[tide(port=Rye)]",
-            "this is no list of Python's calls with arguments by name",
+            "expected Python calls with keyword arguments",
         ),
         (
             "<function=tide>{\"port\": \"Rye\"",
-            "the call of tide does not end",
+            "the call of tide is not terminated",
         ),
         (
             "<function=tide><parameter=port>Rye</function>",
@@ -201,16 +204,15 @@ fn what_begins_as_a_call_and_is_none_is_malformed_with_its_reason() {
         ),
     ] {
         let answer = read(text);
-        let first = answer.malformed.first().map_or("none", String::as_str);
-        assert!(first.starts_with(reason), "{text}: {first}");
+        let first_reason = answer.malformed.first().map_or("none", String::as_str);
+        assert!(first_reason.starts_with(reason), "{text}: {first_reason}");
         assert_eq!(answer.malformed.len(), 1, "{text}");
     }
 }
 
 #[test]
-fn a_text_is_no_call() {
+fn plain_text_is_not_a_call() {
     for text in [
-        "",
         "Low water is at six.",
         "Use {braces} and [1, 2].",
         "{\"port\": \"Rye\"}",
@@ -218,24 +220,114 @@ fn a_text_is_no_call() {
         "{\"name\": \"Ada\"}",
         "<think>I could call {\"name\": \"tide\", \"arguments\": {}}</think> At six.",
         "[see (1)]",
+        "<p>Use <code>f(x)</code>, <code>tide</code> or <code>tide(1)</code>.</p>",
+        "Messages with to=functions.tide in their header are calls.",
+        "{\"note\": \"write <tool_call>{} or <function=tide></function>\"}",
     ] {
         assert_eq!(read(text), CallsAnswer::default(), "{text}");
     }
 }
 
 #[test]
-fn answers_without_end_are_read_within_their_budget() {
-    let many = "{\"name\": \"tide\", \"arguments\": {}}".repeat(MAX_CALLS + 1);
-    let answer = read(&many);
+fn an_answer_without_visible_text_is_empty() {
+    for text in [
+        "",
+        " \n",
+        "<think>I could",
+        "<think>At six.</think>\n",
+        "At six.</think>",
+        "[THINK]At six.[/THINK]",
+    ] {
+        let answer = read(text);
+        assert_eq!(answer.end, AnswerEnd::Empty, "{text}");
+        assert!(
+            answer.calls.is_empty() && answer.malformed.is_empty(),
+            "{text}"
+        );
+    }
+    assert_eq!(read("<tool_call>{").end, AnswerEnd::Whole);
+    assert_eq!(read("<think>So.</think>At six.").end, AnswerEnd::Whole);
+}
+
+#[test]
+fn reasoning_is_removed_only_where_it_is_reasoning() {
+    let tagged = |text: &str| {
+        format!(
+            "<tool_call>\n{{\"name\": \"tide\", \"arguments\": {{\"port\": \"{text}\"}}}}\n</tool_call>"
+        )
+    };
+    let rye = tagged("Rye");
+    for (text, port) in [
+        (format!("<think>{}</think>\n{rye}", tagged("Hull")), "Rye"),
+        (format!("{}\n</think>\n{rye}", tagged("Hull")), "Rye"),
+        (
+            format!("I may write <tool_call> or [TOOL_CALLS].</think>{rye}"),
+            "Rye",
+        ),
+        (format!("[THINK]{}[/THINK]{rye}", tagged("Hull")), "Rye"),
+        (
+            format!(
+                "<|channel|>analysis<|message|>{}<|end|><|start|>assistant<|channel|>commentary \
+                 to=functions.tide <|constrain|>json<|message|>{{\"port\": \"Rye\"}}<|call|>",
+                tagged("Hull")
+            ),
+            "Rye",
+        ),
+        // The closing marker is part of an argument or of the text.
+        (tagged("a </think> b"), "a </think> b"),
+        (tagged("<think> b"), "<think> b"),
+        (
+            format!("<think>So.</think>The end </think> is text.\n{rye}"),
+            "Rye",
+        ),
+        (format!("Write <think> first.\n{rye}"), "Rye"),
+        ("[tide(port='a </think> b')]".to_owned(), "a </think> b"),
+        (
+            "{\"name\": \"tide\", \"parameters\": {\"port\": \"a </think> <tool_call>\"}}"
+                .to_owned(),
+            "a </think> <tool_call>",
+        ),
+    ] {
+        let answer = read(&text);
+        assert_eq!(answer.calls, [tide_call(port)], "{text}");
+        assert!(answer.malformed.is_empty(), "{text}: {answer:?}");
+    }
+    // Unterminated reasoning leaves nothing visible, and a call cut off inside a string is not
+    // reasoning.
+    assert!(read(&format!("<think>\n{rye}")).calls.is_empty());
+    let cut = read("<tool_call>{\"name\": \"tide\", \"arguments\": {\"port\": \"a </think> b");
+    assert_eq!((cut.calls.len(), cut.malformed.len()), (0, 1));
+}
+
+#[test]
+fn literals_are_parsed_as_in_python() {
+    for (literal, value) in [
+        (
+            r#""a\u00e9\ud83d\udea2\U0001F6A2\x41""#,
+            "aé\u{1f6a2}\u{1f6a2}A",
+        ),
+        (r#"'it\'s \"\/\d'"#, "it's \"\\/\\d"),
+        (r#""\b\f\n\t""#, "\u{8}\u{c}\n\t"),
+    ] {
+        let answer = read(&format!("[tide(port={literal})]"));
+        assert_eq!(answer.calls, [tide_call(value)], "{literal}");
+    }
+    for invalid in [r#""\u12""#, r#""\ud83d""#, r#""\xg0""#, "'a"] {
+        let answer = read(&format!("[tide(port={invalid})]"));
+        assert_eq!(answer.malformed.len(), 1, "{invalid}");
+    }
+}
+
+#[test]
+fn very_long_answers_are_parsed_within_a_budget() {
+    let many_calls = "{\"name\": \"tide\", \"arguments\": {}}".repeat(MAX_CALLS + 1);
+    let answer = read(&many_calls);
     assert_eq!(answer.calls.len(), MAX_CALLS);
-    assert_eq!(
-        answer.malformed,
-        ["there are 257 calls; an answer may have 256"]
-    );
+    assert_eq!(answer.malformed, ["an answer may have at most 256 calls"]);
     let long = " ".repeat(MAX_TEXT_BYTES + 1);
     assert_eq!(
         read(&long).malformed,
-        ["the answer has 1048577 bytes; 1048576 are read"]
+        ["the answer has 1048577 bytes; at most 1048576 are parsed"]
     );
     assert!(read(&"[".repeat(MAX_TEXT_BYTES)).malformed.is_empty());
     let _ = read(&"<tool_call>".repeat(50_000));
@@ -243,81 +335,16 @@ fn answers_without_end_are_read_within_their_budget() {
 }
 
 #[test]
-fn calls_that_a_server_has_read_have_their_arguments_as_texts() {
-    let answer = CallsAnswer::of_server(&[
+fn calls_parsed_by_a_server_have_their_arguments_as_json_strings() {
+    let answer = CallsAnswer::from_server(&[
         json!({"id": "1", "type": "function", "function":
             {"name": "tide", "arguments": "{\"port\": \"Rye\"}"}}),
         json!({"function": {"name": "tide", "arguments": ""}}),
         json!({"function": {"name": "tide", "arguments": "{"}}),
         json!({"function": {"name": "tide", "arguments": {"port": "Hull"}}}),
     ]);
-    let expected = [tide("Rye"), call("tide", json!({})), tide("Hull")];
+    let expected = [tide_call("Rye"), call("tide", json!({})), tide_call("Hull")];
     assert_eq!(answer.calls, expected);
     assert_eq!(answer.malformed.len(), 1);
-    assert!(answer.malformed[0].starts_with("the arguments of a call are no JSON: "));
-}
-
-#[test]
-fn an_answer_in_another_way_than_the_template_writes_is_malformed_where_that_is_asked_for() {
-    let text = "[tide(port='Rye')]";
-    let held = read(text).held_to(CallDialect::Hermes);
-    assert!(held.calls.is_empty());
-    assert_eq!(
-        held.malformed,
-        ["calls are written as python, where the chat template writes hermes"]
-    );
-    assert_eq!(read(text).held_to(CallDialect::Python), read(text));
-    assert_eq!(
-        read("At six.").held_to(CallDialect::Python),
-        CallsAnswer::default()
-    );
-}
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-#[test]
-fn what_templates_write_is_read_as_the_calls_that_they_were_given() {
-    let templates = root().join("tests/fixtures/chat_templates/templates");
-    let calls = [berth(), tide("Rye\n\"x\"")];
-    for (name, dialect, n_calls) in [
-        ("hermes", CallDialect::Hermes, 2),
-        ("qwen2_5", CallDialect::Hermes, 2),
-        ("qwen3", CallDialect::Hermes, 2),
-        ("mistral_v3", CallDialect::Mistral, 2),
-        ("llama3_1", CallDialect::Json, 1),
-        ("llama3_2", CallDialect::Json, 1),
-        (
-            "../../../../data/rows/src/text/chat_templates/chatml-tools",
-            CallDialect::Hermes,
-            2,
-        ),
-    ] {
-        let path = templates.join(format!("{name}.jinja"));
-        let source = fs::read_to_string(&path).expect("a template");
-        let template = ChatTemplate::new(&source, SpecialTokens::default()).expect("a template");
-        let tool_call = |call: &WrittenCall| ToolCall {
-            id: Some("a1b2c3d4e".to_owned()),
-            name: call.name.clone(),
-            arguments: call.arguments.clone(),
-            derived: std::collections::BTreeSet::default(),
-        };
-        let answer = Message {
-            content: None,
-            tool_calls: calls[..n_calls].iter().map(tool_call).collect(),
-            ..Message::new(Role::Assistant, "")
-        };
-        let conversation = Conversation {
-            tools: Some(tools()),
-            ..Conversation::new(vec![Message::new(Role::User, "Book it."), answer])
-        };
-        let text = template.render(&conversation, GenerationPrompt::Omit);
-        let text = text.unwrap_or_else(|error| panic!("{name}: {error}"));
-        let answer = text.rsplit_once("Book it.").expect("the question").1;
-        let found = read(answer);
-        assert_eq!(found.calls, calls[..n_calls], "{name}: {answer}");
-        assert_eq!(found.dialect, Some(dialect), "{name}: {answer}");
-        assert!(found.malformed.is_empty(), "{name}: {found:?}");
-    }
+    assert!(answer.malformed[0].starts_with("the arguments of a call are not JSON: "));
 }

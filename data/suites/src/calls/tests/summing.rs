@@ -1,22 +1,25 @@
-//! Sums of turns, by groups.
+//! Aggregates of turns, by groups.
 
 use super::*;
 
 fn summary() -> CallsSummary {
-    let broken = call("berth", json!({"ship": {"name": "Ada"}, "nights": "2"}));
-    let wanted = call("berth", json!({"ship": {"name": "Ada"}, "nights": 2}));
+    let broken_call = call("berth", json!({"ship": {"name": "Ada"}, "nights": "2"}));
+    let expected_call = call("berth", json!({"ship": {"name": "Ada"}, "nights": 2}));
     CallsSummary::new(&[
-        made(vec![tide("Rye")], vec![tide("Rye")]),
-        made(vec![tide("Rye"), wanted], vec![broken, tide("Hull")]),
-        made(vec![tide("Rye")], vec![]),
-        made(vec![], vec![]),
-        made(vec![], vec![call("boat", json!({}))]),
-        written(vec![tide("Rye")], "<tool_call>{</tool_call>"),
+        score_calls(vec![tide_call("Rye")], vec![tide_call("Rye")]),
+        score_calls(
+            vec![tide_call("Rye"), expected_call],
+            vec![broken_call, tide_call("Hull")],
+        ),
+        score_calls(vec![tide_call("Rye")], vec![]),
+        score_calls(vec![], vec![]),
+        score_calls(vec![], vec![call("boat", json!({}))]),
+        score_text(vec![tide_call("Rye")], "<tool_call>{</tool_call>"),
     ])
 }
 
 #[test]
-fn shares_of_turns_calls_and_arguments_are_those_counted_by_hand() {
+fn shares_of_turns_calls_and_arguments_equal_a_manual_count() {
     let summary = summary();
     for (name, expected) in [
         ("right", 2.0 / 6.0),
@@ -48,7 +51,7 @@ fn shares_of_turns_calls_and_arguments_are_those_counted_by_hand() {
 }
 
 #[test]
-fn groups_are_by_number_of_calls_depth_of_schema_and_tool() {
+fn groups_are_formed_by_number_of_calls_schema_depth_and_tool() {
     let summary = summary();
     let turns: Vec<(&str, usize)> = summary
         .by_n_calls
@@ -57,14 +60,14 @@ fn groups_are_by_number_of_calls_depth_of_schema_and_tool() {
         .collect();
     assert_eq!(turns, [("0", 2), ("1", 3), ("2", 1)]);
     let calls = |groups: &[CallGroup]| {
-        let shown = groups.iter().map(|group| {
+        let group_lines = groups.iter().map(|group| {
             (
                 group.group.clone(),
                 group.n,
                 group.exact.map(|exact| exact.value),
             )
         });
-        shown.collect::<Vec<_>>()
+        group_lines.collect::<Vec<_>>()
     };
     let expected = [
         ("1".to_owned(), 4, Some(0.25)),
@@ -81,25 +84,25 @@ fn groups_are_by_number_of_calls_depth_of_schema_and_tool() {
 }
 
 #[test]
-fn a_table_has_a_line_for_the_run_and_for_each_group() {
+fn a_table_has_one_line_for_the_run_and_one_per_group() {
     let table = calls_table("this run", &summary());
     let lines: Vec<&str> = table.lines().collect();
     assert!(lines[2].starts_with("| this run | 6 | 33.3 ["), "{table}");
     assert!(
-        lines[3].starts_with("| turns of 0 calls | 2 | 50.0 ["),
+        lines[3].starts_with("| turns with 0 calls | 2 | 50.0 ["),
         "{table}"
     );
     assert!(lines[3].contains("| - | - |"), "{table}");
     assert!(
-        table.contains("| schema depth 2 | 1 | 100.0 [100.0, 100.0] | 50.0 ["),
+        table.contains("| schema depth 2 | 1 | 100.0 [20.7, 100.0] | 50.0 ["),
         "{table}"
     );
     assert!(table.contains("| tide | 4 | "), "{table}");
 }
 
 #[test]
-fn a_score_is_read_again_as_it_was_written() {
-    let score = made(vec![tide("Rye")], vec![tide("Hull")]);
+fn a_score_survives_writing_and_reading() {
+    let score = score_calls(vec![tide_call("Rye")], vec![tide_call("Hull")]);
     let text = serde_json::to_string(&score).expect("JSON");
     assert_eq!(
         serde_json::from_str::<TurnScore>(&text).expect("a score"),

@@ -1,4 +1,4 @@
-//! The judge behind a server that reads the cases it is asked about.
+//! Tests of the judge with a server that evaluates the cases that it receives.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,8 +28,8 @@ fn endpoint(server: &TestServer) -> ChatEndpoint {
     ChatEndpoint::with_environment(&options(&server.url()), &environment).expect("options")
 }
 
-/// A judge that reads the case: solved if the answer holds the time that the tool gave.
-fn strict(request: &Value) -> Answer {
+/// A strict judge: solved if the answer contains the time returned by the tool.
+fn judge_by_marker(request: &Value) -> Answer {
     let case = last_content(request);
     let (details, answer) = case.split_once("Final answer:\n").expect("the layout");
     let time = details.split("\"at\": \"").nth(1).expect("an execution");
@@ -43,7 +43,7 @@ fn strict(request: &Value) -> Answer {
 
 #[test]
 fn verdicts_keep_the_order_and_the_replies() {
-    let server = chat_server(|request, _| strict(request));
+    let server = chat_server(|request, _| judge_by_marker(request));
     let samples: Vec<JudgeSample> = (0..20)
         .map(|n| {
             sample(
@@ -64,13 +64,13 @@ fn verdicts_keep_the_order_and_the_replies() {
         &mut watch,
     )
     .expect("all judged");
-    for (n, judged) in verdicts.iter().enumerate() {
+    for (n, verdict) in verdicts.iter().enumerate() {
         assert_eq!(
-            (judged.id.clone(), judged.is_solved()),
+            (verdict.id.clone(), verdict.is_solved()),
             (n.to_string(), n % 3 == 0)
         );
-        assert_eq!(judged.replies.len(), 1);
-        assert!(judged.replies[0].starts_with("I looked."));
+        assert_eq!(verdict.replies.len(), 1);
+        assert!(verdict.replies[0].starts_with("I looked."));
     }
     assert_eq!(n_unparsed(&verdicts), 0);
     let done = EndpointProgress {
@@ -87,13 +87,13 @@ fn verdicts_keep_the_order_and_the_replies() {
 }
 
 #[test]
-fn a_reply_without_a_verdict_is_asked_for_again_and_then_unsolved() {
+fn a_reply_without_a_verdict_is_requested_again_and_then_unsolved() {
     let server = chat_server(|request, number| {
         let is_first = request["temperature"] == 0.0;
         match last_content(request).contains("hopeless") {
             true => completion(&format!("Well, number {number}")),
             false if is_first => completion("{\"answer_status\": \"Unsure\"}"),
-            false => strict(request),
+            false => judge_by_marker(request),
         }
     });
     let samples = [sample("a", "At 06:10."), sample("b", "hopeless")];
@@ -116,12 +116,13 @@ fn a_reply_without_a_verdict_is_asked_for_again_and_then_unsolved() {
 
 #[test]
 fn a_reply_without_a_text_is_an_attempt_without_a_verdict() {
-    let nothing = json!({"choices": [{"message": {"content": null}, "finish_reason": "length"}]});
+    let empty_reply =
+        json!({"choices": [{"message": {"content": null}, "finish_reason": "length"}]});
     let server = chat_server(move |request, _| {
         if request["temperature"] == 0.0 {
-            Answer::json(200, &nothing)
+            Answer::json(200, &empty_reply)
         } else {
-            strict(request)
+            judge_by_marker(request)
         }
     });
     let samples = [sample("a", "At 06:10.")];
@@ -136,12 +137,12 @@ fn a_reply_without_a_text_is_an_attempt_without_a_verdict() {
 }
 
 #[test]
-fn a_failed_endpoint_names_the_url_and_the_sample_and_keeps_what_was_judged() {
+fn an_endpoint_error_names_url_and_sample_and_keeps_earlier_verdicts() {
     let server = chat_server(|request, _| {
         if last_content(request).contains("too long") {
             Answer::json(403, &json!({"error": "quota exceeded"}))
         } else {
-            strict(request)
+            judge_by_marker(request)
         }
     });
     let mut samples: Vec<JudgeSample> = (0..40).map(|n| sample(&n.to_string(), "x")).collect();
@@ -154,7 +155,7 @@ fn a_failed_endpoint_names_the_url_and_the_sample_and_keeps_what_was_judged() {
     let error = error.expect_err("sample 3");
     let message = error.to_string();
     for part in [
-        "sample \"3\" cannot be judged",
+        "cannot judge sample \"3\" (",
         &server.url(),
         "403",
         "quota exceeded",
@@ -164,21 +165,21 @@ fn a_failed_endpoint_names_the_url_and_the_sample_and_keeps_what_was_judged() {
     let JudgeError::Endpoint { judged, .. } = error else {
         panic!("{error}");
     };
-    let ids: Vec<&str> = judged.iter().map(|one| one.id.as_str()).collect();
+    let ids: Vec<&str> = judged.iter().map(|verdict| verdict.id.as_str()).collect();
     assert_eq!(ids, ["0", "1", "2"]);
-    // Nothing is asked after the refusal.
+    // No request is sent after the refusal.
     assert_eq!(server.received().len(), 4);
 }
 
 #[test]
-fn a_sample_that_is_refused_has_no_verdict_and_costs_no_other() {
+fn a_refused_sample_has_no_verdict_and_the_others_are_judged() {
     let server = chat_server(|request, _| {
         let case = last_content(request);
         let too_long = json!({"error": {"message": "maximum context length is 10 tokens"}});
         match () {
             () if case.contains("too long") => Answer::json(400, &too_long),
             () if case.contains("odd") => Answer::json(500, &json!({"error": "oops"})),
-            () => strict(request),
+            () => judge_by_marker(request),
         }
     });
     let mut samples: Vec<JudgeSample> = (0..20).map(|n| sample(&n.to_string(), "x")).collect();
@@ -189,14 +190,14 @@ fn a_sample_that_is_refused_has_no_verdict_and_costs_no_other() {
     let judged = judged.expect("all but two");
     assert_eq!((judged.len(), n_unanswered(&judged)), (20, 2));
     assert_eq!(n_unparsed(&judged), 2);
-    for (n, word) in [(0, "maximum context length"), (7, "oops")] {
+    for (n, message) in [(0, "maximum context length"), (7, "oops")] {
         let error = judged[n].error.as_deref().expect("no answer");
-        assert!(error.contains(word), "{error}");
+        assert!(error.contains(message), "{error}");
         assert!(!judged[n].is_solved());
     }
-    // A judge that answers nobody is no judge.
-    let alone = &samples[..1];
-    let error = judge_samples(&endpoint(&server), alone, &options, &mut |_| true);
+    // A judge that rejects every sample is an error.
+    let one_sample = &samples[..1];
+    let error = judge_samples(&endpoint(&server), one_sample, &options, &mut |_| true);
     assert!(
         matches!(error, Err(JudgeError::Endpoint { .. })),
         "{error:?}"
@@ -204,8 +205,8 @@ fn a_sample_that_is_refused_has_no_verdict_and_costs_no_other() {
 }
 
 #[test]
-fn the_caller_may_end_the_work_and_wrong_options_never_begin_it() {
-    // Later requests have their answers only some time after the work was ended.
+fn the_caller_can_stop_judging_and_invalid_options_are_refused_first() {
+    // Later requests are answered only some time after the work was stopped.
     let is_ended = Arc::new(AtomicBool::new(false));
     let ended = is_ended.clone();
     let server = chat_server(move |request, number| {
@@ -215,7 +216,7 @@ fn the_caller_may_end_the_work_and_wrong_options_never_begin_it() {
         if number >= 2 {
             std::thread::sleep(Duration::from_millis(200));
         }
-        strict(request)
+        judge_by_marker(request)
     });
     let samples: Vec<JudgeSample> = (0..40).map(|n| sample(&n.to_string(), "x")).collect();
     let mut watch = |progress: EndpointProgress| {
@@ -232,17 +233,17 @@ fn the_caller_may_end_the_work_and_wrong_options_never_begin_it() {
     };
     assert!((2..10).contains(&judged.len()), "{}", judged.len());
     let n_before = server.received().len();
-    let none = JudgeOptions {
+    let no_attempts = JudgeOptions {
         attempts: 0,
         ..JudgeOptions::default()
     };
-    let error = judge_samples(&endpoint(&server), &samples, &none, &mut |_| true);
+    let error = judge_samples(&endpoint(&server), &samples, &no_attempts, &mut |_| true);
     assert_eq!(error, Err(JudgeError::Attempts { attempts: 0 }));
     assert_eq!(server.received().len(), n_before);
 }
 
 #[test]
-fn a_loop_is_shown_with_its_failed_calls() {
+fn the_judge_sees_the_failed_calls_of_a_loop() {
     let call = |name: Option<&str>, exception: Option<&str>| AttemptedCall {
         name: name.map(str::to_owned),
         arguments: name.map(|_| json!({"port": "Emden"}).as_object().expect("one").clone()),
@@ -266,14 +267,14 @@ fn a_loop_is_shown_with_its_failed_calls() {
         end: EndReason::Answered,
         texts: Vec::new(),
     };
-    let shown = JudgeSample::of_outcome("1", "q", &outcome);
+    let judge_sample = JudgeSample::from_outcome("1", "q", &outcome);
     assert_eq!(
-        shown.executions,
+        judge_sample.executions,
         [
             json!({"name": "Tides/Low", "arguments": {"port": "Emden"}, "output": {"at": "06:10"}}),
             json!({"name": "Tides/Low", "arguments": {"port": "Emden"}, "error": "no row"}),
             json!({"name": null, "text": "call Emden", "error": "no call"}),
         ]
     );
-    assert_eq!(shown.answer, "At 06:10.");
+    assert_eq!(judge_sample.answer, "At 06:10.");
 }

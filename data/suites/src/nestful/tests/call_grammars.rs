@@ -1,4 +1,4 @@
-//! What a constraint lets a model write, read by the parser of its family.
+//! Parses what a constraint allows with the parser of its family.
 
 use std::path::Path;
 use std::sync::LazyLock;
@@ -8,7 +8,7 @@ use tooltune_rows::text::Tokenizer;
 
 use super::*;
 
-/// Arithmetic in a bare map, a function with two parameters of a schema, and one with four.
+/// A bare map of arithmetic parameters, a schema with two parameters, and one with four.
 const ROW: &str = r#"{"sample_id": "s", "input": "q", "gold_answer": 1, "tools": [
     {"name": "add", "parameters": {"arg_0": {"type": "int or float"}, "arg_1": {"type": "list of float"}},
      "output_parameters": {"result": {"type": "float"}}},
@@ -36,10 +36,10 @@ fn vocabulary() -> Vocabulary {
 }
 
 fn constrained() -> impl Iterator<Item = (Parser, Grammar)> {
-    let of = |(_, parser): (&str, Parser)| {
+    let grammar_of = |(_, parser): (&str, Parser)| {
         let options = GrammarOptions {
-            unwritten: parser
-                .cutting_texts()
+            forbidden_substrings: parser
+                .stop_strings()
                 .iter()
                 .map(|text| (*text).to_owned())
                 .collect(),
@@ -49,10 +49,10 @@ fn constrained() -> impl Iterator<Item = (Parser, Grammar)> {
         let grammar = Grammar::tool_call(&vocabulary(), &row().call_tools(), format, &options);
         Some((parser, grammar.unwrap()))
     };
-    Parser::ALL.into_iter().filter_map(of)
+    Parser::ALL.into_iter().filter_map(grammar_of)
 }
 
-/// Takes the bytes of a text one token each; `false` where one is not allowed.
+/// Consumes a text byte by byte; `false` if a byte is not allowed.
 fn writes(grammar: &Grammar, text: &str) -> bool {
     let vocabulary = grammar.vocabulary();
     let byte_id = |byte: u8| {
@@ -67,8 +67,8 @@ fn writes(grammar: &Grammar, text: &str) -> bool {
         && constraint.is_complete().unwrap()
 }
 
-/// As a family writes a list of calls.
-fn spelled(parser: Parser, calls: &[&str]) -> String {
+/// A list of calls in a family's notation.
+fn completion_of(parser: Parser, calls: &[&str]) -> String {
     let list = format!("[{}]", calls.join(", "));
     match parser {
         Parser::Xlam => format!("{{\"tool_calls\": {list}}}"),
@@ -84,7 +84,7 @@ fn spelled(parser: Parser, calls: &[&str]) -> String {
 }
 
 #[test]
-fn families_write_typed_calls_of_the_tools_on_offer() {
+fn grammars_accept_only_typed_calls_of_the_offered_tools() {
     let rows = [
         (
             r#"{"name": "add", "label": "$var_1", "arguments": {"arg_0": 1, "arg_1": [2.5, "$var_1.result$"]}}"#,
@@ -143,29 +143,29 @@ fn families_write_typed_calls_of_the_tools_on_offer() {
     for (parser, grammar) in constrained() {
         for (call, is_allowed) in rows {
             for calls in [&[call][..], &[call, call]] {
-                let text = spelled(parser, calls);
+                let text = completion_of(parser, calls);
                 assert_eq!(writes(&grammar, &text), is_allowed, "{parser:?}: {text}");
                 let n_read = parser.parse(&text).calls.len();
                 assert_eq!(n_read, calls.len(), "{parser:?}: {text}");
             }
         }
-        assert!(!writes(&grammar, &spelled(parser, &[])), "{parser:?}");
+        assert!(!writes(&grammar, &completion_of(parser, &[])), "{parser:?}");
     }
 }
 
 #[test]
-fn no_string_holds_a_mark_at_which_a_family_cuts() {
-    let said = |text: &str| {
+fn no_grammar_allows_a_stop_string_inside_a_string() {
+    let can_write = |text: &str| {
         format!(r#"{{"name": "four", "label": "$var1", "arguments": {{"b": "{text}"}}}}"#)
     };
     for (parser, grammar) in constrained() {
-        let harmless = said("a < b </tool> </tool_calls> <thinking> </<tool_call>");
+        let harmless = can_write("a < b </tool> </tool_calls> <thinking> </<tool_call>");
         assert!(
-            writes(&grammar, &spelled(parser, &[&harmless])),
+            writes(&grammar, &completion_of(parser, &[&harmless])),
             "{parser:?}"
         );
         for mark in ["</tool_call>", "</</tool_call>", "<think>", "</think>"] {
-            let text = spelled(parser, &[&said(mark)]);
+            let text = completion_of(parser, &[&can_write(mark)]);
             let is_cut = match parser {
                 Parser::Hermes => mark.ends_with("</tool_call>"),
                 Parser::Lenient => mark.ends_with("think>"),
@@ -176,11 +176,11 @@ fn no_string_holds_a_mark_at_which_a_family_cuts() {
     }
 }
 
-/// Texts of random tokens, after `n_free` of which closing ones are preferred.
+/// Random tokens, preferring closing ones after `n_free` tokens.
 fn random_text(grammar: &Grammar, seed: u64, n_free: usize) -> String {
     let vocabulary = grammar.vocabulary();
     let mut constraint = grammar.constraint();
-    let (mut written, mut random) = (Vec::new(), seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let (mut text, mut random) = (Vec::new(), seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     for n_tokens in 0..4_000 {
         let allowed: Vec<u32> = constraint.mask().unwrap().allowed().collect();
         if n_tokens >= n_free && constraint.is_complete().unwrap() {
@@ -194,22 +194,22 @@ fn random_text(grammar: &Grammar, seed: u64, n_free: usize) -> String {
         random ^= random << 13;
         random ^= random >> 7;
         random ^= random << 17;
-        let chosen = match allowed.iter().find(closes) {
+        let allowed_token = match allowed.iter().find(closes) {
             Some(closer) if n_tokens >= n_free => *closer,
             _ => allowed[usize::try_from(random % allowed.len() as u64).unwrap()],
         };
-        constraint.consume(chosen).unwrap();
+        constraint.consume(allowed_token).unwrap();
         if constraint.is_ended() {
             break;
         }
-        written.extend_from_slice(vocabulary.bytes(chosen));
+        text.extend_from_slice(vocabulary.bytes(allowed_token));
     }
     assert!(constraint.is_complete().unwrap(), "no end");
-    String::from_utf8(written).unwrap()
+    String::from_utf8(text).unwrap()
 }
 
 #[test]
-fn random_tokens_under_the_mask_are_read_without_an_error() {
+fn constrained_random_tokens_parse_without_an_error() {
     let mut n_several = 0;
     for (parser, grammar) in constrained() {
         for seed in 1..=40 {

@@ -1,20 +1,20 @@
-//! Binding, running, comparing, replaying and reporting.
+//! Tests of binding, running, comparing, replaying and reporting.
 
 use super::*;
 
-fn one(call: &str) -> String {
+fn run_one(call: &str) -> String {
     format!("[{call}]")
 }
 
 fn divide(arg_0: &str, arg_1: &str) -> String {
     let arguments = format!(r#"{{"arg_0": {arg_0}, "arg_1": {arg_1}}}"#);
-    one(&format!(
+    run_one(&format!(
         r#"{{"name": "divide", "label": "$var_1", "arguments": {arguments}}}"#
     ))
 }
 
 fn failure(text: &str, binding: Binding) -> String {
-    let row = berths();
+    let row = berths_row();
     Sequence::bind(&calls(text), &row.tools, binding)
         .map(|_| ())
         .expect_err("unbound")
@@ -22,18 +22,18 @@ fn failure(text: &str, binding: Binding) -> String {
 }
 
 #[test]
-fn the_gold_wins_and_so_does_another_way() {
-    assert_eq!(wins(&berths(), BERTHS), (Some(true), true));
+fn the_gold_calls_win_and_so_do_other_calls_with_the_same_result() {
+    assert_eq!(score_wins(&berths_row(), BERTHS), (Some(true), true));
     let other = r#"[{"name": "subtract", "label": "x", "arguments": {"arg_0": 30, "arg_1": 3.0}}]"#;
-    assert_eq!(wins(&berths(), other), (Some(true), true));
+    assert_eq!(score_wins(&berths_row(), other), (Some(true), true));
     assert_eq!(
-        wins(&berths(), &BERTHS.replace("12", "13")),
+        score_wins(&berths_row(), &BERTHS.replace("12", "13")),
         (Some(false), false)
     );
 }
 
 #[test]
-fn what_cannot_be_bound_says_why() {
+fn an_unbindable_call_is_an_error_with_the_reason() {
     let add = |label: &str, arg_0: &str| {
         format!(r#"{{"name": "add", {label}"arguments": {{"arg_0": {arg_0}, "arg_1": 1}}}}"#)
     };
@@ -41,18 +41,18 @@ fn what_cannot_be_bound_says_why() {
     let second = |reference: &str| format!("[{}, {}]", labelled("1"), labelled(reference));
     let rows = [
         ("[]".to_owned(), "call 0: there are no calls"),
-        (one(&add("", "1")), "call 0: it has no label"),
-        (one("5"), "call 0: it has no label"),
+        (run_one(&add("", "1")), "call 0: it has no label"),
+        (run_one("5"), "call 0: it has no label"),
         (
-            one(&labelled("1").replace("add", "cos")),
+            run_one(&labelled("1").replace("add", "cos")),
             "call 0: no tool \"cos\" is on offer",
         ),
         (
-            one(&labelled("1").replace("add", "sqrt")),
+            run_one(&labelled("1").replace("add", "sqrt")),
             "call 0: sqrt has 2 outputs, not one",
         ),
         (
-            one(&labelled("1").replace("arguments", "parameters")),
+            run_one(&labelled("1").replace("arguments", "parameters")),
             "call 0: it has no object of arguments",
         ),
         (
@@ -72,7 +72,7 @@ fn what_cannot_be_bound_says_why() {
             "call 1: var_1 has no output \"sum\", but \"result\"",
         ),
         (
-            one(&labelled("\"$var_1.result$\"")),
+            run_one(&labelled("\"$var_1.result$\"")),
             "call 0: no earlier call has the label \"var_1\"",
         ),
     ];
@@ -87,7 +87,7 @@ fn what_cannot_be_bound_says_why() {
 }
 
 #[test]
-fn references_are_arguments_themselves_and_may_lack_the_last_mark() {
+fn references_are_whole_arguments_and_may_lack_the_final_marker() {
     for (reference, is_win) in [
         ("\"$var_1.result$\"", true),
         ("\"$var_1.result\"", true),
@@ -97,22 +97,25 @@ fn references_are_arguments_themselves_and_may_lack_the_last_mark() {
     ] {
         let completion = BERTHS.replace("\"$var_1.result$\"", reference);
         assert_eq!(
-            wins(&berths(), &completion),
+            score_wins(&berths_row(), &completion),
             (Some(is_win), is_win),
             "{reference}"
         );
     }
-    // A label given twice means its last call; other labels need both marks.
-    let twice = BERTHS.replace(
+    // If two calls have the same label, the last one is used; other labels need both marks.
+    let with_duplicate = BERTHS.replace(
         "[\n",
         "[{\"name\": \"add\", \"label\": \"var_1\", \
         \"arguments\": {\"arg_0\": 0, \"arg_1\": 0}},\n",
     );
-    assert_eq!(wins(&berths(), &twice), (Some(true), true));
-    let renamed = BERTHS.replace("var_1", "quay");
-    assert_eq!(wins(&berths(), &renamed), (Some(true), true));
     assert_eq!(
-        wins(&berths(), &renamed.replace("result$", "result")),
+        score_wins(&berths_row(), &with_duplicate),
+        (Some(true), true)
+    );
+    let renamed = BERTHS.replace("var_1", "quay");
+    assert_eq!(score_wins(&berths_row(), &renamed), (Some(true), true));
+    assert_eq!(
+        score_wins(&berths_row(), &renamed.replace("result$", "result")),
         (Some(false), false)
     );
 }
@@ -121,7 +124,7 @@ fn references_are_arguments_themselves_and_may_lack_the_last_mark() {
 fn arguments_are_bound_by_position_or_by_name() {
     let row = row(&divide("30", "4"), "7.5");
     let with = |arguments: &str| {
-        one(&format!(
+        run_one(&format!(
             r#"{{"name": "divide", "label": "$v", "arguments": {arguments}}}"#
         ))
     };
@@ -135,13 +138,13 @@ fn arguments_are_bound_by_position_or_by_name() {
     ];
     for (arguments, official, strict) in rows {
         assert_eq!(
-            wins(&row, &with(arguments)),
+            score_wins(&row, &with(arguments)),
             (Some(official), strict),
             "{arguments}"
         );
     }
     let power = |arguments: &str| {
-        one(&format!(
+        run_one(&format!(
             r#"{{"name": "power", "label": "$v", "arguments": {arguments}}}"#
         ))
     };
@@ -154,12 +157,12 @@ fn arguments_are_bound_by_position_or_by_name() {
         (r#"{"arg_0": 2, "base": 2}"#, false),
         (r#"{"arg_0": 2, "e": 3}"#, false),
     ] {
-        assert_eq!(wins(&row, &power(arguments)).1, strict, "{arguments}");
+        assert_eq!(score_wins(&row, &power(arguments)).1, strict, "{arguments}");
     }
 }
 
 #[test]
-fn a_failure_is_zero_officially_and_a_loss_strictly() {
+fn a_failed_execution_counts_as_zero_officially_and_as_a_loss_strictly() {
     let failing = divide("7", "0");
     for (gold_answer, official) in [
         ("0", true),
@@ -170,13 +173,17 @@ fn a_failure_is_zero_officially_and_a_loss_strictly() {
     ] {
         let row = row(BERTHS, gold_answer);
         assert_eq!(
-            wins(&row, &failing),
+            score_wins(&row, &failing),
             (Some(official), false),
             "{gold_answer}"
         );
-        assert_eq!(wins(&row, "[]"), (Some(false), false), "no calls never win");
         assert_eq!(
-            wins(&row, "nothing"),
+            score_wins(&row, "[]"),
+            (Some(false), false),
+            "no calls never win"
+        );
+        assert_eq!(
+            score_wins(&row, "nothing"),
             (Some(false), false),
             "nor does what is no list"
         );
@@ -184,47 +191,47 @@ fn a_failure_is_zero_officially_and_a_loss_strictly() {
 }
 
 #[test]
-fn golds_with_an_exponent_stop_the_published_scorer_or_cannot_be_reached() {
+fn golds_with_an_exponent_crash_the_published_scorer_or_cannot_be_matched() {
     let tiny = row(&divide("1", "100000"), "1e-05");
-    assert_eq!(wins(&tiny, &divide("1", "100000")), (None, true));
+    assert_eq!(score_wins(&tiny, &divide("1", "100000")), (None, true));
     assert_eq!(
-        wins(&tiny, &divide("1.4", "100000")),
+        score_wins(&tiny, &divide("1.4", "100000")),
         (None, true),
         "1.4e-05 at five decimals"
     );
     assert_eq!(
-        wins(&tiny, &divide("1", "0")),
+        score_wins(&tiny, &divide("1", "0")),
         (Some(false), false),
         "false is no float"
     );
     let small = row(&divide("1.5", "10000000"), "1.5e-07");
     assert_eq!(
-        wins(&small, &divide("1.5", "10000000")),
+        score_wins(&small, &divide("1.5", "10000000")),
         (Some(false), true)
     );
     let large = row(BERTHS, "1e+22");
     let power = r#"[{"name": "power", "label": "v", "arguments": {"arg_0": 10.0, "arg_1": 22}}]"#;
-    assert_eq!(wins(&large, power), (None, true));
+    assert_eq!(score_wins(&large, power), (None, true));
 }
 
 #[test]
-fn floats_are_rounded_to_the_gold_and_nothing_else_is() {
+fn only_floats_are_rounded_to_the_decimals_of_the_gold() {
     let third = row(&divide("1", "3"), "0.33");
-    assert_eq!(wins(&third, &divide("1", "3")), (Some(true), true));
-    assert_eq!(wins(&third, &divide("1", "4")), (Some(false), false));
+    assert_eq!(score_wins(&third, &divide("1", "3")), (Some(true), true));
+    assert_eq!(score_wins(&third, &divide("1", "4")), (Some(false), false));
     let two = row(&divide("4", "2"), "2");
     assert_eq!(
-        wins(&two, &divide("4", "2")),
+        score_wins(&two, &divide("4", "2")),
         (Some(true), true),
         "2.0 is 2"
     );
-    assert_eq!(wins(&two, &divide("4.01", "2")), (Some(false), false));
+    assert_eq!(score_wins(&two, &divide("4.01", "2")), (Some(false), false));
     let text = row(&divide("4", "2"), "\"2\"");
-    assert_eq!(wins(&text, &divide("4", "2")), (Some(false), false));
+    assert_eq!(score_wins(&text, &divide("4", "2")), (Some(false), false));
 }
 
 #[test]
-fn booleans_lists_and_tuples_are_compared_as_python_or_strictly() {
+fn booleans_lists_and_tuples_are_compared_as_in_python_or_strictly() {
     let value = |text: &str| Execution::Value(value(text));
     let compare = |execution: &Execution, gold: &str| {
         let gold = super::value(gold);
@@ -263,20 +270,20 @@ fn words() -> NestfulRow {
 
 #[test]
 fn rows_that_need_python_have_no_win_and_are_counted() {
-    let words = words();
-    assert!(!words.is_runnable(&MathRunner));
+    let words_row = words();
+    assert!(!words_row.is_runnable(&MathRunner));
     assert_eq!(
-        replay_gold(&words, &MathRunner).expect("ran"),
+        replay_gold(&words_row, &MathRunner).expect("ran"),
         GoldReplay::NeedsTools
     );
-    let score = score_sample(&words, "oops", Parser::JsonList, &MathRunner).expect("a score");
+    let score = score_sample(&words_row, "oops", Parser::JsonList, &MathRunner).expect("a score");
     assert_eq!(score.win, Win::NeedsTools, "whatever the prediction is");
     let failing = row(BERTHS, "28");
     let GoldReplay::Fails { reason } = replay_gold(&failing, &MathRunner).expect("ran") else {
         panic!("28 was computed");
     };
-    assert_eq!(reason, "the gold computes 27");
-    let rows = [berths(), words, failing, berths()];
+    assert_eq!(reason, "the gold calls compute 27");
+    let rows = [berths_row(), words_row, failing, berths_row()];
     let completions = [BERTHS, "[]", BERTHS, "no"];
     let (report, scores) =
         score_rows(&rows, &completions, Parser::JsonList, &MathRunner).expect("a report");
@@ -299,9 +306,9 @@ fn rows_that_need_python_have_no_win_and_are_counted() {
 }
 
 #[test]
-fn a_report_has_groups_with_their_numbers_and_a_table() {
+fn a_report_has_groups_and_a_table() {
     let flat = row(&divide("4", "2"), "2");
-    let rows = [berths(), flat.clone(), flat];
+    let rows = [berths_row(), flat.clone(), flat];
     let alternative = divide("8", "4");
     let completions = [BERTHS, &divide("4", "2"), &alternative];
     let (report, _) =
@@ -332,26 +339,26 @@ fn a_report_has_groups_with_their_numbers_and_a_table() {
     let start = format!("| base | 3 | {function:.1} | {parameter:.1} | 66.7 [");
     assert!(lines[2].starts_with(&start), "{}", lines[2]);
     assert!(
-        lines[4].starts_with("| base, depth 1 | 1 | - | - | 100.0 [100.0, 100.0] |"),
+        lines[4].starts_with("| base, depth 1 | 1 | - | - | 100.0 [20.7, 100.0] |"),
         "{}",
         lines[4]
     );
-    let kept = serde_json::to_value(&report).expect("serialisable");
-    assert_eq!(kept["by_pattern"][1]["group"], "chain");
+    let report_file = serde_json::to_value(&report).expect("serialisable");
+    assert_eq!(report_file["by_pattern"][1]["group"], "chain");
     assert_eq!(
-        serde_json::from_value::<NestfulReport>(kept).expect("read"),
+        serde_json::from_value::<NestfulReport>(report_file).expect("read"),
         report
     );
 }
 
 #[test]
-fn what_cannot_be_scored_is_an_error() {
-    let none = score_rows(&[], &[], Parser::JsonList, &MathRunner).expect_err("no rows");
-    assert!(matches!(none, NestfulError::NoSamples));
-    let unpaired = score_rows(&[berths()], &[], Parser::JsonList, &MathRunner);
+fn scoring_no_rows_or_unmatched_rows_is_an_error() {
+    let no_rows = score_rows(&[], &[], Parser::JsonList, &MathRunner).expect_err("no rows");
+    assert!(matches!(no_rows, NestfulError::NoSamples));
+    let unpaired = score_rows(&[berths_row()], &[], Parser::JsonList, &MathRunner);
     let message = unpaired.expect_err("no completion").to_string();
     assert!(message.starts_with("0 predictions for 1 rows"), "{message}");
-    let mut empty = berths();
+    let mut empty = berths_row();
     empty.output.clear();
     let error = score_sample(&empty, "[]", Parser::JsonList, &MathRunner).expect_err("no gold");
     assert!(matches!(error, NestfulError::EmptyGold));

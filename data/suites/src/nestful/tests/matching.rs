@@ -1,10 +1,10 @@
-//! Grounding, texts, alignment, F1 and the shapes of golds.
+//! Tests of grounding, texts, alignment, F1 and the shapes of gold sequences.
 
-use tooltune_rows::python::python_repr;
+use tooltune_json::python::python_repr;
 
 use super::*;
 
-fn grounded(text: &str) -> Option<Vec<String>> {
+fn grounded_texts(text: &str) -> Option<Vec<String>> {
     let call = |call: GroundedCall| {
         format!(
             "{} {}",
@@ -12,7 +12,7 @@ fn grounded(text: &str) -> Option<Vec<String>> {
             python_repr(&PyValue::Dict(call.arguments))
         )
     };
-    Some(ground(&calls(text))?.into_iter().map(call).collect())
+    Some(ground_calls(&calls(text))?.into_iter().map(call).collect())
 }
 
 fn score(gold: &str, completion: &str) -> SampleScore {
@@ -20,64 +20,67 @@ fn score(gold: &str, completion: &str) -> SampleScore {
     score_sample(&row, completion, Parser::JsonList, &MathRunner).expect("a score")
 }
 
-/// A call of `name` that adds 1 to nothing.
-fn plain(name: &str) -> String {
+/// A call of `name` with a single argument.
+fn plain_call(name: &str) -> String {
     format!(r#"{{"name": "{name}", "label": "${name}", "arguments": {{"arg_0": 1}}}}"#)
 }
 
 fn sequence(names: &[&str]) -> String {
-    let calls: Vec<String> = names.iter().map(|name| plain(name)).collect();
+    let calls: Vec<String> = names.iter().map(|name| plain_call(name)).collect();
     format!("[{}]", calls.join(", "))
 }
 
 #[test]
-fn references_name_the_function_that_the_label_was_last_given_to() {
+fn a_reference_resolves_to_the_last_call_with_its_label() {
     let text = r#"[
         {"name": "add", "label": "$var_1", "arguments": {}},
         {"name": "multiply", "label": "var_1", "arguments": {"a": "$var_1.result$", "b": "var_1.result$",
          "c": "$var_1$", "d": ["$var_1.result$", ["$var_1.result$"]], "e": {"f": "$var_1.result$"},
          "g": "$var_9.result$", "h": "$var_1.result", "i": "$var_1.x + var_1"}}]"#;
     assert_eq!(
-        grounded(text).expect("calls")[1],
+        grounded_texts(text).expect("calls")[1],
         "multiply {'a': '$multiply.result$', 'b': 'var_1.result$', 'c': '$var_1$', \
          'd': ['$multiply.result$', ['$var_1.result$']], 'e': {'f': '$var_1.result$'}, \
          'g': '$var_9.result$', 'h': '$multiply.result', 'i': '$multiply.x + multiply'}"
     );
-    // Ten labels: `var_1` is no part of `$var_10.result$`.
+    // Ten labels: `var_1` is not a part of `$var_10.result$`.
     let ten = r#"[{"name": "a", "label": "$var_1", "arguments": {}},
         {"name": "b", "label": "$var_10", "arguments": {"x": "$var_10.result$"}}]"#;
-    assert_eq!(grounded(ten).expect("calls")[1], "b {'x': '$b.result$'}");
+    assert_eq!(
+        grounded_texts(ten).expect("calls")[1],
+        "b {'x': '$b.result$'}"
+    );
 }
 
 #[test]
-fn parameters_stand_in_for_arguments_and_results_are_dropped() {
+fn grounded_calls_keep_parameter_names_and_drop_results() {
     let text = r#"[{"name": "add", "parameters": {"a": 1}}, {"name": "add"},
         {"name": "var_result", "arguments": {"r": 1}}, {"name": 5, "arguments": {}}]"#;
     assert_eq!(
-        grounded(text).expect("calls"),
+        grounded_texts(text).expect("calls"),
         ["add {'a': 1}", "add {}", "5 {}"]
     );
 }
 
 #[test]
-fn one_call_that_is_none_leaves_no_calls() {
-    for bad in [
+fn one_invalid_call_invalidates_all_calls() {
+    for invalid in [
         "1",
         "\"add\"",
         r#"{"label": "$var_1", "arguments": {}}"#,
         r#"{"name": "add", "arguments": [1, 2]}"#,
         r#"{"name": "add", "label": 3, "arguments": {}}"#,
     ] {
-        let text = format!("[{}, {bad}]", plain("add"));
-        assert!(grounded(&text).is_none(), "{bad}");
+        let text = format!("[{}, {invalid}]", plain_call("add"));
+        assert!(grounded_texts(&text).is_none(), "{invalid}");
         let scored = score(BERTHS, &text);
-        assert!(scored.parse_error && scored.n_pred == 0, "{bad}");
+        assert!(scored.parse_error && scored.n_pred == 0, "{invalid}");
         assert_eq!((scored.partial, scored.full), (0.0, false));
     }
 }
 
 #[test]
-fn sequences_of_one_length_are_compared_in_place_and_others_aligned_by_name() {
+fn sequences_of_equal_length_are_compared_by_position_and_others_by_name() {
     let rows: [(&[&str], &[&str], f64); 9] = [
         (&["a", "b", "c"], &["a", "b", "c"], 1.0),
         (&["a", "b", "c"], &["c", "b", "a"], 1.0 / 3.0),
@@ -97,7 +100,7 @@ fn sequences_of_one_length_are_compared_in_place_and_others_aligned_by_name() {
 }
 
 #[test]
-fn values_are_compared_as_printed_whatever_the_order_of_arguments() {
+fn values_are_compared_as_printed_in_any_argument_order() {
     let with = |arguments: &str| {
         format!(r#"[{{"name": "add", "label": "$var_1", "arguments": {arguments}}}]"#)
     };
@@ -115,14 +118,14 @@ fn values_are_compared_as_printed_whatever_the_order_of_arguments() {
             "{arguments}"
         );
     }
-    // A reference without its last mark gets one, in the prediction alone.
+    // A reference without its closing mark gets one, only in the prediction.
     let completion = BERTHS.replace("$var_1.result$", "$var_1.result");
     assert!(score(BERTHS, &completion).full);
     assert!(!score(&completion, BERTHS).full);
 }
 
 #[test]
-fn slots_are_those_of_the_last_call_and_a_dummy_has_none() {
+fn slots_are_read_from_the_last_call_and_a_dummy_has_none() {
     let completion = r#"[{"name": "add", "arguments": {"arg_0": 1}},
         {"name": "add", "arguments": {"arg_0": 2, "arg_1": true}}, {"name": "dummy", "arguments": {}}]"#;
     let scored = score(BERTHS, completion);
@@ -134,7 +137,12 @@ fn slots_are_those_of_the_last_call_and_a_dummy_has_none() {
         .into_iter()
         .map(|row| (row.gold, row.pred))
         .collect();
-    let texts = |all: &[&str]| all.iter().map(|one| (*one).to_owned()).collect::<Vec<_>>();
+    let texts = |names: &[&str]| {
+        names
+            .iter()
+            .map(|name| (*name).to_owned())
+            .collect::<Vec<_>>()
+    };
     assert_eq!(
         slots,
         [
@@ -148,27 +156,32 @@ fn slots_are_those_of_the_last_call_and_a_dummy_has_none() {
 }
 
 #[test]
-fn f1_is_the_mean_over_the_labels_of_the_golds() {
-    let texts = |all: &[&str]| all.iter().map(|one| (*one).to_owned()).collect::<Vec<_>>();
+fn f1_is_averaged_over_the_labels_of_the_golds() {
+    let texts = |labels: &[&str]| {
+        labels
+            .iter()
+            .map(|label| (*label).to_owned())
+            .collect::<Vec<_>>()
+    };
     let mut counter = MacroF1Counter::default();
     counter.add(&texts(&["a", "b", "a"]), &texts(&["a", "x"]));
     counter.add(&texts(&["a", "c"]), &texts(&["a", "b", "c", "c"]));
     counter.add(&texts(&["a"]), &[]);
-    // a: 2 of 3 found, none wrong; b: one missed, one wrong; c: right; x is no class.
-    let means = counter.means();
+    // a: 2 of 3 found, none wrong; b: one missed, one wrong; c: right; x is not a class.
+    let means = counter.macro_f1();
     assert_eq!(means.precision, (1.0 + 0.0 + 1.0) / 3.0);
     assert_eq!(means.recall, (2.0 / 3.0 + 0.0 + 1.0) / 3.0);
     assert_eq!(means.f1, (0.8 + 0.0 + 1.0) / 3.0);
-    assert_eq!(MacroF1Counter::default().means(), MacroF1::default());
-    // One class is no binary problem: rows without it do not count as right.
+    assert_eq!(MacroF1Counter::default().macro_f1(), MacroF1::default());
+    // A single class is not a binary problem: rows without it do not count as right.
     let mut single = MacroF1Counter::default();
     single.add(&texts(&["a"]), &texts(&["a"]));
     single.add(&[], &[]);
-    assert_eq!(single.means().f1, 1.0);
+    assert_eq!(single.macro_f1().f1, 1.0);
 }
 
 #[test]
-fn the_shape_of_a_sequence_is_measured() {
+fn dag_statistics_describe_a_sequence() {
     let call = |label: usize, references: &[&str]| {
         let arguments: Vec<String> = references
             .iter()
@@ -184,7 +197,8 @@ fn the_shape_of_a_sequence_is_measured() {
         "\"$var_2.result$\"",
         "\"$var_3.result$\"",
     ];
-    let measure = |written: &[String]| dag_statistics(&calls(&format!("[{}]", written.join(", "))));
+    let measure =
+        |call_texts: &[String]| dag_statistics(&calls(&format!("[{}]", call_texts.join(", "))));
     let counts = |dag: DagStatistics| {
         (
             dag.max_depth,
@@ -233,14 +247,14 @@ fn the_shape_of_a_sequence_is_measured() {
         (counts(dangling), dangling.pattern),
         ((1, 1, 2, 1, 1, 0), DagPattern::Chain)
     );
-    let within = measure(&[
+    let nested = measure(&[
         call(1, &[]),
         call(2, &[]),
         call(3, &["\"for $5: 2 * $var_1.a b$ - $var_2.c$ or $var_9.d$\""]),
         call(4, &["\"$var_1.a$ - $var_3.a$\"", "\"$5\"", "\"$varé\""]),
     ]);
     assert_eq!(
-        (counts(within), within.pattern),
+        (counts(nested), nested.pattern),
         ((2, 4, 5, 1, 1, 0), DagPattern::Mixed)
     );
     let result = r#"[{"name": "var_result", "arguments": {"r": "$var_1.result$"}}]"#;

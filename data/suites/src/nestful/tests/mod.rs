@@ -1,4 +1,4 @@
-//! The suite on rows of our own: a harbour's arithmetic, and two functions that need Python.
+//! Tests with our own rows: arithmetic of a harbour, and two functions that need Python.
 
 mod call_grammars;
 mod execution;
@@ -8,7 +8,7 @@ mod prompting;
 mod rows;
 mod tools;
 
-use tooltune_rows::python::{PyValue, loads};
+use tooltune_json::python::{PyValue, loads};
 
 use super::*;
 
@@ -44,12 +44,12 @@ pub(super) fn row(output: &str, gold_answer: &str) -> NestfulRow {
     NestfulRow::new(&value(&line)).expect("a row")
 }
 
-pub(super) fn berths() -> NestfulRow {
+pub(super) fn berths_row() -> NestfulRow {
     row(BERTHS, "27")
 }
 
 /// Official and strict win of a completion.
-pub(super) fn wins(row: &NestfulRow, completion: &str) -> (Option<bool>, bool) {
+pub(super) fn score_wins(row: &NestfulRow, completion: &str) -> (Option<bool>, bool) {
     let score = score_sample(row, completion, Parser::JsonList, &MathRunner).expect("a score");
     match score.win {
         Win::Scored { official, strict } => (official, strict),

@@ -1,13 +1,13 @@
-//! Completions of every family, read and refused.
+//! Valid and invalid completions of every family.
 
 use proptest::prelude::*;
-use tooltune_rows::python::{dumps, python_repr};
+use tooltune_json::python::{dumps, python_repr};
 
 use super::*;
 
 const ONE: &str = r#"{"name": "add", "label": "$var_1", "arguments": {"arg_0": 1, "arg_1": 2}}"#;
 
-/// Names of the calls, or none for an error.
+/// Names of the calls, or `None` for an error.
 fn read(parser: Parser, completion: &str) -> Option<Vec<String>> {
     let parsed = parser.parse(completion);
     assert!(!parsed.is_error || parsed.calls.is_empty());
@@ -20,7 +20,7 @@ fn adds(n: usize) -> Option<Vec<String>> {
 }
 
 #[test]
-fn a_list_is_read_by_all_parsers_of_lists_and_prose_by_none() {
+fn list_parsers_read_a_list_and_no_parser_reads_prose() {
     let list = format!(" [{ONE}, {ONE}]\n");
     for parser in [
         Parser::JsonList,
@@ -29,13 +29,13 @@ fn a_list_is_read_by_all_parsers_of_lists_and_prose_by_none() {
         Parser::Hammer,
     ] {
         assert_eq!(read(parser, &list), adds(2), "{parser:?}");
-        for refused in [
+        for not_parsed in [
             format!("Here: {list}"),
             format!("{list} Done."),
             list.replace('"', "'"),
             format!("[{ONE},]"),
         ] {
-            assert_eq!(read(parser, &refused), None, "{parser:?} {refused}");
+            assert_eq!(read(parser, &not_parsed), None, "{parser:?} {not_parsed}");
         }
     }
     assert_eq!(read(Parser::JsonList, ""), None);
@@ -49,7 +49,7 @@ fn a_list_is_read_by_all_parsers_of_lists_and_prose_by_none() {
 }
 
 #[test]
-fn each_family_has_its_own_marks() {
+fn each_family_removes_its_own_markers() {
     let rows = [
         (Parser::Granite31, format!("<|tool_call|>[{ONE}]"), adds(1)),
         (Parser::Granite31, format!("<tool_call>[{ONE}]"), adds(1)),
@@ -87,24 +87,27 @@ fn each_family_has_its_own_marks() {
 }
 
 #[test]
-fn hermes_skips_what_it_cannot_read_and_needs_one_call() {
+fn the_hermes_parser_skips_invalid_blocks_and_needs_one_call() {
     let tagged = |inside: &str| format!("<tool_call>\n{inside}\n</tool_call>");
-    let (good, bad) = (tagged(ONE), tagged("{\"name\": \"add\", }"));
+    let (valid, invalid) = (tagged(ONE), tagged("{\"name\": \"add\", }"));
     assert_eq!(
-        read(Parser::Hermes, &format!("Well: {good}{bad}{good} end")),
+        read(
+            Parser::Hermes,
+            &format!("Well: {valid}{invalid}{valid} end")
+        ),
         adds(2)
     );
     assert_eq!(
         read(Parser::Hermes, &format!("tool_call\n{ONE}\n</tool_call>")),
         adds(1)
     );
-    assert_eq!(read(Parser::Hermes, &bad), None);
+    assert_eq!(read(Parser::Hermes, &invalid), None);
     assert_eq!(read(Parser::Hermes, ONE), None);
     assert_eq!(read(Parser::Hermes, "<tool_call>"), None);
 }
 
 #[test]
-fn toolace_writes_calls_as_python_does() {
+fn the_toolace_parser_reads_python_calls() {
     let text =
         r#"[add(arg_0=-1.5e-3, arg_1="it's"), geo.at(place=['a', (1,), {'k': None}], on=True)]"#;
     let parsed = Parser::ToolAce.parse(text);
@@ -116,7 +119,7 @@ fn toolace_writes_calls_as_python_does() {
         ]
     );
     assert_eq!(read(Parser::ToolAce, "add(1, arg_1=2), add()"), adds(2));
-    for refused in [
+    for not_parsed in [
         "",
         "[]",
         "[add(arg_0=1]",
@@ -125,12 +128,12 @@ fn toolace_writes_calls_as_python_does() {
         "Sure: add(arg_0=1)",
         "add(a='x",
     ] {
-        assert_eq!(read(Parser::ToolAce, refused), None, "{refused}");
+        assert_eq!(read(Parser::ToolAce, not_parsed), None, "{not_parsed}");
     }
 }
 
 #[test]
-fn the_lenient_parser_finds_calls_wherever_they_are() {
+fn the_lenient_parser_finds_calls_anywhere_in_the_text() {
     let list = format!("[{ONE}, {ONE}]");
     let rows = [
         (format!("Sure! The calls [1]:\n{list}\nDone."), adds(2)),
@@ -164,7 +167,7 @@ fn the_lenient_parser_finds_calls_wherever_they_are() {
 }
 
 #[test]
-fn parsers_are_known_by_their_names() {
+fn every_parser_is_found_by_its_name() {
     for (name, parser) in Parser::ALL {
         assert_eq!(Parser::named(name), Some(parser));
         assert_eq!(parser.name(), name);
@@ -186,16 +189,16 @@ fn parsers_are_known_by_their_names() {
 
 proptest! {
     #[test]
-    fn no_text_is_a_panic(text in r#"([\[\]{}()"',:=<>/ a-z0-9\\.$-]|tool_call|</think>|True|"name"){0,60}"#) {
+    fn no_text_makes_a_parser_panic(text in r#"([\[\]{}()"',:=<>/ a-z0-9\\.$-]|tool_call|</think>|True|"name"){0,60}"#) {
         for (_, parser) in Parser::ALL {
             let parsed = parser.parse(&text);
-            ground(&parsed.calls);
+            ground_calls(&parsed.calls);
             dag_statistics(&parsed.calls);
         }
     }
 
     #[test]
-    fn what_a_family_writes_is_what_its_parser_reads(first in -9999_i64..9999, second in -1e3..1e3) {
+    fn calls_rendered_by_a_family_are_parsed_by_its_parser(first in -9999_i64..9999, second in -1e3..1e3) {
         let output = calls(&format!(
             r#"[{{"name": "add", "arguments": {{"arg_0": {first}, "arg_1": {second:?}}}}}]"#
         ));

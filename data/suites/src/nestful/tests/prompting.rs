@@ -1,7 +1,7 @@
-//! Prompts of all families, and the loop.
+//! Tests of the prompts of all families, and of the loop.
 
-use tooltune_rows::python::python_repr;
-use tooltune_rows::text::Role;
+use tooltune_json::python::python_repr;
+use tooltune_template::Role;
 
 use super::*;
 
@@ -13,7 +13,7 @@ fn options(n_examples: usize) -> PromptOptions {
 }
 
 fn chat(family: &str, n_examples: usize) -> String {
-    let prompt = PromptSet::own().prompt(&berths(), family, options(n_examples));
+    let prompt = PromptSet::built_in().prompt(&berths_row(), family, options(n_examples));
     match prompt.expect("a prompt") {
         NestfulPrompt::Chat(conversation) => {
             conversation.messages[0].content.clone().expect("a text")
@@ -23,7 +23,10 @@ fn chat(family: &str, n_examples: usize) -> String {
 }
 
 fn raw(set: &PromptSet, family: &str, options: PromptOptions) -> String {
-    match set.prompt(&berths(), family, options).expect("a prompt") {
+    match set
+        .prompt(&berths_row(), family, options)
+        .expect("a prompt")
+    {
         NestfulPrompt::Raw(text) => text,
         NestfulPrompt::Chat(conversation) => panic!("{conversation:?}"),
     }
@@ -31,7 +34,7 @@ fn raw(set: &PromptSet, family: &str, options: PromptOptions) -> String {
 
 #[test]
 fn every_family_has_a_prompt_with_tools_examples_and_question() {
-    let set = PromptSet::own();
+    let set = PromptSet::built_in();
     let families: Vec<&str> = set.families().collect();
     assert_eq!(families.len(), 7);
     for family in families {
@@ -49,9 +52,9 @@ fn every_family_has_a_prompt_with_tools_examples_and_question() {
             assert!(!text.contains("{QUERY}"));
         }
     }
-    assert_eq!(PromptExample::own().len(), 3);
-    for example in PromptExample::own() {
-        for name in example.called() {
+    assert_eq!(PromptExample::built_in().len(), 3);
+    for example in PromptExample::built_in() {
+        for name in example.called_names() {
             assert!(example.tools.iter().any(|tool| tool.name == name), "{name}");
         }
         gold_calls(&PyValue::List(example.output), "output").expect("calls");
@@ -59,19 +62,19 @@ fn every_family_has_a_prompt_with_tools_examples_and_question() {
 }
 
 #[test]
-fn every_family_on_offer_has_a_template_and_a_parser_of_its_name() {
-    let set = PromptSet::own();
-    assert!(set.families().eq(own_families()));
-    for family in own_families() {
+fn every_offered_family_has_a_template_and_a_parser_of_its_name() {
+    let set = PromptSet::built_in();
+    assert!(set.families().eq(built_in_families()));
+    for family in built_in_families() {
         assert_eq!(parser_of_family(family).name(), family);
     }
-    let near = set.prompt(&berths(), "tool_ace", options(0));
-    let near = near.expect_err("no such family").to_string();
-    assert!(near.contains("did you mean \"toolace\"?"), "{near}");
+    let prompt = set.prompt(&berths_row(), "tool_ace", options(0));
+    let prompt = prompt.expect_err("no such family").to_string();
+    assert!(prompt.contains("did you mean \"toolace\"?"), "{prompt}");
 }
 
 #[test]
-fn examples_bring_the_tools_that_the_row_does_not_offer() {
+fn examples_add_their_tools_that_the_row_lacks() {
     let offered = |n_examples| {
         let text = chat("json_list", n_examples);
         let tools = text.lines().find(|line| line.starts_with("[{\"name\""));
@@ -80,27 +83,34 @@ fn examples_bring_the_tools_that_the_row_does_not_offer() {
         let names: Vec<String> = specs.into_iter().map(|tool| tool.name).collect();
         names
     };
-    let row: Vec<String> = berths()
+    let row: Vec<String> = berths_row()
         .tools
         .iter()
         .map(|tool| tool.name.clone())
         .collect();
     assert_eq!(offered(0), row);
-    // The first example multiplies and adds, which the row offers.
+    // The first example multiplies and adds, and the row has both functions.
     assert_eq!(offered(1), row);
-    let brought = [
+    let expected_tools = [
         "square_edge_by_area",
         "square_perimeter",
         "sort_names",
         "join_with",
     ];
-    let with_brought: Vec<String> = row.into_iter().chain(brought.map(str::to_owned)).collect();
+    let with_brought: Vec<String> = row
+        .into_iter()
+        .chain(expected_tools.map(str::to_owned))
+        .collect();
     assert_eq!(offered(3), with_brought);
-    assert!(PromptSet::own().unspecified(&berths(), 3).is_empty());
+    assert!(
+        PromptSet::built_in()
+            .unspecified_tools(&berths_row(), 3)
+            .is_empty()
+    );
 }
 
 #[test]
-fn a_file_without_examples_shows_none_and_says_what_its_examples_lack() {
+fn a_prompt_file_without_examples_shows_none_and_reports_missing_tools() {
     let template = "\"{FUNCTION_STR}{ICL_EXAMPLES}{QUERY}\"";
     for file in [
         format!("{{\"llama\": {template}}}"),
@@ -120,12 +130,16 @@ fn a_file_without_examples_shows_none_and_says_what_its_examples_lack() {
             format!("{{\"prompts\": {{\"llama\": {template}}}, \"icl_examples\": [{example}]}}");
         PromptSet::parse(&file).expect("prompts")
     };
-    let bare = with("");
-    assert!(bare.has_examples());
-    assert_eq!(bare.unspecified(&berths(), 1), ["f"]);
-    assert!(bare.unspecified(&berths(), 0).is_empty());
+    let without_examples = with("");
+    assert!(without_examples.has_examples());
+    assert_eq!(without_examples.unspecified_tools(&berths_row(), 1), ["f"]);
+    assert!(
+        without_examples
+            .unspecified_tools(&berths_row(), 0)
+            .is_empty()
+    );
     let specified = with(", \"tools\": [{\"name\": \"f\", \"output_parameters\": {\"x\": {}}}]");
-    assert!(specified.unspecified(&berths(), 1).is_empty());
+    assert!(specified.unspecified_tools(&berths_row(), 1).is_empty());
     let text = raw(&specified, "llama", options(1));
     assert!(
         text.contains("{\"name\": \"f\", \"output_parameters\""),
@@ -134,7 +148,7 @@ fn a_file_without_examples_shows_none_and_says_what_its_examples_lack() {
 }
 
 #[test]
-fn examples_have_the_form_that_the_family_answers_in() {
+fn examples_are_written_in_the_call_format_of_the_family() {
     for (family, start) in [
         (
             "json_list",
@@ -160,17 +174,17 @@ fn examples_have_the_form_that_the_family_answers_in() {
 }
 
 #[test]
-fn a_file_of_prompts_is_filled_as_python_formats_it() {
+fn a_prompt_file_is_filled_like_python_str_format() {
     let file = r#"{"prompts": {
         "doubled-fc-r": "F {FUNCTION_STR} {{\"a\": 1}} {ICL_EXAMPLES} Q {QUERY}",
         "single": "F {FUNCTION_STR} {\"a\": 1} {{b}} {ICL_EXAMPLES} Q {QUERY}",
         "xLAM-1b-fc-r": "{FUNCTION_STR}{ICL_EXAMPLES}{QUERY}", "ToolAce-8b": "{FUNCTION_STR}{ICL_EXAMPLES}{QUERY}"},
         "icl_examples": [{"input": "One?", "output": [{"name": "f", "arguments": {"x": 1}}]}]}"#;
     let set = PromptSet::parse(file).expect("prompts");
-    let none = raw(&set, "doubled-fc-r", options(0));
+    let no_examples = raw(&set, "doubled-fc-r", options(0));
     assert!(
-        none.contains("] {\"a\": 1}  Q How long is the quay?"),
-        "{none}"
+        no_examples.contains("] {\"a\": 1}  Q How long is the quay?"),
+        "{no_examples}"
     );
     let single = raw(&set, "single", options(0));
     assert!(
@@ -178,19 +192,19 @@ fn a_file_of_prompts_is_filled_as_python_formats_it() {
         "{single}"
     );
     let call = "{\"name\": \"f\", \"arguments\": {\"x\": 1}}";
-    let listed = raw(&set, "ToolAce-8b", options(1));
+    let one_example = raw(&set, "ToolAce-8b", options(1));
     assert!(
-        listed.contains(&format!(
+        one_example.contains(&format!(
             "\n#Example-1\nInput: One?\nOutput: [{call}]\nHow long"
         )),
-        "{listed}"
+        "{one_example}"
     );
     let wrapped = raw(&set, "xLAM-1b-fc-r", options(1));
     assert!(
         wrapped.contains(&format!("Output: {{\"tool_calls\": [{call}] }}\n")),
         "{wrapped}"
     );
-    let twice = raw(
+    let with_parser = raw(
         &set,
         "ToolAce-8b",
         PromptOptions {
@@ -199,20 +213,20 @@ fn a_file_of_prompts_is_filled_as_python_formats_it() {
         },
     );
     assert!(
-        twice.starts_with("\"[{\\\"name\\\": \\\"add\\\""),
-        "{twice}"
+        with_parser.starts_with("\"[{\\\"name\\\": \\\"add\\\""),
+        "{with_parser}"
     );
 }
 
 #[test]
-fn prompts_that_cannot_be_used_say_why() {
-    let refused = |file: &str| PromptSet::parse(file).expect_err("refused").to_string();
+fn an_unusable_prompt_file_is_an_error_with_the_reason() {
+    let refusal = |file: &str| PromptSet::parse(file).expect_err("refused").to_string();
     for (file, expected) in [
         ("{}", "there is no template"),
         ("[", "the file is not valid JSON"),
         (
             r#"{"prompts": {"a": 3}}"#,
-            "the template of \"a\" is no text",
+            "the template of \"a\" is not a string",
         ),
         (
             r#"{"a": "{FUNCTION_STR} {QUERY}"}"#,
@@ -223,45 +237,43 @@ fn prompts_that_cannot_be_used_say_why() {
             "field `icl_examples[0].output` is missing",
         ),
     ] {
-        assert!(refused(file).contains(expected), "{}", refused(file));
+        assert!(refusal(file).contains(expected), "{}", refusal(file));
     }
-    let own = PromptSet::own();
-    let unknown = own
-        .prompt(&berths(), "gpt", options(0))
+    let built_in = PromptSet::built_in();
+    let unknown = built_in
+        .prompt(&berths_row(), "gpt", options(0))
         .expect_err("unknown");
     assert!(
         unknown
             .to_string()
-            .contains("no template for \"gpt\"; there are json_list, granite31")
+            .contains("no template for \"gpt\"; available families: json_list, granite31")
     );
-    let many = own
-        .prompt(&berths(), "llama", options(4))
+    let too_many = built_in
+        .prompt(&berths_row(), "llama", options(4))
         .expect_err("too many");
     assert!(
-        many.to_string()
-            .contains("4 examples are asked for and there are 3")
+        too_many
+            .to_string()
+            .contains("4 examples are requested, but there are only 3")
     );
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("p.json");
     std::fs::write(&path, "{}").expect("written");
     let error = PromptSet::read(&path).expect_err("empty").to_string();
-    assert!(
-        error.contains("p.json: the prompts cannot be used"),
-        "{error}"
-    );
+    assert!(error.contains("p.json: invalid prompts"), "{error}");
 }
 
-/// Feeds a loop with texts until it ends; its calls are run.
-fn drive(row: &NestfulRow, limits: ReactLimits, texts: &[&str]) -> (ReactOutcome, Vec<String>) {
+/// Feeds a loop with model turns until it ends, and runs its calls.
+fn run_loop(row: &NestfulRow, limits: ReactLimits, texts: &[&str]) -> (ReactOutcome, Vec<String>) {
     let mut react = ReactLoop::new(row, limits);
     let mut texts = texts.iter();
-    let mut shown = Vec::new();
+    let mut conversations = Vec::new();
     loop {
         match react.next() {
             ReactRequest::Generate { conversation, .. } => {
                 let last = conversation.messages.last().expect("a message");
                 assert_eq!(last.role, Role::User);
-                shown.push(last.content.clone().expect("a text"));
+                conversations.push(last.content.clone().expect("a text"));
                 match texts.next() {
                     Some(text) => react.feed_text(text),
                     None => react.stop(),
@@ -273,32 +285,32 @@ fn drive(row: &NestfulRow, limits: ReactLimits, texts: &[&str]) -> (ReactOutcome
             }
             ReactRequest::Done(outcome) => {
                 assert!(react.is_done());
-                return (outcome, shown);
+                return (outcome, conversations);
             }
         }
     }
 }
 
 fn react_wins(texts: &[&str]) -> (Option<bool>, Option<bool>) {
-    let (outcome, _) = drive(&berths(), ReactLimits::default(), texts);
-    let score = score_react(&berths(), &outcome, &MathRunner).expect("a score");
+    let (outcome, _) = run_loop(&berths_row(), ReactLimits::default(), texts);
+    let score = score_react(&berths_row(), &outcome, &MathRunner).expect("a score");
     (score.win.official(), score.win.strict())
 }
 
 #[test]
-fn a_loop_calls_reads_results_and_finishes() {
+fn a_react_loop_calls_tools_reads_results_and_finishes() {
     let texts = [
         "Thought: two berths\nAction: {\"name\": \"multiply\", \"arguments\": {\"arg_0\": 2, \"arg_1\": 12}}\n\
          Observation: 25\nFinish: 25",
         "Action: {\"name\": \"add\", \"parameters\": {\"arg_1\": 3, \"arg_0\": 24}}",
         "Thought: done\nFinish: 27 metres",
     ];
-    let (outcome, shown) = drive(&berths(), ReactLimits::default(), &texts);
+    let (outcome, conversations) = run_loop(&berths_row(), ReactLimits::default(), &texts);
     assert!(
-        shown[0].contains("Question: How long is the quay?")
-            && shown[0].contains("\"name\": \"sqrt\"")
+        conversations[0].contains("Question: How long is the quay?")
+            && conversations[0].contains("\"name\": \"sqrt\"")
     );
-    assert_eq!(&shown[1..], ["Observation: 24", "Observation: 27"]);
+    assert_eq!(&conversations[1..], ["Observation: 24", "Observation: 27"]);
     assert_eq!(outcome.answer.as_deref(), Some("27 metres"));
     assert_eq!((outcome.end, outcome.steps.len()), (ReactEnd::Finished, 3));
     assert_eq!(
@@ -309,18 +321,18 @@ fn a_loop_calls_reads_results_and_finishes() {
 }
 
 #[test]
-fn what_cannot_be_read_or_run_is_told_and_the_loop_goes_on() {
-    let good = "Action: {\"name\": \"add\", \"arguments\": {\"arg_0\": 24, \"arg_1\": 3}}";
+fn the_loop_reports_unparsable_or_failed_calls_and_continues() {
+    let valid_step = "Action: {\"name\": \"add\", \"arguments\": {\"arg_0\": 24, \"arg_1\": 3}}";
     let texts = [
         "I do not know.",
         "Action: {\"name\": \"cos\", \"arguments\": {}}",
         "{\"name\": \"add\", \"arguments\": {\"arg_0\": \"$var_1.result$\", \"arg_1\": 3}}",
         "Action: {\"name\": \"add\"}",
-        good,
+        valid_step,
         "Action: {\"name\": \"divide\", \"arguments\": {\"arg_0\": 1, \"arg_1\": 0}}",
     ];
-    let (outcome, shown) = drive(&berths(), ReactLimits::default(), &texts);
-    for (line, expected) in shown[1..].iter().zip([
+    let (outcome, conversations) = run_loop(&berths_row(), ReactLimits::default(), &texts);
+    for (line, expected) in conversations[1..].iter().zip([
         "error: no call could be read",
         "error: no tool \"cos\" is on offer",
         "error: no earlier call has the label \"var_1\"",
@@ -332,9 +344,9 @@ fn what_cannot_be_read_or_run_is_told_and_the_loop_goes_on() {
         assert!(line.starts_with(&start), "{line}");
     }
     assert_eq!(outcome.end, ReactEnd::Stopped);
-    // The last call that succeeded counts, whatever came after it.
+    // The last successful call counts, whatever comes after it.
     assert_eq!(react_wins(&texts), (Some(true), Some(true)));
-    let score = score_react(&berths(), &outcome, &MathRunner).expect("a score");
+    let score = score_react(&berths_row(), &outcome, &MathRunner).expect("a score");
     assert!(score.parse_error && score.n_steps == 6);
     let report = ReactReport::new(&[score]).expect("a score");
     assert_eq!(report.win_strict.map(|estimate| estimate.value), Some(1.0));
@@ -350,27 +362,27 @@ fn what_cannot_be_read_or_run_is_told_and_the_loop_goes_on() {
 }
 
 #[test]
-fn without_a_result_there_is_no_win_and_steps_are_limited() {
+fn no_result_is_no_win_and_steps_are_limited() {
     assert_eq!(react_wins(&["Finish: 27"]), (Some(false), Some(false)));
     assert_eq!(react_wins(&[]), (Some(false), Some(false)));
-    let (outcome, _) = drive(&berths(), ReactLimits::default(), &["?"; 20]);
+    let (outcome, _) = run_loop(&berths_row(), ReactLimits::default(), &["?"; 20]);
     assert_eq!(
         (outcome.end, outcome.steps.len()),
         (ReactEnd::StepLimit, 10)
     );
-    let none = ReactLimits {
+    let no_steps = ReactLimits {
         max_steps: 0,
         ..ReactLimits::default()
     };
-    assert!(ReactLoop::new(&berths(), none).is_done());
+    assert!(ReactLoop::new(&berths_row(), no_steps).is_done());
     let short = ReactLimits {
         max_observation_characters: 2,
         max_steps: 2,
         ..ReactLimits::default()
     };
     let power = "Action: {\"name\": \"power\", \"arguments\": {\"arg_0\": 10, \"arg_1\": 5}}";
-    let (outcome, shown) = drive(&berths(), short, &[power, power]);
-    assert_eq!(shown[1], "Observation: 10 ... (cut)");
+    let (outcome, conversations) = run_loop(&berths_row(), short, &[power, power]);
+    assert_eq!(conversations[1], "Observation: 10 ... (cut)");
     assert_eq!(
         outcome.end,
         ReactEnd::StepLimit,

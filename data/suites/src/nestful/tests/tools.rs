@@ -1,15 +1,15 @@
-//! The functions of arithmetic against Python.
+//! Compares the arithmetic functions with Python.
 
-use tooltune_rows::python::python_repr;
+use tooltune_json::python::python_repr;
 
 use super::*;
 
-/// Rows {name, args, result}: what Python 3.11 prints of the result, null where it raises.
+/// Rows {name, args, result}: the result printed by Python 3.11, null if it raises.
 const CALLS: &str = include_str!("../../../tests/fixtures/nestful_math/calls.jsonl");
 
 #[test]
 fn every_function_returns_what_python_returns() {
-    let mut seen = std::collections::BTreeSet::new();
+    let mut tested = std::collections::BTreeSet::new();
     for line in CALLS.lines() {
         let call = value(line);
         let name = call.get("name").and_then(PyValue::as_text).expect("a name");
@@ -19,11 +19,11 @@ fn every_function_returns_what_python_returns() {
             .expect("arguments");
         let expected = call.get("result").and_then(PyValue::as_text);
         let tool = math_tool(name).unwrap_or_else(|| panic!("no {name}"));
-        let found = tool.run(arguments).ok().map(|result| python_repr(&result));
-        assert_eq!(found.as_deref(), expected, "{line}");
-        seen.insert(tool.name);
+        let actual = tool.run(arguments).ok().map(|result| python_repr(&result));
+        assert_eq!(actual.as_deref(), expected, "{line}");
+        tested.insert(tool.name);
     }
-    assert_eq!(seen.len(), math_tools().len(), "every function is called");
+    assert_eq!(tested.len(), math_tools().len(), "every function is called");
     assert_eq!(math_tools().len(), 40);
 }
 
@@ -33,7 +33,7 @@ fn run(name: &str, arguments: &str) -> String {
 }
 
 #[test]
-fn an_error_says_which_function_and_what_is_wrong() {
+fn an_error_names_the_function_and_the_problem() {
     for (name, arguments, expected) in [
         ("add", "[1]", "add takes 2 arguments, not 1"),
         ("log", "[]", "log takes 1 to 2 arguments, not 0"),
@@ -70,7 +70,7 @@ fn an_error_says_which_function_and_what_is_wrong() {
 }
 
 #[test]
-fn large_results_come_in_time() {
+fn large_results_are_computed_in_time() {
     let quotient = math_tool("divide").expect("divide");
     let factorial = math_tool("factorial").expect("factorial");
     let [large, less] =

@@ -1,4 +1,4 @@
-//! The rules of the metrics, one row each, and what a copy of the gold scores.
+//! Tests of each metric, and of the score of the gold answer itself.
 
 use proptest::prelude::*;
 
@@ -19,7 +19,7 @@ fn check(metric: AnswerMetric, rows: &[(&str, &str, bool)]) {
 }
 
 #[test]
-fn texts_are_equal_without_case_blanks_and_one_final_stop_of_the_prediction() {
+fn texts_are_compared_without_case_blanks_and_a_final_stop_in_the_prediction() {
     check(
         Text,
         &[
@@ -69,7 +69,7 @@ fn any_number_within_one_matches_and_signs_and_exponents_of_predictions_are_drop
 }
 
 #[test]
-fn lists_are_sets_of_texts_between_commas() {
+fn lists_are_compared_as_sets_of_comma_separated_texts() {
     check(
         List,
         &[
@@ -93,7 +93,7 @@ fn lists_are_sets_of_texts_between_commas() {
 }
 
 #[test]
-fn holding_the_gold_is_enough_for_contains() {
+fn contains_is_true_if_the_prediction_contains_the_gold() {
     for (metric, gold, pred, expected) in [
         (Text, "quay 4", "It lies at Quay 4.", true),
         (Text, "quay 4.", "It lies at Quay 4.", false),
@@ -109,7 +109,7 @@ fn holding_the_gold_is_enough_for_contains() {
 }
 
 #[test]
-fn a_strict_answer_has_one_number_and_that_is_the_golds() {
+fn a_strict_answer_has_exactly_one_number_equal_to_the_gold() {
     for (gold, pred, expected) in [
         ("4", "There are 4 berths.", true),
         ("4", "4.0", true),
@@ -139,22 +139,22 @@ fn a_strict_answer_has_one_number_and_that_is_the_golds() {
 }
 
 #[test]
-fn a_list_of_many_numbers_is_right_as_published_and_wrong_strictly() {
-    let all: Vec<String> = (0..200).map(|n| n.to_string()).collect();
-    let all = all.join(", ");
+fn a_list_of_many_numbers_is_right_by_the_published_rule_and_wrong_by_the_strict_one() {
+    let all_numbers: Vec<String> = (0..200).map(|n| n.to_string()).collect();
+    let all_numbers = all_numbers.join(", ");
     for gold in ["0", "17", "199.6"] {
-        assert!(exact_match(Number, gold, &all));
-        assert!(!number_strict(gold, &all));
+        assert!(exact_match(Number, gold, &all_numbers));
+        assert!(!number_strict(gold, &all_numbers));
     }
-    assert!(!exact_match(Number, "201", &all));
+    assert!(!exact_match(Number, "201", &all_numbers));
 }
 
 #[test]
 fn every_metric_has_its_name() {
     for metric in AnswerMetric::ALL {
         assert_eq!(AnswerMetric::named(metric.name()), Some(metric));
-        let written = serde_json::to_value(metric).expect("written");
-        assert_eq!(written, serde_json::json!(metric.name()));
+        let json_name = serde_json::to_value(metric).expect("written");
+        assert_eq!(json_name, serde_json::json!(metric.name()));
     }
     assert_eq!(AnswerMetric::named("rouge"), None);
 }
@@ -186,7 +186,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_is_too_strange(gold in any::<String>(), pred in any::<String>()) {
+    fn no_text_makes_a_metric_panic(gold in any::<String>(), pred in any::<String>()) {
         for metric in AnswerMetric::ALL {
             contains(metric, &gold, &pred);
         }

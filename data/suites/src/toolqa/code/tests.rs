@@ -1,4 +1,4 @@
-//! Outputs as models write them, by both rules.
+//! Extracts code from typical outputs, by both rules.
 
 use proptest::prelude::*;
 
@@ -6,13 +6,13 @@ use super::*;
 
 const GET: &str = "def get(d):\n    return d[\"x\"]";
 
-fn found(output: &str, rule: CodeRule) -> Option<(String, String)> {
-    extract_code(output, rule).map(|found| (found.code, found.name))
+fn extract(output: &str, rule: CodeRule) -> Option<(String, String)> {
+    extract_code(output, rule).map(|extracted| (extracted.code, extracted.name))
 }
 
 fn check(output: &str, rule: CodeRule, expected: Option<(&str, &str)>) {
     let expected = expected.map(|(code, name)| (code.to_owned(), name.to_owned()));
-    assert_eq!(found(output, rule), expected, "{rule:?} {output:?}");
+    assert_eq!(extract(output, rule), expected, "{rule:?} {output:?}");
 }
 
 #[test]
@@ -47,7 +47,7 @@ fn an_output_without_code_has_none() {
 }
 
 #[test]
-fn the_published_rule_takes_the_first_name_and_the_robust_one_the_last() {
+fn the_published_rule_uses_the_first_function_and_the_robust_rule_the_last() {
     let both = format!("def clean(x):\n    return x\n\n{GET}");
     let output = format!("```python\n{both}\n```");
     check(&output, CodeRule::Official, Some((&both, "clean")));
@@ -55,7 +55,7 @@ fn the_published_rule_takes_the_first_name_and_the_robust_one_the_last() {
 }
 
 #[test]
-fn the_published_name_is_what_stands_between_two_marks() {
+fn the_published_function_name_is_the_text_between_two_markers() {
     let rows = [
         ("LIMIT = max(3, 4)\ndef get(d):\n    return d", ""),
         ("x = 1", ""),
@@ -77,16 +77,16 @@ fn the_published_name_is_what_stands_between_two_marks() {
 }
 
 #[test]
-fn the_published_rule_cuts_a_plain_block_to_nothing() {
+fn the_published_rule_finds_no_code_in_a_fence_without_python() {
     let output = format!("```\n{GET}\n```");
     check(&output, CodeRule::Official, Some(("", "")));
     check(&output, CodeRule::Robust, Some((GET, "get")));
-    let mixed = format!("```json\n{{}}\n```\n```py\n{GET}\n```");
-    check(&mixed, CodeRule::Robust, Some((GET, "get")));
+    let mixed_blocks = format!("```json\n{{}}\n```\n```py\n{GET}\n```");
+    check(&mixed_blocks, CodeRule::Robust, Some((GET, "get")));
 }
 
 #[test]
-fn the_example_of_use_is_cut_away() {
+fn example_usage_is_removed() {
     let output = format!("```python\n{GET}\n\n# Example usage:\nprint(get({{}}))\n```");
     check(
         &output,
@@ -94,9 +94,9 @@ fn the_example_of_use_is_cut_away() {
         Some((&format!("{GET}\n\n"), "get")),
     );
     check(&output, CodeRule::Robust, Some((GET, "get")));
-    let only = "```python\n# Example usage:\ndef get(d):\n    return d\n```";
-    check(only, CodeRule::Official, Some(("", "")));
-    check(only, CodeRule::Robust, None);
+    let only_example = "```python\n# Example usage:\ndef get(d):\n    return d\n```";
+    check(only_example, CodeRule::Official, Some(("", "")));
+    check(only_example, CodeRule::Robust, None);
 }
 
 #[test]
@@ -154,11 +154,11 @@ fn a_block_may_begin_on_the_line_of_its_fence() {
 
 proptest! {
     #[test]
-    fn no_output_is_too_strange(output in r"(```|python|def |\(|\n|import x|# Example usage:|\PC){0,30}") {
+    fn no_output_makes_the_extraction_panic(output in r"(```|python|def |\(|\n|import x|# Example usage:|\PC){0,30}") {
         for rule in [CodeRule::Official, CodeRule::Robust] {
-            if let Some(found) = extract_code(&output, rule) {
-                prop_assert!(output.contains(&found.code));
-                prop_assert!(found.code.contains(&found.name));
+            if let Some(extracted) = extract_code(&output, rule) {
+                prop_assert!(output.contains(&extracted.code));
+                prop_assert!(extracted.code.contains(&extracted.name));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The judge behind a server that reads what it is asked.
+//! Tests of the judge with a server that evaluates its prompts.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::toolqa::{
 };
 
 #[test]
-fn a_verdict_begins_with_true() {
+fn a_positive_verdict_starts_with_true() {
     for (reply, expected) in [
         ("True", true),
         (" \n TRUE, they match", true),
@@ -39,7 +39,7 @@ impl CodeRunner for Echo {
 }
 
 #[test]
-fn answers_are_shown_with_their_golds_and_only_where_there_are_any() {
+fn only_samples_with_an_answer_are_judged_next_to_their_gold() {
     let response = Arc::new(ToolResponse {
         response_id: "b-1".to_owned(),
         endpoint: "Berths".to_owned(),
@@ -78,11 +78,11 @@ fn answers_are_shown_with_their_golds_and_only_where_there_are_any() {
     )
     .expect("a run");
     let server = chat_server(|request, _| {
-        let asked = last_content(request);
-        let says = match asked.contains("Predicted answer: at Quay 4\n") {
+        let prompt_text = last_content(request);
+        let says = match prompt_text.contains("Predicted answer: at Quay 4\n") {
             true => "True",
-            false if asked.contains("Predicted answer: ['a', True]\n") => "False: a list",
-            false => panic!("{asked}"),
+            false if prompt_text.contains("Predicted answer: ['a', True]\n") => "False: a list",
+            false => panic!("{prompt_text}"),
         };
         completion(says)
     });
@@ -114,7 +114,7 @@ fn answers_are_shown_with_their_golds_and_only_where_there_are_any() {
 }
 
 #[test]
-fn replies_that_say_neither_are_counted() {
+fn replies_without_a_verdict_are_counted() {
     let verdict = |replies: &[&str]| JudgeVerdict {
         id: String::new(),
         verdict: None,

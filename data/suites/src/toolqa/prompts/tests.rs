@@ -1,4 +1,4 @@
-//! Prompts of every setting, our own and given ones.
+//! Prompts of every setting, our own and user-provided.
 
 use std::sync::Arc;
 
@@ -27,16 +27,16 @@ fn row() -> ToolQaRow {
     }
 }
 
-fn own(setting: Setting, options: &PromptOptions) -> String {
+fn built_in_prompt(setting: Setting, options: &PromptOptions) -> String {
     let prompts = PromptSet::default();
     let prompt = prompts.prompt(&row(), setting, &Schemas::Inferred, options);
     prompt.expect("a prompt")
 }
 
 #[test]
-fn every_setting_shows_what_it_says_and_leaves_no_placeholder() {
+fn every_setting_shows_its_parts_and_leaves_no_placeholder() {
     for setting in Setting::ALL {
-        let prompt = own(setting, &PromptOptions::default());
+        let prompt = built_in_prompt(setting, &PromptOptions::default());
         let question = if setting.is_code() {
             "what is the note of berth 2?"
         } else {
@@ -48,8 +48,8 @@ fn every_setting_shows_what_it_says_and_leaves_no_placeholder() {
         let has_schema = prompt.contains("\"properties\": {\"berths\": ");
         assert_eq!(has_schema, setting.shows_schema(), "{prompt}");
         let n_left = ["{api_response}", "{question}", "<<", ">>", "{json_schema}"]
-            .map(|one| prompt.matches(one).count());
-        // The response holds a text that looks like a placeholder.
+            .map(|placeholder| prompt.matches(placeholder).count());
+        // The response contains a string that looks like a placeholder.
         let n_in_response = usize::from(setting.shows_response());
         assert_eq!(n_left, [0, n_in_response, 0, 0, 0], "{prompt}");
         assert_eq!(prompt.contains("```python"), setting.is_code(), "{prompt}");
@@ -58,20 +58,21 @@ fn every_setting_shows_what_it_says_and_leaves_no_placeholder() {
 
 #[test]
 fn responses_are_indented_json_for_answers_and_one_line_for_code() {
-    let answer = own(Setting::Answer, &PromptOptions::default());
-    let shown = "{\n    \"berths\": [\n        {\n            \"id\": 1,";
-    assert!(answer.contains(shown), "{answer}");
+    let answer = built_in_prompt(Setting::Answer, &PromptOptions::default());
+    let indented = "{\n    \"berths\": [\n        {\n            \"id\": 1,";
+    assert!(answer.contains(indented), "{answer}");
     assert!(answer.contains("\\u00e9 {question}"), "{answer}");
-    let code = own(Setting::Code, &PromptOptions::default());
-    let shown = "data = {\"berths\": [{\"id\": 1, \"free\": true}, ";
-    assert!(code.contains(shown), "{code}");
+    let code = built_in_prompt(Setting::Code, &PromptOptions::default());
+    let indented = "data = {\"berths\": [{\"id\": 1, \"free\": true}, ";
+    assert!(code.contains(indented), "{code}");
     let options = PromptOptions {
         response_text: ResponseText::PythonRepr,
         ..PromptOptions::default()
     };
-    let code = own(Setting::Code, &options);
-    let shown = "data = {'berths': [{'id': 1, 'free': True}, {'id': 2, 'note': 'é {question}'}]}";
-    assert!(code.contains(shown), "{code}");
+    let code = built_in_prompt(Setting::Code, &options);
+    let indented =
+        "data = {'berths': [{'id': 1, 'free': True}, {'id': 2, 'note': 'é {question}'}]}";
+    assert!(code.contains(indented), "{code}");
 }
 
 fn text_of(response: &Value, setting: Setting, reduce_all: Option<&Shortening>) -> String {
@@ -83,7 +84,7 @@ fn text_of(response: &Value, setting: Setting, reduce_all: Option<&Shortening>) 
 }
 
 #[test]
-fn reduction_is_asked_for_by_its_setting_or_for_all() {
+fn reduction_applies_to_its_setting_or_to_all() {
     let long = json!({"a": [{"b": [7, 8]}, {"b": [9]}]});
     let text = |setting, reduce_all| text_of(&long, setting, reduce_all);
     assert_eq!(
@@ -107,7 +108,7 @@ fn reduction_is_asked_for_by_its_setting_or_for_all() {
 }
 
 #[test]
-fn a_truncated_response_says_what_is_gone_in_the_form_of_its_setting() {
+fn a_truncated_response_reports_the_omission_in_the_format_of_its_setting() {
     let long = json!({"a": [7, 8, 9], "b": {"c": {"d": {"e": 1}}}});
     let truncated = |filter: Option<&str>, max_chars| {
         Shortening::Truncate(TruncationOptions {
@@ -136,17 +137,20 @@ fn a_truncated_response_says_what_is_gone_in_the_form_of_its_setting() {
         text(Setting::Answer, &truncated(Some("b.c.d"), 8)),
         "{\n    \"e\n\n... [truncated, 6 characters omitted]"
     );
-    let nothing = text(Setting::Answer, &truncated(Some("z"), 900));
-    assert!(nothing.contains("the filter z finds nothing"), "{nothing}");
+    let truncated_text = text(Setting::Answer, &truncated(Some("z"), 900));
+    assert!(
+        truncated_text.contains("the filter z finds nothing"),
+        "{truncated_text}"
+    );
 
     let options = PromptOptions {
         reduce_all: Some(truncated(Some("length(z)"), 900)),
         ..PromptOptions::default()
     };
     let prompt = PromptSet::default().prompt(&row(), Setting::Answer, &Schemas::Inferred, &options);
-    let error = prompt.expect_err("no list").to_string();
-    for told in ["question \"q1\"", "length(z)", "fix the expression"] {
-        assert!(error.contains(told), "{told}: {error}");
+    let error = prompt.expect_err("not a list").to_string();
+    for expected in ["question \"q1\"", "length(z)", "fix the expression"] {
+        assert!(error.contains(expected), "{expected}: {error}");
     }
 }
 
@@ -163,15 +167,16 @@ fn settings_have_names_and_limits() {
 }
 
 #[test]
-fn the_judge_and_the_classifier_are_given_their_texts() {
+fn the_prompts_of_judge_and_classifier_contain_their_texts() {
     let prompts = PromptSet::default();
     let judge = prompts.judge("Quay {predicted_answer}", "at quay 4");
-    let shown = "Right answer: Quay {predicted_answer}\nPredicted answer: at quay 4\n";
-    assert!(judge.contains(shown), "{judge}");
+    let judge_prompt = "Right answer: Quay {predicted_answer}\nPredicted answer: at quay 4\n";
+    assert!(judge.contains(judge_prompt), "{judge}");
     let classifier = prompts.classifier("How many?", "{\"type\": \"object\"}");
-    let shown = "Question: \"How many?\"\nJSON Schema of the data: \"{\"type\": \"object\"}\"\n";
-    assert!(classifier.contains(shown), "{classifier}");
-    assert_eq!(TaskType::of_output(&classifier), None);
+    let judge_prompt =
+        "Question: \"How many?\"\nJSON Schema of the data: \"{\"type\": \"object\"}\"\n";
+    assert!(classifier.contains(judge_prompt), "{classifier}");
+    assert_eq!(TaskType::from_output(&classifier), None);
 }
 
 #[test]
@@ -182,17 +187,20 @@ fn a_message_is_the_prompt_as_a_users_turn() {
     let messages = messages.expect("messages");
     assert_eq!(
         messages,
-        [Message::new(Role::User, own(Setting::Code, &options))]
+        [Message::new(
+            Role::User,
+            built_in_prompt(Setting::Code, &options)
+        )]
     );
 }
 
-fn written(value: &Value) -> tempfile::NamedTempFile {
+fn prompt_file(value: &Value) -> tempfile::NamedTempFile {
     let file = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(file.path(), value.to_string()).expect("written");
     file
 }
 
-fn given() -> Value {
+fn prompt_set() -> Value {
     let mut prompts = json!({
         "judge": "{gold_answer} or {predicted_answer}",
         "classifier": "{nl_query} on {schema}",
@@ -205,9 +213,12 @@ fn given() -> Value {
 }
 
 #[test]
-fn given_prompts_replace_our_own() {
-    for file in [given(), json!({"source": "mine", "prompts": given()})] {
-        let prompts = PromptSet::read(written(&file).path()).expect("prompts");
+fn user_prompts_replace_the_built_in_ones() {
+    for file in [
+        prompt_set(),
+        json!({"source": "mine", "prompts": prompt_set()}),
+    ] {
+        let prompts = PromptSet::read(prompt_file(&file).path()).expect("prompts");
         assert_eq!(prompts.judge("a", "b"), "a or b");
         assert_eq!(prompts.classifier("q", "s"), "q on s");
         let schemas = Schemas::Given([("Berths".to_owned(), "SCHEMA".to_owned())].into());
@@ -228,27 +239,27 @@ fn given_prompts_replace_our_own() {
 }
 
 #[test]
-fn prompts_that_lack_something_are_refused() {
-    let mut absent = given();
+fn prompts_without_a_required_placeholder_are_refused() {
+    let mut absent = prompt_set();
     absent
         .as_object_mut()
         .expect("an object")
         .remove("cot_code_schema");
-    let mut bare = given();
-    bare["code_schema"] = json!("<<task_prefix>> <<json_obj>>");
+    let mut incomplete = prompt_set();
+    incomplete["code_schema"] = json!("<<task_prefix>> <<json_obj>>");
     let rows = [
         (
             absent,
-            "no text \"cot_code_schema\"; the file must hold answer, answer_schema,",
+            "no string \"cot_code_schema\"; the file must contain answer, answer_schema,",
         ),
         (
-            bare,
+            incomplete,
             "prompt \"code_schema\" lacks <<json_schema>> or {json_schema}; add it",
         ),
-        (json!([]), "no text \"answer\""),
+        (json!([]), "no string \"answer\""),
     ];
     for (file, part) in rows {
-        let file = written(&file);
+        let file = prompt_file(&file);
         let message = PromptSet::read(file.path()).expect_err(part).to_string();
         assert!(message.contains(part), "{message}");
         assert!(
@@ -259,10 +270,10 @@ fn prompts_that_lack_something_are_refused() {
 }
 
 #[test]
-fn schemas_come_from_a_folder_by_endpoint() {
+fn schemas_are_read_from_a_folder_by_endpoint() {
     let folder = tempfile::tempdir().expect("a folder");
     let empty = Schemas::read(folder.path()).expect_err("empty").to_string();
-    assert!(empty.contains("holds no schemas"), "{empty}");
+    assert!(empty.contains("has no schemas"), "{empty}");
     let text = "{\n \"type\": \"object\"\n}";
     std::fs::write(folder.path().join("Berths.json"), text).expect("written");
     std::fs::write(folder.path().join("README.md"), "# Schemas").expect("written");

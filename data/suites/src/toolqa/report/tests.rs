@@ -1,4 +1,4 @@
-//! Groups, denominators and the table.
+//! Tests of groups, denominators and the table.
 
 use serde_json::json;
 
@@ -52,7 +52,7 @@ fn answers() -> Vec<ScoredAnswer<'static>> {
             task_type,
             endpoint,
             metric,
-            score: ToolQaScore::of(metric, gold, &answer, status),
+            score: ToolQaScore::from_answer(metric, gold, &answer, status),
         },
     )
     .to_vec()
@@ -79,9 +79,9 @@ fn every_number_is_a_mean_over_the_samples_with_an_output() {
 }
 
 #[test]
-fn groups_are_counted_apart() {
+fn groups_are_counted_separately() {
     let report = ToolQaReport::new(&answers()).expect("samples");
-    let shares = |groups: &BTreeMap<String, ToolQaNumbers>| -> Vec<(String, usize, f64)> {
+    let values_of = |groups: &BTreeMap<String, ToolQaNumbers>| -> Vec<(String, usize, f64)> {
         let share = |(name, numbers): (&String, &ToolQaNumbers)| {
             (name.clone(), numbers.n, numbers.exact_match.value)
         };
@@ -89,7 +89,7 @@ fn groups_are_counted_apart() {
     };
     let row = |name: &str, n: usize, share: f64| (name.to_owned(), n, share);
     assert_eq!(
-        shares(&report.by_type),
+        values_of(&report.by_type),
         [
             row("AGGREGATION", 3, 1.0 / 3.0),
             row("EXTRACTIVE", 2, 0.5),
@@ -97,7 +97,7 @@ fn groups_are_counted_apart() {
         ]
     );
     assert_eq!(
-        shares(&report.by_endpoint),
+        values_of(&report.by_endpoint),
         [row("Berths", 3, 1.0 / 3.0), row("Tides", 4, 0.25)]
     );
     let numbers = &report.by_metric["approx_number_match"];
@@ -106,35 +106,35 @@ fn groups_are_counted_apart() {
 }
 
 #[test]
-fn what_is_not_judged_is_not_in_the_judges_share() {
-    let mut answers = answers();
-    answers[0].score.judged = Some(true);
-    answers[1].score.judged = Some(true);
-    answers[2].score.judged = Some(false);
-    let report = ToolQaReport::new(&answers).expect("samples");
+fn samples_without_a_verdict_are_not_in_the_judged_share() {
+    let mut scored = answers();
+    scored[0].score.judged = Some(true);
+    scored[1].score.judged = Some(true);
+    scored[2].score.judged = Some(false);
+    let report = ToolQaReport::new(&scored).expect("samples");
     let judged = report.overall.value("judged").expect("judged");
     assert!((judged.value - 2.0 / 3.0).abs() < 1e-15);
     assert_eq!(report.by_type["FILTERING"].judged, None);
 }
 
 #[test]
-fn nothing_with_an_output_cannot_be_reported() {
+fn a_report_without_any_output_is_an_error() {
     assert!(matches!(
         ToolQaReport::new(&[]),
         Err(ToolQaError::NoSamples)
     ));
-    let none = &answers()[7..];
+    let without_output = &answers()[7..];
     assert!(matches!(
-        ToolQaReport::new(none),
+        ToolQaReport::new(without_output),
         Err(ToolQaError::NoSamples)
     ));
 }
 
 #[test]
-fn every_name_is_known_and_the_file_holds_the_numbers() {
-    let mut answers = answers();
-    answers[0].score.judged = Some(true);
-    let report = ToolQaReport::new(&answers).expect("samples");
+fn every_metric_name_is_known_and_in_the_file() {
+    let mut scored = answers();
+    scored[0].score.judged = Some(true);
+    let report = ToolQaReport::new(&scored).expect("samples");
     let names = ToolQaNumbers::NAMES;
     assert!(
         names
@@ -148,8 +148,8 @@ fn every_name_is_known_and_the_file_holds_the_numbers() {
         file["by_type"]["EXTRACTIVE"]["contains"]["value"],
         json!(1.0)
     );
-    let read: ToolQaReport = serde_json::from_value(file).expect("read");
-    assert_eq!(read, report);
+    let read_back: ToolQaReport = serde_json::from_value(file).expect("read");
+    assert_eq!(read_back, report);
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn the_table_has_a_line_for_each_group() {
     let lines: Vec<&str> = table.lines().collect();
     assert_eq!(
         lines[2],
-        "| all | 2 | 50.0 [0.0, 100.0] | 50.0 [0.0, 100.0] | 100.0 [100.0, 100.0] | - | 0 | 0 | 0 |"
+        "| all | 2 | 50.0 [9.5, 90.5] | 50.0 [9.5, 90.5] | 100.0 [34.2, 100.0] | - | 0 | 0 | 0 |"
     );
     let names: Vec<&str> = lines[2..]
         .iter()

@@ -1,4 +1,4 @@
-//! Files that are read, and files that are refused with their place.
+//! Valid files, and invalid files with the location of the error.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -28,6 +28,10 @@ impl Files {
     }
 }
 
+fn open_lines(path: &Path) -> JsonLines {
+    JsonLines::open(path).expect("a file")
+}
+
 fn response(id: &str) -> Value {
     json!({
         "response_id": id, "endpoint": "Berths", "split": "paper", "chars": 31,
@@ -46,9 +50,12 @@ fn question(uid: &str) -> Value {
 fn read(questions: &[Value]) -> Result<Vec<ToolQaRow>, ToolQaError> {
     let files = Files::new();
     let responses = files.write("responses.jsonl", &[response("b-1"), response("b-2")]);
-    let responses = ToolResponses::read(&responses).expect("responses");
+    let responses = ToolResponses::read(open_lines(&responses)).expect("responses");
     assert_eq!((responses.len(), responses.is_empty()), (2, false));
-    read_questions(&files.write("questions.jsonl", questions), &responses)
+    read_questions(
+        open_lines(&files.write("questions.jsonl", questions)),
+        &responses,
+    )
 }
 
 #[test]
@@ -67,13 +74,13 @@ fn questions_share_their_response() {
 }
 
 #[test]
-fn compressed_files_are_read_as_they_are() {
+fn compressed_files_are_read() {
     let files = Files::new();
     let path = files.folder.path().join("responses.jsonl.gz");
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
     writeln!(encoder, "{}", response("b-1")).expect("memory");
     std::fs::write(&path, encoder.finish().expect("memory")).expect("written");
-    let responses = ToolResponses::read(&path).expect("responses");
+    let responses = ToolResponses::read(open_lines(&path)).expect("responses");
     assert!(responses.get("b-1").is_some() && responses.get("b-2").is_none());
 }
 
@@ -104,13 +111,13 @@ fn faults_name_file_line_and_field() {
         ),
         (
             with("endpoint", json!("Tides")),
-            "endpoint is \"Tides\", but its response \"b-1\" is of \"Berths\"",
+            "endpoint is \"Tides\", but its response \"b-1\" has \"Berths\"",
         ),
         (
             with("gold_answers", json!("1")),
             "unknown field \"gold_answers\"",
         ),
-        (question("q1"), "uid \"q1\" stands at"),
+        (question("q1"), "duplicate uid \"q1\" (first at"),
         (json!([1]), "the row is a list"),
     ];
     for (line, part) in rows {
@@ -121,24 +128,31 @@ fn faults_name_file_line_and_field() {
 }
 
 #[test]
-fn empty_files_and_responses_that_stand_twice_are_refused() {
+fn empty_files_and_duplicate_responses_are_refused() {
     let message = read(&[]).expect_err("empty").to_string();
-    assert!(message.contains("holds no questions"), "{message}");
+    assert!(message.contains("has no questions"), "{message}");
     let files = Files::new();
-    let twice = files.write("twice.jsonl", &[response("b-1"), response("b-1")]);
-    let message = ToolResponses::read(&twice).expect_err("twice").to_string();
+    let duplicate = files.write("twice.jsonl", &[response("b-1"), response("b-1")]);
+    let message = ToolResponses::read(open_lines(&duplicate))
+        .expect_err("twice")
+        .to_string();
     assert!(
-        message.contains("twice.jsonl:2: response_id \"b-1\" stands at"),
+        message.contains("twice.jsonl:2: duplicate response_id \"b-1\" (first at"),
         "{message}"
     );
-    let message = ToolResponses::read(&files.write("none.jsonl", &[])).expect_err("empty");
+    let message =
+        ToolResponses::read(open_lines(&files.write("none.jsonl", &[]))).expect_err("empty");
     assert!(
-        message.to_string().contains("holds no responses"),
+        message.to_string().contains("has no responses"),
         "{message}"
     );
-    let mut bare = response("b-1");
-    bare.as_object_mut().expect("an object").remove("response");
-    let message = ToolResponses::read(&files.write("bare.jsonl", &[bare])).expect_err("bare");
+    let mut minimal = response("b-1");
+    minimal
+        .as_object_mut()
+        .expect("an object")
+        .remove("response");
+    let message =
+        ToolResponses::read(open_lines(&files.write("bare.jsonl", &[minimal]))).expect_err("bare");
     assert!(
         message
             .to_string()

@@ -1,4 +1,4 @@
-//! Predictions in both kinds of setting, with a runner that knows a few functions.
+//! Predictions in answer and code settings, with a runner that knows a few functions.
 
 use std::sync::Arc;
 
@@ -6,9 +6,9 @@ use serde_json::json;
 
 use super::*;
 use crate::llm_judge::JudgeVerdict;
-use crate::toolqa::{AnswerMetric, ExtractedCode, SUITE, TaskType, ToolResponse, read_predictions};
+use crate::toolqa::{AnswerMetric, ExtractedCode, SUITE, TaskType, ToolResponse};
 
-/// Runs what the functions of these tests say, without Python.
+/// Simulates the functions of these tests without Python.
 struct NamedFunctions;
 
 impl CodeRunner for NamedFunctions {
@@ -46,9 +46,9 @@ fn rows(n: usize) -> Vec<ToolQaRow> {
     (0..n).map(row).collect()
 }
 
-/// Numbers that no answer matches strictly, because the gold holds none or several.
+/// Gold answers without a single number, which no answer matches strictly.
 #[test]
-fn the_gold_has_a_ceiling_where_its_number_is_none() {
+fn the_gold_score_is_below_one_if_its_number_does_not_parse() {
     let ceilings = |golds: &[&str]| {
         let rows = rows(golds.len()).into_iter().zip(golds);
         let rows = rows.map(|(row, gold)| ToolQaRow {
@@ -57,8 +57,10 @@ fn the_gold_has_a_ceiling_where_its_number_is_none() {
             ..row
         });
         let numbers = gold_numbers(&rows.collect::<Vec<_>>()).expect("rows");
-        let found = SUITE.ceilings(|name| numbers.value(name)).into_iter();
-        found.map(|one| (one.metric, one.value)).collect::<Vec<_>>()
+        let gold_ceilings = SUITE.ceilings(|name| numbers.value(name)).into_iter();
+        gold_ceilings
+            .map(|ceiling| (ceiling.metric, ceiling.value))
+            .collect::<Vec<_>>()
     };
     assert_eq!(ceilings(&["4", "1,250.5"]), []);
     assert_eq!(ceilings(&["4", "3 of 4"]), [("exact_match_strict", 0.5)]);
@@ -113,7 +115,7 @@ fn answers_are_compared_as_they_were_generated() {
 }
 
 #[test]
-fn code_is_run_and_what_goes_wrong_is_told_apart() {
+fn code_is_run_and_each_failure_has_its_own_status() {
     let outputs: Vec<String> = ["note", "count", "error_text", "slow", "missing"]
         .iter()
         .map(|name| format!("```python\ndef {name}(d): ...\n```"))
@@ -121,7 +123,11 @@ fn code_is_run_and_what_goes_wrong_is_told_apart() {
     let mut outputs: Vec<Option<&str>> = outputs.iter().map(|text| Some(text.as_str())).collect();
     outputs.push(Some("The note is quay 4."));
     let run = score(Setting::Code, &outputs).expect("a run");
-    let statuses: Vec<AnswerStatus> = run.samples.iter().map(|one| one.score.status).collect();
+    let statuses: Vec<AnswerStatus> = run
+        .samples
+        .iter()
+        .map(|sample| sample.score.status)
+        .collect();
     use AnswerStatus::{Answered, CodeError, NoCode};
     assert_eq!(
         statuses,
@@ -130,14 +136,14 @@ fn code_is_run_and_what_goes_wrong_is_told_apart() {
     let right: Vec<bool> = run
         .samples
         .iter()
-        .map(|one| one.score.exact_match)
+        .map(|sample| sample.score.exact_match)
         .collect();
     assert_eq!(right, [true, false, false, false, false, false]);
     assert_eq!(run.samples[1].answer, json!(2));
     let failures: Vec<&str> = run
         .samples
         .iter()
-        .filter_map(|one| one.failure.as_deref())
+        .filter_map(|sample| sample.failure.as_deref())
         .collect();
     assert_eq!(
         failures,
@@ -169,44 +175,49 @@ fn a_prompt_that_was_too_long_is_wrong_and_counted() {
 }
 
 #[test]
-fn rows_and_predictions_must_belong_together() {
+fn predictions_must_match_the_rows_by_uid() {
     let setting = options(Setting::Answer);
-    let fault = |n, predictions: &[ToolQaPrediction]| {
+    let error_text = |n, predictions: &[ToolQaPrediction]| {
         let run = score_predictions(&rows(n), predictions, &setting, None, &mut |_| true);
         run.expect_err("a fault").to_string()
     };
     let two = predictions(&[Some("a"), Some("b")]);
-    assert!(fault(3, &two).starts_with("1 of 3 questions have no prediction, \"q2\" is the first"));
-    assert!(fault(1, &two).starts_with("no question has the uid \"q1\""));
-    let twice = [two[0].clone(), two[0].clone()];
-    assert!(fault(1, &twice).starts_with("prediction 2: uid \"q0\" stands at prediction 1"));
-    assert!(fault(1, &predictions(&[None])).starts_with("no question has an answer"));
+    assert!(
+        error_text(3, &two).starts_with("1 of 3 questions have no prediction, the first is \"q2\"")
+    );
+    assert!(error_text(1, &two).starts_with("no question has the uid \"q1\""));
+    let duplicated = [two[0].clone(), two[0].clone()];
+    assert!(
+        error_text(1, &duplicated)
+            .starts_with("prediction 2: duplicate uid \"q0\" (first at prediction 1)")
+    );
+    assert!(error_text(1, &predictions(&[None])).starts_with("no question has an answer"));
 }
 
 #[test]
 fn code_without_a_runner_or_a_machine_for_it_is_an_error() {
-    let one = predictions(&[Some("def note(d): ...")]);
+    let one_prediction = predictions(&[Some("def note(d): ...")]);
     let run = score_predictions(
         &rows(1),
-        &one,
+        &one_prediction,
         &options(Setting::CodeSchema),
         None,
         &mut |_| true,
     );
     let message = run.expect_err("no runner").to_string();
     assert!(
-        message.starts_with("the setting code_schema needs code to be run"),
+        message.starts_with("the setting code_schema requires running code"),
         "{message}"
     );
     let outputs = [Some("def note(d): ..."), Some("def gone(d): ...")];
     let message = score(Setting::Code, &outputs)
         .expect_err("no Python")
         .to_string();
-    assert_eq!(message, "question \"q1\": code cannot be run: no Python");
+    assert_eq!(message, "question \"q1\": cannot run code: no Python");
 }
 
 #[test]
-fn the_caller_may_end_the_work() {
+fn the_caller_can_stop_the_work() {
     let outputs = [Some("def note(d): ..."); 500];
     let (rows, predictions) = (rows(500), predictions(&outputs));
     let runner = Some(&NamedFunctions as &dyn CodeRunner);
@@ -219,7 +230,7 @@ fn the_caller_may_end_the_work() {
     let run = score_predictions(&rows, &predictions, &setting, runner, &mut watch);
     match run {
         Err(ToolQaError::Stopped { n_done, n: 500 }) => assert!(n_done >= 5, "{n_done}"),
-        // The threads may have been done before they were told.
+        // The threads may have finished before they were stopped.
         Ok(run) => assert_eq!(run.samples.len(), 500),
         Err(error) => panic!("{error}"),
     }
@@ -227,7 +238,7 @@ fn the_caller_may_end_the_work() {
 }
 
 #[test]
-fn verdicts_are_added_and_what_has_no_answer_is_not_approved() {
+fn verdicts_are_added_and_samples_without_an_answer_are_not_approved() {
     let outputs = [
         Some("def note(d): ..."),
         Some("def slow(d): ..."),
@@ -242,8 +253,12 @@ fn verdicts_are_added_and_what_has_no_answer_is_not_approved() {
     };
     let run = run.with_verdicts(&[verdict("q0", Some(true)), verdict("q9", Some(true))]);
     let run = run.expect("a run");
-    let judged: Vec<Option<bool>> = run.samples.iter().map(|one| one.score.judged).collect();
-    assert_eq!(judged, [Some(true), Some(false), None]);
+    let verdicts: Vec<Option<bool>> = run
+        .samples
+        .iter()
+        .map(|sample| sample.score.judged)
+        .collect();
+    assert_eq!(verdicts, [Some(true), Some(false), None]);
     assert_eq!(
         run.report.overall.judged.map(|share| share.value),
         Some(0.5)
@@ -251,7 +266,7 @@ fn verdicts_are_added_and_what_has_no_answer_is_not_approved() {
 }
 
 #[test]
-fn samples_are_listed_and_counted_again_from_their_lines() {
+fn a_report_recomputed_from_sample_lines_is_equal() {
     let run = score(
         Setting::Code,
         &[Some("def note(d): ..."), Some("none"), None],
@@ -267,15 +282,15 @@ fn samples_are_listed_and_counted_again_from_their_lines() {
         "{}",
         lines[0]
     );
-    let read: Vec<ToolQaSample> = lines
+    let read_back: Vec<ToolQaSample> = lines
         .iter()
         .map(|line| serde_json::from_str(line).expect("read"))
         .collect();
-    assert_eq!(ToolQaRun::new(read).expect("a run"), run);
+    assert_eq!(ToolQaRun::new(read_back).expect("a run"), run);
 }
 
 #[test]
-fn what_an_answer_has_instead_of_a_text_stands_in_its_line() {
+fn a_line_contains_the_content_returned_instead_of_text() {
     let rows = rows(2);
     let mut predictions = predictions(&[Some(""), Some("b")]);
     predictions[0].without_text = Some("reasoning".to_owned());
@@ -291,46 +306,58 @@ fn what_an_answer_has_instead_of_a_text_stands_in_its_line() {
 }
 
 #[test]
-fn predictions_are_read_from_lines() {
-    let read = |text: &str| {
-        let file = tempfile::NamedTempFile::new().expect("a file");
-        std::fs::write(file.path(), text).expect("written");
-        read_predictions(file.path()).map_err(|error| error.to_string())
-    };
-    let text = "{\"uid\": \"q0\", \"model_output\": \"a\", \"finish_reason\": \"stop\", \"n_tokens\": 2}\n\
-                {\"uid\": \"q1\", \"model_output\": null, \"context_exceeded\": true, \"without_text\": \"reasoning\"}\n";
+fn a_prediction_is_read_with_our_field_names_or_the_published_ones() {
+    let parse = |line: Value| ToolQaPrediction::from_line(&line).map_err(|error| error.to_string());
     let mut expected = predictions(&[Some("a"), None]);
     expected[1].context_exceeded = true;
     (expected[1].finish_reason, expected[1].n_tokens) = (None, None);
     expected[1].without_text = Some("reasoning".to_owned());
-    assert_eq!(read(text), Ok(expected));
+    let ours = json!({"id": "q0", "prediction": "a", "finish_reason": "stop", "n_tokens": 2});
+    assert_eq!(parse(ours).as_ref(), Ok(&expected[0]));
+    let published = json!({"uid": "q1", "model_output": null, "context_exceeded": true,
+        "without_text": "reasoning"});
+    assert_eq!(parse(published).as_ref(), Ok(&expected[1]));
     for (line, part) in [
-        ("{\"uid\": \"q1\"}", ":2: field \"model_output\" is missing"),
+        (json!({"id": "q1"}), "field \"prediction\" is missing"),
         (
-            "{\"uid\": \"q1\", \"model_output\": 3}",
-            ":2: model_output is a number",
+            json!({"uid": "q1", "model_output": 3}),
+            "model_output is a number",
         ),
         (
-            "{\"uid\": \"q1\", \"model_outputs\": \"a\"}",
+            json!({"id": "q1", "prediction": 3}),
+            "prediction is a number",
+        ),
+        (
+            json!({"uid": "q1", "model_outputs": "a"}),
             "unknown field \"model_outputs\"",
         ),
+        (json!({"prediction": "a"}), "field \"id\" is missing"),
         (
-            "{\"uid\": \"q0\", \"model_output\": \"a\"}",
-            ":2: uid \"q0\" stands at",
-        ),
-        ("{\"model_output\": \"a\"}", ":2: field \"uid\" is missing"),
-        (
-            "{\"uid\": \"q1\", \"model_output\": null, \"context_exceeded\": 1}",
+            json!({"id": "q1", "prediction": null, "context_exceeded": 1}),
             "a boolean",
         ),
     ] {
-        let text = format!("{}\n{line}\n", "{\"uid\": \"q0\", \"model_output\": \"a\"}");
-        let message = read(&text).expect_err(part);
+        let message = parse(line).expect_err(part);
         assert!(message.contains(part), "{message}");
     }
-    assert!(
-        read("")
-            .expect_err("empty")
-            .contains("holds no predictions")
-    );
+}
+
+#[test]
+fn a_truncated_or_empty_output_is_wrong_whatever_the_gold_is() {
+    for (output, finish_reason) in [("one", "length"), ("", "stop"), (" ", "stop")] {
+        let mut rows = rows(1);
+        rows[0].gold_answer = output.to_owned();
+        rows[0].metric = AnswerMetric::AccuracyString;
+        let mut saved = predictions(&[Some(output)]);
+        saved[0].finish_reason = Some(finish_reason.to_owned());
+        let options = ScoreOptions {
+            setting: Setting::Answer,
+            code_rule: CodeRule::Official,
+            concurrency: 1,
+        };
+        let run = score_predictions(&rows, &saved, &options, None, &mut |_| true).expect("a run");
+        let score = run.samples[0].score;
+        assert_eq!(score.status, AnswerStatus::Unfinished, "{output}");
+        assert!(!score.exact_match && !score.exact_match_strict && !score.contains);
+    }
 }

@@ -1,6 +1,6 @@
-//! The tables of all APIs, one TOML file for a few tools.
+//! The tables of all APIs, in TOML files of a few tools each.
 //!
-//! # To add an API
+//! # Adding an API
 //!
 //! ```toml
 //! [[tool]]
@@ -34,21 +34,22 @@
 //! answer = "Ferries leave [at {leaves!} for {fare} marks]."
 //! ```
 //!
-//! Kinds are those of `kinds.toml`, tables and columns those of `world`. The operation is one of
-//! these, on the first parameter:
+//! Kinds are defined in `kinds.toml`, tables and columns in `world`. The operation is one of the
+//! following, on the first parameter:
 //!
-//! | operation | answer |
+//! | operation | result |
 //! |---|---|
 //! | `operation.get = { table, column }` | the row whose column equals it |
-//! | `operation.list = { table, column, order.rising }`, or `order.falling` | all such rows, by the column of the order |
-//! | `operation.search = { table, column }` | the rows whose column holds each of its words |
-//! | `operation.similar = { table, key, by }` | the other rows that agree in `by` with the row whose `key` it is |
-//! | `operation.compute = "add_tax"` | what a function of `functions` computes; no `list` and `shown` |
+//! | `operation.list = { table, column, order.rising }`, or `order.falling` | all such rows, sorted by the order's column |
+//! | `operation.search = { table, column }` | the rows whose column contains each of its words |
+//! | `operation.similar = { table, key, by }` | the other rows with the same `by` as the row with this `key` |
+//! | `operation.compute = "add_tax"` | the result of a function in `functions`; without `list` and `shown` |
 //!
 //! `picks` choose `"first"`, `"last"`, `by.max` or `by.min` of a column. An optional parameter
-//! bounds a column by `restriction.at_most` or `restriction.at_least`, or the number of rows by
-//! `restriction = "count"`. Phrases name parameters in braces, answers columns: `{fare!}` is a fact
-//! of the answer, `{fare}` only said, and what stands in brackets is said for each row.
+//! limits a column by `restriction.at_most` or `restriction.at_least`, or the number of rows by
+//! `restriction = "count"`. Phrases contain parameters in braces, answers contain columns:
+//! `{fare!}` is a fact of the answer, `{fare}` is only mentioned, and text in brackets is repeated
+//! for each row.
 
 use std::sync::LazyLock;
 
@@ -72,7 +73,7 @@ pub(super) const FILES: [TableFile; 11] = [
     file("goat/apis/animals.toml", include_str!("animals.toml")),
 ];
 
-/// What a file holds.
+/// Content of a file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Tools {

@@ -1,4 +1,4 @@
-//! The executor.
+//! Tests of the executor.
 
 use serde_json::{Map, Value, json};
 use tooltune_agents::executors::Executor;
@@ -9,17 +9,17 @@ fn arguments(value: Value) -> Map<String, Value> {
     value.as_object().unwrap().clone()
 }
 
-fn problem(name: &str, given: Value) -> String {
-    let result = GoatExecutor::new().call(name, &arguments(given));
-    let shown = result.shown();
+fn call_problem(name: &str, call_arguments: Value) -> String {
+    let result = GoatExecutor::new().call(name, &arguments(call_arguments));
+    let value = result.shown_value();
     let message = result.exception.expect("the call fails");
-    assert_eq!(shown, json!({"error": message}));
+    assert_eq!(value, json!({"error": message}));
     message
 }
 
 #[test]
-fn each_kind_of_bad_call_is_an_error_that_says_what_is_wrong() {
-    for (name, given, expected) in [
+fn each_invalid_call_is_an_error_with_the_reason() {
+    for (name, call_arguments, expected) in [
         (
             "TownDesk/Nothing",
             json!({}),
@@ -93,16 +93,16 @@ fn each_kind_of_bad_call_is_an_error_that_says_what_is_wrong() {
             "noon is no time of day",
         ),
     ] {
-        let message = problem(name, given);
+        let message = call_problem(name, call_arguments);
         assert!(message.contains(expected), "{message}");
     }
 }
 
 #[test]
-fn a_list_keeps_to_its_optional_arguments_and_to_four_rows() {
+fn a_list_obeys_optional_arguments_and_has_at_most_four_rows() {
     let executor = GoatExecutor::new();
-    let prices = |given: Value| -> Vec<i64> {
-        let output = executor.execute("RoomKey/Inns In Town", &arguments(given));
+    let prices = |call_arguments: Value| -> Vec<i64> {
+        let output = executor.execute("RoomKey/Inns In Town", &arguments(call_arguments));
         let output = output.unwrap();
         let inns = output["inns"].as_array().unwrap().iter();
         inns.map(|inn| inn["price"].as_i64().unwrap()).collect()
@@ -110,17 +110,17 @@ fn a_list_keeps_to_its_optional_arguments_and_to_four_rows() {
     let mut n_restricted = 0;
     for row in executor.world().rows("towns") {
         let town = &row["town"];
-        let all = prices(json!({"town": town}));
-        let least = *all.iter().min().unwrap();
-        let restricted = prices(json!({"town": town, "max_price": least}));
-        assert!(restricted.iter().all(|price| *price == least));
-        n_restricted += usize::from(restricted.len() < all.len());
+        let all_prices = prices(json!({"town": town}));
+        let lowest = *all_prices.iter().min().unwrap();
+        let restricted = prices(json!({"town": town, "max_price": lowest}));
+        assert!(restricted.iter().all(|price| *price == lowest));
+        n_restricted += usize::from(restricted.len() < all_prices.len());
     }
     assert!(n_restricted > 20);
     let games = |limit: Value| {
-        let given = arguments(json!({"theme": "trading", "limit": limit}));
+        let call_arguments = arguments(json!({"theme": "trading", "limit": limit}));
         let output = executor
-            .execute("GameShelf/Games By Theme", &given)
+            .execute("GameShelf/Games By Theme", &call_arguments)
             .unwrap();
         output["games"].as_array().unwrap().len()
     };
@@ -131,7 +131,7 @@ fn a_list_keeps_to_its_optional_arguments_and_to_four_rows() {
 }
 
 #[test]
-fn names_are_found_whatever_their_case_and_by_a_part() {
+fn names_are_found_in_any_case_and_by_a_word() {
     let executor = GoatExecutor::new();
     let ship = &executor.world().rows("ships")[0];
     let name = ship["name"].as_str().unwrap();
@@ -146,12 +146,14 @@ fn names_are_found_whatever_their_case_and_by_a_part() {
 }
 
 #[test]
-fn similar_rows_agree_with_the_given_one_and_leave_it_out() {
+fn similar_rows_match_the_given_row_and_exclude_it() {
     let executor = GoatExecutor::new();
     let games = executor.world().rows("games");
     for game in games {
-        let given = arguments(json!({"game_id": game["game_id"]}));
-        let output = executor.execute("GameShelf/Similar Games", &given).unwrap();
+        let game_argument = arguments(json!({"game_id": game["game_id"]}));
+        let output = executor
+            .execute("GameShelf/Similar Games", &game_argument)
+            .unwrap();
         for similar in output["games"].as_array().unwrap() {
             assert_ne!(similar["game_id"], game["game_id"]);
             let row = games
@@ -163,7 +165,7 @@ fn similar_rows_agree_with_the_given_one_and_leave_it_out() {
 }
 
 #[test]
-fn gold_calls_give_the_gold_outputs_again() {
+fn gold_calls_reproduce_the_gold_outputs() {
     let mut executor = GoatExecutor::new();
     for call in default_rows().flat_map(|row| &row.calls) {
         let result = executor.call(&call.name, &call.arguments);

@@ -1,4 +1,4 @@
-//! Properties of the world, of the executor and of whole data sets.
+//! Properties of the world, the executor and whole data sets.
 
 mod calls;
 mod sets;
@@ -8,15 +8,15 @@ use std::sync::LazyLock;
 
 use super::*;
 
-/// All splits at their default sizes, made once for all tests.
+/// All splits at their default sizes, generated once for all tests.
 static DEFAULT_SETS: LazyLock<Vec<(GoatSplit, Vec<Trajectory>)>> = LazyLock::new(|| {
-    let sets = GoatSplit::ALL.map(|split| (split, drawn(split, split.default_rows(), 17)));
+    let sets = GoatSplit::ALL.map(|split| (split, draw_rows(split, split.default_rows(), 17)));
     sets.into()
 });
 
 fn default_set(split: GoatSplit) -> &'static [Trajectory] {
     let sets = DEFAULT_SETS.iter();
-    sets.filter(|(of, _)| *of == split)
+    sets.filter(|(row_split, _)| *row_split == split)
         .map(|(_, rows)| rows.as_slice())
         .next()
         .unwrap()
@@ -26,7 +26,7 @@ fn default_rows() -> impl Iterator<Item = &'static Trajectory> {
     DEFAULT_SETS.iter().flat_map(|(_, rows)| rows)
 }
 
-fn drawn(split: GoatSplit, rows: usize, seed: u64) -> Vec<Trajectory> {
+fn draw_rows(split: GoatSplit, rows: usize, seed: u64) -> Vec<Trajectory> {
     generate(&GoatSynthOptions {
         rows,
         ..GoatSynthOptions::new(split, seed)

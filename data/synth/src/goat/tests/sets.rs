@@ -1,4 +1,4 @@
-//! Whole data sets.
+//! Tests of whole data sets.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,11 +35,11 @@ fn lines(rows: &[Trajectory]) -> String {
 }
 
 #[test]
-fn the_same_options_give_the_same_bytes_and_smaller_sets_are_beginnings() {
-    let rows = drawn(GoatSplit::Train, 60, 5);
-    assert_eq!(lines(&rows), lines(&drawn(GoatSplit::Train, 60, 5)));
-    assert_eq!(rows[..25], drawn(GoatSplit::Train, 25, 5));
-    assert_ne!(rows[..25], drawn(GoatSplit::Train, 25, 6));
+fn equal_options_give_equal_bytes_and_smaller_sets_are_prefixes() {
+    let rows = draw_rows(GoatSplit::Train, 60, 5);
+    assert_eq!(lines(&rows), lines(&draw_rows(GoatSplit::Train, 60, 5)));
+    assert_eq!(rows[..25], draw_rows(GoatSplit::Train, 25, 5));
+    assert_ne!(rows[..25], draw_rows(GoatSplit::Train, 25, 6));
     let documents_twice = [documents(), documents()].map(|d| serde_json::to_string(&d).unwrap());
     assert_eq!(documents_twice[0], documents_twice[1]);
 }
@@ -56,22 +56,22 @@ fn splits_have_their_sizes_and_share_no_query_and_no_sequence() {
     }
 }
 
-/// Membership is a property of a row alone, so neither the size nor the seed of a split matters.
+/// Membership depends only on the row, so size and seed of a split do not matter.
 #[test]
-fn splits_of_other_seeds_and_sizes_are_disjoint_too() {
+fn splits_of_any_seed_and_size_are_disjoint() {
     let train: BTreeSet<String> = default_set(GoatSplit::Train)
         .iter()
         .flat_map(|row| [row.query.clone(), sequence(row)])
         .collect();
     for split in [GoatSplit::Dev, GoatSplit::TestSeen, GoatSplit::TestUnseen] {
-        for row in drawn(split, 150, 99) {
+        for row in draw_rows(split, 150, 99) {
             assert!(!train.contains(&row.query) && !train.contains(&sequence(&row)));
         }
     }
 }
 
 #[test]
-fn held_out_tools_are_called_in_every_unseen_row_and_nowhere_else() {
+fn held_out_tools_are_called_in_every_unseen_row_and_in_no_other() {
     let held_out: BTreeSet<&str> = held_out_tools().into_iter().collect();
     for split in [GoatSplit::Train, GoatSplit::Dev, GoatSplit::TestSeen] {
         assert!(
@@ -88,25 +88,27 @@ fn held_out_tools_are_called_in_every_unseen_row_and_nowhere_else() {
 }
 
 #[test]
-fn the_sets_of_apis_of_the_seen_test_are_those_of_training() {
+fn the_seen_test_has_only_api_sets_of_training() {
     let subgraphs = |rows: &'static [Trajectory]| -> BTreeSet<&Vec<String>> {
         rows.iter().map(|row| &row.subgraph).collect()
     };
     let train = subgraphs(default_set(GoatSplit::Train));
     assert!(subgraphs(default_set(GoatSplit::TestSeen)).is_subset(&train));
     assert!(subgraphs(default_set(GoatSplit::Dev)).is_subset(&train));
-    // Even training on as many rows as are tested meets nearly all of them.
-    let few: BTreeSet<&Vec<String>> = default_set(GoatSplit::Train)[..300]
+    // Training on as many rows as the test set covers nearly all of them.
+    let small_set: BTreeSet<&Vec<String>> = default_set(GoatSplit::Train)[..300]
         .iter()
         .map(|row| &row.subgraph)
         .collect();
     let tested = default_set(GoatSplit::TestSeen).iter();
-    let n_met = tested.filter(|row| few.contains(&row.subgraph)).count();
+    let n_met = tested
+        .filter(|row| small_set.contains(&row.subgraph))
+        .count();
     assert!(n_met >= 270, "{n_met}");
 }
 
 #[test]
-fn every_value_that_no_call_gives_stands_in_the_query() {
+fn every_value_without_an_origin_is_in_the_query() {
     let mut n_fixed = 0;
     for row in default_rows() {
         for call in &row.calls {
@@ -121,8 +123,8 @@ fn every_value_that_no_call_gives_stands_in_the_query() {
     assert!(n_fixed > 3_700, "{n_fixed}");
 }
 
-/// The value at `path` of an output, by the choice that `pick` spells.
-fn picked(output: &Value, path: &str, pick: &str) -> Value {
+/// The value at `path` of an output, selected by `pick`.
+fn pick_value(output: &Value, path: &str, pick: &str) -> Value {
     let Some((list, column)) = path.split_once("[].") else {
         return output[path].clone();
     };
@@ -142,16 +144,16 @@ fn picked(output: &Value, path: &str, pick: &str) -> Value {
 }
 
 #[test]
-fn derived_arguments_are_where_they_are_said_to_be() {
+fn derived_arguments_equal_the_value_at_their_path() {
     let mut picks: BTreeMap<String, usize> = BTreeMap::new();
     for row in default_rows() {
         for (i, call) in row.calls.iter().enumerate() {
-            for (name, derived) in &call.derived {
-                assert!(derived.call < i, "{row:#?}");
-                let origin = &row.calls[derived.call].output;
-                let value = picked(origin, &derived.path, &derived.pick);
+            for (name, derived_origin) in &call.derived {
+                assert!(derived_origin.call < i, "{row:#?}");
+                let origin = &row.calls[derived_origin.call].output;
+                let value = pick_value(origin, &derived_origin.path, &derived_origin.pick);
                 assert_eq!(value, call.arguments[name], "{row:#?}");
-                let kind = derived.pick.split(':').next().unwrap();
+                let kind = derived_origin.pick.split(':').next().unwrap();
                 *picks.entry(kind.to_owned()).or_default() += 1;
             }
         }
@@ -165,9 +167,9 @@ fn derived_arguments_are_where_they_are_said_to_be() {
 }
 
 #[test]
-fn a_choice_that_ties_or_has_no_alternative_is_refused() {
+fn a_choice_with_a_tie_or_without_alternatives_is_refused() {
     use super::super::api::By;
-    use super::super::binding::chosen;
+    use super::super::binding::choose_row;
     let rows = |values: &[i64]| -> Vec<Value> {
         values.iter().map(|v| serde_json::json!({"v": v})).collect()
     };
@@ -184,7 +186,7 @@ fn a_choice_that_ties_or_has_no_alternative_is_refused() {
         (&[], By::Last, None),
     ] {
         let rows = rows(values);
-        let value = chosen(&by, &rows).map(|row| row["v"].as_i64().unwrap());
+        let value = choose_row(&by, &rows).map(|row| row["v"].as_i64().unwrap());
         assert_eq!(value, expected, "{values:?} {by:?}");
     }
 }
@@ -225,7 +227,7 @@ fn rows_are_short_enough_for_a_small_model() {
 }
 
 #[test]
-fn optional_arguments_are_given_to_last_calls_only() {
+fn only_last_calls_have_optional_arguments() {
     let documents = documents();
     let mut n_optional = 0;
     let mut n_possible = 0;
@@ -236,7 +238,7 @@ fn optional_arguments_are_given_to_last_calls_only() {
                 .find(|d| d.call_name() == call.name)
                 .unwrap();
             let later = row.calls.iter().flat_map(|call| call.derived.values());
-            let is_sink = !later.clone().any(|derived| derived.call == i);
+            let is_sink = !later.clone().any(|origin| origin.call == i);
             for parameter in &document.optional_parameters {
                 let is_given = call.arguments.contains_key(&parameter.name);
                 assert!(is_sink || !is_given, "{row:#?}");
@@ -267,9 +269,9 @@ fn wordings_vary() {
     assert!((600..2_400).contains(&n_questions), "{n_questions}");
 }
 
-/// Two meanings of one wording would be noise that no model can learn.
+/// Ambiguous wording would be noise that no model can learn.
 #[test]
-fn a_wording_means_one_set_of_apis() {
+fn each_wording_belongs_to_one_set_of_apis() {
     let mut meanings: BTreeMap<String, &Vec<String>> = BTreeMap::new();
     for row in default_rows() {
         let mut wording = row.query.clone();
@@ -280,37 +282,39 @@ fn a_wording_means_one_set_of_apis() {
                 }
             }
         }
-        let known = meanings.entry(wording).or_insert(&row.subgraph);
-        assert_eq!(*known, &row.subgraph, "{}", row.query);
+        let first_meaning = meanings.entry(wording).or_insert(&row.subgraph);
+        assert_eq!(*first_meaning, &row.subgraph, "{}", row.query);
     }
     assert!(meanings.len() > 2_500, "{}", meanings.len());
 }
 
-/// The check itself, seen to refuse.
+/// The check itself rejects invalid rows.
 #[test]
-fn words_without_a_value_or_a_fact_are_refused() {
+fn texts_without_a_value_or_a_fact_are_refused() {
     use super::super::{binding, check::check, language, rows};
     let executor = GoatExecutor::new();
     let mut random = tooltune_rows::batches::SeededRandom::new(8, 8);
     let mut n_checked = 0;
     for set in rows::sets_of(&executor, 2, GoatSplit::Train) {
-        let Ok(calls) = binding::draw(&executor, &set, &mut random) else {
+        let Ok(calls) = binding::draw_calls(&executor, &set, &mut random) else {
             continue;
         };
-        let told = language::tell(executor.catalogue(), &calls, &mut random);
-        if check(&calls, &told).is_err() {
+        let texts = language::write_texts(executor.catalogue(), &calls, &mut random);
+        if check(&calls, &texts).is_err() {
             continue;
         }
-        let wrong = |change: fn(&mut language::Told)| {
-            let mut wrong = told.clone();
-            change(&mut wrong);
-            check(&calls, &wrong).is_err()
+        let is_refused = |change: fn(&mut language::RowTexts)| {
+            let mut is_refused = texts.clone();
+            change(&mut is_refused);
+            check(&calls, &is_refused).is_err()
         };
-        assert!(wrong(|told| told.query = "Tell me more.".to_owned()));
-        assert!(wrong(|told| told.response = "Done.".to_owned()));
-        assert!(wrong(|told| told.facts.push("no such fact".to_owned())));
-        assert!(wrong(|told| told.query += &" please".repeat(40)));
-        assert!(wrong(|told| told.response += &" indeed".repeat(60)));
+        assert!(is_refused(|texts| texts.query = "Tell me more.".to_owned()));
+        assert!(is_refused(|texts| texts.response = "Done.".to_owned()));
+        assert!(is_refused(|texts| texts
+            .facts
+            .push("no such fact".to_owned())));
+        assert!(is_refused(|texts| texts.query += &" please".repeat(40)));
+        assert!(is_refused(|texts| texts.response += &" indeed".repeat(60)));
         n_checked += 1;
     }
     assert!(n_checked > 30, "{n_checked}");
@@ -319,46 +323,59 @@ fn words_without_a_value_or_a_fact_are_refused() {
 #[test]
 fn statistics_count_rows_calls_tools_and_pairs() {
     let train = default_set(GoatSplit::Train);
-    let counted = statistics(train);
-    assert_eq!(counted.n_rows, 3_000);
-    assert_eq!(counted.n_by_calls.values().sum::<usize>(), 3_000);
+    let train_statistics = statistics(train);
+    assert_eq!(train_statistics.n_rows, 3_000);
+    assert_eq!(train_statistics.n_by_calls.values().sum::<usize>(), 3_000);
     assert_eq!(
-        counted.n_by_calls.keys().copied().collect::<Vec<_>>(),
+        train_statistics
+            .n_by_calls
+            .keys()
+            .copied()
+            .collect::<Vec<_>>(),
         [1, 2, 3]
     );
-    let n_calls: usize = counted
+    let n_calls: usize = train_statistics
         .n_by_calls
         .iter()
         .map(|(calls, rows)| calls * rows)
         .sum();
-    assert_eq!(counted.n_pairs, n_calls, "an API is called once in a row");
-    assert!((counted.mean_calls - n_calls as f64 / 3_000.0).abs() < 1e-12);
-    assert!(counted.n_tools >= 9 && counted.n_apis >= 50, "{counted:?}");
-    assert!(counted.n_single_tool > 500 && counted.n_single_tool < 2_900);
-    assert!(counted.n_derived > 2_000);
+    assert_eq!(
+        train_statistics.n_pairs, n_calls,
+        "each API is called once per row"
+    );
+    assert!((train_statistics.mean_calls - n_calls as f64 / 3_000.0).abs() < 1e-12);
+    assert!(
+        train_statistics.n_tools >= 9 && train_statistics.n_apis >= 50,
+        "{train_statistics:?}"
+    );
+    assert!(train_statistics.n_single_tool > 500 && train_statistics.n_single_tool < 2_900);
+    assert!(train_statistics.n_derived > 2_000);
     assert_eq!(statistics(&[]).mean_calls, 0.0);
 }
 
 #[test]
-fn four_calls_are_drawn_if_asked_for() {
+fn rows_with_four_calls_are_generated_on_request() {
     let options = GoatSynthOptions {
         rows: 120,
         max_calls: 4,
         ..GoatSynthOptions::new(GoatSplit::Train, 3)
     };
-    let counted = statistics(&generate(&options).unwrap());
-    assert!(counted.n_by_calls[&4] >= 15, "{counted:?}");
+    let statistics_of_four = statistics(&generate(&options).unwrap());
+    assert!(
+        statistics_of_four.n_by_calls[&4] >= 15,
+        "{statistics_of_four:?}"
+    );
     for max_calls in [0, 5] {
-        let wrong = generate(&GoatSynthOptions {
+        let error = generate(&GoatSynthOptions {
             max_calls,
             ..options
         });
-        assert_eq!(wrong, Err(GoatSynthError::MaxCalls(max_calls)));
+        assert_eq!(error, Err(GoatSynthError::MaxCalls(max_calls)));
     }
 }
 
 #[test]
-fn more_rows_than_exist_are_an_error_that_says_how_many_do() {
+fn requesting_too_many_rows_is_an_error_with_the_available_number() {
     let options = |rows| GoatSynthOptions {
         rows,
         max_calls: 1,

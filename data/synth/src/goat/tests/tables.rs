@@ -1,4 +1,4 @@
-//! The tables of APIs and of the world.
+//! Tests of the tables of APIs and of the world.
 
 use std::collections::BTreeSet;
 
@@ -11,12 +11,12 @@ use super::super::kinds::{self, KINDS, Kinds};
 use super::super::world::World;
 use super::super::world::names::{self, Names};
 use super::*;
-use crate::table::{TableFile, example, mistakes};
+use crate::table::{TableFile, example, table_errors};
 
 fn names_in(template: &str) -> BTreeSet<String> {
-    let pieces = template.split('{').skip(1);
-    pieces
-        .map(|piece| piece.split('}').next().unwrap().to_owned())
+    let placeholders = template.split('{').skip(1);
+    placeholders
+        .map(|placeholder| placeholder.split('}').next().unwrap().to_owned())
         .collect()
 }
 
@@ -27,9 +27,9 @@ fn required_names(api: &Api) -> BTreeSet<String> {
 
 #[test]
 fn every_table_file_is_read_and_parses() {
-    let mut problems = mistakes::<Kinds>("goat", &[kinds::FILE]);
-    problems.extend(mistakes::<Tools>("goat/apis", &apis::FILES));
-    problems.extend(mistakes::<Names>("goat/world", &[names::FILE]));
+    let mut problems = table_errors::<Kinds>("goat", &[kinds::FILE]);
+    problems.extend(table_errors::<Tools>("goat/apis", &apis::FILES));
+    problems.extend(table_errors::<Names>("goat/world", &[names::FILE]));
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
@@ -40,7 +40,7 @@ fn the_example_of_an_api_parses() {
 }
 
 #[test]
-fn each_kind_has_one_line_and_is_of_use() {
+fn each_kind_has_one_line_and_is_used() {
     let apis = TOOLS.iter().flat_map(|tool| &tool.apis);
     let used = apis.flat_map(|api| api.parameters.iter().map(|parameter| &parameter.kind.name));
     let used: BTreeSet<&String> = used.collect();
@@ -50,19 +50,19 @@ fn each_kind_has_one_line_and_is_of_use() {
 }
 
 #[test]
-fn a_kind_that_does_not_exist_is_named_with_its_place() {
+fn an_unknown_kind_is_an_error_with_its_location() {
     let text = "column = 'region'\nphrases = ['the region of {town}']\nkind = 'regoin.name'\n";
     let path = "goat/apis/coast.toml";
     let problem = TableFile { path, text }.parse::<Field>().unwrap_err();
     let problem = problem.to_string();
-    let place = "data/synth/src/goat/apis/coast.toml: TOML parse error at line 3, column";
-    assert!(problem.starts_with(place), "{problem}");
-    let rule = "no kind of kinds.toml is named `regoin.name`";
-    assert!(problem.contains(rule), "{problem}");
+    let location = "data/synth/src/goat/apis/coast.toml: TOML parse error at line 3, column";
+    assert!(problem.starts_with(location), "{problem}");
+    let message = "no kind of kinds.toml is named `regoin.name`";
+    assert!(problem.contains(message), "{problem}");
 }
 
 #[test]
-fn there_are_at_least_fifty_apis_in_nine_tools_two_of_them_held_out() {
+fn the_catalogue_has_fifty_apis_in_nine_tools_with_two_held_out() {
     let documents = documents();
     let tools: BTreeSet<&str> = documents.iter().map(|d| d.tool_name.as_str()).collect();
     let names: BTreeSet<String> = documents.iter().map(ApiDocument::call_name).collect();
@@ -70,14 +70,14 @@ fn there_are_at_least_fifty_apis_in_nine_tools_two_of_them_held_out() {
     assert!(documents.len() >= 50 && tools.len() >= 9);
     let held_out = held_out_tools();
     assert!(held_out.len() >= 2 && held_out.iter().all(|tool| tools.contains(tool)));
-    let seen = documents
+    let seen_documents = documents
         .iter()
         .filter(|d| !held_out.contains(&d.tool_name.as_str()));
-    assert!(seen.count() >= 50);
+    assert!(seen_documents.count() >= 50);
 }
 
 #[test]
-fn a_document_says_what_the_api_does_needs_and_returns() {
+fn a_document_describes_the_api_its_parameters_and_its_result() {
     for document in documents() {
         assert!(!document.api_description.is_empty() && !document.output_description.is_empty());
         assert!(!document.required_parameters.is_empty());
@@ -93,9 +93,9 @@ fn a_document_says_what_the_api_does_needs_and_returns() {
     assert!(optional >= 15, "{optional}");
 }
 
-/// The hidden kinds may be read off the edges only, or the task would be given away.
+/// The hidden kinds may only be inferred from the edges; otherwise the task would be trivial.
 #[test]
-fn no_document_names_a_semantic_type() {
+fn no_document_contains_a_semantic_type() {
     let documents = serde_json::to_string(&documents()).unwrap();
     for edge in semantic_edges() {
         assert!(!documents.contains(&edge.kind), "{}", edge.kind);
@@ -113,7 +113,11 @@ fn every_edge_leads_from_a_shown_column_to_a_required_parameter() {
         let source = catalogue.entry(catalogue.position(&edge.source).unwrap());
         let column = edge.path.rsplit('.').next().unwrap();
         assert!(
-            source.api.shown.iter().any(|shown| shown == column),
+            source
+                .api
+                .shown
+                .iter()
+                .any(|shown_column| shown_column == column),
             "{edge:?}"
         );
         let target = catalogue.entry(catalogue.position(&edge.target).unwrap());
@@ -132,11 +136,11 @@ fn every_template_names_parameters_and_columns_that_exist() {
     for Entry { api, call_name, .. } in catalogue.entries() {
         let required = required_names(api);
         assert!(api.sub_queries.len() >= 2 && !api.aspects.is_empty());
-        let asked = api
+        let parameters_and_aspects = api
             .aspects
             .iter()
             .flat_map(|a| a.nouns.iter().chain(&a.questions));
-        for template in api.sub_queries.iter().chain(asked) {
+        for template in api.sub_queries.iter().chain(parameters_and_aspects) {
             assert_eq!(names_in(template), required, "{call_name}: {template}");
         }
         assert!(
@@ -161,20 +165,23 @@ fn every_template_names_parameters_and_columns_that_exist() {
                 !api.list.is_empty(),
                 "{call_name}"
             );
-            assert!(aspect.answer.contains("!}"), "{call_name} answers nothing");
+            assert!(
+                aspect.answer.contains("!}"),
+                "an answer of {call_name} states no fact"
+            );
             let columns = names_in(&aspect.answer);
-            let known = |column: &String| {
+            let is_known = |column: &String| {
                 let column = column.trim_end_matches('!');
-                api.shown.iter().any(|shown| shown == column)
+                api.shown.iter().any(|shown_column| shown_column == column)
                     || matches!(api.operation, Operation::Compute(_))
             };
-            assert!(columns.iter().all(known), "{call_name}: {columns:?}");
+            assert!(columns.iter().all(is_known), "{call_name}: {columns:?}");
         }
     }
 }
 
 #[test]
-fn every_column_that_an_api_names_is_in_its_table() {
+fn every_column_of_an_api_is_in_its_table() {
     let world = World::new();
     for Entry { api, call_name, .. } in Catalogue::new().entries() {
         let (table, mut columns) = match &api.operation {
@@ -214,7 +221,7 @@ fn every_column_that_an_api_names_is_in_its_table() {
 }
 
 #[test]
-fn ids_and_names_say_which_row_is_meant() {
+fn ids_and_names_identify_one_row() {
     let world = World::new();
     let unique = [
         ("towns", "town"),
@@ -258,7 +265,7 @@ fn ids_and_names_say_which_row_is_meant() {
         for id in cells.filter_map(Value::as_i64) {
             assert!(
                 ids.insert(id),
-                "{table}.{column}: {id} is another table's id too"
+                "{table}.{column}: {id} is also an id of another table"
             );
         }
     }

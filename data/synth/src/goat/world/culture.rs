@@ -26,7 +26,7 @@ impl Builder {
     fn add_people(&mut self, table: &'static str, key: &str, first_id: usize, n: usize) {
         let people = self.people(n);
         let towns = self.column("towns", "town");
-        let towns = self.dealt(&towns, n);
+        let towns = self.draw_values(&towns, n);
         let rows = people
             .iter()
             .zip(&towns)
@@ -35,7 +35,7 @@ impl Builder {
                 json!({
                     key: first_id + i,
                     "name": name,
-                    "born": self.between(1921, 1996),
+                    "born": self.random_between(1921, 1996),
                     "town": town,
                 })
             });
@@ -46,16 +46,16 @@ impl Builder {
     fn add_games(&mut self) {
         let titles = self.names(&NAMES.game_starts, &NAMES.game_ends, " ", N_GAMES);
         let designers = self.column("designers", "designer_id");
-        let designers = self.dealt(&designers, N_GAMES);
-        let themes = self.dealt_of(&NAMES.themes, N_GAMES);
+        let designers = self.draw_values(&designers, N_GAMES);
+        let themes = self.draw_texts(&NAMES.themes, N_GAMES);
         let rows = (0..N_GAMES).map(|i| {
             json!({
                 "game_id": 1001 + i,
                 "title": titles[i],
                 "theme": themes[i],
-                "year": self.between(1970, 2024),
-                "minutes": self.between(21, 190),
-                "price": self.between(14, 95),
+                "year": self.random_between(1970, 2024),
+                "minutes": self.random_between(21, 190),
+                "price": self.random_between(14, 95),
                 "designer_id": designers[i],
             })
         });
@@ -71,18 +71,18 @@ impl Builder {
         };
         let (mut plays, mut cast) = (Vec::new(), Vec::new());
         for (i, title) in titles.iter().enumerate() {
-            let year = self.between(1950, 2023);
+            let year = self.random_between(1950, 2023);
             plays.push(json!({
                 "play_id": 1101 + i,
                 "title": title,
-                "writer": self.person(),
-                "genre": self.one_of(&NAMES.genres),
+                "writer": self.person_name(),
+                "genre": self.pick_one(&NAMES.genres),
                 "year": year,
-                "minutes": self.between(61, 199),
+                "minutes": self.random_between(61, 199),
             }));
             let mut order: Vec<usize> = (0..actors.len()).collect();
             self.random.shuffle(&mut order);
-            let n_cast = self.between(2, 4);
+            let n_cast = self.random_between(2, 4);
             for actor_idx in order.into_iter().take(n_cast) {
                 let (actor_id, name) = &actors[actor_idx];
                 cast.push(json!({
@@ -91,7 +91,7 @@ impl Builder {
                     "year": year,
                     "actor_id": actor_id,
                     "name": name,
-                    "role": self.one_of(&NAMES.roles),
+                    "role": self.pick_one(&NAMES.roles),
                 }));
             }
         }
@@ -106,14 +106,14 @@ impl Builder {
         for town in &towns {
             let mut order: Vec<usize> = (0..titles.len()).collect();
             self.random.shuffle(&mut order);
-            let n_shows = self.between(2, 3);
+            let n_shows = self.random_between(2, 3);
             for play_idx in order.into_iter().take(n_shows) {
                 rows.push(json!({
                     "town": town,
                     "play_id": 1101 + play_idx,
                     "title": titles[play_idx],
-                    "day": self.one_of(&NAMES.days),
-                    "ticket": self.between(11, 75),
+                    "day": self.pick_one(&NAMES.days),
+                    "ticket": self.random_between(11, 75),
                 }));
             }
         }
@@ -123,29 +123,29 @@ impl Builder {
     fn add_works(&mut self) {
         let museum_names = self.names(&NAMES.museum_starts, &NAMES.museum_ends, " ", N_MUSEUMS);
         let towns = self.column("towns", "town");
-        let towns = self.dealt(&towns, N_MUSEUMS);
+        let towns = self.draw_values(&towns, N_MUSEUMS);
         let museums = (0..N_MUSEUMS).map(|i| {
             json!({
                 "museum_id": 1201 + i,
                 "name": museum_names[i],
                 "town": towns[i],
-                "fee": self.between(3, 29),
-                "opened": self.between(1801, 1999),
+                "fee": self.random_between(3, 29),
+                "opened": self.random_between(1801, 1999),
             })
         });
         let museums = museums.collect();
         self.add("museums", museums);
         let museum_ids = self.column("museums", "museum_id");
-        let museum_ids = self.dealt(&museum_ids, N_WORKS);
+        let museum_ids = self.draw_values(&museum_ids, N_WORKS);
         let painters = self.column("painters", "painter_id");
-        let painters = self.dealt(&painters, N_WORKS);
+        let painters = self.draw_values(&painters, N_WORKS);
         let titles = self.names(&NAMES.work_starts, &NAMES.work_ends, " ", N_WORKS);
         let works = (0..N_WORKS).map(|i| {
             json!({
                 "work_id": 1301 + i,
                 "title": titles[i],
-                "style": self.one_of(&NAMES.styles),
-                "year": self.between(1940, 2020),
+                "style": self.pick_one(&NAMES.styles),
+                "year": self.random_between(1940, 2020),
                 "museum_id": museum_ids[i],
                 "painter_id": painters[i],
             })

@@ -1,8 +1,8 @@
-//! One constant seed in, all tables of the invented world out.
+//! Builds all tables of the invented world from a constant seed.
 //!
-//! The world does not depend on the seed of a data set: an executor then serves every data set,
-//! and rows of two seeds can be compared. Every id is used in one table only, every name is unique
-//! in its table, and numbers that a choice such as "the cheapest" compares seldom tie.
+//! The world does not depend on the seed of a data set, so that one executor serves every data set
+//! and rows of two seeds are comparable. Every id is used in only one table, every name is unique
+//! in its table, and numbers compared by a choice such as "the cheapest" rarely tie.
 
 mod culture;
 pub(super) mod names;
@@ -17,12 +17,12 @@ use tooltune_rows::batches::SeededRandom;
 use self::names::NAMES;
 use crate::slot::{pick, sample};
 
-/// Seed of the tables; another one would be another world.
+/// Seed of the tables; another one would give another world.
 const WORLD_SEED: u64 = 20_417;
-/// Stream of the tables.
+/// Random stream of the tables.
 const WORLD_STREAM: u64 = 0x676F_6174_776F_726C;
 
-/// One row of a table.
+/// A row of a table.
 pub(super) type Row = Map<String, Value>;
 
 /// All tables by name.
@@ -46,13 +46,13 @@ impl World {
         }
     }
 
-    /// The rows of `table`; none if there is no such table.
+    /// The rows of `table`; empty if there is no such table.
     pub(super) fn rows(&self, table: &str) -> &[Row] {
         self.tables.get(table).map_or(&[], Vec::as_slice)
     }
 }
 
-/// Tables in the making.
+/// Tables under construction.
 #[derive(Debug)]
 struct Builder {
     tables: BTreeMap<&'static str, Vec<Row>>,
@@ -68,17 +68,17 @@ impl Builder {
         self.tables.insert(table, rows.collect());
     }
 
-    /// `n` different pairs of a start and an end, joined by `between`.
+    /// `n` distinct pairs of a start and an end, joined by `random_between`.
     fn names(
         &mut self,
         starts: &[String],
-        ends: &[String],
+        last_names: &[String],
         between: &str,
         n: usize,
     ) -> Vec<String> {
         let pairs: Vec<(&String, &String)> = starts
             .iter()
-            .flat_map(|start| ends.iter().map(move |end| (start, end)))
+            .flat_map(|start| last_names.iter().map(move |end| (start, end)))
             .collect();
         sample(&pairs, n, &mut self.random)
             .into_iter()
@@ -90,34 +90,34 @@ impl Builder {
         self.names(&NAMES.first_names, &NAMES.last_names, " ", n)
     }
 
-    fn person(&mut self) -> String {
-        let first = self.one_of(&NAMES.first_names);
-        format!("{first} {}", self.one_of(&NAMES.last_names))
+    fn person_name(&mut self) -> String {
+        let first_name = self.pick_one(&NAMES.first_names);
+        format!("{first_name} {}", self.pick_one(&NAMES.last_names))
     }
 
-    fn one_of<'a>(&mut self, items: &'a [String]) -> &'a str {
+    fn pick_one<'a>(&mut self, items: &'a [String]) -> &'a str {
         pick(items, &mut self.random).as_str()
     }
 
     /// A number from `low` to `high`.
-    fn between(&mut self, low: usize, high: usize) -> usize {
+    fn random_between(&mut self, low: usize, high: usize) -> usize {
         low + self.random.below(high - low + 1)
     }
 
-    /// `n` of these texts, each about equally often, in random order.
-    fn dealt_of(&mut self, texts: &[String], n: usize) -> Vec<Value> {
+    /// `n` of these strings, each about equally often, in random order.
+    fn draw_texts(&mut self, texts: &[String], n: usize) -> Vec<Value> {
         let texts: Vec<Value> = texts.iter().map(|text| json!(text)).collect();
-        self.dealt(&texts, n)
+        self.draw_values(&texts, n)
     }
 
-    /// A column of a table that was added before, as texts or numbers.
+    /// A column of an existing table, as strings or numbers.
     fn column(&self, table: &str, column: &str) -> Vec<Value> {
         let rows = self.tables.get(table).map_or(&[][..], Vec::as_slice);
         rows.iter().map(|row| row[column].clone()).collect()
     }
 
-    /// `n` values that each occur about equally often, in random order.
-    fn dealt(&mut self, values: &[Value], n: usize) -> Vec<Value> {
+    /// `n` values, each about equally often, in random order.
+    fn draw_values(&mut self, values: &[Value], n: usize) -> Vec<Value> {
         let mut dealt: Vec<Value> = (0..n).map(|i| values[i % values.len()].clone()).collect();
         self.random.shuffle(&mut dealt);
         dealt

@@ -1,4 +1,4 @@
-//! Parts from which the world's names are put together: `names.toml`.
+//! Parts of the world's names: `names.toml`.
 
 use std::sync::LazyLock;
 
@@ -11,7 +11,7 @@ pub(in super::super) const FILE: TableFile =
 
 pub(super) static NAMES: LazyLock<Names> = LazyLock::new(|| FILE.read());
 
-/// What the file holds.
+/// Content of the file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in super::super) struct Names {
@@ -64,7 +64,7 @@ pub(in super::super) struct Names {
     pub(super) diets: Vec<String>,
 }
 
-/// A currency, and how much of it one mark buys.
+/// A currency, and its amount per mark.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Currency {

@@ -24,18 +24,18 @@ impl Builder {
     }
 
     fn add_towns(&mut self) {
-        let regions = self.dealt_of(&NAMES.regions, N_TOWNS);
+        let regions = self.draw_texts(&NAMES.regions, N_TOWNS);
         let towns = self.names(&NAMES.town_starts, &NAMES.town_ends, "", N_TOWNS);
         let mayors = self.people(N_TOWNS);
         let rows = (0..N_TOWNS).map(|i| {
             json!({
                 "town": towns[i],
                 "region": regions[i],
-                "people": self.between(9, 990) * 100,
+                "people": self.random_between(9, 990) * 100,
                 "mayor": mayors[i],
-                "sky": self.one_of(&NAMES.skies),
-                "degrees": self.between(2, 31),
-                "wind": self.between(3, 48),
+                "sky": self.pick_one(&NAMES.skies),
+                "degrees": self.random_between(2, 31),
+                "wind": self.random_between(3, 48),
             })
         });
         let rows = rows.collect();
@@ -46,13 +46,13 @@ impl Builder {
         let ship_names = self.names(&NAMES.ship_starts, &NAMES.ship_ends, " ", N_SHIPS);
         let captains = self.people(N_SHIPS);
         let towns = self.column("towns", "town");
-        let home_towns = self.dealt(&towns, N_SHIPS);
+        let home_towns = self.draw_values(&towns, N_SHIPS);
         let rows = (0..N_SHIPS).map(|i| {
             json!({
                 "ship_id": 101 + i,
                 "name": ship_names[i],
-                "built": self.between(1921, 1999),
-                "seats": self.between(8, 90) * 5,
+                "built": self.random_between(1921, 1999),
+                "seats": self.random_between(8, 90) * 5,
                 "captain": captains[i],
                 "home_town": home_towns[i],
             })
@@ -66,18 +66,18 @@ impl Builder {
         let ships = self.column("ships", "ship_id");
         let mut rows = Vec::new();
         for from_idx in 0..towns.len() {
-            for _ in 0..self.between(2, 4) {
-                let to_idx = (from_idx + self.between(1, towns.len() - 1)) % towns.len();
-                let leaves = self.between(60, 260) * 5;
-                let ship = self.between(0, ships.len() - 1);
+            for _ in 0..self.random_between(2, 4) {
+                let to_idx = (from_idx + self.random_between(1, towns.len() - 1)) % towns.len();
+                let leaves = self.random_between(60, 260) * 5;
+                let ship = self.random_between(0, ships.len() - 1);
                 rows.push(json!({
                     "trip_id": 201 + rows.len(),
                     "from_town": towns[from_idx],
                     "to_town": towns[to_idx],
                     "ship_id": ships[ship],
                     "leaves": format!("{:02}:{:02}", leaves / 60, leaves % 60),
-                    "minutes": self.between(21, 240),
-                    "fare": self.between(9, 85),
+                    "minutes": self.random_between(21, 240),
+                    "fare": self.random_between(9, 85),
                 }));
             }
         }
@@ -87,7 +87,7 @@ impl Builder {
     fn add_inns(&mut self) {
         let inn_names = self.names(&NAMES.inn_starts, &NAMES.inn_ends, " ", N_INNS);
         let towns = self.column("towns", "town");
-        let towns = self.dealt(&towns, N_INNS);
+        let towns = self.draw_values(&towns, N_INNS);
         let mut reviews = Vec::new();
         let mut rows = Vec::new();
         for (i, name) in inn_names.iter().enumerate() {
@@ -95,17 +95,17 @@ impl Builder {
                 "inn_id": 401 + i,
                 "name": name,
                 "town": towns[i],
-                "stars": self.between(1, 5),
-                "rooms": self.between(4, 60),
-                "price": self.between(28, 190),
-                "host": self.person(),
+                "stars": self.random_between(1, 5),
+                "rooms": self.random_between(4, 60),
+                "price": self.random_between(28, 190),
+                "host": self.person_name(),
             }));
-            for _ in 0..self.between(1, 3) {
+            for _ in 0..self.random_between(1, 3) {
                 reviews.push(json!({
                     "inn_id": 401 + i,
-                    "guest": self.one_of(&NAMES.first_names),
-                    "score": self.between(1, 10),
-                    "text": self.one_of(&NAMES.remarks),
+                    "guest": self.pick_one(&NAMES.first_names),
+                    "score": self.random_between(1, 10),
+                    "text": self.pick_one(&NAMES.remarks),
                 }));
             }
         }
@@ -119,16 +119,16 @@ impl Builder {
             json!({
                 "hut_id": 551 + i,
                 "name": hut_names[i],
-                "beds": self.between(6, 44),
-                "warden": self.person(),
-                "price": self.between(12, 48),
+                "beds": self.random_between(6, 44),
+                "warden": self.person_name(),
+                "price": self.random_between(12, 48),
             })
         });
         let huts = huts.collect();
         self.add("huts", huts);
         let hut_ids = self.column("huts", "hut_id");
-        let hut_ids = self.dealt(&hut_ids, N_TRAILS);
-        let regions = self.dealt_of(&NAMES.regions, N_TRAILS);
+        let hut_ids = self.draw_values(&hut_ids, N_TRAILS);
+        let regions = self.draw_texts(&NAMES.regions, N_TRAILS);
         let trail_names = self.names(&NAMES.trail_starts, &NAMES.trail_ends, " ", N_TRAILS);
         let (mut rows, mut reports) = (Vec::new(), Vec::new());
         for i in 0..N_TRAILS {
@@ -136,16 +136,16 @@ impl Builder {
                 "trail_id": 601 + i,
                 "name": trail_names[i],
                 "region": regions[i],
-                "km": self.between(3, 34),
-                "climb": self.between(4, 130) * 10,
+                "km": self.random_between(3, 34),
+                "climb": self.random_between(4, 130) * 10,
                 "hut_id": hut_ids[i],
             }));
-            for _ in 0..self.between(1, 3) {
+            for _ in 0..self.random_between(1, 3) {
                 reports.push(json!({
                     "trail_id": 601 + i,
-                    "walker": self.one_of(&NAMES.first_names),
-                    "day": self.one_of(&NAMES.days),
-                    "state": self.one_of(&NAMES.conditions),
+                    "walker": self.pick_one(&NAMES.first_names),
+                    "day": self.pick_one(&NAMES.days),
+                    "state": self.pick_one(&NAMES.conditions),
                 }));
             }
         }

@@ -19,7 +19,7 @@ impl Builder {
 
     fn add_stars(&mut self) {
         let star_names = self.names(&NAMES.star_starts, &NAMES.star_ends, "", N_STARS);
-        let figures = self.dealt_of(&NAMES.figures, N_STARS);
+        let figures = self.draw_texts(&NAMES.figures, N_STARS);
         let mut planet_names = self.names(&NAMES.planet_starts, &NAMES.planet_ends, "", 110);
         let (mut stars, mut planets) = (Vec::new(), Vec::new());
         for i in 0..N_STARS {
@@ -27,18 +27,18 @@ impl Builder {
                 "star_id": 1401 + i,
                 "name": star_names[i],
                 "figure": figures[i],
-                "distance": self.between(5, 480),
-                "color": self.one_of(&NAMES.colors),
+                "distance": self.random_between(5, 480),
+                "color": self.pick_one(&NAMES.colors),
             }));
-            let n_planets = self.between(2, 3).min(planet_names.len());
+            let n_planets = self.random_between(2, 3).min(planet_names.len());
             for name in planet_names.split_off(planet_names.len() - n_planets) {
                 planets.push(json!({
                     "planet_id": 1501 + planets.len(),
                     "star_id": 1401 + i,
                     "name": name,
-                    "moons": self.between(0, 19),
-                    "days": self.between(40, 900),
-                    "found": self.between(1801, 1999),
+                    "moons": self.random_between(0, 19),
+                    "days": self.random_between(40, 900),
+                    "found": self.random_between(1801, 1999),
                 }));
             }
         }
@@ -48,9 +48,9 @@ impl Builder {
 
     fn add_firms(&mut self) {
         let firm_names = self.names(&NAMES.firm_starts, &NAMES.firm_ends, " ", N_FIRMS);
-        let trades = self.dealt_of(&NAMES.trades, N_FIRMS);
+        let trades = self.draw_texts(&NAMES.trades, N_FIRMS);
         let towns = self.column("towns", "town");
-        let towns = self.dealt(&towns, N_FIRMS);
+        let towns = self.draw_values(&towns, N_FIRMS);
         let heads = self.people(N_FIRMS);
         let (mut firms, mut jobs) = (Vec::new(), Vec::new());
         for (i, name) in firm_names.iter().enumerate() {
@@ -60,15 +60,15 @@ impl Builder {
                 "trade": trades[i],
                 "head": heads[i],
                 "town": towns[i],
-                "staff": self.between(7, 980),
+                "staff": self.random_between(7, 980),
             }));
-            for _ in 0..self.between(2, 4) {
+            for _ in 0..self.random_between(2, 4) {
                 jobs.push(json!({
                     "job_id": 1801 + jobs.len(),
                     "firm_id": 1701 + i,
-                    "title": self.one_of(&NAMES.jobs),
-                    "pay": self.between(110, 520) * 10,
-                    "hours": self.between(12, 42),
+                    "title": self.pick_one(&NAMES.jobs),
+                    "pay": self.random_between(110, 520) * 10,
+                    "hours": self.random_between(12, 42),
                 }));
             }
         }
@@ -80,23 +80,23 @@ impl Builder {
         let ingredients = NAMES.ingredients.iter().map(|ingredient| {
             json!({
                 "ingredient": ingredient,
-                "season": self.one_of(&NAMES.seasons),
-                "calories": self.between(14, 420),
-                "price": self.between(2, 19),
+                "season": self.pick_one(&NAMES.seasons),
+                "calories": self.random_between(14, 420),
+                "price": self.random_between(2, 19),
             })
         });
         let ingredients = ingredients.collect();
         self.add("ingredients", ingredients);
         let dish_names = self.names(&NAMES.dish_starts, &NAMES.dish_ends, " ", N_DISHES);
         let mains = self.column("ingredients", "ingredient");
-        let mains = self.dealt(&mains, N_DISHES);
+        let mains = self.draw_values(&mains, N_DISHES);
         let dishes = (0..N_DISHES).map(|i| {
             json!({
                 "dish_id": 1951 + i,
                 "name": dish_names[i],
                 "main": mains[i],
-                "minutes": self.between(11, 150),
-                "calories": self.between(120, 890),
+                "minutes": self.random_between(11, 150),
+                "calories": self.random_between(120, 890),
             })
         });
         let dishes = dishes.collect();
@@ -107,30 +107,30 @@ impl Builder {
         let species = NAMES.species.iter().map(|species| {
             json!({
                 "species": species,
-                "diet": self.one_of(&NAMES.diets),
-                "lifespan": self.between(4, 60),
-                "speed": self.between(2, 75),
+                "diet": self.pick_one(&NAMES.diets),
+                "lifespan": self.random_between(4, 60),
+                "speed": self.random_between(2, 75),
             })
         });
         let species = species.collect();
         self.add("species", species);
         let kinds = self.column("species", "species");
-        let kinds = self.dealt(&kinds, NAMES.animal_names.len());
+        let kinds = self.draw_values(&kinds, NAMES.animal_names.len());
         let (mut animals, mut feedings) = (Vec::new(), Vec::new());
         for (i, name) in NAMES.animal_names.iter().enumerate() {
             animals.push(json!({
                 "animal_id": 2101 + i,
                 "name": name,
                 "species": kinds[i],
-                "born": self.between(1975, 1999),
-                "weight": self.between(2, 640),
-                "keeper": self.person(),
+                "born": self.random_between(1975, 1999),
+                "weight": self.random_between(2, 640),
+                "keeper": self.person_name(),
             }));
-            for _ in 0..self.between(1, 3) {
+            for _ in 0..self.random_between(1, 3) {
                 feedings.push(json!({
                     "animal_id": 2101 + i,
-                    "time": format!("{:02}:{}0", self.between(6, 20), self.between(0, 5)),
-                    "food": self.one_of(&NAMES.diets),
+                    "time": format!("{:02}:{}0", self.random_between(6, 20), self.random_between(0, 5)),
+                    "food": self.pick_one(&NAMES.diets),
                 }));
             }
         }

@@ -1,11 +1,11 @@
-//! Files in the forms that API-Bank publishes, in words of our own.
+//! Files in API-Bank's formats, with our own content.
 
 use std::path::Path;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tooltune_agents::executors::{Executor, ReplayExecutor};
-use tooltune_rows::tools::{ApiBankSet, ApiCatalogue, import_apibank_dialogues};
+use tooltune_apis::{ApiBankSet, ApiCatalogue, import_apibank_dialogues};
 
 use crate::import::{
     ImportError, import_apibank_calls, import_apibank_dialogue_files, import_apibank_sources,
@@ -51,23 +51,23 @@ fn sources(text: &str) -> Result<ApiCatalogue, ImportError> {
 fn classes_of_python_become_documents() {
     let catalogue = sources(TIDE).unwrap();
     assert_eq!(catalogue.len(), 1);
-    let tide = catalogue.get("Tide").unwrap();
-    assert_eq!(tide.category_name, "lv3");
-    assert_eq!(tide.api_description, "The tide at a \"port\".");
-    let port = tide.parameter("port").unwrap();
+    let tide_document = catalogue.get("Tide").unwrap();
+    assert_eq!(tide_document.category_name, "lv3");
+    assert_eq!(tide_document.api_description, "The tide at a \"port\".");
+    let port = tide_document.parameter("port").unwrap();
     assert_eq!(
         (port.kind.as_str(), port.description.as_str()),
         ("str", "The port's name.")
     );
-    assert_eq!(tide.output_description, "height: In metres.");
+    assert_eq!(tide_document.output_description, "height: In metres.");
     let error = sources(&TIDE.replace("\"day\": {", "\"day\": dict(")).unwrap_err();
     let error = error.to_string();
     assert!(
-        error.contains("tide.py:9: input_parameters is no text or object"),
+        error.contains("tide.py:9: input_parameters is not a string or object"),
         "{error}"
     );
     let error = sources("x = 1\n").unwrap_err().to_string();
-    assert!(error.contains("holds no API documents"), "{error}");
+    assert!(error.contains("has no API documents"), "{error}");
     let empty = import_apibank_sources(TempDir::new().unwrap().path(), ApiBankSet::Level3);
     let error = empty.unwrap_err().to_string();
     assert!(error.contains("no .py file"), "{error}");
@@ -80,30 +80,39 @@ fn api(port: &str, output: Value, exception: Value) -> Value {
     json!({"role": "API", "api_name": " Tide ", "param_dict": input, "result": result})
 }
 
-fn written(folder: &Path, name: &str, text: String) -> std::path::PathBuf {
+fn write_file(folder: &Path, name: &str, text: String) -> std::path::PathBuf {
     let path = folder.join(name);
     std::fs::write(&path, text).unwrap();
     path
 }
 
 #[test]
-fn right_answers_become_a_recording_that_a_replay_answers_with() {
-    let said = json!({"role": "User", "text": "When?"});
-    let answered = json!({"role": "AI", "text": "At one."});
+fn right_api_answers_become_a_recording_for_replay() {
+    let user_turn = json!({"role": "User", "text": "When?"});
+    let ai_turn = json!({"role": "AI", "text": "At one."});
     let emden = api("Emden", json!({"height": 2}), Value::Null);
     let atlantis = api("Atlantis", Value::Null, json!("no such port"));
-    let again = api("Emden", json!({"height": 3}), Value::Null);
+    let duplicate_call = api("Emden", json!({"height": 3}), Value::Null);
     let files = [
-        ("level-2/b.jsonl", format!("{said}\n{atlantis}\n{again}\n")),
-        ("level-1/a.jsonl", format!("{said}\n{emden}\n{answered}\n")),
+        (
+            "level-2/b.jsonl",
+            format!("{user_turn}\n{atlantis}\n{duplicate_call}\n"),
+        ),
+        (
+            "level-1/a.jsonl",
+            format!("{user_turn}\n{emden}\n{ai_turn}\n"),
+        ),
     ];
     let files: Vec<(&str, &str)> = files.iter().map(|(n, t)| (*n, t.as_str())).collect();
     let dir = folder(&files);
     let rows = import_apibank_dialogue_files(dir.path()).unwrap();
     assert_eq!(rows[0]["file"], "level-1/a.jsonl");
-    assert_eq!(rows[1]["turns"], json!([said, atlantis, again]));
+    assert_eq!(
+        rows[1]["turns"],
+        json!([user_turn, atlantis, duplicate_call])
+    );
     let lines: String = rows.iter().map(|row| format!("{row}\n")).collect();
-    let dialogues = written(dir.path(), "dialogues.jsonl", lines);
+    let dialogues = write_file(dir.path(), "dialogues.jsonl", lines);
     let catalogue = sources(TIDE).unwrap();
     assert_eq!(
         import_apibank_dialogues(&dialogues, &catalogue)
@@ -115,14 +124,14 @@ fn right_answers_become_a_recording_that_a_replay_answers_with() {
     let call = json!({"api_name": "Tide", "input": {"port": "Emden", "day": 1},
         "output": {"output": {"height": 9}, "exception": null}});
     let level_3 = json!([{"requirement": "x", "response": "y", "apis": [call]}]);
-    let level_3 = written(dir.path(), "level-3.json", level_3.to_string());
+    let level_3 = write_file(dir.path(), "level-3.json", level_3.to_string());
     let calls = import_apibank_calls(&[dialogues.clone(), level_3]).unwrap();
     assert_eq!(
         (calls.rows.len(), calls.n_repeated, calls.n_different),
         (3, 1, 1)
     );
     let lines: String = calls.rows.iter().map(|row| format!("{row}\n")).collect();
-    let recording = written(dir.path(), "replay.jsonl", lines);
+    let recording = write_file(dir.path(), "replay.jsonl", lines);
     for (set, port, expected) in [
         (ApiBankSet::Levels1And2, "Emden", json!({"height": 2})),
         (ApiBankSet::Level3, "Emden", json!({"height": 9})),
@@ -135,15 +144,15 @@ fn right_answers_become_a_recording_that_a_replay_answers_with() {
         let mut replay = ReplayExecutor::read(&recording, set, catalogue.clone()).unwrap();
         let arguments = json!({"port": port, "day": 1});
         let result = replay.call("Tide", arguments.as_object().unwrap());
-        assert_eq!(result.shown(), expected);
+        assert_eq!(result.shown_value(), expected);
     }
 }
 
 #[test]
-fn what_is_no_right_answer_is_an_error_with_its_place() {
+fn an_invalid_answer_is_an_error_with_its_location() {
     let dir = TempDir::new().unwrap();
     for (text, expected) in [
-        ("[]", "holds no calls of API-Bank"),
+        ("[]", "has no calls of API-Bank"),
         (
             "[{\"apis\": [{\"api_name\": \"Tide\", \"input\": {}}]}]",
             "field \"[0].apis[0].output\" is missing",
@@ -154,7 +163,7 @@ fn what_is_no_right_answer_is_an_error_with_its_place() {
             "field \"turns[0].param_dict\" is missing",
         ),
     ] {
-        let path = written(dir.path(), "x.jsonl", text.to_owned());
+        let path = write_file(dir.path(), "x.jsonl", text.to_owned());
         let error = import_apibank_calls(&[path]).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     }

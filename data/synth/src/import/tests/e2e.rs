@@ -1,4 +1,4 @@
-//! E2E's comma-separated values.
+//! Tests of E2E's CSV files.
 
 use serde_json::json;
 
@@ -18,7 +18,7 @@ fn every_line_becomes_a_row_with_its_attributes_in_order() {
     let gold = json!({"name": "Café Ohm", "eatType": "pub", "customer rating": "5 out of 5"});
     let short = json!({"name": "Dock 4", "near": ""});
     assert_eq!(
-        shown(&imported),
+        row_texts(&imported),
         [
             ("Café Ohm, a pub, has \"5\" stars.", &gold),
             ("Café Ohm is a pub.", &gold),
@@ -41,26 +41,29 @@ fn every_line_becomes_a_row_with_its_attributes_in_order() {
 }
 
 #[test]
-fn one_per_meaning_keeps_the_first_text_and_mentioned_those_that_say_all() {
+fn one_per_meaning_keeps_first_texts_and_mentioned_keeps_complete_ones() {
     let folder = folder();
     let path = write(folder.path(), "c.csv", CLEANED);
-    let once = import_e2e(&path, E2eRows::OnePerMeaning).expect("imports");
-    assert_eq!(once.rows.len(), 2);
+    let per_meaning = import_e2e(&path, E2eRows::OnePerMeaning).expect("imports");
+    assert_eq!(per_meaning.rows.len(), 2);
     assert_eq!(
-        counted(&once.counts.dropped),
-        [("the meaning had a text already", 1)]
+        skipped_counts(&per_meaning.counts.dropped),
+        [("the meaning representation already had a text", 1)]
     );
-    let said = import_e2e(&path, E2eRows::Mentioned).expect("imports");
-    let texts: Vec<&str> = shown(&said).into_iter().map(|(text, _)| text).collect();
+    let mentioned = import_e2e(&path, E2eRows::Mentioned).expect("imports");
+    let texts: Vec<&str> = row_texts(&mentioned)
+        .into_iter()
+        .map(|(text, _)| text)
+        .collect();
     assert_eq!(texts, ["Café Ohm, a pub, has \"5\" stars.", "Dock 4."]);
     assert_eq!(
-        counted(&said.counts.dropped),
+        skipped_counts(&mentioned.counts.dropped),
         [("an attribute is not mentioned in the text", 1)]
     );
 }
 
 #[test]
-fn attributes_in_words_of_their_own_are_recognised() {
+fn paraphrased_attributes_are_recognised() {
     let folder = folder();
     let meaning = "name[Ohm], priceRange[cheap], familyFriendly[no]";
     let rows = [
@@ -75,9 +78,12 @@ fn attributes_in_words_of_their_own_are_recognised() {
         .collect();
     let path = write(folder.path(), "m.csv", &format!("mr,ref\n{lines}"));
     let imported = import_e2e(&path, E2eRows::Mentioned).expect("imports");
-    let texts: Vec<&str> = shown(&imported).into_iter().map(|(text, _)| text).collect();
-    let kept: Vec<&str> = rows.iter().filter(|row| row.1).map(|row| row.0).collect();
-    assert_eq!(texts, kept);
+    let texts: Vec<&str> = row_texts(&imported)
+        .into_iter()
+        .map(|(text, _)| text)
+        .collect();
+    let kept_texts: Vec<&str> = rows.iter().filter(|row| row.1).map(|row| row.0).collect();
+    assert_eq!(texts, kept_texts);
 }
 
 #[test]
@@ -93,7 +99,7 @@ fn malformed_meanings_are_counted_and_malformed_files_are_errors() {
     let imported = imported.expect("imports");
     assert_eq!(imported.rows, []);
     assert_eq!(
-        counted(&imported.counts.dropped),
+        skipped_counts(&imported.counts.dropped),
         [
             ("the meaning representation is empty", 1),
             ("the meaning representation is malformed", 5),
@@ -114,18 +120,15 @@ fn malformed_meanings_are_counted_and_malformed_files_are_errors() {
 }
 
 #[test]
-fn of_an_attribute_that_comes_again_the_last_value_counts() {
+fn the_last_value_of_a_repeated_attribute_is_used() {
     let folder = folder();
     let text = "mr,ref\n\"area[north], name[Ohm], area[south]\",Ohm is in the south.\n";
     let imported = import_e2e(&write(folder.path(), "t.csv", text), E2eRows::Every);
     let imported = imported.expect("imports");
     let gold = json!({"area": "south", "name": "Ohm"});
-    assert_eq!(shown(&imported), [("Ohm is in the south.", &gold)]);
+    assert_eq!(row_texts(&imported), [("Ohm is in the south.", &gold)]);
     assert_eq!(
-        counted(&imported.counts.left_out),
-        [(
-            "an attribute that comes again in its meaning representation",
-            1
-        )]
+        skipped_counts(&imported.counts.left_out),
+        [("a repeated attribute in its meaning representation", 1)]
     );
 }

@@ -1,4 +1,4 @@
-//! Issues and the forms that they follow.
+//! Tests of issues and forms.
 
 use serde_json::json;
 
@@ -43,10 +43,10 @@ const BODY: &str = "### Site\r\n\r\nPlant 4\r\n\r\n### What happened (in short)?
 #[test]
 fn a_filled_form_becomes_its_answers() {
     let folder = folder();
-    let form = write(folder.path(), "form.yml", FORM);
+    let form_path = write(folder.path(), "form.yml", FORM);
     let issue = json!({"title": "Leak", "body": BODY, "pull_request": null});
     let issues = write(folder.path(), "issues.json", &json!([issue]).to_string());
-    let imported = import_issues(&form, &issues).expect("imports");
+    let imported = import_issues(&form_path, &issues).expect("imports");
     let gold = json!({
         "issue_title": "Leak",
         "site": "Plant 4",
@@ -55,14 +55,14 @@ fn a_filled_form_becomes_its_answers() {
         "checks": {"i_drained_it": true, "i_drained_it_2": false},
     });
     let text = format!("## Leak\n\n{}", BODY.replace("\r\n", "\n"));
-    assert_eq!(shown(&imported), [(text.as_str(), &gold)]);
+    assert_eq!(row_texts(&imported), [(text.as_str(), &gold)]);
     assert!(imported.counts.left_out.is_empty());
 }
 
 #[test]
-fn what_does_not_follow_the_form_is_counted() {
+fn issues_that_do_not_follow_the_form_are_counted() {
     let folder = folder();
-    let form = write(folder.path(), "form.yml", FORM);
+    let form_path = write(folder.path(), "form.yml", FORM);
     let issues = [
         json!({"title": "a", "body": "It leaks."}),
         json!({"title": "b", "body": "Hello\n\n### Site\n\nx"}),
@@ -73,17 +73,17 @@ fn what_does_not_follow_the_form_is_counted() {
     ];
     let lines: String = issues.iter().map(|issue| format!("{issue}\n")).collect();
     let path = write(folder.path(), "issues.jsonl", &lines);
-    let imported = import_issues(&form, &path).expect("imports");
+    let imported = import_issues(&form_path, &path).expect("imports");
     let gold = json!({"issue_title": "f", "parts": ["Valve"]});
     assert_eq!(
-        shown(&imported)
+        row_texts(&imported)
             .into_iter()
             .map(|(_, gold)| gold)
             .collect::<Vec<_>>(),
         [&gold]
     );
     assert_eq!(
-        counted(&imported.counts.dropped),
+        skipped_counts(&imported.counts.dropped),
         [
             ("it is a pull request", 1),
             ("no field of the form is answered", 1),
@@ -91,31 +91,35 @@ fn what_does_not_follow_the_form_is_counted() {
         ]
     );
     assert_eq!(
-        counted(&imported.counts.left_out),
+        skipped_counts(&imported.counts.left_out),
         [("a field without an answer", 3)]
     );
 }
 
 #[test]
-fn the_fields_of_a_form_have_keys_of_their_own() {
+fn the_fields_of_a_form_have_distinct_keys() {
     let folder = folder();
-    let form = IssueForm::read(&write(folder.path(), "form.yml", FORM)).expect("a form");
-    let keys: Vec<&str> = form.fields.iter().map(|field| field.key.as_str()).collect();
+    let issue_form = IssueForm::read(&write(folder.path(), "form.yml", FORM)).expect("a form");
+    let keys: Vec<&str> = issue_form
+        .fields
+        .iter()
+        .map(|field| field.key.as_str())
+        .collect();
     assert_eq!(keys, ["site", "what_happened", "parts", "checks"]);
-    assert_eq!(form.fields[0].kind, FormFieldKind::Text);
-    assert_eq!(form.fields[2].kind, FormFieldKind::Choices);
+    assert_eq!(issue_form.fields[0].kind, FormFieldKind::Text);
+    assert_eq!(issue_form.fields[2].kind, FormFieldKind::Choices);
 }
 
 #[test]
-fn what_is_no_form_or_no_issue_is_an_error() {
+fn an_invalid_form_or_issue_is_an_error() {
     let folder = folder();
     for (text, reason) in [
         ("name: x", "body"),
-        ("body: []", "asks for nothing"),
+        ("body: []", "has no fields"),
         ("body: [{type: input}]", "has no label"),
         (
             "body: [{type: slider, attributes: {label: l}}]",
-            "no type of field",
+            "unknown field type",
         ),
         (
             "body: [{type: checkboxes, attributes: {label: l}}]",
@@ -130,10 +134,12 @@ fn what_is_no_form_or_no_issue_is_an_error() {
             "{message}"
         );
     }
-    let form = write(folder.path(), "form.yml", FORM);
+    let form_path = write(folder.path(), "form.yml", FORM);
     for text in ["[1]", "[{\"body\": \"b\"}]"] {
         let issues = write(folder.path(), "issues.json", text);
-        let message = import_issues(&form, &issues).expect_err(text).to_string();
+        let message = import_issues(&form_path, &issues)
+            .expect_err(text)
+            .to_string();
         assert!(message.contains("issues.json[0]: it "), "{message}");
     }
 }

@@ -1,4 +1,4 @@
-//! WebNLG's XML.
+//! Tests of WebNLG's XML.
 
 use serde_json::json;
 
@@ -24,9 +24,9 @@ fn file(entries: &[String]) -> String {
 }
 
 #[test]
-fn an_entry_becomes_its_first_good_text_and_the_objects_of_its_triples() {
+fn an_entry_becomes_its_first_good_text_and_its_triple_objects() {
     let folder = folder();
-    let first = entry(
+    let first_entry = entry(
         "Bridge",
         &[
             "Old_Weir | river | Ems",
@@ -42,7 +42,7 @@ fn an_entry_becomes_its_first_good_text_and_the_objects_of_its_triples() {
         "<lex comment=\"\">Pier 9 is 12 m long.</lex><lex>Second.</lex>",
     );
     write(folder.path(), "2triples/B.xml", &file(&[second]));
-    write(folder.path(), "1triples/A.xml", &file(&[first]));
+    write(folder.path(), "1triples/A.xml", &file(&[first_entry]));
     write(folder.path(), "notes.txt", "not read");
     let imported = import_webnlg(&[folder.path().to_owned()]).expect("imports");
     let expected = json!({"category": "Bridge", "subject": "Old Weir", "properties": {
@@ -51,7 +51,7 @@ fn an_entry_becomes_its_first_good_text_and_the_objects_of_its_triples() {
     let other =
         json!({"category": "Bridge", "subject": "Pier 9", "properties": {"length": "12.0"}});
     assert_eq!(
-        shown(&imported),
+        row_texts(&imported),
         [
             ("The Old Weir <1> spans the Ems.", &expected),
             ("Pier 9 is 12 m long.", &other),
@@ -91,7 +91,7 @@ fn entries_without_text_or_triples_are_counted() {
     assert_eq!(imported.counts.n_entries, 3);
     assert_eq!(imported.rows.len(), 1);
     assert_eq!(
-        counted(&imported.counts.dropped),
+        skipped_counts(&imported.counts.dropped),
         [
             ("the entry has no text", 1),
             ("the entry has no triples", 1)
@@ -100,7 +100,7 @@ fn entries_without_text_or_triples_are_counted() {
 }
 
 #[test]
-fn a_malformed_file_is_an_error_with_its_place() {
+fn a_malformed_file_is_an_error_with_its_location() {
     let folder = folder();
     let message = |text: &str| {
         let path = write(folder.path(), "x.xml", text);
@@ -112,15 +112,15 @@ fn a_malformed_file_is_an_error_with_its_place() {
         entry("A", &["a | b"], lex),
     ]));
     assert!(
-        triple.contains("x.xml:3: \"a | b\" is no triple"),
+        triple.contains("x.xml:3: \"a | b\" is not a triple"),
         "{triple}"
     );
     assert!(message("<a><entry></a>").contains("x.xml: "));
     assert!(message(&file(&["<entry/>".to_owned()])).contains("has no category"));
-    // A bomb of entities, and a nesting that would take a stack, are refused or read flat.
+    // An entity bomb and extreme nesting are rejected or parsed without recursion.
     message("<!DOCTYPE a [<!ENTITY b \"&c;\"><!ENTITY c \"&b;\">]><a>&b;</a>");
     message(&"<a>".repeat(100_000));
     let empty = tempfile::tempdir().expect("a folder");
-    let none = import_webnlg(&[empty.path().to_owned()]).expect_err("no files");
-    assert!(none.to_string().contains("no .xml file"), "{none}");
+    let no_files = import_webnlg(&[empty.path().to_owned()]).expect_err("no files");
+    assert!(no_files.to_string().contains("no .xml file"), "{no_files}");
 }

@@ -1,4 +1,4 @@
-//! WikiBio's boxes.
+//! Tests of WikiBio's info boxes.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::import::{ImportError, import_wikibio};
 
 #[test]
-fn a_field_is_kept_if_its_tokens_stand_in_the_text() {
+fn a_field_is_kept_if_its_tokens_occur_in_the_text() {
     let folder = folder();
     let boxes = write(
         folder.path(),
@@ -24,7 +24,7 @@ fn a_field_is_kept_if_its_tokens_stand_in_the_text() {
     let ida = json!({"name": "ida brandt", "occupation": "weaver"});
     let mona = json!({"club_9": "rot weiss", "name": "mona"});
     assert_eq!(
-        shown(&imported),
+        row_texts(&imported),
         [
             ("ida brandt -lrb- 1947 -rrb- is a weaver .", &ida),
             ("mona of rot weiss .", &mona),
@@ -38,11 +38,11 @@ fn a_field_is_kept_if_its_tokens_stand_in_the_text() {
         .collect();
     assert_eq!(keys, ["club_9", "name"]);
     assert_eq!(
-        counted(&imported.counts.dropped),
+        skipped_counts(&imported.counts.dropped),
         [("no field's value is in the text", 1)]
     );
     assert_eq!(
-        counted(&imported.counts.left_out),
+        skipped_counts(&imported.counts.left_out),
         [
             ("a field of the page, not of the person", 2),
             ("a field whose value is not in the text", 2),
@@ -51,7 +51,7 @@ fn a_field_is_kept_if_its_tokens_stand_in_the_text() {
 }
 
 #[test]
-fn files_that_do_not_belong_together_are_refused() {
+fn files_with_different_line_counts_are_refused() {
     let folder = folder();
     let boxes = write(folder.path(), "a.box", "name_1:ida\nname_1:mona\n");
     let texts = write(folder.path(), "a.sent", "ida .\n");

@@ -1,10 +1,9 @@
-//! The tables: ten domains of five families each, a TOML file for a domain.
+//! The family tables: ten domains of five families each, in one TOML file per domain.
 //!
 //! In every domain one family belongs to the test split and, in every other domain, one to the
-//! development split. A model is thus tested on keys, sentences and values of families that it
-//! never saw, in domains that it did.
+//! development split. A model is thus tested on unseen keys, sentences and values, in seen domains.
 //!
-//! # To add a family
+//! # Adding a family
 //!
 //! ```toml
 //! [[family]]
@@ -31,21 +30,21 @@
 //! fields = [{ name = "key", kind.code = "LK" }]     # two or more
 //! ```
 //!
-//! A field carries its name once, as plain words; keys of every style and the labels in the text
-//! are derived from them. Its kind is `"person"`, `"place"`, `"address"`, `"company"`, `"date"` or
-//! `"time"`, or one of these:
+//! A field has one name in plain words; the keys of every style and the labels in the text are
+//! derived from it. Its kind is `"person"`, `"place"`, `"address"`, `"company"`, `"date"` or
+//! `"time"`, or one of the following:
 //!
 //! | kind | value |
 //! |---|---|
 //! | `kind.text = ["a", "b"]` | one of these strings |
-//! | `kind.choice = ["a", "b"]` | the same, and the schema restricts it to them |
+//! | `kind.choice = ["a", "b"]` | the same, restricted to them by the schema |
 //! | `kind.code = "BK"` | the prefix, a hyphen and three digits |
 //! | `kind.int = [4, 24]` | an integer from the first to the second |
-//! | `kind.tenths = [45, 120]` | a number from 4.5 to 12.0 that is not whole |
+//! | `kind.tenths = [45, 120]` | a number from 4.5 to 12.0 that is not an integer |
 //! | `kind.flag = ["it is", "it is not"]` | a boolean, stated by one of these clauses |
 //!
-//! `unit` is a word after a number. `say` is a sentence with `{}` for the value that does not use
-//! the name.
+//! `unit` is a word after a number. `say` is a sentence with `{}` for the value that does not
+//! contain the name.
 
 use std::sync::LazyLock;
 
@@ -72,12 +71,14 @@ pub(super) const FILES: [TableFile; 10] = [
     file("slot/families/work.toml", include_str!("work.toml")),
 ];
 
-/// All domains, in the order of the files.
+/// All domains, in file order.
 pub(super) static DOMAINS: LazyLock<Vec<Domain>> =
     LazyLock::new(|| FILES.iter().map(TableFile::read).collect());
 
-/// The families of one split, in the order of the tables.
-pub(super) fn of_split(split: Split) -> Vec<&'static Family> {
-    let all = DOMAINS.iter().flat_map(|domain| &domain.families);
-    all.filter(|family| family.split == split).collect()
+/// The families of a split, in table order.
+pub(super) fn in_split(split: Split) -> Vec<&'static Family> {
+    let all_families = DOMAINS.iter().flat_map(|domain| &domain.families);
+    all_families
+        .filter(|family| family.split == split)
+        .collect()
 }

@@ -1,13 +1,14 @@
-//! The suite apibank: samples of level 3 to loops, dialogues of levels 1 and 2 to single turns.
+//! The suite apibank: agent loops for level-3 samples, single turns for dialogues of levels 1 and
+//! 2.
 //!
-//! A file that begins with `[` is one of level 3; every other one holds dialogues. The decision to
-//! question: one evaluation has one kind, because their rates mean different things.
+//! A file that begins with `[` has level-3 samples; any other file has dialogues. The decision to
+//! question: an evaluation covers only one kind, because their rates mean different things.
 
 use std::path::Path;
 
 use serde::Serialize;
 use tooltune_agents::{ExampleKind, Outcome, dialogue_outcome, dialogue_prompt};
-use tooltune_rows::tools::{
+use tooltune_apis::{
     ApiCatalogue, DialogueGold, DialogueStep, GoldCall, import_apibank_dialogues,
     import_apibank_level3, read_text,
 };
@@ -21,8 +22,8 @@ use crate::eval::by_file::SampleFiles;
 use crate::eval::generator::{GenerationRequest, PromptText};
 use crate::eval::report_files::json_value;
 use crate::eval::suites::{eval_files, named_means};
-use crate::progress::GenerationProgress;
 use crate::rows::goat_options;
+use tooltune_terminal::GenerationProgress;
 
 /// Samples with recorded calls and answers, and the documents of all APIs.
 #[derive(Debug)]
@@ -35,7 +36,7 @@ pub(super) struct ApiBankBenchmark {
     files: SampleFiles,
 }
 
-/// What is right, with the names that outcomes have.
+/// The reference, with the field names of outcomes.
 #[derive(Debug, Serialize)]
 struct Gold {
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -44,7 +45,7 @@ struct Gold {
     response: String,
 }
 
-/// What became of one sample; a line of `predictions.jsonl`.
+/// The result of one sample; a line of `predictions.jsonl`.
 #[derive(Debug, Serialize)]
 struct ApiBankPrediction<'a> {
     id: &'a str,
@@ -55,12 +56,12 @@ struct ApiBankPrediction<'a> {
 }
 
 impl ApiBankBenchmark {
-    /// Reads the documents and the samples of `data.eval`, at most `eval.max_samples`.
+    /// Reads the documents and up to `eval.max_samples` samples of `data.eval`.
     ///
     /// # Errors
     ///
-    /// A file that cannot be read or is not in API-Bank's layout, both kinds of files at once, or
-    /// no file at all.
+    /// A file cannot be read or is not in API-Bank's layout, both kinds of files are given, or no
+    /// file is given.
     pub(super) fn open(config: &Config) -> Result<Self, Error> {
         let catalogue = ApiCatalogue::read(&goat_options(config)?.documents)?;
         let mut suite = Self {
@@ -81,8 +82,8 @@ impl ApiBankBenchmark {
         }
         if !suite.steps.is_empty() && suite.steps.len() < suite.tasks.len() {
             return Err(Error::Usage(
-                "data.eval has samples of level 3 and dialogues of levels 1 and 2; evaluate them \
-                 one after the other, with --data"
+                "data.eval has both level-3 samples and dialogues of levels 1 and 2; evaluate them \
+                 separately with --data"
                     .to_string(),
             ));
         }
@@ -94,12 +95,12 @@ impl ApiBankBenchmark {
         Ok(suite)
     }
 
-    /// Gold calls whose arguments are not those of their API's document, each with its sample and
-    /// what is wrong; the second part is the number of all gold calls.
+    /// Reference calls whose arguments do not match the document of their API, each with its sample
+    /// and the mismatch; and the number of all reference calls.
     ///
-    /// The published samples have some: a switch is cancelled by `device_id` where the document
-    /// says `name`.
-    fn misfits(&self) -> (Vec<String>, usize) {
+    /// The published samples have some: one cancels a switch by `device_id` although the document
+    /// requires `name`.
+    fn unusable_steps(&self) -> (Vec<String>, usize) {
         let mut misfits = Vec::new();
         let mut n_calls = 0;
         for (task, gold) in self.tasks.iter().zip(&self.golds) {
@@ -167,18 +168,19 @@ impl AgentBenchmark for ApiBankBenchmark {
         &self.tasks
     }
 
-    /// The benchmark's own calls are scored as they stand, even where its documents contradict them.
+    /// Reports reference calls that contradict the benchmark's own documents; they are scored
+    /// unchanged.
     fn remark(&self) -> Option<String> {
-        let (misfits, n_calls) = self.misfits();
+        let (misfits, n_calls) = self.unusable_steps();
         let first = misfits.first()?;
         Some(format!(
-            "{} of {n_calls} gold calls do not fit the documents of their APIs; they are scored as \
-             they stand, the first of them: {first}",
+            "{} of {n_calls} reference calls do not match the documents of their APIs; they are \
+             scored unchanged; the first one: {first}",
             misfits.len()
         ))
     }
 
-    /// A step of a dialogue solves nothing on its own.
+    /// Single steps of a dialogue have no answer that a judge could rate.
     fn has_answers(&self) -> bool {
         self.steps.is_empty()
     }
@@ -225,11 +227,11 @@ impl AgentBenchmark for ApiBankBenchmark {
         let Some(texts) = generator.write(&prompts, journal, watch)? else {
             return Ok(None);
         };
-        let outcomes = self.steps.iter().zip(&texts).map(|(step, written)| {
-            let text = &written.text;
+        let outcomes = self.steps.iter().zip(&texts).map(|(step, completion)| {
+            let text = &completion.text;
             let outcome = dialogue_outcome(step, loops.method(), text, &self.catalogue, executor);
             Outcome {
-                texts: vec![written.end()],
+                texts: vec![completion.end()],
                 ..outcome
             }
         });
@@ -246,7 +248,7 @@ impl AgentBenchmark for ApiBankBenchmark {
         let samples = self.tasks.iter().zip(&self.golds).zip(outcomes);
         for (i, ((task, gold), outcome)) in samples.enumerate() {
             let success = verdicts.map(|verdicts| verdicts[i].is_solved());
-            let score = ApiBankScore::of(&outcome, &gold.calls, &gold.response, success);
+            let score = ApiBankScore::from_outcome(&outcome, &gold.calls, &gold.response, success);
             scores.push(score);
             predictions.push(json_value(&ApiBankPrediction {
                 id: &task.id,
@@ -258,16 +260,16 @@ impl AgentBenchmark for ApiBankBenchmark {
         }
         let report = ApiBankReport::new(&scores)?;
         let golds = self.golds.iter();
-        let golds = golds.map(|gold| ApiBankScore::of_gold(&gold.calls, &gold.response));
+        let golds = golds.map(|gold| ApiBankScore::from_gold(&gold.calls, &gold.response));
         let golds = ApiBankReport::new(&golds.collect::<Vec<_>>())?;
         Ok(AgentScores {
             ceilings: APIBANK.ceilings(|name| golds.value(name)),
-            metrics: named_means(Suite::of(&APIBANK), &ApiBankReport::NAMES, |name| {
+            metrics: named_means(Suite::from_info(&APIBANK), &ApiBankReport::NAMES, |name| {
                 report.value(name)
             }),
             verdicts: None,
             table: api_bank_table(&[("this run", &report)]),
-            by_file: self.files.measured(ApiBankReport::NAMES, |range| {
+            by_file: self.files.measure_by_file(ApiBankReport::NAMES, |range| {
                 let report = ApiBankReport::new(&scores[range])?;
                 Ok(ApiBankReport::NAMES.map(|name| report.value(name)))
             })?,

@@ -1,15 +1,17 @@
-//! The suite goat: trajectories as queries to agents that plan, call and answer, and their scores.
+//! The suite goat: agents plan, call and answer the queries of trajectories.
 
 use std::collections::{BTreeSet, HashMap};
 
 use serde::Serialize;
+use serde_json::{Value, json};
 use tooltune_agents::{Method, Outcome};
-use tooltune_rows::tools::{ApiCatalogue, GoldCall, TextLines, Trajectory, TrajectoryCall};
+use tooltune_apis::{ApiCatalogue, GoldCall, TextLines, Trajectory, TrajectoryCall};
 use tooltune_suites::JudgeVerdict;
 use tooltune_suites::goat::{
     Call, GoatError, GoatReport, GoatSample, GoatScore, SUITE, answer_holds_facts, goat_table,
+    is_answered,
 };
-use tooltune_suites::ranking::{RetrievalReport, retrieval_table};
+use tooltune_suites::ranking::{RankedGold, RetrievalReport, retrieval_table};
 
 use super::{AgentBenchmark, AgentLoops, AgentScores, AgentTask};
 use crate::config::{Config, Suite};
@@ -20,10 +22,10 @@ use crate::eval::report_files::json_value;
 use crate::eval::suites::named_means;
 use crate::rows::{RowFiles, eval_trajectories, goat_options};
 
-/// Metrics of retrieval that the suite adds to its own.
+/// Retrieval metrics that the suite adds to its own.
 const RETRIEVAL: [&str; 2] = ["recall_at_gt", "recall_at_5"];
 
-/// Queries with their gold calls, and the documents of all APIs.
+/// Queries with reference calls, and the documents of all APIs.
 #[derive(Debug)]
 pub(super) struct GoatBenchmark {
     catalogue: ApiCatalogue,
@@ -32,29 +34,29 @@ pub(super) struct GoatBenchmark {
     files: SampleFiles,
 }
 
-/// What became of one query; a line of `predictions.jsonl`.
+/// The result of one query; a line of `predictions.jsonl`.
 #[derive(Debug, Clone, Serialize)]
 struct GoatPrediction {
-    /// The trajectory's id.
+    /// Trajectory id.
     pub id: String,
-    /// What the user asked.
+    /// User query.
     pub query: String,
-    /// The right calls and the answer that they lead to.
+    /// Reference calls and answer.
     pub gold: GoatGold,
-    /// What the loop did.
+    /// Outcome of the loop.
     pub outcome: Outcome,
-    /// What that is worth.
+    /// Score of the outcome.
     pub score: GoatScore,
 }
 
-/// What is right, with the names that outcomes have.
+/// The reference, with the field names of outcomes.
 #[derive(Debug, Clone, Serialize)]
 struct GoatGold {
-    /// The calls in order.
+    /// Calls in order.
     pub calls: Vec<GoldCall>,
-    /// The final answer.
+    /// Final answer.
     pub response: String,
-    /// Texts that it must hold.
+    /// Strings that the answer must contain.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub facts: Vec<String>,
 }
@@ -64,15 +66,15 @@ impl GoatBenchmark {
     ///
     /// # Errors
     ///
-    /// A file that cannot be read, or a trajectory that does not fit the documents.
+    /// A file cannot be read, or a trajectory does not match the documents.
     pub(super) fn open(config: &Config) -> Result<Self, Error> {
         let catalogue = ApiCatalogue::read(&goat_options(config)?.documents)?;
         let trajectories = eval_trajectories(config, &catalogue)?;
         let mut files = SampleFiles::default();
         for records in RowFiles::evaluation(config).open()? {
             let file = records.path().to_owned();
-            // Each trajectory has been read by now.
-            files.add(&file, TextLines::of_records(records).count());
+            // All trajectories were parsed above, so this only counts them.
+            files.add(&file, TextLines::from_records(records).count());
         }
         files.truncate(config.eval.max_samples.unwrap_or(usize::MAX));
         let task = |trajectory: &Trajectory| AgentTask {
@@ -87,11 +89,14 @@ impl GoatBenchmark {
         })
     }
 
-    fn retrieval(&self, index: &DocumentIndex, method: Method) -> Result<RetrievalReport, Error> {
-        // Each text once, in the order in which it first comes, with all of its documents.
+    /// Ranks the documents for every retrieval text.
+    fn retrieval(&self, index: &DocumentIndex, method: Method) -> Result<Rankings, Error> {
+        // Unique texts in order of first use, each with all its documents.
         let mut texts: Vec<String> = Vec::new();
         let mut gold: HashMap<String, BTreeSet<usize>> = HashMap::new();
+        let mut n_texts = Vec::with_capacity(self.trajectories.len());
         for trajectory in &self.trajectories {
+            let n_before = texts.len();
             for call in &trajectory.calls {
                 let text = method.retrieval_text(&trajectory.query, &call.sub_query);
                 if !gold.contains_key(&text) {
@@ -100,6 +105,7 @@ impl GoatBenchmark {
                 let documents = gold.entry(text).or_default();
                 documents.extend(self.catalogue.position(&call.name));
             }
+            n_texts.push(texts.len() - n_before);
         }
         let scores = index.scores(&texts)?;
         let golds = texts
@@ -110,7 +116,37 @@ impl GoatBenchmark {
                 ranked_gold(&scores, &gold)
             })
             .collect::<Result<Vec<_>, _>>()?;
-        Ok(RetrievalReport::new(&golds)?)
+        Ok(Rankings { golds, n_texts })
+    }
+}
+
+/// Ranks of the relevant documents.
+struct Rankings {
+    /// One entry per unique text.
+    golds: Vec<RankedGold>,
+    /// How many of these texts occur first in each trajectory.
+    n_texts: Vec<usize>,
+}
+
+impl Rankings {
+    /// The mean recall over the texts of each trajectory, with their number; weighted by it they
+    /// give the means of the report.
+    fn of_trajectories(&self) -> Vec<Value> {
+        let mut golds = self.golds.iter();
+        let mean = |n: usize| {
+            let own: Vec<&RankedGold> = golds.by_ref().take(n).collect();
+            let mean = |recall: fn(&RankedGold) -> f64| match n {
+                0 => Value::Null,
+                n => Value::from(own.iter().map(|gold| recall(gold)).sum::<f64>() / n as f64),
+            };
+            let [at_gt, at_5] = RETRIEVAL;
+            json!({
+                at_gt: mean(RankedGold::recall_at_gt),
+                at_5: mean(|gold| gold.recall_at(5)),
+                "n_texts": n,
+            })
+        };
+        self.n_texts.iter().copied().map(mean).collect()
     }
 }
 
@@ -124,7 +160,12 @@ impl AgentBenchmark for GoatBenchmark {
     }
 
     fn add_retrieval(&self, scores: &mut AgentScores, loops: &AgentLoops) -> Result<(), Error> {
-        let report = self.retrieval(loops.index(), loops.method())?;
+        let rankings = self.retrieval(loops.index(), loops.method())?;
+        let of_trajectories = rankings.of_trajectories();
+        for (line, own) in scores.predictions.iter_mut().zip(of_trajectories) {
+            line["score"]["retrieval"] = own;
+        }
+        let report = RetrievalReport::new(&rankings.golds)?;
         for name in RETRIEVAL {
             if let Some(estimate) = report.value(name) {
                 scores
@@ -152,7 +193,7 @@ impl AgentBenchmark for GoatBenchmark {
             .enumerate()
             .map(|(i, (trajectory, outcome))| {
                 let verdict = verdicts.map(|verdicts| verdicts[i].is_solved());
-                predicted(trajectory, outcome, verdict)
+                predictions_of(trajectory, outcome, verdict)
             })
             .collect::<Result<Vec<_>, _>>()?;
         let scores: Vec<GoatScore> = predictions.iter().map(|p| p.score).collect();
@@ -161,12 +202,12 @@ impl AgentBenchmark for GoatBenchmark {
         let golds = GoatReport::new(&golds.collect::<Result<Vec<_>, _>>()?)?;
         Ok(AgentScores {
             ceilings: SUITE.ceilings(|name| golds.value(name)),
-            metrics: named_means(Suite::of(&SUITE), &GoatReport::NAMES, |name| {
+            metrics: named_means(Suite::from_info(&SUITE), &GoatReport::NAMES, |name| {
                 report.value(name)
             }),
             verdicts: None,
             table: goat_table(&[("this run", &report)]),
-            by_file: self.files.measured(GoatReport::NAMES, |range| {
+            by_file: self.files.measure_by_file(GoatReport::NAMES, |range| {
                 let report = GoatReport::new(&scores[range])?;
                 Ok(GoatReport::NAMES.map(|name| report.value(name)))
             })?,
@@ -179,8 +220,9 @@ impl AgentBenchmark for GoatBenchmark {
     }
 }
 
-/// The judge's verdict counts where there is one, else whether the answer holds the facts.
-fn predicted(
+/// Scores an outcome by the judge's verdict, or without one by whether the answer contains the
+/// facts.
+fn predictions_of(
     trajectory: &Trajectory,
     outcome: Outcome,
     verdict: Option<bool>,
@@ -189,10 +231,12 @@ fn predicted(
     let pred: Vec<Call> = outcome.calls.iter().map(Call::from).collect();
     let facts = &trajectory.facts;
     let holds = (!facts.is_empty()).then(|| answer_holds_facts(&outcome.response, facts));
-    let score = GoatScore::of(&GoatSample {
+    let score = GoatScore::from_sample(&GoatSample {
         pred: &pred,
         gold: &gold,
-        success: verdict.or(holds),
+        success: verdict
+            .or(holds)
+            .map(|is_solved| is_solved && is_answered(&outcome)),
         has_parse_error: !outcome.failures.is_empty(),
     })?;
     Ok(GoatPrediction {
@@ -208,12 +252,12 @@ fn predicted(
     })
 }
 
-/// The score of the trajectory itself, whose answer is right where it holds its facts.
+/// Scores the reference trajectory, whose answer is correct if it contains its facts.
 fn gold_score(trajectory: &Trajectory) -> Result<GoatScore, GoatError> {
     let gold: Vec<Call> = trajectory.calls.iter().map(Call::from).collect();
     let facts = &trajectory.facts;
     let holds = (!facts.is_empty()).then(|| answer_holds_facts(&trajectory.response, facts));
-    GoatScore::of(&GoatSample {
+    GoatScore::from_sample(&GoatSample {
         pred: &gold,
         gold: &gold,
         success: holds,

@@ -1,8 +1,8 @@
-//! Loops over the queries of a suite: documents, a model and an executor to outcomes.
+//! Agent loops over the queries of a suite, from documents, a model and an executor to outcomes.
 //!
-//! Every query is a loop of its own; a round asks all loops what they need, embeds all texts
-//! together, makes all calls, and completes all prompts in one batch. Outcomes are kept as they
-//! were, so that scoring can be repeated without a model.
+//! Every query has its own loop. A round collects the requests of all loops, embeds all texts
+//! together, makes all calls, and completes all prompts in one batch. Outcomes are saved unscored,
+//! so that scoring can be repeated without a model.
 
 mod apibank;
 mod executor;
@@ -10,7 +10,9 @@ mod goat;
 mod restbench;
 mod suite;
 
-pub use executor::{mcp_error, open_executor};
+pub use executor::{
+    PlannedCall, PlannedCalls, RefusedApis, mcp_error, open_executor, planned_calls,
+};
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -20,15 +22,15 @@ use serde_json::{Map, Value, json};
 use tooltune_agents::executors::{CallResult, Executor};
 use tooltune_agents::flat::FlatDocuments;
 use tooltune_agents::{Agent, AgentLimits, AgentRequest, EndReason, Method, Outcome};
+use tooltune_apis::ApiCatalogue;
 use tooltune_checkpoints::digest::sha256_bytes;
-use tooltune_rows::text::Conversation;
-use tooltune_rows::tools::ApiCatalogue;
 use tooltune_suites::goat::{APIBANK, GoatError, RESTBENCH, SUITE};
 use tooltune_suites::{Ceiling, JudgeVerdict};
+use tooltune_template::Conversation;
 
 use self::suite::AgentSuite;
 use super::{Files, Metrics, SuiteKind};
-use crate::config::Config;
+use crate::config::{Config, Suite};
 use crate::encoder::MiniLmEncoder;
 use crate::encoder::documents::{DocumentIndex, texts_of};
 use crate::error::{Error, SuiteError};
@@ -37,9 +39,9 @@ use crate::eval::generator::{
     Completion, Constrainer, GenerationRequest, Generator, PromptText, Rounds, TextConstraint,
 };
 use crate::eval::journal::Journal;
-use crate::eval::report_files::{JUDGE_FILE, json_lines, report_files};
-use crate::progress::{GenerationProgress, Waiting, Work};
+use crate::eval::report_files::{JUDGE_FILE, LinesOf, json_lines, report_files};
 use crate::rows::{flat_documents, goat_options};
+use tooltune_terminal::{GenerationProgress, Waiting, Work};
 
 pub(super) static GOAT_KIND: SuiteKind = SuiteKind {
     info: &SUITE,
@@ -61,12 +63,12 @@ pub(super) static APIBANK_KIND: SuiteKind = SuiteKind {
 
 impl SuiteError for GoatError {}
 
-/// A query by its id.
+/// A query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct AgentTask {
-    /// Unique in its suite.
+    /// Unique id in the suite.
     pub id: String,
-    /// What the user asks.
+    /// User query.
     pub query: String,
 }
 
@@ -76,25 +78,25 @@ pub(super) struct AgentLoops {
     index: DocumentIndex,
     method: Method,
     limits: AgentLimits,
-    /// Seconds that a loop may take.
+    /// Maximum seconds per loop.
     max_time: Option<f64>,
-    /// Whether plans, sub-queries and calls keep to their schemas.
+    /// Whether plans, sub-queries and calls are constrained by schemas.
     constrained: bool,
-    /// The documents as the model and the retriever see them, where the config flattens.
+    /// The flattened documents for the model and retriever, if the config flattens.
     flat: Option<FlatDocuments>,
 }
 
-/// What loops write and call with.
+/// Resources of the loops.
 pub(super) struct Means<'a> {
-    /// Writes their texts.
+    /// Generates completions.
     pub generator: Generator<'a>,
-    /// Answers their calls.
+    /// Answers calls.
     pub executor: &'a mut dyn Executor,
-    /// Has the texts and results of an evaluation that was interrupted, and keeps those of this one.
+    /// Has the completions and call results of an interrupted evaluation, and saves new ones.
     pub journal: Option<&'a mut Journal>,
 }
 
-/// Queries that agents answer, and how what became of them is scored.
+/// Queries for agents, and the scoring of outcomes.
 pub(super) trait AgentBenchmark: Debug {
     /// All APIs.
     fn catalogue(&self) -> &ApiCatalogue;
@@ -102,21 +104,21 @@ pub(super) trait AgentBenchmark: Debug {
     /// The queries, in order.
     fn tasks(&self) -> &[AgentTask];
 
-    /// What a reader of the scores has to know of the data.
+    /// A remark about the data that matters for the scores.
     fn remark(&self) -> Option<String> {
         None
     }
 
-    /// Whether the outcomes answer queries, so that a judge can say which are solved.
+    /// Whether outcomes contain answers that a judge can rate.
     fn has_answers(&self) -> bool {
         true
     }
 
-    /// What becomes of each query, in order; `None` if `watch` ended the work.
+    /// Runs all queries and returns their outcomes in order; `None` if `watch` stopped the work.
     ///
     /// # Errors
     ///
-    /// As [`AgentLoops::run`].
+    /// Same as [`AgentLoops::run`].
     fn outcomes(
         &self,
         loops: &AgentLoops,
@@ -126,61 +128,64 @@ pub(super) trait AgentBenchmark: Debug {
         loops.run(self.catalogue(), self.tasks(), means, watch)
     }
 
-    /// Scores outcomes that are in the order of the queries, with the judge's verdicts if there
-    /// are some.
+    /// Scores outcomes in the order of the queries, with the judge's verdicts if given.
     ///
     /// # Errors
     ///
-    /// A query without gold calls, or no query.
+    /// There are no queries, or a query has no reference calls.
     fn score(
         &self,
         outcomes: Vec<Outcome>,
         verdicts: Option<&[JudgeVerdict]>,
     ) -> Result<AgentScores, Error>;
 
-    /// Adds to `scores` how well the retriever of `loops` finds the gold documents, where the suite
-    /// has some, of each text that their method retrieves with.
+    /// Adds retrieval metrics to `scores` if the suite has reference documents: how well the
+    /// retriever of `loops` finds them for each text of the method.
     ///
     /// # Errors
     ///
-    /// A query that the tokenizer refuses.
+    /// The tokenizer rejects a query.
     fn add_retrieval(&self, _scores: &mut AgentScores, _loops: &AgentLoops) -> Result<(), Error> {
         Ok(())
     }
 }
 
-/// Scores of a benchmark, ready to be written and shown.
+/// Scores of a benchmark, ready to be written and printed.
 #[derive(Debug, Clone)]
 pub(super) struct AgentScores {
-    /// Means by name, such as `goat.sa`; those that no query has are left out.
+    /// Means by name, such as `goat.sa`; undefined ones are left out.
     pub metrics: Metrics,
-    /// Means with their intervals, by suite.
+    /// Means with intervals, by suite.
     pub report: BTreeMap<&'static str, Value>,
     /// Id, query, outcome and score of each query.
     pub predictions: Vec<Value>,
-    /// The means as a Markdown table with one line, called `this run`.
+    /// Means as a Markdown table with the single line `this run`.
     pub table: String,
-    /// The means of each file, where the queries come from several.
+    /// Means of each file, if the queries are from several.
     pub by_file: Option<ByFile>,
-    /// The metrics in which the gold is not the best.
+    /// Metrics whose reference answers do not get the best score.
     pub ceilings: Vec<Ceiling>,
-    /// The judge's verdicts, where one was asked.
+    /// Verdicts of the judge, if there is one.
     pub verdicts: Option<Vec<JudgeVerdict>>,
 }
 
 impl AgentScores {
-    /// `metrics.json`, `predictions.jsonl` with a line for each query, and `judge.jsonl` with a
-    /// line for each verdict where there are some.
+    /// Builds `metrics.json`, `predictions.jsonl` with one line per query, and `judge.jsonl` with
+    /// one line per verdict, if there are any.
     ///
     /// # Errors
     ///
-    /// Never for outcomes that were made here; serialisation has no other failure.
-    pub(super) fn files(&self) -> Result<Files, Error> {
+    /// Never for outcomes of this crate.
+    pub(super) fn files(&self, suite: Suite) -> Result<Files, Error> {
         let by_file = self.by_file.as_ref().map(ByFile::fields);
         let report = self.report.iter().map(|(name, value)| (*name, value));
         let report = report.chain(by_file.iter().flatten().map(|(k, v)| (k.as_str(), v)));
         let report: BTreeMap<&str, &Value> = report.collect();
-        let mut files = report_files(&report, &self.predictions)?;
+        let lines = LinesOf {
+            suite: suite.info(),
+            kind: "loop",
+        };
+        let mut files = report_files(lines, &report, &self.predictions)?;
         if let Some(verdicts) = &self.verdicts {
             files.insert(JUDGE_FILE.to_string(), json_lines(verdicts)?);
         }
@@ -193,7 +198,7 @@ impl AgentLoops {
     ///
     /// # Errors
     ///
-    /// A config without a table `[goat]`, or a document that the tokenizer refuses.
+    /// The config has no `[goat]` table, or the tokenizer rejects a document.
     pub(super) fn open(
         config: &Config,
         catalogue: &ApiCatalogue,
@@ -201,38 +206,38 @@ impl AgentLoops {
     ) -> Result<Self, Error> {
         let options = goat_options(config)?;
         let flat = flat_documents(config, catalogue)?;
-        let shown = flat.as_ref().map_or(catalogue, FlatDocuments::catalogue);
+        let visible = flat.as_ref().map_or(catalogue, FlatDocuments::catalogue);
         Ok(Self {
-            index: DocumentIndex::new(retriever, &texts_of(shown))?,
+            index: DocumentIndex::new(retriever, &texts_of(visible))?,
             flat,
             method: options.method,
-            limits: within(options.limits(), config.eval.max_new_tokens),
+            limits: limit_rounds(options.limits(), config.eval.max_new_tokens),
             max_time: config.eval.max_time,
             constrained: config.eval.constrained,
         })
     }
 
-    /// The documents as the retriever sees them.
+    /// Index of the documents for the retriever.
     pub(super) fn index(&self) -> &DocumentIndex {
         &self.index
     }
 
-    /// The prompting method.
+    /// Prompting method.
     pub(super) fn method(&self) -> Method {
         self.method
     }
 
-    /// What a loop may use.
+    /// Limits of a loop.
     pub(super) fn limits(&self) -> &AgentLimits {
         &self.limits
     }
 
-    /// Runs a loop for each task to its end; `None` if `watch` ended the work. What the journal has
-    /// is neither written nor called again, and takes no time.
+    /// Runs one loop per task; `None` if `watch` stopped the work. Completions and results in the
+    /// journal are reused and take no time.
     ///
     /// # Errors
     ///
-    /// A prompt that the template refuses, or a journal that cannot be written.
+    /// The template rejects a prompt, or the journal cannot be written.
     pub(super) fn run(
         &self,
         catalogue: &ApiCatalogue,
@@ -254,7 +259,7 @@ impl AgentLoops {
         } else {
             None
         };
-        let mut rounds = Rounds::of(agents.len());
+        let mut rounds = Rounds::new(agents.len());
         let mut seconds = vec![0.0; agents.len()];
         let mut ends = vec![Vec::new(); agents.len()];
         let mut calls = Calls {
@@ -277,19 +282,19 @@ impl AgentLoops {
                 return Ok(None);
             }
             self.stop_late(&mut agents, &seconds);
-            let wanted = wanted_texts(&agents);
-            if wanted.is_empty() {
+            let pending = pending_completions(&agents);
+            if pending.is_empty() {
                 break;
             }
             let n_done = agents.iter().filter(|agent| agent.is_done()).count();
-            let constraints = constraints(constrainer.as_ref(), &wanted);
-            let prompts: Vec<GenerationRequest<'_>> = wanted
+            let constraints = constraints(constrainer.as_ref(), &pending);
+            let prompts: Vec<GenerationRequest<'_>> = pending
                 .iter()
                 .zip(&constraints)
-                .map(|(wanted, constraint)| GenerationRequest {
-                    id: &tasks[wanted.agent].id,
-                    text: PromptText::Chat(&wanted.conversation),
-                    max_new_tokens: wanted.max_new_tokens,
+                .map(|(pending, constraint)| GenerationRequest {
+                    id: &tasks[pending.agent].id,
+                    text: PromptText::Chat(&pending.conversation),
+                    max_new_tokens: pending.max_new_tokens,
                     constraint: constraint.as_ref(),
                 })
                 .collect();
@@ -299,12 +304,12 @@ impl AgentLoops {
             let Some(texts) = texts else {
                 return Ok(None);
             };
-            // What is generated together is shared by those that it is for.
-            let share = started.elapsed().as_secs_f64() / wanted.len() as f64;
-            for (wanted, written) in wanted.iter().zip(&texts) {
-                seconds[wanted.agent] += share;
-                agents[wanted.agent].feed_text(&written.text);
-                ends[wanted.agent].push(written.end());
+            // The loops of a batch share its time equally.
+            let share = started.elapsed().as_secs_f64() / pending.len() as f64;
+            for (pending, completion) in pending.iter().zip(&texts) {
+                seconds[pending.agent] += share;
+                agents[pending.agent].feed_text(&completion.text);
+                ends[pending.agent].push(completion.end());
             }
         }
         let outcomes = agents.iter().zip(ends);
@@ -323,7 +328,7 @@ impl AgentLoops {
         }
     }
 
-    /// What became of the schemas of the documents, in sentences; none where none is flattened.
+    /// Report lines about flattened documents; empty if nothing is flattened.
     pub(super) fn flat_lines(&self) -> Vec<String> {
         let lines = self.flat.iter().flat_map(|flat| flat.report().lines());
         lines
@@ -331,7 +336,7 @@ impl AgentLoops {
             .collect()
     }
 
-    /// Ends the loops that have used up their time.
+    /// Ends loops that have exceeded their time.
     fn stop_late(&self, agents: &mut [Agent<'_>], seconds: &[f64]) {
         let Some(max_time) = self.max_time else {
             return;
@@ -348,8 +353,8 @@ impl AgentLoops {
     }
 }
 
-/// The limits, with no text longer than `eval.max_new_tokens`; those that it lowers are named.
-fn within(mut limits: AgentLimits, most: usize) -> AgentLimits {
+/// Lowers limits above `eval.max_new_tokens` and warns about them.
+fn limit_rounds(mut limits: AgentLimits, most: usize) -> AgentLimits {
     let tokens = [
         ("plan_tokens", &mut limits.plan_tokens),
         ("call_tokens", &mut limits.call_tokens),
@@ -358,8 +363,8 @@ fn within(mut limits: AgentLimits, most: usize) -> AgentLimits {
     for (name, limit) in tokens {
         if *limit > most {
             tracing::warn!(
-                "goat.limits.{name} = {limit} is above eval.max_new_tokens = {most}, which holds; \
-                 raise that for longer texts"
+                "goat.limits.{name} = {limit} is lowered to eval.max_new_tokens = {most}; \
+                 raise eval.max_new_tokens for longer completions"
             );
             *limit = most;
         }
@@ -367,16 +372,16 @@ fn within(mut limits: AgentLimits, most: usize) -> AgentLimits {
     limits
 }
 
-/// What answers the calls of all loops.
+/// Answers the calls of all loops.
 struct Calls<'a> {
     executor: &'a mut dyn Executor,
-    /// Calls of each loop so far.
+    /// Number of calls per loop so far.
     n_made: Vec<usize>,
 }
 
 impl Calls<'_> {
-    /// Answers retrievals and calls until every loop has ended or wants a text; false if the work
-    /// was ended before.
+    /// Serves retrievals and calls until every loop has ended or needs a completion; `false` if the
+    /// work was stopped.
     fn serve(
         &mut self,
         loops: Loops<'_, '_>,
@@ -390,14 +395,14 @@ impl Calls<'_> {
             seconds,
         } = loops;
         loop {
-            let mut asked: Vec<(usize, String, usize)> = Vec::new();
+            let mut queries: Vec<(usize, String, usize)> = Vec::new();
             let mut served = false;
             for (i, agent) in agents.iter_mut().enumerate() {
                 match agent.next() {
-                    AgentRequest::Retrieve { text, k } => asked.push((i, text, k)),
+                    AgentRequest::Retrieve { text, k } => queries.push((i, text, k)),
                     AgentRequest::Call { name, arguments } => {
                         let started = Instant::now();
-                        let call = AskedCall {
+                        let call = RequestedCall {
                             loop_index: i,
                             task_id: &tasks[i].id,
                             name: &name,
@@ -414,9 +419,9 @@ impl Calls<'_> {
                     AgentRequest::Generate { .. } | AgentRequest::Done(_) => {}
                 }
             }
-            let most = asked.iter().map(|(_, _, k)| *k).max().unwrap_or(0);
-            let texts: Vec<String> = asked.iter().map(|(_, text, _)| text.clone()).collect();
-            for ((i, _, k), positions) in asked.iter().zip(index.nearest(&texts, most)?) {
+            let most = queries.iter().map(|(_, _, k)| *k).max().unwrap_or(0);
+            let texts: Vec<String> = queries.iter().map(|(_, text, _)| text.clone()).collect();
+            for ((i, _, k), positions) in queries.iter().zip(index.nearest(&texts, most)?) {
                 agents[*i].feed_documents(&positions[..positions.len().min(*k)]);
                 served = true;
             }
@@ -426,53 +431,54 @@ impl Calls<'_> {
         }
     }
 
-    /// The result of a call, from the journal if it has it, or nothing where the work was ended.
+    /// The result of a call, from the journal if it has it; `None` if the work was stopped.
     fn result(
         &mut self,
-        asked: &AskedCall<'_>,
+        requested: &RequestedCall<'_>,
         serving: &mut Serving<'_>,
         journal: Option<&mut Journal>,
     ) -> Result<Option<CallResult>, Error> {
-        let (name, arguments) = (asked.name, asked.arguments);
-        self.n_made[asked.loop_index] += 1;
+        let (name, arguments) = (requested.name, requested.arguments);
+        self.n_made[requested.loop_index] += 1;
         let n_made = self.n_made.iter().sum();
         let mut call = |executor: &mut dyn Executor| {
             let result = serving
-                .goes_on(n_made)
+                .should_continue(n_made)
                 .then(|| executor.call(name, arguments));
-            result.filter(|_| serving.goes_on(n_made))
+            result.filter(|_| serving.should_continue(n_made))
         };
         let Some(journal) = journal else {
             let result = call(self.executor);
             return self.must_go_on().map(|()| result);
         };
         let called = json!([name, arguments]).to_string();
-        let n = self.n_made[asked.loop_index];
+        let n = self.n_made[requested.loop_index];
         let key = format!(
             "{} call {n} {}",
-            asked.task_id,
+            requested.task_id,
             sha256_bytes(called.as_bytes())
         );
-        if let Some(result) = journal.written(&key).and_then(|kept| result_of(&kept.text)) {
+        if let Some(result) = journal.saved(&key).and_then(|saved| result_of(&saved.text)) {
             return Ok(Some(result));
         }
         let Some(result) = call(self.executor) else {
             return Ok(None);
         };
         self.must_go_on()?;
-        let kept = Completion {
+        let record = Completion {
             text: json!([result.output, result.exception]).to_string(),
             finish_reason: "call".to_owned(),
             n_tokens: 0,
             without_text: None,
             error: None,
             tool_calls: Vec::new(),
+            rewritten: None,
         };
-        journal.add(&key, &kept)?;
+        journal.add(&key, &record)?;
         Ok(Some(result))
     }
 
-    /// Refuses to go on where the executor cannot.
+    /// Fails if the executor cannot continue.
     fn must_go_on(&self) -> Result<(), Error> {
         self.executor
             .fault()
@@ -480,24 +486,24 @@ impl Calls<'_> {
     }
 }
 
-/// The loops of a suite, and what they share.
+/// The loops of a suite and their shared data.
 struct Loops<'a, 'c> {
     tasks: &'a [AgentTask],
     index: &'a DocumentIndex,
     agents: &'a mut [Agent<'c>],
-    /// What each loop has taken.
+    /// Seconds used by each loop.
     seconds: &'a mut [f64],
 }
 
-/// A call that a loop wants to have made.
-struct AskedCall<'a> {
+/// A call requested by a loop.
+struct RequestedCall<'a> {
     loop_index: usize,
     task_id: &'a str,
     name: &'a str,
     arguments: &'a Map<String, Value>,
 }
 
-/// Whoever watches the loops, asked around each call.
+/// Reports progress and checks for a stop around each call.
 struct Serving<'a> {
     watch: &'a mut dyn FnMut(GenerationProgress) -> bool,
     n_done: usize,
@@ -505,14 +511,14 @@ struct Serving<'a> {
 }
 
 impl Serving<'_> {
-    fn goes_on(&mut self, n_calls: usize) -> bool {
+    fn should_continue(&mut self, n_calls: usize) -> bool {
         (self.watch)(GenerationProgress {
             work: Work::Generating,
             n_done: self.n_done,
             n_total: self.n_total,
             n_tokens: 0,
             waiting: Some(Waiting {
-                what: "calls of the executor",
+                what: "executor calls",
                 n: n_calls.min(1),
                 seconds: 0,
             }),
@@ -520,44 +526,46 @@ impl Serving<'_> {
     }
 }
 
-/// What [`Calls::result`] has kept.
+/// Parses a result saved by [`Calls::result`].
 fn result_of(text: &str) -> Option<CallResult> {
     let (output, exception) = serde_json::from_str(text).ok()?;
-    Some(CallResult::of(output, exception))
+    Some(CallResult::new(output, exception))
 }
 
-/// A loop that waits for a text.
-struct Wanted {
+/// A loop that needs a completion.
+struct PendingCompletion {
     agent: usize,
     conversation: Conversation,
     max_new_tokens: usize,
     schema: Option<Value>,
 }
 
-/// What each text keeps to; nothing where it is free, or its schema cannot be enforced.
+/// The constraint of each completion; `None` if it has no schema or the schema cannot be enforced.
 fn constraints(
     constrainer: Option<&Constrainer>,
-    wanted: &[Wanted],
+    pending: &[PendingCompletion],
 ) -> Vec<Option<TextConstraint>> {
-    let mut constraints = vec![None; wanted.len()];
+    let mut constraints = vec![None; pending.len()];
     let Some(constrainer) = constrainer else {
         return constraints;
     };
-    let asked = wanted.iter().enumerate();
-    let (places, schemas): (Vec<usize>, Vec<&Value>) = asked
-        .filter_map(|(i, wanted)| Some((i, wanted.schema.as_ref()?)))
+    let numbered = pending.iter().enumerate();
+    let (places, schemas): (Vec<usize>, Vec<&Value>) = numbered
+        .filter_map(|(i, pending)| Some((i, pending.schema.as_ref()?)))
         .unzip();
-    for (place, compiled) in places.into_iter().zip(constrainer.constraints(&schemas)) {
+    for (idx, compiled) in places.into_iter().zip(constrainer.constraints(&schemas)) {
         match compiled {
-            Ok(constraint) => constraints[place] = Some(constraint),
-            Err(reason) => tracing::warn!("a text is generated freely: {reason}"),
+            Ok(constraint) => constraints[idx] = Some(constraint),
+            Err(reason) => {
+                tracing::warn!("a completion is generated without its constraint: {reason}")
+            }
         }
     }
     constraints
 }
 
-fn wanted_texts(agents: &[Agent<'_>]) -> Vec<Wanted> {
-    let wanted = agents.iter().enumerate().filter_map(|(agent, state)| {
+fn pending_completions(agents: &[Agent<'_>]) -> Vec<PendingCompletion> {
+    let pending = agents.iter().enumerate().filter_map(|(agent, state)| {
         let AgentRequest::Generate {
             conversation,
             max_new_tokens,
@@ -566,12 +574,12 @@ fn wanted_texts(agents: &[Agent<'_>]) -> Vec<Wanted> {
         else {
             return None;
         };
-        Some(Wanted {
+        Some(PendingCompletion {
             agent,
             conversation,
             max_new_tokens,
             schema: state.text_schema(),
         })
     });
-    wanted.collect()
+    pending.collect()
 }

@@ -1,8 +1,8 @@
-//! The suite restbench: queries with the endpoints that answer them, to paths of calls.
+//! The suite restbench: agents answer queries with paths of endpoint calls.
 
 use serde::Serialize;
 use tooltune_agents::Outcome;
-use tooltune_rows::tools::{ApiCatalogue, GoldPath, import_restbench};
+use tooltune_apis::{ApiCatalogue, GoldPath, import_restbench};
 use tooltune_suites::JudgeVerdict;
 use tooltune_suites::goat::{
     Endpoints, RESTBENCH, RestBenchReport, RestBenchScore, restbench_table,
@@ -16,7 +16,7 @@ use crate::eval::report_files::json_value;
 use crate::eval::suites::{eval_files, named_means};
 use crate::rows::goat_options;
 
-/// Queries with their right paths, and the documents of all endpoints.
+/// Queries with reference paths, and the documents of all endpoints.
 #[derive(Debug)]
 pub(super) struct RestBenchBenchmark {
     catalogue: ApiCatalogue,
@@ -26,7 +26,7 @@ pub(super) struct RestBenchBenchmark {
     files: SampleFiles,
 }
 
-/// What became of one query; a line of `predictions.jsonl`.
+/// The result of one query; a line of `predictions.jsonl`.
 #[derive(Debug, Serialize)]
 struct RestBenchPrediction<'a> {
     id: &'a str,
@@ -37,11 +37,11 @@ struct RestBenchPrediction<'a> {
 }
 
 impl RestBenchBenchmark {
-    /// Reads the documents and the queries of `data.eval`, at most `eval.max_samples`.
+    /// Reads the documents and up to `eval.max_samples` queries of `data.eval`.
     ///
     /// # Errors
     ///
-    /// A file that cannot be read or is not in RestBench's layout, or no file at all.
+    /// A file cannot be read or is not in RestBench's layout, or no file is given.
     pub(super) fn open(config: &Config) -> Result<Self, Error> {
         let catalogue = ApiCatalogue::read(&goat_options(config)?.documents)?;
         let mut paths = Vec::new();
@@ -68,7 +68,7 @@ impl RestBenchBenchmark {
         })
     }
 
-    /// Gold calls that no document describes.
+    /// Reference calls without a document.
     fn unknown_calls(&self) -> Vec<&str> {
         let mut names: Vec<&str> = self
             .paths
@@ -94,7 +94,7 @@ impl AgentBenchmark for RestBenchBenchmark {
         let unknown = self.unknown_calls();
         (!unknown.is_empty()).then(|| {
             format!(
-                "no document describes these gold calls, so that their queries cannot be right: {}",
+                "these reference calls have no document, so their queries cannot be solved: {}",
                 unknown.join(", ")
             )
         })
@@ -110,7 +110,7 @@ impl AgentBenchmark for RestBenchBenchmark {
         for (i, (path, outcome)) in self.paths.iter().zip(outcomes).enumerate() {
             let gold: Vec<&str> = path.calls.iter().map(|call| call.name.as_str()).collect();
             let success = verdicts.map(|verdicts| verdicts[i].is_solved());
-            let score = RestBenchScore::of(&outcome, &gold, success, &self.endpoints)?;
+            let score = RestBenchScore::from_outcome(&outcome, &gold, success, &self.endpoints)?;
             scores.push(score);
             predictions.push(json_value(&RestBenchPrediction {
                 id: &path.id,
@@ -123,20 +123,24 @@ impl AgentBenchmark for RestBenchBenchmark {
         let report = RestBenchReport::new(&scores)?;
         let golds = self.paths.iter().map(|path| {
             let gold: Vec<&str> = path.calls.iter().map(|call| call.name.as_str()).collect();
-            RestBenchScore::of_gold(&gold, &self.endpoints)
+            RestBenchScore::from_gold(&gold, &self.endpoints)
         });
         let golds = RestBenchReport::new(&golds.collect::<Result<Vec<_>, _>>()?)?;
         Ok(AgentScores {
             ceilings: RESTBENCH.ceilings(|name| golds.value(name)),
-            metrics: named_means(Suite::of(&RESTBENCH), &RestBenchReport::NAMES, |name| {
-                report.value(name)
-            }),
+            metrics: named_means(
+                Suite::from_info(&RESTBENCH),
+                &RestBenchReport::NAMES,
+                |name| report.value(name),
+            ),
             verdicts: None,
             table: restbench_table(&[("this run", &report)]),
-            by_file: self.files.measured(RestBenchReport::NAMES, |range| {
-                let report = RestBenchReport::new(&scores[range])?;
-                Ok(RestBenchReport::NAMES.map(|name| report.value(name)))
-            })?,
+            by_file: self
+                .files
+                .measure_by_file(RestBenchReport::NAMES, |range| {
+                    let report = RestBenchReport::new(&scores[range])?;
+                    Ok(RestBenchReport::NAMES.map(|name| report.value(name)))
+                })?,
             report: [("restbench", json_value(&report)?)].into(),
             predictions,
         })

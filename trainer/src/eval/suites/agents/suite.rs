@@ -1,57 +1,55 @@
-//! A suite whose queries agents answer, opened once for the evaluations of a run or for one of its
-//! own.
+//! An agent suite, opened once for all evaluations of a run or for a single evaluation.
 
 use std::cell::OnceCell;
-use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use std::rc::Rc;
 
 use serde::Deserialize;
+use serde_json::Value;
 use tooltune_agents::Outcome;
-use tooltune_rows::tools::JsonLines;
 use tooltune_suites::goat::JudgeSample;
 use tooltune_suites::{SuiteInfo, judge_samples};
 
-use super::executor::open_executor;
-use super::{AgentBenchmark, AgentLoops, AgentTask, Means};
+use super::executor::{RefusedApis, open_executor};
+use super::{AgentBenchmark, AgentLoops, Means};
 
 use crate::config::{Config, Suite};
 use crate::encoder::EncoderFiles;
 use crate::encoder::documents::{no_retriever, warn_of_cut_documents};
 use crate::error::Error;
 use crate::eval::report_files::{JUDGE_FILE, METRICS_FILE, json_lines, json_value};
-use crate::eval::saved::check_ids;
+use crate::eval::saved::{Joined, JoinedRows, join_saved, read_saved};
 use crate::eval::suites::judge::Judge;
 use crate::eval::suites::{
     EvalContext, Files, LoadedSuite, Opening, Purpose, Retriever, SuiteResult,
 };
 use crate::rows::goat_config;
 
-/// A suite whose queries agents answer: a benchmark with its judge.
+/// An agent suite: a benchmark and its judge.
 #[derive(Debug)]
 pub(super) struct AgentSuite {
     suite: Suite,
     benchmark: Box<dyn AgentBenchmark>,
-    /// The settings, with what the table of the suite says in `data.eval` and `[goat]`.
+    /// The settings, with the table of the suite merged into `data.eval` and `[goat]`.
     config: Config,
     judge: Option<Judge>,
-    /// Loops whose retriever stays as it is.
+    /// Loops that can be reused because their retriever does not change.
     loops: OnceCell<Rc<AgentLoops>>,
 }
 
 impl AgentSuite {
-    /// Opens everything that evaluations will need but a retriever, so that a mistake is found
-    /// before anything is generated.
+    /// Opens everything that evaluations need except the retriever, so that mistakes are found
+    /// before generation.
     ///
     /// # Errors
     ///
-    /// As `benchmark`, or an executor or judge that cannot be opened.
+    /// Errors of `benchmark`, or an executor or judge that cannot be opened.
     pub(super) fn open<B: AgentBenchmark + 'static>(
         suite: &'static SuiteInfo,
         opening: Opening<'_>,
         benchmark: impl FnOnce(&Config) -> Result<B, Error>,
     ) -> Result<Box<dyn LoadedSuite>, Error> {
-        let suite = Suite::of(suite);
+        let suite = Suite::from_info(suite);
         let mut config = opening.config.of_agents(suite);
         if !opening.data.is_empty() {
             config.data.evaluate_on(opening.data.to_vec());
@@ -65,7 +63,11 @@ impl AgentSuite {
             .map(|judge| Judge::open("goat.judge", judge))
             .transpose()?;
         if opening.purpose != Purpose::SavedPredictions {
-            open_executor(goat, benchmark.catalogue())?;
+            let executor = open_executor(goat, benchmark.catalogue())?;
+            if let Some(refused) = RefusedApis::find(&*executor, benchmark.catalogue()) {
+                tracing::warn!("{refused}");
+            }
+            drop(executor);
             if let Some(retriever) = &config.retriever {
                 let files = EncoderFiles::of_retriever(retriever)?;
                 warn_of_cut_documents(benchmark.catalogue(), &files)?;
@@ -80,7 +82,7 @@ impl AgentSuite {
         }))
     }
 
-    /// The loops, whose documents `retriever` ranks.
+    /// The loops with document rankings by `retriever`.
     fn loops(&self, retriever: Retriever<'_>) -> Result<Rc<AgentLoops>, Error> {
         if let Some(loops) = self.loops.get().filter(|_| !retriever.is_trained) {
             return Ok(Rc::clone(loops));
@@ -94,10 +96,10 @@ impl AgentSuite {
         Ok(loops)
     }
 
-    /// Judges and scores outcomes; `loops` are those that they are of, where they were made now.
+    /// Judges and scores outcomes; `loops` are given if they were run now.
     ///
-    /// Outcomes are kept before a judge is asked, so that a judge that fails costs no generation.
-    fn scored(
+    /// Outcomes are saved before the judge runs, so that a failed judge does not cost a generation.
+    fn score_outcomes(
         &self,
         outcomes: Vec<Outcome>,
         loops: Option<&AgentLoops>,
@@ -106,12 +108,15 @@ impl AgentSuite {
         let EvalContext { keep, watch, .. } = context;
         let mut verdicts = None;
         if let Some(judge) = &self.judge {
-            let mut files = self.benchmark.score(outcomes.clone(), None)?.files()?;
+            let mut files = self
+                .benchmark
+                .score(outcomes.clone(), None)?
+                .files(self.suite)?;
             files.remove(METRICS_FILE);
             keep(&files)?;
             let queries = self.benchmark.tasks().iter().zip(&outcomes);
             let samples: Vec<JudgeSample> = queries
-                .map(|(task, outcome)| JudgeSample::of_outcome(&task.id, &task.query, outcome))
+                .map(|(task, outcome)| JudgeSample::from_outcome(&task.id, &task.query, outcome))
                 .collect();
             let judged = judge.verdicts(watch, |endpoint, options, watch| {
                 judge_samples(endpoint, &samples, options, watch)
@@ -139,7 +144,7 @@ impl AgentSuite {
         }
         let ceilings = std::mem::take(&mut scores.ceilings);
         let result = SuiteResult {
-            files: scores.files()?,
+            files: scores.files(self.suite)?,
             metrics: scores.metrics,
             table: scores.table,
             by_file: scores.by_file,
@@ -179,7 +184,7 @@ impl LoadedSuite for AgentSuite {
         };
         let outcomes = self.benchmark.outcomes(&loops, means, context.watch)?;
         match outcomes {
-            Some(outcomes) => self.scored(outcomes, Some(&loops), context),
+            Some(outcomes) => self.score_outcomes(outcomes, Some(&loops), context),
             None => Ok(None),
         }
     }
@@ -189,70 +194,36 @@ impl LoadedSuite for AgentSuite {
         path: &Path,
         context: EvalContext<'_>,
     ) -> Result<Option<SuiteResult>, Error> {
-        let (outcomes, n_left) = read_outcomes(path, self.benchmark.tasks())?;
-        let mut result = self.scored(outcomes, None, context)?;
-        if let (Some(result), true) = (&mut result, n_left > 0) {
-            let note = format!("{n_left} predictions belong to no query and are left out");
+        let tasks = self.benchmark.tasks();
+        let rows = JoinedRows {
+            what: "queries",
+            ids: tasks.iter().map(|task| task.id.as_str()).collect(),
+            are_places: false,
+            are_limited: self.config.eval.max_samples.is_some(),
+        };
+        let saved = read_saved(path, self.suite.info(), None, outcome_of)?;
+        let Joined { values, note } = join_saved(path, saved, &rows)?;
+        let mut result = self.score_outcomes(values, None, context)?;
+        if let (Some(result), Some(note)) = (&mut result, note) {
             result.notes.insert(0, note);
         }
         Ok(result)
     }
 }
 
-/// A line of `predictions.jsonl`, as far as it is needed to score it again.
+/// The part of a `predictions.jsonl` line needed to score it again.
 #[derive(Deserialize)]
 struct SavedOutcome {
-    id: String,
     outcome: Outcome,
 }
 
-/// Reads the outcomes of `tasks`, in their order, from the `predictions.jsonl` of a former
-/// evaluation; the second part is the number of lines that belong to no task.
-///
-/// # Errors
-///
-/// A line that is no prediction, an id that comes twice, a task without a line, or no line of any
-/// task.
-pub(super) fn read_outcomes(
-    path: &Path,
-    tasks: &[AgentTask],
-) -> Result<(Vec<Outcome>, usize), Error> {
-    let mut saved = HashMap::new();
-    for line in JsonLines::open(path)? {
-        let (place, value) = line?;
-        let row: SavedOutcome = serde_json::from_value(value).map_err(|error| {
-            Error::Usage(format!(
-                "{place}: {error}; each line is {{\"id\": ..., \"outcome\": ...}}, as `tooltune \
-                 eval --output` writes it"
-            ))
-        })?;
-        if saved.insert(row.id.clone(), row.outcome).is_some() {
-            let id = row.id;
-            return Err(Error::Usage(format!("{place}: {id:?} has a line already")));
-        }
-    }
-    let ids = saved.keys().map(String::as_str).collect::<BTreeSet<_>>();
-    check_ids(path, ids, tasks.iter().map(|task| task.id.as_str()))?;
-    let n_saved = saved.len();
-    let outcomes: Vec<Outcome> = tasks
-        .iter()
-        .filter_map(|task| saved.remove(&task.id))
-        .collect();
-    if outcomes.len() < tasks.len() {
-        let n_missing = tasks.len() - outcomes.len();
-        let all = JsonLines::open(path)?.filter_map(Result::ok);
-        let written: Vec<String> = all
-            .filter_map(|(_, row)| row["id"].as_str().map(str::to_string))
-            .collect();
-        let first = tasks.iter().find(|task| !written.contains(&task.id));
-        let first = first.map_or("", |task| task.id.as_str());
-        return Err(Error::Usage(format!(
-            "{}: {n_missing} of {} queries have no line, such as {first:?}; score them on the data \
-             that they were made of, or give --max-samples",
-            path.display(),
-            tasks.len()
-        )));
-    }
-    let n_left = n_saved - outcomes.len();
-    Ok((outcomes, n_left))
+/// Parses the outcome of a line of `predictions.jsonl`.
+fn outcome_of(line: Value) -> Result<Outcome, String> {
+    let saved: SavedOutcome = serde_json::from_value(line).map_err(|error| {
+        format!(
+            "{error}; write each line as {{\"id\": ..., \"outcome\": ...}}, like `tooltune eval \
+             --output`"
+        )
+    })?;
+    Ok(saved.outcome)
 }

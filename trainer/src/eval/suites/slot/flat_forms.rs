@@ -1,8 +1,8 @@
-//! Completions that are written under flat schemas to the nested JSON that is scored.
+//! Flattens schemas for generation and nests the completions again for scoring.
 //!
-//! Where a config flattens, the rows of an evaluation show flat schemas. Here are their forms once
-//! more, made of the nested fields that rows keep for the metrics: what a text can keep to while
-//! it is written, and the way back afterwards.
+//! If a config flattens schemas, evaluation rows show flat ones. This module derives the flat forms
+//! again from the nested fields that rows keep for the metrics: the schemas to constrain
+//! completions, and the conversion back.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::eval::prediction::Prediction;
 use crate::settings;
 
-/// The forms of the rows of an evaluation; none where schemas are shown as they are.
+/// Flat forms of evaluation rows; empty if schemas are not flattened.
 #[derive(Debug, Default)]
 pub(super) struct FlatForms(Option<Forms>);
 
@@ -27,24 +27,24 @@ struct Forms {
     report: FlattenReport,
 }
 
-/// What became of schemas and completions.
+/// Statistics about schemas, and converted completions.
 #[derive(Debug, Clone)]
 pub(super) struct Unflattened {
-    /// Which schemas were flat, and which were not.
+    /// Which schemas were flattened.
     pub schemas: FlattenReport,
-    /// The completions as they are scored, in the order of the rows.
+    /// The completions to score, in the order of the rows.
     pub completions: Vec<NestedCompletion>,
     /// How many of them were malformed.
     pub predictions: UnflattenReport,
 }
 
 impl FlatForms {
-    /// Flattens SLOT rows as the config says.
+    /// Flattens SLOT rows as configured.
     ///
     /// # Errors
     ///
-    /// A row that is no SLOT row, or a prompt that cannot be read.
-    pub(super) fn of(rows: &[Row], config: &DataConfig) -> Result<Self, Error> {
+    /// A row is not a SLOT row, or a prompt cannot be read.
+    pub(super) fn flatten(rows: &[Row], config: &DataConfig) -> Result<Self, Error> {
         let Some(flattening) = settings::flattening(config)? else {
             return Ok(Self::default());
         };
@@ -62,17 +62,17 @@ impl FlatForms {
         Ok(Self(Some(Forms { by_row, report })))
     }
 
-    /// What became of the schemas, in sentences; none where nothing is flattened.
+    /// Report lines about the schemas; empty if nothing is flattened.
     pub(super) fn lines(&self) -> Vec<String> {
         let forms = self.0.iter();
         forms.flat_map(|forms| forms.report.lines()).collect()
     }
 
-    /// The schemas that completions of `rows` can keep to.
+    /// The schemas that can constrain completions of `rows`.
     ///
     /// # Errors
     ///
-    /// A row that is no SLOT row.
+    /// A row is not a SLOT row.
     pub(super) fn enforced_schemas(&self, rows: &[Row]) -> Result<Vec<Value>, Error> {
         match &self.0 {
             Some(forms) => Ok(forms
@@ -87,25 +87,25 @@ impl FlatForms {
         }
     }
 
-    /// The completions to be scored against the nested rows; none where nothing is flattened.
-    pub(super) fn unflattened(&self, predictions: &[Prediction]) -> Option<Unflattened> {
+    /// Nests completions for scoring; `None` if nothing is flattened.
+    pub(super) fn unflatten_report(&self, predictions: &[Prediction]) -> Option<Unflattened> {
         let forms = self.0.as_ref()?;
-        let mut counted = UnflattenReport::default();
+        let mut report = UnflattenReport::default();
         let completions = forms
             .by_row
             .iter()
             .zip(predictions)
-            .map(|(form, written)| form.nested_completion(&written.prediction, &mut counted))
+            .map(|(form, completion)| form.nested_completion(completion.whole_text(), &mut report))
             .collect();
         Some(Unflattened {
             schemas: forms.report.clone(),
             completions,
-            predictions: counted,
+            predictions: report,
         })
     }
 }
 
-/// What a report says of schemas and completions.
+/// The part of a report about schemas and completions.
 #[derive(Debug, Serialize)]
 pub(super) struct FlatCounts<'a> {
     schemas: &'a FlattenReport,

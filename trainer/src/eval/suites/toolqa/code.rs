@@ -1,7 +1,8 @@
-//! Functions that a model wrote to what they return.
+//! Runs model-generated functions and returns their results.
 
 use serde_json::Value;
-use tooltune_rows::json::{self, Style};
+use tooltune_json as json;
+use tooltune_json::Style;
 use tooltune_sandbox::{Failure, Limits, PythonRunner};
 use tooltune_suites::toolqa::{CodeFailure, CodeRunner, ExtractedCode};
 
@@ -17,11 +18,11 @@ pub(super) struct SandboxedCode {
 }
 
 impl SandboxedCode {
-    /// Finds out what this machine can isolate with.
+    /// Checks which isolation this machine supports.
     ///
     /// # Errors
     ///
-    /// As [`python_runner`].
+    /// Same as [`python_runner`].
     pub(super) fn open(config: &SandboxConfig) -> Result<Self, Error> {
         Ok(Self {
             runner: python_runner(config)?,
@@ -43,7 +44,7 @@ impl CodeRunner for SandboxedCode {
         let text = returned
             .json
             .map_err(|reason| CodeFailure::Failed { reason })?;
-        serde_json::from_str(&text).map_err(|error| CodeFailure::Failed {
+        json::from_slice(text.as_bytes()).map_err(|error| CodeFailure::Failed {
             reason: error.to_string(),
         })
     }

@@ -1,4 +1,4 @@
-//! The suite toolqa: questions about outputs of tools become answers or functions, which are scored.
+//! The suite toolqa: answers questions about tool outputs, directly or by generated functions.
 
 mod code;
 
@@ -6,39 +6,66 @@ use std::cell::OnceCell;
 use std::path::Path;
 
 use serde::Serialize;
-use tooltune_rows::text::{Conversation, Message, Role};
+use serde_json::Value;
+use tooltune_apis::{JsonLines, ToolsError};
+use tooltune_suites::SuiteInfo;
 use tooltune_suites::toolqa::{
     ClassifierReport, CodeRule, CodeRunner, PromptOptions, PromptSet, ResponseText, SUITE, Schemas,
     ScoreOptions, Setting, ToolQaError, ToolQaNumbers, ToolQaPrediction, ToolQaReport, ToolQaRow,
-    ToolQaRun, ToolResponses, gold_numbers, judge_answers, n_neither, read_predictions,
-    read_questions, score_predictions, toolqa_table,
+    ToolQaRun, ToolResponses, gold_numbers, judge_answers, n_neither, read_questions,
+    score_predictions, toolqa_table,
 };
+use tooltune_template::{Conversation, Message, Role};
 
 use self::code::SandboxedCode;
 use super::judge::{Judge, JudgeSummary, Judged};
-use super::{EvalContext, LoadedSuite, Opening, Purpose, SuiteKind, SuiteResult, named_means};
+use super::prompt_suite::{Answer, JoinBy, PromptEvaluation, PromptSettings, PromptSuite, Scoring};
+use super::{Opening, Purpose, SuiteKind, SuiteResult, named_means, read_samples};
 use crate::config::eval::ToolQaConfig;
 use crate::config::{EvalConfig, Suite};
 use crate::error::{Error, SuiteError};
 use crate::eval::by_file::{ByFile, SampleFiles};
 use crate::eval::generate::FinishReason;
-use crate::eval::generator::{Completion as Text, GenerationRequest, PromptText};
-use crate::eval::report_files::{JUDGE_FILE, METRICS_FILE, json_lines, report_files};
-use crate::eval::saved::check_ids;
-use crate::progress::{GenerationProgress, Waiting, Work};
+use crate::eval::generator::{Completion, PromptText};
+use crate::eval::report_files::{JUDGE_FILE, LinesOf, METRICS_FILE, json_lines, report_files};
+use tooltune_terminal::{GenerationProgress, Waiting, Work};
 
 pub(super) static KIND: SuiteKind = SuiteKind {
     info: &SUITE,
-    open: |opening| Ok(Box::new(ToolQaSuite::open(opening)?)),
+    open: |opening| {
+        let suite = ToolQaSuite::open(opening)?;
+        let settings = PromptSettings {
+            max_new_tokens: suite.max_new_tokens,
+            constrained: false,
+            ..PromptSettings::from_config(&opening.config.eval)
+        };
+        Ok(PromptEvaluation::into_loaded(suite, settings))
+    },
     change: None,
 };
 
-impl SuiteError for ToolQaError {}
+impl SuiteError for ToolQaError {
+    fn is_system_error(&self) -> bool {
+        matches!(self, Self::File(error) if error.is_system_error())
+    }
+}
 
-/// Functions that run at once.
+/// The lines of `predictions.jsonl`.
+const ANSWERS: LinesOf = LinesOf {
+    suite: &SUITE,
+    kind: "answer",
+};
+
+/// The lines of `predictions.jsonl` if models classify questions.
+const CLASSIFICATIONS: LinesOf = LinesOf {
+    suite: &SUITE,
+    kind: "classification",
+};
+
+/// Number of functions run in parallel.
 const CONCURRENCY: usize = 4;
 
-/// Questions, what is asked about them, and what scores the answers.
+/// Questions, prompts and scoring options.
 #[derive(Debug)]
 pub(super) struct ToolQaSuite {
     rows: Vec<ToolQaRow>,
@@ -48,22 +75,16 @@ pub(super) struct ToolQaSuite {
     shown: PromptOptions,
     setting: Setting,
     max_new_tokens: usize,
-    /// Runs the functions of the model; settings for answers have none.
+    /// Runs generated functions; `None` for settings that ask for answers.
     code: Option<SandboxedCode>,
     judge: Option<Judge>,
-    /// Whether models are asked for the type of each question in place of its answer.
+    /// Whether models predict the type of each question instead of its answer.
     classify: bool,
-    asked: OnceCell<Asked>,
+    /// The prompts, built once.
+    conversations: OnceCell<Vec<Conversation>>,
 }
 
-/// What is shown to the model, row by row.
-#[derive(Debug)]
-struct Asked {
-    conversations: Vec<Conversation>,
-    max_new_tokens: usize,
-}
-
-/// `metrics.json`: the numbers, and what is to be said of the judging.
+/// `metrics.json`: the metrics and a summary of the judging.
 #[derive(Serialize)]
 struct MetricsFile<'a> {
     #[serde(flatten)]
@@ -79,37 +100,33 @@ impl ToolQaSuite {
     ///
     /// # Errors
     ///
-    /// A file that cannot be read, a setting for code that is not allowed to run it, or a machine
-    /// that cannot isolate it.
+    /// A file cannot be read, running code is required but not allowed, or this machine cannot
+    /// isolate it.
     pub(super) fn open(opening: Opening<'_>) -> Result<Self, Error> {
         let eval = &opening.config.eval;
         let config = &eval.toolqa.clone().unwrap_or_default();
-        let files = opening.files(&config.data)?.to_vec();
+        let files = opening.files(&config.data)?;
         let is_run = opening.purpose == Purpose::Run;
         let judge = config.judge.as_ref();
         let judge = judge.filter(|judge| judge.in_loop || !is_run);
         let path = config.responses.as_ref().ok_or_else(|| {
             Error::Usage(
-                "the suite toolqa asks about responses of tools: name their file, as in \
+                "the suite toolqa needs a file of tool responses: set it, for example with \
                  --set eval.toolqa.responses=responses.jsonl"
                     .to_string(),
             )
         })?;
-        let responses = ToolResponses::read(path)?;
-        let mut rows = Vec::new();
-        let mut sample_files = SampleFiles::default();
-        for file in &files {
-            let of_file = read_questions(file, &responses)?;
-            sample_files.add(file, of_file.len());
-            rows.extend(of_file);
-        }
-        let limit = eval.max_samples.unwrap_or(usize::MAX);
-        rows.truncate(limit);
-        sample_files.truncate(limit);
+        let lines = |file: &Path| -> Result<JsonLines, ToolsError> {
+            Ok(JsonLines::from_records(tooltune_files::open(file)?))
+        };
+        let responses = ToolResponses::read(lines(path)?)?;
+        let (rows, sample_files) = read_samples(files, eval, |file| {
+            Ok(read_questions(lines(file)?, &responses)?)
+        })?;
         if eval.constrained {
             tracing::warn!(
-                "eval.constrained does not change the suite toolqa: its answers are words or code, \
-                 for which there is no schema"
+                "eval.constrained is ignored by the suite toolqa: its answers are words or code, \
+                 which have no schema"
             );
         }
         Ok(Self {
@@ -139,18 +156,18 @@ impl ToolQaSuite {
                 .map(|judge| Judge::open("eval.toolqa.judge", judge))
                 .transpose()?,
             classify: config.classify,
-            asked: OnceCell::new(),
+            conversations: OnceCell::new(),
         })
     }
 
-    /// What is asked of each row: its answer as the setting says, or its type.
+    /// The prompt of each row, for its answer in the configured setting or for its type.
     ///
     /// # Errors
     ///
-    /// A schema that is shown and not there, or a response that the JMESPath expression fails on.
-    fn asked(&self) -> Result<&Asked, Error> {
-        if let Some(asked) = self.asked.get() {
-            return Ok(asked);
+    /// A schema is missing, or the JMESPath expression fails on a response.
+    fn conversations(&self) -> Result<&[Conversation], Error> {
+        if let Some(conversations) = self.conversations.get() {
+            return Ok(conversations);
         }
         let messages = |row: &ToolQaRow| {
             if self.classify {
@@ -166,27 +183,23 @@ impl ToolQaSuite {
             .iter()
             .map(|row| Ok(Conversation::new(messages(row)?)));
         let conversations = conversations.collect::<Result<_, ToolQaError>>()?;
-        let asked = Asked {
-            conversations,
-            max_new_tokens: self.max_new_tokens,
-        };
-        Ok(self.asked.get_or_init(|| asked))
+        Ok(self.conversations.get_or_init(|| conversations))
     }
 
-    /// How often the types that the texts name are those of the questions.
+    /// The accuracy of the predicted question types.
     ///
     /// # Errors
     ///
-    /// There is no row.
-    fn classified(&self, texts: Vec<Text>) -> Result<SuiteResult, Error> {
-        let outputs = self.rows.iter().zip(&texts);
-        let outputs = outputs.map(|(row, text)| (row.task_type, text.text.as_str()));
+    /// There are no rows.
+    fn classify_answers(&self, answers: &[ToolQaPrediction]) -> Result<SuiteResult, Error> {
+        let outputs = self.rows.iter().zip(answers);
+        let outputs = outputs.map(|(row, answer)| (row.task_type, output(answer)));
         let report = ClassifierReport::new(&outputs.collect::<Vec<_>>())?;
-        let lines = self.rows.iter().zip(&texts);
-        let lines = lines.map(|(row, text)| Classified {
-            uid: &row.uid,
+        let lines = self.rows.iter().zip(answers);
+        let lines = lines.map(|(row, answer)| Classified {
+            id: &row.uid,
             task_type: row.task_type.name(),
-            model_output: &text.text,
+            prediction: output(answer),
         });
         let mut table = format!("{:<32} {:.4}\n", "accuracy", report.accuracy.value);
         for (task_type, accuracy) in &report.by_type {
@@ -201,7 +214,7 @@ impl ToolQaSuite {
         table.push_str(&format!("{:<32} {}", "n", report.n));
         Ok(SuiteResult {
             metrics: [("toolqa.accuracy".to_owned(), report.accuracy.value)].into(),
-            files: report_files(&report, lines)?,
+            files: report_files(CLASSIFICATIONS, &report, lines)?,
             table,
             by_file: None,
             notes: Vec::new(),
@@ -209,36 +222,18 @@ impl ToolQaSuite {
         })
     }
 
-    /// The texts of a model, in the order of the rows, as predictions.
-    fn predictions(&self, texts: Vec<Text>) -> Vec<ToolQaPrediction> {
-        let predictions = self.rows.iter().zip(texts);
-        predictions
-            .map(|(row, text)| {
-                let context_exceeded = text.finish_reason == FinishReason::Context.name();
-                ToolQaPrediction {
-                    uid: row.uid.clone(),
-                    model_output: (!context_exceeded).then_some(text.text),
-                    context_exceeded,
-                    finish_reason: Some(text.finish_reason),
-                    n_tokens: Some(text.n_tokens),
-                    without_text: text.without_text,
-                }
-            })
-            .collect()
-    }
-
-    /// Runs, scores and judges predictions.
+    /// Runs functions, then scores and judges predictions.
     ///
     /// # Errors
     ///
-    /// Predictions of other rows, a judge that does not answer, or [`Error::Stopped`] if `watch`
-    /// ended the work.
-    fn score(
+    /// The predictions are of other rows, the judge does not answer, or [`Error::Stopped`] if
+    /// `watch` stopped the work.
+    fn judge_answers(
         &self,
         predictions: &[ToolQaPrediction],
-        context: EvalContext<'_>,
+        scoring: Scoring<'_>,
     ) -> Result<SuiteResult, Error> {
-        let EvalContext { keep, watch, .. } = context;
+        let Scoring { keep, watch, .. } = scoring;
         let options = ScoreOptions {
             setting: self.setting,
             code_rule: CodeRule::Official,
@@ -264,8 +259,8 @@ impl ToolQaSuite {
         match failure {
             Some(failure) => Err(failure),
             None => {
-                // A reply that says neither true nor false is a no, as published, and is counted as
-                // one that could not be read.
+                // A reply with neither true nor false means no, as in the paper, and is counted as
+                // unparsable.
                 let summary = JudgeSummary {
                     n_unparsed: n_neither(&verdicts),
                     ..judge.summary(&verdicts)
@@ -281,8 +276,8 @@ impl ToolQaSuite {
         run: ToolQaRun,
         judged: Option<(JudgeSummary, Vec<u8>)>,
     ) -> Result<SuiteResult, Error> {
-        let by_file = self.files.measured(ToolQaNumbers::NAMES, |range| {
-            // Where no sample of a file has an output, none of them counts.
+        let by_file = self.files.measure_by_file(ToolQaNumbers::NAMES, |range| {
+            // Metrics of a file are undefined if none of its samples has an output.
             let run = ToolQaRun::new(run.samples[range].to_vec()).ok();
             let value = |name| run.as_ref()?.report.overall.value(name);
             Ok(ToolQaNumbers::NAMES.map(value))
@@ -293,15 +288,15 @@ impl ToolQaSuite {
             by_file: by_file.as_ref(),
             judge: judge.as_ref(),
         };
-        let mut files = report_files(&metrics_file, &run.samples)?;
+        let mut files = report_files(ANSWERS, &metrics_file, &run.samples)?;
         files.extend(verdicts.map(|lines| (JUDGE_FILE.to_string(), lines)));
         let n = run.report.n_without_output;
         let without_output = (n > 0).then(|| {
-            format!("{n} questions have neither an answer nor an output and count nowhere")
+            format!("{n} questions have neither an answer nor an output and are not scored")
         });
         let judged = judge.map(|judge| judge.line("answers", "wrong"));
         let result = SuiteResult {
-            metrics: named_means(Suite::of(&SUITE), SUITE.metrics, |name| {
+            metrics: named_means(Suite::from_info(&SUITE), SUITE.metrics, |name| {
                 run.report.overall.value(name)
             }),
             files,
@@ -315,74 +310,74 @@ impl ToolQaSuite {
     }
 }
 
-impl LoadedSuite for ToolQaSuite {
-    fn suite(&self) -> Suite {
-        Suite::of(&SUITE)
-    }
-
-    fn n_samples(&self) -> usize {
-        self.rows.len()
-    }
-
-    /// A prompt for each row.
-    fn prompts(&self) -> Result<Vec<GenerationRequest<'_>>, Error> {
-        let asked = self.asked()?;
-        let requests = self.rows.iter().zip(&asked.conversations);
-        let requests = requests.map(|(row, conversation)| GenerationRequest {
-            id: &row.uid,
-            text: PromptText::Chat(conversation),
-            max_new_tokens: asked.max_new_tokens,
-            constraint: None,
-        });
-        Ok(requests.collect())
-    }
-
-    fn evaluate(&self, mut context: EvalContext<'_>) -> Result<Option<SuiteResult>, Error> {
-        let generator = context.generator()?;
-        let journal = context.journal.take();
-        let Some(texts) = generator.write(&self.prompts()?, journal, context.watch)? else {
-            return Ok(None);
-        };
-        if self.classify {
-            return self.classified(texts).map(Some);
-        }
-        match self.score(&self.predictions(texts), context) {
-            Err(Error::Stopped) => Ok(None),
-            scored => scored.map(Some),
+impl Answer for ToolQaPrediction {
+    fn from_completion(id: &str, completion: Completion) -> Self {
+        let context_exceeded = completion.finish_reason == FinishReason::Context.name();
+        Self {
+            uid: id.to_owned(),
+            model_output: (!context_exceeded).then_some(completion.text),
+            context_exceeded,
+            finish_reason: Some(completion.finish_reason),
+            n_tokens: Some(completion.n_tokens),
+            without_text: completion.without_text,
         }
     }
 
-    fn score_saved(
+    fn from_line(line: Value) -> Result<Self, String> {
+        ToolQaPrediction::from_line(&line).map_err(|error| error.to_string())
+    }
+}
+
+impl PromptSuite for ToolQaSuite {
+    type Answer = ToolQaPrediction;
+
+    fn info(&self) -> &'static SuiteInfo {
+        &SUITE
+    }
+
+    fn ids(&self) -> Vec<&str> {
+        self.rows.iter().map(|row| row.uid.as_str()).collect()
+    }
+
+    fn join(&self) -> JoinBy {
+        JoinBy {
+            noun: "questions",
+            ids_are_positions: false,
+            published_id: Some("uid"),
+        }
+    }
+
+    fn prompt(&self, row: usize) -> Result<PromptText<'_>, Error> {
+        Ok(PromptText::Chat(&self.conversations()?[row]))
+    }
+
+    fn score(
         &self,
-        path: &Path,
-        context: EvalContext<'_>,
-    ) -> Result<Option<SuiteResult>, Error> {
+        answers: Vec<ToolQaPrediction>,
+        scoring: Scoring<'_>,
+    ) -> Result<SuiteResult, Error> {
         if self.classify {
-            return Err(Error::Usage(
-                "types of questions cannot be scored again from predictions; leave --predictions \
-                 or eval.toolqa.classify out"
-                    .to_owned(),
-            ));
-        }
-        let saved = read_predictions(path)?;
-        let rows = self.rows.iter().map(|row| row.uid.as_str());
-        check_ids(path, saved.iter().map(|one| one.uid.as_str()), rows)?;
-        match self.score(&saved, context) {
-            Err(Error::Stopped) => Ok(None),
-            scored => scored.map(Some),
+            self.classify_answers(&answers)
+        } else {
+            self.judge_answers(&answers, scoring)
         }
     }
 }
 
-/// What a model says of a question's type; a line of `predictions.jsonl`.
+/// The output of a model; empty if it has none.
+fn output(answer: &ToolQaPrediction) -> &str {
+    answer.model_output.as_deref().unwrap_or_default()
+}
+
+/// A predicted question type; a line of `predictions.jsonl`.
 #[derive(Serialize)]
 struct Classified<'a> {
-    uid: &'a str,
+    id: &'a str,
     task_type: &'a str,
-    model_output: &'a str,
+    prediction: &'a str,
 }
 
-/// The progress of scoring, in which functions run where there is something that runs them.
+/// The progress of scoring, in which functions run if the setting needs it.
 fn of_code(n_done: usize, n_total: usize, runs: bool) -> GenerationProgress {
     GenerationProgress {
         work: Work::RunningCode,
@@ -403,8 +398,8 @@ fn code_runner(config: &ToolQaConfig, eval: &EvalConfig) -> Result<Option<Sandbo
     }
     if !config.run_code {
         return Err(Error::Usage(format!(
-            "the setting {} runs functions that the model writes; allow that with \
-             eval.toolqa.run_code = true, which runs each in a sandbox",
+            "the setting {} runs functions that the model writes; allow this with \
+             eval.toolqa.run_code = true, which runs each one in a sandbox",
             config.setting.name()
         )));
     }

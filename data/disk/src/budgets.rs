@@ -1,0 +1,26 @@
+//! Limits of files that are read completely, including files that several crates read.
+//!
+//! Each constant documents its reason. docs/limits.md tells users what exceeds it and what to do.
+
+/// The maximum size of a file that is read completely, with the name of its constant for errors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limit {
+    /// The maximum number of bytes.
+    pub bytes: u64,
+    /// The name in docs/limits.md.
+    pub name: &'static str,
+}
+
+impl Limit {
+    /// Creates a limit.
+    pub const fn new(name: &'static str, bytes: u64) -> Self {
+        Self { bytes, name }
+    }
+}
+
+/// Maximum bytes of a `tokenizer.json`. The largest vocabularies need about 35 MB.
+pub const TOKENIZER_BYTES: Limit = Limit::new("TOKENIZER_BYTES", 64 << 20);
+
+/// Maximum bytes of a chat template, in its own file or inside another. The longest public ones
+/// have about 50 KB.
+pub const TEMPLATE_BYTES: Limit = Limit::new("TEMPLATE_BYTES", 1 << 20);

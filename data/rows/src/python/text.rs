@@ -1,7 +1,0 @@
-//! What Python says of characters.
-
-/// Whether Python's `str.isspace` holds for the character: Unicode white space and the four
-/// separators from U+001C.
-pub fn is_blank(character: char) -> bool {
-    character.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&character)
-}

@@ -1,0 +1,68 @@
+//! Reads conversations in several formats.
+
+use serde_json::json;
+
+use super::reading::file;
+use super::*;
+
+fn read(row: &Value, format: DataFormat) -> Result<Row, String> {
+    let file = file(format!("{row}\n").as_bytes());
+    let row = read_rows(file.path(), format).unwrap().next().unwrap();
+    row.map_err(|error| error.fault().to_string())
+}
+
+#[test]
+fn every_conversation_format_gives_the_same_conversation() {
+    let says = json!([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]);
+    let theirs = json!([{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Ho"}]);
+    let tool = json!([{"name": "f", "description": "", "parameters": {}}]).to_string();
+    let call = json!([{"name": "f", "arguments": {}}]).to_string();
+    for (row, alone) in [
+        (json!({"messages": says}), DataFormat::Messages),
+        (json!({"conversations": theirs}), DataFormat::ShareGpt),
+        (json!({"messages": theirs}), DataFormat::ShareGpt),
+        (
+            json!({"instruction": "Hi", "input": "", "output": "Ho"}),
+            DataFormat::Alpaca,
+        ),
+        (
+            json!({"prompt": "Hi", "completion": "Ho"}),
+            DataFormat::PromptCompletion,
+        ),
+        (
+            json!({"query": "Hi", "tools": tool, "answers": call}),
+            DataFormat::Xlam,
+        ),
+    ] {
+        let read = |format| read(&row, format).map(|row| row.conversation);
+        assert_eq!(read(DataFormat::Chat), read(alone), "{row}");
+        assert!(read(DataFormat::Chat).is_ok(), "{row}");
+    }
+    let slot = json!({"input_text": "a", "json_schema": {}, "gold": {}});
+    for (row, said) in [
+        (
+            slot,
+            "the row has the format slot, but data.format or the rows before it have chat",
+        ),
+        (
+            json!({"query": "Hi", "calls": []}),
+            "the row has the format goat",
+        ),
+        (json!({"text": "Hi"}), "messages"),
+    ] {
+        let fault = read(&row, DataFormat::Chat).unwrap_err();
+        assert!(fault.contains(said), "{row}: {fault}");
+    }
+    let chats = [
+        DataFormat::Messages,
+        DataFormat::ShareGpt,
+        DataFormat::Alpaca,
+    ];
+    assert!(
+        chats
+            .iter()
+            .all(|one| chats.iter().all(|other| one.mixes_with(*other)))
+    );
+    assert!(!DataFormat::Messages.mixes_with(DataFormat::PromptCompletion));
+    assert!(!DataFormat::Slot.mixes_with(DataFormat::Slot));
+}

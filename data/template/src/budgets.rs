@@ -1,0 +1,47 @@
+//! Input limits.
+//!
+//! Each constant gives its reason here; docs/limits.md tells users what exceeds it and what to do.
+
+use tooltune_disk::budgets::Limit;
+
+/// Maximum bytes of a `tokenizer_config.json`. The longest public ones have 1 MB.
+pub const TOKENIZER_CONFIG_BYTES: Limit = Limit::new("TOKENIZER_CONFIG_BYTES", 16 << 20);
+
+/// Maximum nested tokens of an expression, and maximum branches of an `if`. The parser recurses for
+/// each; real templates reach a tenth of it.
+pub const TEMPLATE_NESTING: usize = 500;
+
+/// Maximum bytes of a name in a template. Each lookup compares names.
+pub const TEMPLATE_NAME_BYTES: usize = 256;
+
+/// Maximum blocks (`{% block %}`) of a template. Each macro call scans all of them.
+pub const TEMPLATE_BLOCKS: usize = 100;
+
+/// Maximum bytes of strings and lists that operators between literals create while a template
+/// compiles, as in `"=" * 80`. The engine evaluates such an expression again at each level of the
+/// enclosing one.
+pub const TEMPLATE_LITERAL_BYTES: usize = 1 << 20;
+
+/// Maximum steps of one rendering, about a second; a step is an instruction of the template engine.
+/// A conversation of a hundred messages takes about ten thousand.
+pub const TEMPLATE_STEPS: u64 = 10_000_000;
+
+/// Maximum steps of all renderings of one row, about half a minute; 32 bytes of rendered text count
+/// as one more step. A chat of 2,000 messages, half of them trained on, stays below.
+pub const ROW_STEPS: u64 = 100_000_000;
+
+/// Maximum total bytes of the strings and lists that one rendering creates, which also bounds its
+/// memory. A conversation of a hundred messages creates less than one MiB.
+pub const TEMPLATE_MADE_BYTES: usize = 256 << 20;
+
+/// Maximum total bytes of the strings and lists that one rendering searches and compares: about a
+/// second.
+pub const TEMPLATE_READ_BYTES: usize = 1 << 30;
+
+/// Maximum levels of lists and maps in a value that a template prints or compares. Rows have at
+/// most 127.
+pub const TEMPLATE_VALUE_LEVELS: usize = 256;
+
+/// Maximum bytes of a rendered text and of a text to tokenize: about two million tokens, longer
+/// than any model's context; tokenizing it takes about two GiB.
+pub const TEMPLATE_TEXT_BYTES: usize = 8 << 20;

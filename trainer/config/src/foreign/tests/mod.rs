@@ -1,0 +1,186 @@
+//! Translation of complete files of other trainers.
+
+mod completeness;
+mod steps;
+
+use serde_json::json;
+
+use super::*;
+use crate::{LoadedConfig, Preset, Source, schema};
+
+/// All lines of a translation.
+fn lines(translation: &Translation<'_>) -> String {
+    let answers = &translation.results;
+    let carried = answers.carried.iter().map(|carried| carried.line());
+    let lines: Vec<String> = carried
+        .chain(answers.left_out.clone())
+        .chain(answers.to_do.clone())
+        .collect();
+    lines.join("\n")
+}
+
+#[test]
+fn every_key_of_another_trainer_leads_to_a_setting_and_no_value_is_refused() {
+    assert_eq!(ORIGINS.len(), 4);
+    for origin in ORIGINS.iter() {
+        for (key, rule) in &origin.keys {
+            let to = match rule {
+                Rule::Same(to) => to,
+                Rule::Other(rule) => &rule.to,
+            };
+            let (table, name) = to.split_once('.').expect(key);
+            assert!(
+                schema::keys_of(table).contains(&name),
+                "{}: {key}: {to}",
+                origin.name
+            );
+            assert!(!origin.left_out.contains_key(key), "{}: {key}", origin.name);
+        }
+        let completions = origin.defaults_of_completions.keys();
+        for to in origin.defaults.keys().chain(completions) {
+            let (table, name) = to.split_once('.').expect(to);
+            assert!(
+                schema::keys_of(table).contains(&name),
+                "{}: {to}",
+                origin.name
+            );
+        }
+    }
+}
+
+#[test]
+fn other_training_methods_are_refused_by_settings_and_command() {
+    let trl = |text: &str| {
+        let TrainingCommand {
+            settings, words, ..
+        } = find_training_command(text, None).unwrap().expect(text);
+        let origin = Origin::detect(settings.keys().map(String::as_str)).expect(text);
+        origin.refusal(&settings, &words).unwrap_or_default()
+    };
+    let settings = "--model_name_or_path m --dataset_name t.jsonl --use_peft --lora_r 8";
+    for (text, expected) in [
+        (format!("trl dpo {settings}"), "trl dpo: "),
+        (format!("/opt/bin/trl grpo \\\n {settings}"), "trl grpo: "),
+        (
+            format!("accelerate launch --config_file a.yaml trl/scripts/dpo.py {settings}"),
+            "trl/scripts/dpo.py: ",
+        ),
+        (
+            format!("python -m trl.scripts.kto {settings}"),
+            "trl.scripts.kto: ",
+        ),
+        (format!("trl sft {settings} --beta 0.1"), "beta = 0.1: "),
+        (
+            format!("trl sft {settings} --loss_type sigmoid"),
+            "loss_type = \"sigmoid\": ",
+        ),
+        (format!("trl sft {settings} --loss_type nll"), ""),
+        (
+            format!("python trl/scripts/sft.py {settings} --output_dir dpo"),
+            "",
+        ),
+        (
+            "llamafactory-cli export --model_name_or_path m --stage sft --lora_rank 8 --template x"
+                .to_owned(),
+            "llamafactory-cli export: ",
+        ),
+        (
+            "swift pt --model m --dataset t.jsonl --train_type lora --lora_rank 8".to_owned(),
+            "swift pt: ",
+        ),
+    ] {
+        let refusal = trl(&text);
+        assert!(
+            refusal.starts_with(expected) && refusal.is_empty() == expected.is_empty(),
+            "{text}: {refusal}"
+        );
+    }
+}
+
+/// Missing keys are translated with the other program's defaults.
+#[test]
+fn the_trained_part_matches_the_other_program() {
+    let translated = |settings: Value, has_completions: bool| {
+        let theirs = settings.as_object().cloned().unwrap();
+        let origin = Origin::detect(theirs.keys().map(String::as_str)).unwrap();
+        let facts = RowFacts {
+            have_completions: has_completions,
+            ..RowFacts::default()
+        };
+        translate(origin, &theirs, "run", facts)
+    };
+    let trl = |more: Value| {
+        let mut settings = json!({"model_name_or_path": "m", "dataset_name": "t.jsonl",
+            "use_peft": true, "lora_r": 8});
+        let all = settings.as_object_mut().unwrap();
+        all.extend(more.as_object().cloned().unwrap());
+        settings
+    };
+    let llama = json!({"model_name_or_path": "m", "dataset": "t.jsonl", "lora_rank": 8,
+        "finetuning_type": "lora", "train_on_prompt": true, "mask_history": false});
+    for (settings, has_completions, learned) in [
+        (trl(json!({})), false, "all"),
+        (trl(json!({})), true, "completion"),
+        (trl(json!({"assistant_only_loss": false})), false, "all"),
+        (
+            trl(json!({"assistant_only_loss": false})),
+            true,
+            "completion",
+        ),
+        (
+            trl(json!({"assistant_only_loss": true})),
+            false,
+            "assistant",
+        ),
+        (trl(json!({"completion_only_loss": false})), true, "all"),
+        (
+            trl(json!({"assistant_only_loss": true, "completion_only_loss": false})),
+            false,
+            "assistant",
+        ),
+        (llama, false, "all"),
+    ] {
+        let translation = translated(settings.clone(), has_completions);
+        assert_eq!(
+            translation.settings["mask"]["train_on"], learned,
+            "{settings}"
+        );
+        let lines = lines(&translation);
+        let expected = format!("mask.train_on = {learned:?}");
+        assert!(lines.contains(&expected), "{settings}: {lines}");
+        assert!(!lines.contains("no value of mask.train_on"), "{lines}");
+    }
+    let silent = json!({"model_name_or_path": "m", "dataset_name": "t.jsonl", "lora_r": 8});
+    let translation = translated(silent, false);
+    let left_out = translation.results.left_out.iter();
+    assert!(
+        left_out
+            .clone()
+            .any(|line| line.starts_with("use_peft is not set"))
+    );
+}
+
+#[test]
+fn presets_are_equal_in_yaml() {
+    for preset in [
+        Preset::Slot,
+        Preset::Sft,
+        Preset::Calls,
+        Preset::Goat,
+        Preset::Retriever,
+        Preset::Joint,
+    ] {
+        let load = |name: &str, text: String| {
+            let source = Source {
+                name: name.to_owned(),
+                text,
+            };
+            LoadedConfig::parse(source, &[])
+                .unwrap_or_else(|e| panic!("{preset:?}: {e}"))
+                .config
+        };
+        let toml = load("a.toml", preset.text().to_owned());
+        let yaml = toml_to_yaml(preset.text());
+        assert_eq!(load("a.yaml", yaml.clone()), toml, "{yaml}");
+    }
+}

@@ -1,0 +1,159 @@
+//! Schema of the config, generated from its tables, to check documents and for editors and agents.
+//!
+//! The `null` type of `Option` fields is removed: TOML has no null, and an absent key selects the
+//! default.
+
+use std::sync::LazyLock;
+
+use regex::Regex;
+use serde_json::{Map, Value};
+
+use super::tables::Config;
+
+static ROOT: LazyLock<Value> = LazyLock::new(|| {
+    let mut schema = schemars::schema_for!(Config).to_value();
+    remove_null(&mut schema);
+    schema
+});
+
+/// Schema with our own keywords (`x-`), which the macro `settings!` documents.
+pub(crate) fn root() -> &'static Value {
+    &ROOT
+}
+
+/// Resolves a reference; other schemas are returned unchanged.
+pub(crate) fn target(schema: &'static Value) -> &'static Value {
+    let pointer = schema["$ref"].as_str();
+    let pointer = pointer.and_then(|path| path.strip_prefix('#'));
+    pointer
+        .and_then(|path| ROOT.pointer(path))
+        .unwrap_or(schema)
+}
+
+/// Keys of a table, in the order of the documentation.
+pub(crate) fn keys(table: &'static Value) -> Vec<&'static str> {
+    let properties = table["properties"].as_object();
+    properties
+        .into_iter()
+        .flat_map(|table| table.keys())
+        .map(String::as_str)
+        .collect()
+}
+
+/// Keys of a main table.
+pub(crate) fn keys_of(table: &str) -> Vec<&'static str> {
+    keys(target(&ROOT["properties"][table]))
+}
+
+/// Schema of a setting, by path.
+pub(crate) fn setting_of(path: &str) -> &'static Value {
+    let keys = path.split('.');
+    keys.fold(root(), |schema, key| &target(schema)["properties"][key])
+}
+
+/// Calls `visit` with each path setting and its value, which may be changed.
+pub(crate) fn visit_paths(
+    table: &mut Map<String, Value>,
+    schema: &'static Value,
+    path: &str,
+    visit: &mut dyn FnMut(&str, &mut String),
+) {
+    for (key, value) in table {
+        let setting = format!("{path}{key}");
+        let schema = &schema["properties"][key];
+        let is_path = schema["x-kind"] == "path";
+        let is_built_in = |file: &str| built_in(schema).contains(&file);
+        match value {
+            Value::Object(inner) => {
+                visit_paths(inner, target(schema), &format!("{setting}."), visit);
+            }
+            Value::String(file) if is_path && schema["$ref"].is_null() && !is_built_in(file) => {
+                visit(&setting, file);
+            }
+            Value::Array(list) if is_path => {
+                for (i, file) in list.iter_mut().enumerate() {
+                    // A file, or a table with its path.
+                    let file = match file {
+                        Value::Object(table) => table.get_mut("path"),
+                        file => Some(file),
+                    };
+                    if let Some(Value::String(file)) = file {
+                        visit(&format!("{setting}[{i}]"), file);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Built-in names that a path setting accepts.
+pub(crate) fn built_in(schema: &'static Value) -> Vec<&'static str> {
+    let names = schema["x-names"].as_array().into_iter().flatten();
+    names.filter_map(Value::as_str).collect()
+}
+
+/// JSON Schema (draft 2020-12) of a config file.
+pub fn json_schema() -> Value {
+    let mut schema = root().clone();
+    simplify(&mut schema);
+    if let Value::Object(root) = &mut schema {
+        root.insert("title".to_owned(), "tooltune config".into());
+    }
+    schema
+}
+
+/// Removes null, and defaults without meaning: null and those of inner tables.
+fn remove_null(schema: &mut Value) {
+    match schema {
+        Value::Array(items) => items.iter_mut().for_each(remove_null),
+        Value::Object(object) => {
+            object.values_mut().for_each(remove_null);
+            if let Some(Value::Array(types)) = object.get_mut("type") {
+                types.retain(|name| name != "null");
+                if let [one] = types.as_slice() {
+                    let one = one.clone();
+                    object.insert("type".to_owned(), one);
+                }
+            }
+            if let Some(Value::Array(options)) = object.get_mut("anyOf") {
+                options.retain(|option| option.get("type").is_none_or(|name| name != "null"));
+                if options.len() == 1
+                    && let Some(Value::Object(only)) = options.pop()
+                {
+                    object.remove("anyOf");
+                    object.extend(only);
+                }
+            }
+            let says_nothing = match object.get("default") {
+                Some(Value::Array(items)) => items.is_empty(),
+                Some(Value::String(text)) => text.is_empty(),
+                Some(default) => default.is_null() || default.is_object(),
+                None => false,
+            };
+            if says_nothing {
+                object.remove("default");
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Removes our own keywords, and links in descriptions, which refer to the guide.
+fn simplify(schema: &mut Value) {
+    static LINK: LazyLock<Option<Regex>> =
+        LazyLock::new(|| Regex::new(r"\[([^\]]+)\]\([^)]+\)").ok());
+    match schema {
+        Value::Array(items) => items.iter_mut().for_each(simplify),
+        Value::Object(object) => {
+            object.retain(|keyword, _| !keyword.starts_with("x-"));
+            object.values_mut().for_each(simplify);
+            if let (Some(Value::String(text)), Some(link)) = (object.get_mut("description"), &*LINK)
+            {
+                let text_of_user = text.split("\n\n# ").next().unwrap_or_default();
+                *text = link.replace_all(text_of_user, "$1").replace('\n', " ");
+            }
+        }
+        _ => {}
+    }
+}

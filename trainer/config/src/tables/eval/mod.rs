@@ -1,0 +1,251 @@
+//! The table `[eval]`, with one module per suite table.
+//!
+//! Each table checks itself (`SuiteTable`). A new table needs a module here, a field of
+//! [`EvalConfig`] and an entry in each of the two lists below it.
+
+mod agents;
+mod nestful;
+mod sandbox;
+mod toolqa;
+
+use std::path::PathBuf;
+
+use tooltune_suites::SuiteInfo;
+
+use super::settings::settings;
+use crate::enums::{EvalStrategy, Sampling};
+use crate::rules::Rules;
+use crate::suite::Suite;
+
+pub use agents::AgentSuiteConfig;
+pub use nestful::NestfulConfig;
+pub use sandbox::SandboxConfig;
+pub use toolqa::ToolQaConfig;
+
+settings! {
+    /// Evaluation while training and after.
+    pub struct EvalConfig {
+        /// "no", or "steps": before the first step, every `eval_steps`, and after the last step.
+        /// "steps" by default if this table exists.
+        #[schemars(extend("default" = null))]
+        pub eval_strategy: EvalStrategy = EvalStrategy::No,
+        /// Optimizer steps between two evaluations.
+        #[schemars(range(min = 1))]
+        pub eval_steps: u64 = 100,
+        /// Benchmarks to run: "slot", "calls", "goat" (on `data.eval`), "retrieval", "nestful",
+        /// "toolqa", "restbench", "apibank" (on files of their own tables); ["slot"] by default for
+        /// slot rows. The loss of the rows of `data.eval` is always measured.
+        pub suites: Vec<Suite>,
+        /// Maximum number of rows, taken from the start; absent means all.
+        #[schemars(range(min = 1))]
+        pub max_samples: Option<usize>,
+        /// Seconds per answer, including its prompt; then the answer is cut. For agents, seconds
+        /// per query, as a share of what is generated together; then the loop ends without an
+        /// answer. Absent means no limit.
+        #[schemars(extend("exclusiveMinimum" = 0))]
+        pub max_time: Option<f64>,
+        /// Maximum tokens of an answer. The suite toolqa has its own setting, and agents have
+        /// smaller ones in `goat.limits`.
+        #[schemars(range(min = 1))]
+        pub max_new_tokens: usize = 512,
+        /// Rows generated at the same time; a finished row makes room for the next.
+        #[schemars(range(min = 1))]
+        pub batch_size: usize = 8,
+        /// Size of the KV cache of all rows together, in tokens; fewer rows are generated at a time
+        /// if they need more. Absent means enough for `batch_size` rows.
+        #[schemars(range(min = 1))]
+        pub kv_cache_tokens: Option<usize>,
+        /// Whether tokens are constrained: the suite slot to a row's JSON Schema; the suite calls,
+        /// where calls are expected, to calls of the row's tools; agents and the suite nestful to
+        /// plans and calls of the tools they are shown ([constrained.md](constrained.md)).
+        /// NESTFUL's family toolace, its loops and the suite toolqa are generated freely, with a
+        /// warning. Schemas that cannot be enforced are listed before generation, and their rows
+        /// are generated freely.
+        pub constrained: bool = false,
+        /// Sampling temperature; 0 selects the most likely token. Draws depend on `train.seed` and
+        /// the row, not on the batch.
+        #[schemars(range(min = 0.0))]
+        pub temperature: f64 = 0.0,
+        /// Number of most likely tokens to sample from; absent means all.
+        #[schemars(range(min = 1))]
+        pub top_k: Option<usize>,
+        /// Probability mass of the most likely tokens to sample from.
+        #[schemars(range(max = 1.0), extend("exclusiveMinimum" = 0))]
+        pub top_p: f64 = 1.0,
+        /// Strings that end an answer, in addition to the model's end of turn; they are removed.
+        pub stop_strings: Vec<String>,
+        /// Metric of the best checkpoint: "loss", "suite.metric" such as
+        /// "slot.strict_keys_accuracy", or a weighted sum such as `0.5*goat.sa +
+        /// 0.5*nestful.win_strict`; by default "slot.mean" with the suite slot, "goat.ia" with the
+        /// suite goat, otherwise "loss". An evaluation without one of the metrics selects nothing.
+        pub metric_for_best_model: String,
+        /// Whether a larger value is better; by default false for "loss", error rates
+        /// (`parse_error_rate`, `malformed_rate`), `delta_len`, `steps`, and sums of such;
+        /// otherwise true.
+        #[schemars(extend("default" = null))]
+        pub greater_is_better: bool = false,
+        /// Ends the run after this many consecutive evaluations without improvement of
+        /// `metric_for_best_model`, counted from step 0. Absent means never.
+        #[schemars(range(min = 1))]
+        pub early_stopping_patience: Option<u64>,
+        /// Minimum improvement.
+        #[schemars(range(min = 0.0))]
+        pub early_stopping_threshold: f64 = 0.0,
+        /// Folder of the MiniLM encoder for content similarity; the suite slot needs it.
+        #[schemars(extend("x-kind" = "path"))]
+        pub encoder: Option<PathBuf>,
+        /// The suite nestful.
+        pub nestful: Option<NestfulConfig>,
+        /// The suite toolqa.
+        pub toolqa: Option<ToolQaConfig>,
+        /// The suite restbench.
+        pub restbench: Option<AgentSuiteConfig>,
+        /// The suite apibank.
+        pub apibank: Option<AgentSuiteConfig>,
+        /// Sandbox for functions of nestful and toolqa.
+        pub sandbox: SandboxConfig,
+    }
+}
+
+/// Lists the suites that have tables, each with its field.
+macro_rules! suite_tables {
+    ($($field:ident: $suite:path),* $(,)?) => {
+        impl EvalConfig {
+            /// The tables of suites.
+            pub(crate) fn suite_tables(&self) -> Vec<SuiteTableOf<'_>> {
+                vec![$(SuiteTableOf::new(&$suite, self.$field.as_ref())),*]
+            }
+
+            /// The tables that are set.
+            pub(crate) fn suite_tables_mut(&mut self) -> Vec<&mut dyn SuiteTable> {
+                let mut tables: Vec<&mut dyn SuiteTable> = Vec::new();
+                $(tables.extend(self.$field.as_mut().map(|table| table as &mut dyn SuiteTable));)*
+                tables
+            }
+        }
+    };
+}
+
+suite_tables! {
+    nestful: tooltune_suites::nestful::SUITE,
+    toolqa: tooltune_suites::toolqa::SUITE,
+    restbench: tooltune_suites::goat::RESTBENCH,
+    apibank: tooltune_suites::goat::APIBANK,
+}
+
+impl EvalConfig {
+    /// Sampling of tokens.
+    pub fn sampling(&self) -> Sampling {
+        Sampling {
+            temperature: self.temperature,
+            top_k: self.top_k,
+            top_p: self.top_p,
+        }
+    }
+
+    /// The table of a suite, if the config has it.
+    pub(crate) fn table_of(&self, suite: Suite) -> Option<&dyn SuiteTable> {
+        let mut tables = self.suite_tables().into_iter();
+        tables.find(|one| one.suite == suite)?.table
+    }
+
+    /// Largest limit of new tokens among the suites of a run.
+    pub fn longest_answer(&self) -> usize {
+        let suites = self.suites.iter();
+        let tables = suites.filter_map(|suite| self.table_of(*suite)?.longest_answer());
+        tables.fold(self.max_new_tokens, usize::max)
+    }
+
+    /// Settings that limit the answers of suites, such as `eval.max_new_tokens`.
+    pub fn limits_of_answers(suites: &[Suite]) -> Vec<String> {
+        const COMMON: &str = "eval.max_new_tokens";
+        let config = Self::default();
+        let tables = config.suite_tables();
+        let own = |suite: &Suite| {
+            let mut tables = tables.iter();
+            let own = tables
+                .find(|one| one.suite == *suite && one.or_default().longest_answer().is_some());
+            own.map_or_else(
+                || COMMON.to_owned(),
+                |one| format!("{}.max_new_tokens", one.path()),
+            )
+        };
+        let mut limits: Vec<String> = suites.iter().map(own).collect();
+        if limits.is_empty() {
+            limits.push(COMMON.to_owned());
+        }
+        limits.sort();
+        limits.dedup();
+        limits
+    }
+
+    /// The table of a benchmark for agents.
+    pub(crate) fn agent_suite(&self, suite: Suite) -> Option<&AgentSuiteConfig> {
+        self.table_of(suite)?.agents()
+    }
+}
+
+/// What the rest of the config asks of the table of a suite; `table` is its path, `eval.SUITE`.
+pub(crate) trait SuiteTable {
+    /// The files that the suite reads.
+    fn data(&self) -> &[PathBuf];
+
+    /// What to write where there are none.
+    fn data_help(&self, suite: Suite) -> String;
+
+    /// Metrics of the suite, if they depend on the table; `None` for the metrics of the registry.
+    fn metrics(&self) -> Option<&'static [&'static str]> {
+        None
+    }
+
+    /// Most tokens of an answer, in the table's `max_new_tokens`; else those of `[eval]`.
+    fn longest_answer(&self) -> Option<usize> {
+        None
+    }
+
+    /// The table of a benchmark for agents.
+    fn agents(&self) -> Option<&AgentSuiteConfig> {
+        None
+    }
+
+    /// Removes settings without meaning in this table.
+    fn complete(&mut self) {}
+
+    /// Reports mistakes in the table, even if its suite is not run.
+    fn check(&self, _table: &str, _rules: &mut Rules<'_>) {}
+
+    /// Reports missing settings if the suite is run, except for missing files.
+    fn check_needs(&self, _table: &str, _rules: &mut Rules<'_>) {}
+}
+
+/// A suite with its table.
+pub(crate) struct SuiteTableOf<'c> {
+    /// The suite.
+    pub(crate) suite: Suite,
+    /// Its table, if the config has it.
+    pub(crate) table: Option<&'c dyn SuiteTable>,
+    default: Box<dyn SuiteTable>,
+}
+
+impl<'c> SuiteTableOf<'c> {
+    fn new<T: SuiteTable + Default + 'static>(
+        suite: &'static SuiteInfo,
+        table: Option<&'c T>,
+    ) -> Self {
+        Self {
+            suite: Suite::from_info(suite),
+            table: table.map(|table| table as &dyn SuiteTable),
+            default: Box::new(T::default()),
+        }
+    }
+
+    /// The table, or its defaults if the config has none.
+    pub(crate) fn or_default(&self) -> &dyn SuiteTable {
+        self.table.unwrap_or(&*self.default)
+    }
+
+    /// Path of the table.
+    pub(crate) fn path(&self) -> String {
+        format!("eval.{}", self.suite)
+    }
+}

@@ -1,0 +1,142 @@
+//! The table `[eval.toolqa]`.
+
+use std::path::PathBuf;
+
+use schemars::{Schema, SchemaGenerator, json_schema};
+use tooltune_agents::truncation::{MAX_CHARS, MAX_DEPTH, MAX_ITEMS, TruncationOptions};
+use tooltune_suites::Shortening;
+use tooltune_suites::toolqa::Setting;
+
+use super::SuiteTable;
+use crate::enums::ResponseReduction;
+use crate::rules::Rules;
+use crate::suite::Suite;
+use crate::tables::goat::TruncateConfig;
+use crate::tables::services::JudgeConfig;
+use crate::tables::settings::settings;
+
+settings! {
+    /// The suite toolqa: questions about outputs of tools.
+    pub struct ToolQaConfig {
+        /// Files of questions; required if `suites` contains "toolqa".
+        #[schemars(extend("x-kind" = "path"))]
+        pub data: Vec<PathBuf>,
+        /// JSON Lines file of the responses that the questions are about.
+        #[schemars(extend("x-kind" = "path"))]
+        pub responses: Option<PathBuf>,
+        /// Contents of the prompt: answer, answer_schema, cot_answer_schema, code, code_schema,
+        /// code_schema_no_response, code_schema_reduced or cot_code_schema.
+        #[schemars(schema_with = "settings_of_toolqa")]
+        pub setting: Setting = Setting::Answer,
+        /// Maximum tokens of an answer with its reasoning, or of a function; 1,000 in the paper.
+        /// The suite ignores `eval.max_new_tokens`.
+        #[schemars(range(min = 1))]
+        pub max_new_tokens: usize = 1_000,
+        /// Folder of published schemas by endpoint; absent means inferred from each response.
+        #[schemars(extend("x-kind" = "path"))]
+        pub schemas: Option<PathBuf>,
+        /// How responses are shortened in every setting: "official" or "paths" keep list items that
+        /// add new keys, and "truncate" uses the next four keys; absent means not at all.
+        pub reduce: Option<ResponseReduction>,
+        /// For reduce = "truncate": list items to keep; a note states the total.
+        pub max_items: Option<usize> = Some(MAX_ITEMS),
+        /// For reduce = "truncate": levels to keep; deeper objects become a summary.
+        pub max_depth: Option<usize> = Some(MAX_DEPTH),
+        /// For reduce = "truncate": characters to keep; a note states how many were removed.
+        pub max_chars: Option<usize> = Some(MAX_CHARS),
+        /// For reduce = "truncate": [JMESPath](https://jmespath.org) expression that selects parts
+        /// first; absent means everything.
+        pub jmespath: Option<String>,
+        /// Whether code settings show responses as Python prints them, as in the published runs.
+        pub python_repr: bool = false,
+        /// File of prompts instead of the built-in ones.
+        #[schemars(extend("x-kind" = "path"))]
+        pub prompts: Option<PathBuf>,
+        /// Whether model-written functions are run, each in the sandbox; code settings need it.
+        pub run_code: bool = false,
+        /// Whether the model classifies the questions instead of answering them, as in the paper.
+        pub classify: bool = false,
+        /// Model behind an endpoint that decides which answers mean the same as the gold answer: a
+        /// table with the keys of `goat.judge`.
+        pub judge: Option<JudgeConfig>,
+    }
+}
+
+fn settings_of_toolqa(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "string", "enum": Setting::ALL.map(Setting::name) })
+}
+
+impl ToolQaConfig {
+    /// How responses are shortened in all settings, if at all.
+    pub fn shortening(&self) -> Option<Shortening> {
+        let truncate = TruncateConfig {
+            max_items: self.max_items.unwrap_or(MAX_ITEMS),
+            max_depth: self.max_depth.unwrap_or(MAX_DEPTH),
+            jmespath: self.jmespath.clone(),
+        };
+        let options = TruncationOptions {
+            shape: truncate.shape(),
+            max_chars: self.max_chars.unwrap_or(MAX_CHARS),
+        };
+        self.reduce.map(|word| word.shortening(options))
+    }
+}
+
+impl SuiteTable for ToolQaConfig {
+    fn data(&self) -> &[PathBuf] {
+        &self.data
+    }
+
+    fn data_help(&self, _: Suite) -> String {
+        "set the questions: [eval.toolqa] data = [\"qa.jsonl\"]".to_owned()
+    }
+
+    fn metrics(&self) -> Option<&'static [&'static str]> {
+        self.classify.then_some(&["accuracy"])
+    }
+
+    fn longest_answer(&self) -> Option<usize> {
+        Some(self.max_new_tokens)
+    }
+
+    fn complete(&mut self) {
+        if self.reduce != Some(ResponseReduction::Truncate) {
+            self.max_items = None;
+            self.max_depth = None;
+            self.max_chars = None;
+        }
+    }
+
+    fn check(&self, table: &str, rules: &mut Rules<'_>) {
+        rules.jmespath(&format!("{table}.jmespath"), self.jmespath.as_deref());
+        if let Some(judge) = &self.judge {
+            judge.check(&format!("{table}.judge"), rules);
+        }
+        let reduce = format!("{table}.reduce");
+        let is_unreadable = rules.is_typed(&reduce) && !rules.findings.is_read(&reduce);
+        if self.reduce == Some(ResponseReduction::Truncate) || is_unreadable {
+            return;
+        }
+        for key in ["max_items", "max_depth", "max_chars", "jmespath"] {
+            let path = format!("{table}.{key}");
+            if rules.is_typed(&path) {
+                let message = format!("`{path}` is for `{reduce}` = \"truncate\"");
+                let help = "write reduce = \"truncate\", or delete this line";
+                rules.report(&path, message, help);
+            }
+        }
+    }
+
+    fn check_needs(&self, table: &str, rules: &mut Rules<'_>) {
+        if self.responses.is_none() {
+            let help = "set the responses: [eval.toolqa] responses = \"responses.jsonl\"";
+            rules.missing(&format!("{table}.responses"), help);
+        }
+        if self.setting.is_code() && !self.run_code {
+            let setting = self.setting.name();
+            let message = format!("the setting {setting} runs functions that the model writes");
+            let help = "allow that with run_code = true, which runs each in a sandbox";
+            rules.report(&format!("{table}.setting"), message, help);
+        }
+    }
+}

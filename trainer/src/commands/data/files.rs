@@ -1,0 +1,58 @@
+//! The verbs `data convert` and `data cache`.
+
+use tooltune_disk::atomic::create_with;
+use tooltune_files::{FileForm, convert as convert_rows};
+
+use crate::cli::{CacheArgs, ConvertArgs};
+use crate::commands::print_line;
+use crate::error::Error;
+use crate::examples::ExampleCache;
+use tooltune_terminal::RowsProgress;
+
+pub(in crate::commands) fn convert(args: &ConvertArgs) -> Result<(), Error> {
+    let form =
+        FileForm::from_path(&args.output).map_err(|error| Error::Usage(error.to_string()))?;
+    let output = args.output.as_path();
+    let parent = output
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty());
+    if let Some(parent) = parent {
+        std::fs::create_dir_all(parent).map_err(Error::io(parent, "create"))?;
+    }
+    let mut progress = RowsProgress::of("converting rows", "read", []);
+    let done = create_with(output, |file| {
+        convert_rows(&args.files, form, file, &mut || progress.row()).map_err(Error::from)
+    })?;
+    drop(progress);
+    print_line(&format!("{} rows in {}", done.n_rows, output.display()))?;
+    for name in &done.json_texts {
+        print_line(&format!(
+            "column {name:?} is stored as JSON strings, because its values have different types; \
+             tooltune reads them back as values"
+        ))?;
+    }
+    for loss in &done.losses {
+        print_line(loss)?;
+    }
+    Ok(())
+}
+
+pub(in crate::commands) fn cache(args: &CacheArgs) -> Result<(), Error> {
+    let Some(cache) = ExampleCache::of_process() else {
+        return Err(Error::Usage(
+            "no cache folder for prepared rows; set TOOLTUNE_CACHE to a folder".to_owned(),
+        ));
+    };
+    let used = if args.purge {
+        cache.purge()?
+    } else {
+        cache.used()
+    };
+    let verb = if args.purge { "removed" } else { "holds" };
+    print_line(&format!(
+        "{} {verb} {} sets of prepared rows, {:.1} MiB",
+        cache.folder().display(),
+        used.n_sets,
+        used.n_bytes as f64 / f64::from(1 << 20)
+    ))
+}

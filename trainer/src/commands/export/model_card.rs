@@ -1,0 +1,333 @@
+//! Writes the README.md of an export: model, training data, settings, scores and usage.
+
+use std::fmt::Write;
+use std::io::{BufRead, BufReader, ErrorKind};
+use std::path::Path;
+
+use serde_json::Value;
+use tooltune_checkpoints::PromptFiles;
+use tooltune_checkpoints::adapter::{PeftConfig, load_adapter};
+use tooltune_checkpoints::run_dir::RunDir;
+use tooltune_disk::regular_file;
+use tooltune_hub::marked_card;
+use tooltune_suites::SuiteInfo;
+
+use crate::commands::counted;
+use crate::commands::export::published::{file_name, without_private};
+use crate::config::Config;
+use crate::config::budgets::RUN_FILE_BYTES;
+use crate::error::Error;
+use crate::eval::report_files::METRICS_FILE;
+use crate::recipes::run_lock::{BASE_MODEL, RunLock};
+use crate::recipes::selection::measured_lines;
+
+/// Kind of export.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::commands) enum Handed {
+    /// An adapter without its base.
+    Adapter,
+    /// The base with the adapter merged into its weights.
+    Merged,
+}
+
+/// Returns the README.md of an export.
+///
+/// # Errors
+///
+/// A file of the checkpoint cannot be read.
+pub(in crate::commands) fn model_card(
+    config: &Config,
+    checkpoint: &Path,
+    handed: Handed,
+) -> Result<String, Error> {
+    let base = config.language_model()?;
+    let path = file_name(&base.model_name_or_path);
+    let hub_name = base.hub_id.as_deref();
+    let lock = RunLock::of_checkpoint(checkpoint)?;
+    let (library, what) = match handed {
+        Handed::Adapter => ("peft", "A LoRA adapter of"),
+        Handed::Merged => ("transformers", "A LoRA adapter merged into"),
+    };
+    let mut text = "---\n".to_owned();
+    // The hub rejects a base that is not a hub name.
+    if let Some(hub_id) = hub_name {
+        line(&mut text, &format!("base_model: {hub_id}"));
+    }
+    line(
+        &mut text,
+        &format!("library_name: {library}\ntags:\n- lora\n- tooltune\n---\n"),
+    );
+    line(
+        &mut text,
+        &format!("{what} {}.\n", hub_name.unwrap_or(&path)),
+    );
+    if hub_name.is_none() {
+        line(
+            &mut text,
+            "The base is named after its local file, because `model.hub_id` was not set.\n",
+        );
+    }
+    let adapter = load_adapter(checkpoint)?.config;
+    line(&mut text, "## Model\n");
+    line(&mut text, "| | |\n|---|---|");
+    let step = checkpoint.file_name().unwrap_or_default().to_string_lossy();
+    let rows = [
+        ("LoRA", kind(config, &adapter)),
+        ("checkpoint", step.into_owned()),
+        (
+            "made with",
+            format!("tooltune {}", env!("CARGO_PKG_VERSION")),
+        ),
+    ];
+    for (name, value) in rows {
+        line(&mut text, &format!("| {name} | {value} |"));
+    }
+    let inputs = lock.iter().flat_map(|lock| &lock.inputs);
+    for input in inputs.filter(|input| input.setting == BASE_MODEL || is_data(&input.setting)) {
+        let sums = input
+            .files
+            .values()
+            .map(|file| file.sha256.get(..12).unwrap_or_default());
+        let sums: Vec<&str> = sums.take(4).collect();
+        let (setting, path) = (&input.setting, file_name(&input.path));
+        let rows = if is_data(setting) {
+            n_rows(&input.path)?
+        } else {
+            None
+        };
+        let rows = rows.map_or_else(String::new, |n| format!("{}, ", counted(n, "row")));
+        line(
+            &mut text,
+            &format!(
+                "| `{setting}` | {path} ({rows}sha256 {}) |",
+                sums.join(", ")
+            ),
+        );
+    }
+    metrics(&mut text, config, checkpoint)?;
+    line(&mut text, "\n## Training\n");
+    line(&mut text, "```toml");
+    text.push_str(settings(config)?.trim_end());
+    line(
+        &mut text,
+        "\n\
+         ```\n\n\
+         To repeat the run, use `tooltune train FILE` with these settings. File names are shown \
+         without folders and addresses without secrets.",
+    );
+    how_to_ask(&mut text, checkpoint, hub_name.unwrap_or(&path), handed)?;
+    Ok(marked_card(&text))
+}
+
+/// The settings as TOML, safe to publish.
+fn settings(config: &Config) -> Result<String, Error> {
+    let unwritable = |error: &dyn std::fmt::Display| Error::Usage(format!("the settings: {error}"));
+    let settings = config.to_toml().map_err(|error| unwritable(&error))?;
+    let settings: toml::Table = settings.parse().map_err(|error| unwritable(&error))?;
+    toml::to_string(&without_private(settings)).map_err(|error| unwritable(&error))
+}
+
+/// Describes the LoRA variant.
+fn kind(config: &Config, adapter: &PeftConfig) -> String {
+    let mut words = vec![format!("r {}, alpha {}", adapter.r, adapter.lora_alpha)];
+    if config.lora.principal_init().is_some() {
+        let rank = adapter.r / 2;
+        words.push(format!("PiSSA of rank {rank}, saved at twice the rank"));
+    }
+    if adapter.use_rslora {
+        words.push("rsLoRA".to_owned());
+    }
+    if adapter.use_dora {
+        words.push("DoRA".to_owned());
+    }
+    let modules = adapter.modules_to_save.iter().flatten();
+    words.extend(modules.map(|module| format!("the whole of {module}")));
+    words.join(", ")
+}
+
+/// Counts the rows of a plain text file, if it still exists.
+fn n_rows(path: &Path) -> Result<Option<usize>, Error> {
+    if path.extension().is_none_or(|end| end != "jsonl") {
+        return Ok(None);
+    }
+    let file = match regular_file::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(Error::io(path, "count the rows of")(error)),
+    };
+    let mut n = 0;
+    for line in BufReader::new(file).split(b'\n') {
+        let line = line.map_err(Error::io(path, "count the rows of"))?;
+        n += usize::from(!line.trim_ascii().is_empty());
+    }
+    Ok(Some(n))
+}
+
+fn is_data(setting: &str) -> bool {
+    setting.starts_with("data.train") || setting.starts_with("data.eval")
+}
+
+fn line(text: &mut String, line: &str) {
+    text.push_str(line);
+    text.push('\n');
+}
+
+/// Metrics of the checkpoint's own evaluations and of those in the run's `eval` folder.
+fn metrics(text: &mut String, config: &Config, checkpoint: &Path) -> Result<(), Error> {
+    let mut tables = Vec::new();
+    for suite in tooltune_suites::SUITES {
+        let path = checkpoint.join(format!("eval.{}.{METRICS_FILE}", suite.name));
+        tables.push(("at its checkpoint".to_owned(), path));
+    }
+    let run = checkpoint.parent().unwrap_or(&config.train.output_dir);
+    for name in ["base", "best"] {
+        tables.push((
+            format!("eval/{name}"),
+            run.join("eval").join(name).join(METRICS_FILE),
+        ));
+    }
+    let mut has_head = false;
+    for (source, name, value) in run_metrics(checkpoint)? {
+        head(text, &mut has_head);
+        line(text, &format!("| {source} | {name} | {value:.4} | | |"));
+    }
+    for (source, path) in tables {
+        let bytes = regular_file::read_if_there(&path, RUN_FILE_BYTES);
+        let Some(bytes) = bytes.map_err(Error::io(&path, "read"))? else {
+            continue;
+        };
+        let Ok(metrics) = tooltune_json::from_slice::<Value>(&bytes) else {
+            continue;
+        };
+        let Some(suite) = SuiteInfo::for_metrics(&metrics) else {
+            continue;
+        };
+        head(text, &mut has_head);
+        let n = |count: Option<&Value>| {
+            count
+                .and_then(Value::as_u64)
+                .map_or_else(String::new, |n| n.to_string())
+        };
+        if let Some(loss) = metrics["loss"].as_f64() {
+            let rows = n(metrics.get("n_loss_rows"));
+            line(text, &format!("| {source} | loss | {loss:.4} | | {rows} |"));
+        }
+        for name in suite.metrics {
+            let number = |key: &str| metrics[*name][key].as_f64();
+            if let (Some(value), Some(low), Some(high)) =
+                (number("value"), number("low"), number("high"))
+            {
+                let rows = n(metrics[*name].get("n").or_else(|| metrics.get("n")));
+                let suite = suite.name;
+                line(
+                    text,
+                    &format!(
+                        "| {source} | {suite}.{name} | {value:.4} | {low:.4} to {high:.4} | {rows} |"
+                    ),
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Writes the head of the metrics table once.
+fn head(text: &mut String, is_there: &mut bool) {
+    if std::mem::replace(is_there, true) {
+        return;
+    }
+    line(
+        text,
+        "\n## Evaluation\n\nMeans over n samples, with 95 % bootstrap intervals.\n",
+    );
+    line(
+        text,
+        "| evaluation | metric | value | interval | n |\n|---|---|--:|---|--:|",
+    );
+}
+
+/// Metrics from the run files: the metric that selected the checkpoint as best, and its loss on
+/// held-out rows, each with a label.
+fn run_metrics(checkpoint: &Path) -> Result<Vec<(&'static str, String, f64)>, Error> {
+    const LOSS: &str = "loss";
+    let mut metrics = Vec::new();
+    let Some(run) = checkpoint.parent().filter(|run| run.is_dir()) else {
+        return Ok(metrics);
+    };
+    let run_dir = RunDir::open_to_read(run)?;
+    let checkpoints = run_dir.list()?;
+    let name = checkpoint.file_name();
+    let Some(own) = checkpoints.iter().find(|one| one.path.file_name() == name) else {
+        return Ok(metrics);
+    };
+    let best = run_dir.best()?.filter(|best| best.step == own.step);
+    if let Some((metric, value)) = best.and_then(|best| best.metric.zip(best.value)) {
+        metrics.push(("at its checkpoint (selection metric)", metric, value));
+    }
+    let lines = measured_lines(&run_dir)?;
+    let mut of_step = lines.iter().rev();
+    let loss = of_step.find_map(|line| {
+        let is_of_step = line["step"].as_u64() == Some(own.step);
+        line["eval/loss"].as_f64().filter(|_| is_of_step)
+    });
+    let has_loss = metrics.iter().any(|(_, name, _)| name == LOSS);
+    metrics.extend(
+        loss.filter(|_| !has_loss)
+            .map(|loss| ("at its checkpoint", LOSS.to_owned(), loss)),
+    );
+    Ok(metrics)
+}
+
+/// Writes the training prompts and the code that loads the export.
+fn how_to_ask(
+    text: &mut String,
+    checkpoint: &Path,
+    base: &str,
+    handed: Handed,
+) -> Result<(), Error> {
+    let prompts = PromptFiles::read(checkpoint)?;
+    line(text, "\n## Usage\n");
+    if let Some(prompt) = &prompts.slot_prompt {
+        line(
+            text,
+            "`prompt.jinja` renders the user message from `input_text` and `json_schema`:\n",
+        );
+        let _ = writeln!(text, "```jinja\n{}\n```\n", prompt.trim_end());
+    }
+    line(
+        text,
+        match &prompts.chat_template {
+            Some(_) => "`chat_template.jinja` is the chat template that training used.\n",
+            None => "The chat template is the base model's own.\n",
+        },
+    );
+    let lines = match handed {
+        Handed::Adapter if is_gguf(base) => {
+            line(
+                text,
+                "The base is a GGUF file. `tooltune export RUN --checkpoint base --to merged \
+                 --output base` converts it to a folder for transformers:\n",
+            );
+            of_adapter("base")
+        }
+        Handed::Adapter => of_adapter(base),
+        Handed::Merged => "from transformers import AutoModelForCausalLM\n\n\
+             model = AutoModelForCausalLM.from_pretrained(\"this folder\")"
+            .to_owned(),
+    };
+    let _ = writeln!(text, "```python\n{lines}\n```");
+    Ok(())
+}
+
+fn is_gguf(base: &str) -> bool {
+    Path::new(base).extension().is_some_and(|end| end == "gguf")
+}
+
+/// The code that loads the adapter onto its base.
+fn of_adapter(base: &str) -> String {
+    format!(
+        "from peft import PeftModel\nfrom transformers import AutoModelForCausalLM\n\n\
+         model = AutoModelForCausalLM.from_pretrained({base:?})\n\
+         model = PeftModel.from_pretrained(model, \"this folder\")"
+    )
+}

@@ -1,0 +1,142 @@
+//! Uploads an export (`export --push-to-hub`). Checks the token and repository before writing
+//! anything, and retries a failed upload without exporting again.
+
+use std::path::Path;
+
+use tooltune_hub::{Hub, KeptCard, Pushed, Upload, UploadTarget};
+use tooltune_json::printable;
+
+use crate::cli::ExportArgs;
+use crate::commands::export::pending_upload::PendingUpload;
+use crate::commands::{counted, eprint_line, print_line};
+use crate::error::Error;
+use tooltune_terminal::Fetching;
+
+/// Maximum number of deleted files to name.
+const N_NAMED: usize = 5;
+
+/// Runs `write` unless an earlier command already wrote the export, then uploads it to `repo`.
+pub(in crate::commands) fn run(
+    args: &ExportArgs,
+    repo: &str,
+    write: impl FnOnce() -> Result<(), Error>,
+) -> Result<(), Error> {
+    let output = args.output.as_deref().unwrap_or(Path::new(""));
+    let config = args.model.config(&[])?;
+    let checkpoint = match args.model.checkpoint()? == "base" {
+        true => None,
+        false => Some(args.model.adapter(&config)?),
+    };
+    let made_of = PendingUpload::made_of(args, &config, checkpoint.as_deref())?;
+    let is_pending = PendingUpload::is_pending(output, &made_of)?;
+    if !is_pending && std::fs::symlink_metadata(output).is_ok() {
+        // Validate before creating a repository.
+        return write();
+    }
+    let hub = Hub::from_process_environment()?;
+    let target = {
+        let view = Fetching::begin(repo.to_owned());
+        hub.prepare_upload(repo, args.private, &|event| view.hear(event))?
+    };
+    if is_pending {
+        eprint_line(&format!(
+            "{} was already written, but not uploaded; uploading it now",
+            output.display()
+        ))?;
+    } else {
+        PendingUpload::begin(output, &made_of)?;
+        if let Err(error) = write() {
+            // Report the first error.
+            let _ = PendingUpload::remove_record(output);
+            return Err(error);
+        }
+        PendingUpload::write_record(output, &made_of)?;
+    }
+    push(&hub, &target, args, output)?;
+    PendingUpload::remove_record(output)
+}
+
+/// Uploads the export.
+fn push(hub: &Hub, target: &UploadTarget, args: &ExportArgs, output: &Path) -> Result<(), Error> {
+    let repo = args.push_to_hub.as_deref().unwrap_or_default();
+    let upload = Upload {
+        target,
+        path: output,
+        replaces_card: args.replace_card,
+        message: "Upload with tooltune",
+    };
+    let view = Fetching::begin(format!("{} -> {repo}", output.display()));
+    let pushed = hub.push(upload, &|event| view.hear(event));
+    let pushed = pushed.map_err(|source| Error::NotPushed {
+        output: output.to_owned(),
+        source: Box::new(source),
+    })?;
+    let summary = view.summary().unwrap_or_else(|| "no new files".to_owned());
+    drop(view);
+    report(repo, &pushed, &summary)
+}
+
+/// Prints the result of an upload.
+fn report(repo: &str, pushed: &Pushed, summary: &str) -> Result<(), Error> {
+    if let Some(kept_card) = pushed.kept_card {
+        let why = match kept_card {
+            KeptCard::OfOthers => "was written or edited by someone else",
+            KeptCard::Unread => "cannot be read from the hub, so its author is unknown,",
+        };
+        eprint_line(&format!(
+            "{repo}: its README.md {why} and is kept; use --replace-card to replace it"
+        ))?;
+    }
+    if !pushed.is_listed {
+        eprint_line(&format!(
+            "{repo}: the hub did not list the files of the repository, so files of an earlier \
+             export were not deleted; check {}",
+            pushed.page
+        ))?;
+    }
+    let Some(commit) = &pushed.commit else {
+        return print_line(&format!("{} already has all files unchanged", pushed.page));
+    };
+    print_line(&format!("{} has {summary}, commit {commit}", pushed.page))?;
+    if let Some(files) = named_files(&pushed.deleted, "an earlier export") {
+        print_line(&format!("the commit deletes {files}"))?;
+    }
+    match named_files(&pushed.kept, "earlier exports") {
+        Some(files) => print_line(&format!(
+            "the repository keeps {files}; delete the outdated ones on {}",
+            pushed.page
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Counts and names files, such as `2 files of an earlier export: a, b`; `None` without any.
+fn named_files(names: &[String], origin: &str) -> Option<String> {
+    let listed: Vec<String> = (names.iter().take(N_NAMED))
+        .map(|name| printable::name(name))
+        .collect();
+    let more = match names.len().saturating_sub(N_NAMED) {
+        0 => String::new(),
+        n => format!(" and {n} more"),
+    };
+    let n = counted(names.len(), "file");
+    (!names.is_empty()).then(|| format!("{n} of {origin}: {}{more}", listed.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_earlier_exports_are_named_and_counted() {
+        assert_eq!(named_files(&[], "an earlier export"), None);
+        let one = ["model.safetensors\u{1b}".to_owned()];
+        assert_eq!(
+            named_files(&one, "an earlier export").as_deref(),
+            Some("1 file of an earlier export: model.safetensors\\u{1b}")
+        );
+        let many: Vec<String> = (0..7).map(|n| n.to_string()).collect();
+        let text = named_files(&many, "earlier exports").expect("files");
+        assert_eq!(text, "7 files of earlier exports: 0, 1, 2, 3, 4 and 2 more");
+    }
+}

@@ -1,0 +1,252 @@
+//! Exports a checkpoint for serving: as a PEFT or llama.cpp adapter, or as merged weights.
+//!
+//! `--neutral` folds the scaling into B and sets alpha to r, so servers that ignore some config
+//! fields compute the same function.
+
+mod gguf;
+mod refusals;
+mod served;
+
+pub use gguf::{GgufPlace, export_gguf, export_whole_gguf};
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use tooltune_checkpoints::PromptFiles;
+use tooltune_checkpoints::adapter::{
+    Adapter, Consumer, PeftConfig, Scalings, ServedBase, TargetModules, compatibility,
+    load_adapter, neutral, peft_rules, save_adapter_with_files, with_named_targets,
+};
+use tooltune_checkpoints::merged::{
+    MergeOptions, refused_by_llama_cpp, save_merged, tokenizer_files,
+};
+use tooltune_checkpoints::model_files::TokenizerSource;
+use tooltune_checkpoints::weights::FloatDtype;
+
+use crate::base_model::BaseModel;
+use crate::config::BaseModelSettings;
+use crate::error::Error;
+
+pub use refusals::{Refusal, refusals, refusals_of_shape};
+
+/// How the scaling is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scaling {
+    /// As configured: `lora_alpha`, patterns and rsLoRA are written to the config.
+    AsConfigured,
+    /// Folded into B: `lora_alpha = r`, no patterns, no rsLoRA, one rank for all modules.
+    Neutral,
+}
+
+/// File that describes an export.
+const README: &str = "README.md";
+
+/// Further files for using an adapter on another machine.
+#[derive(Debug, Clone, Copy)]
+pub struct HandedOn<'a> {
+    /// The base model: its hub name and its tokenizer files.
+    pub base: &'a BaseModelSettings,
+    /// Content of README.md.
+    pub card: &'a str,
+}
+
+/// Writes the adapter of `checkpoint` as the PEFT directory `output`, with tensors of `dtype`.
+///
+/// Targets chosen by a pattern or "all-linear" are listed by name, which every server supports.
+/// `linear` are the linear layers of the base, if known; they make the list shorter.
+///
+/// # Errors
+///
+/// The checkpoint is damaged, all B factors of the adapter are zero (it changes nothing), `output`
+/// exists, or the disk is full.
+pub fn export_peft(
+    checkpoint: &Path,
+    scaling: Scaling,
+    dtype: FloatDtype,
+    linear: Option<&[String]>,
+    handed: HandedOn<'_>,
+    output: &Path,
+) -> Result<(), Error> {
+    let mut adapter = learned_adapter(checkpoint)?;
+    let scalings = peft_rules(&adapter)?;
+    if scaling == Scaling::Neutral {
+        adapter = neutral(&adapter.config, &adapter.tensors, &scalings)?;
+    }
+    let adapted: Vec<&str> = scalings.keys().map(String::as_str).collect();
+    adapter.config = with_named_targets(&adapter.config, &adapted, linear);
+    let prompts = PromptFiles::read(checkpoint)?;
+    let model = handed.base;
+    if let Some(hub_id) = &model.hub_id {
+        adapter.config.base_model_name_or_path = Some(hub_id.clone());
+    }
+    // The tokenizer files are omitted if the base is not on this machine.
+    let mut files = if model.model_name_or_path.exists() {
+        tokenizer_files(&model.model_name_or_path)?
+    } else {
+        BTreeMap::new()
+    };
+    files.insert(README.to_owned(), handed.card.into());
+    Ok(save_adapter_with_files(
+        output, &adapter, dtype, &prompts, &files,
+    )?)
+}
+
+/// Change to the weights of a base model, with the prompt files.
+#[derive(Debug)]
+pub struct Addition {
+    adapter: Adapter,
+    scalings: Scalings,
+    prompts: PromptFiles,
+}
+
+impl Addition {
+    /// Loads the adapter of a checkpoint with the prompt files of training.
+    ///
+    /// # Errors
+    ///
+    /// As for [`export_peft`].
+    pub fn read(checkpoint: &Path) -> Result<Self, Error> {
+        let adapter = learned_adapter(checkpoint)?;
+        Ok(Self {
+            scalings: peft_rules(&adapter)?,
+            adapter,
+            prompts: PromptFiles::read(checkpoint)?,
+        })
+    }
+
+    /// No change: the base is written as it is.
+    pub fn nothing() -> Self {
+        Self {
+            adapter: Adapter {
+                config: PeftConfig::new(1, 1.0, TargetModules::Names(Vec::new())),
+                tensors: BTreeMap::new(),
+            },
+            scalings: Scalings::new(),
+            prompts: PromptFiles::default(),
+        }
+    }
+
+    fn is_nothing(&self) -> bool {
+        self.adapter.tensors.is_empty()
+    }
+}
+
+/// Writes `base` merged with `addition` into the directory `output`, in files of at most
+/// `max_shard_bytes`. `dtype` is the tensor dtype if the base is a GGUF file; other bases keep
+/// their own. `card` is the content of README.md.
+///
+/// # Errors
+///
+/// `output` exists, or a merged value does not fit the dtype of the base.
+pub fn export_merged(
+    addition: &Addition,
+    base: &BaseModel,
+    dtype: FloatDtype,
+    max_shard_bytes: u64,
+    card: Option<&str>,
+    output: &Path,
+) -> Result<(), Error> {
+    // A vocabulary inside a GGUF file is written to a separate file.
+    let tokenizer_json = match base.files.tokenizer {
+        TokenizerSource::Json(_) => None,
+        TokenizerSource::Gguf(_) => Some(base.tokenizer.to_json()?),
+    };
+    let card = card.map(|card| (README.to_owned(), card.into()));
+    let extra_files = BTreeMap::from_iter(card);
+    let options = MergeOptions {
+        extra_files: Some(&extra_files),
+        max_shard_bytes,
+        gguf_dtype: dtype,
+        tokenizer_json: tokenizer_json.as_deref(),
+        prompts: Some(&addition.prompts),
+    };
+    Ok(save_merged(
+        output,
+        &base.path,
+        &addition.adapter,
+        &addition.scalings,
+        &options,
+    )?)
+}
+
+/// Table of how each server loads the adapter of `checkpoint`.
+///
+/// # Errors
+///
+/// The checkpoint is damaged, or a pattern is not a valid regular expression.
+pub fn compatibility_table(checkpoint: &Path, base: &BaseModel) -> Result<String, Error> {
+    let adapter = load_adapter(checkpoint)?;
+    let report = compatibility(
+        &adapter,
+        ServedBase {
+            tied_head: base.files.config["tie_word_embeddings"] == true,
+            within_vision_model: base.files.weights.n_vision() > 0,
+        },
+    )?;
+    let mut lines = vec![
+        format!(
+            "| | {} | fix |",
+            Consumer::ALL.map(Consumer::name).join(" | ")
+        ),
+        format!("|---|{}", "---|".repeat(Consumer::ALL.len() + 1)),
+    ];
+    for row in report.rows.iter().chain([&report.whole]) {
+        let verdicts: Vec<String> = row.verdicts.iter().map(ToString::to_string).collect();
+        let fix = row.fix.as_deref().unwrap_or("");
+        lines.push(format!(
+            "| {} | {} | {fix} |",
+            row.feature,
+            verdicts.join(" | ")
+        ));
+    }
+    if let Some(refused) = refused_by_llama_cpp(&base.path, &base.files)? {
+        lines.push(String::new());
+        lines.push(format!("llama.cpp does not compute the base: {refused}"));
+    }
+    Ok(lines.join("\n"))
+}
+
+fn learned_adapter(checkpoint: &Path) -> Result<Adapter, Error> {
+    let adapter = load_adapter(checkpoint)?;
+    let is_b = |name: &str| name.ends_with(".lora_B.weight");
+    let learned = adapter
+        .tensors
+        .iter()
+        .any(|(name, tensor)| is_b(name) && tensor.values.iter().any(|&value| value != 0.0));
+    if learned && !is_as_it_began(&adapter) {
+        Ok(adapter)
+    } else {
+        Err(Error::Usage(format!(
+            "{}: the products of its factors are zero, so the adapter changes nothing: this checkpoint \
+             is from the start of the run, and no later one was better; export another one, for example \
+             with --checkpoint last",
+            checkpoint.display()
+        )))
+    }
+}
+
+/// Whether the two halves of all factors cancel: an untrained PiSSA checkpoint. Fully trained
+/// weights need no check, because they are only updated together with the factors.
+fn is_as_it_began(adapter: &Adapter) -> bool {
+    let is_factor = |name: &str| name.contains(".lora_");
+    let mut factors = adapter.tensors.iter().filter(|(name, _)| is_factor(name));
+    factors.all(|(name, tensor)| {
+        let [rows, columns] = tensor.shape[..] else {
+            return false;
+        };
+        let values = &tensor.values;
+        if name.ends_with(".lora_B.weight") {
+            let undone = |row: &[f32]| {
+                let (now, before) = row.split_at(columns / 2);
+                now.iter().zip(before).all(|(now, before)| *now == -before)
+            };
+            columns % 2 == 0 && columns > 0 && values.chunks(columns).all(undone)
+        } else {
+            let (now, before) = values.split_at(values.len() / 2);
+            rows % 2 == 0 && now == before
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,98 @@
+//! Refuses to evaluate on training files, even under another name.
+
+use std::fs;
+use std::path::Path;
+
+use tooltune_checkpoints::digest::sha256_file;
+use tooltune_disk::regular_file;
+
+use crate::error::Error;
+
+/// Files named by a setting.
+#[derive(Debug, Clone, Copy)]
+pub struct SettingFiles<'a> {
+    /// The setting.
+    pub key: &'static str,
+    /// Its files.
+    pub files: &'a [&'a Path],
+}
+
+/// Refuses evaluation files that are also training files, by another path or link, or as copies.
+///
+/// # Errors
+///
+/// - a file is in both lists
+/// - a file cannot be read
+pub fn refuse_learned(learned: SettingFiles<'_>, evaluated: SettingFiles<'_>) -> Result<(), Error> {
+    for file in evaluated.files {
+        for other in learned.files {
+            if holds_the_same(other, file)? {
+                return Err(Error::Usage(format!(
+                    "{} names {}, which has the same content as {} in {}: metrics on training data do not \
+                     show how well new rows work; evaluate on other rows",
+                    evaluated.key,
+                    file.display(),
+                    other.display(),
+                    learned.key
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether two paths are the same file or copies. Missing files are reported by the code that reads
+/// them.
+fn holds_the_same(one: &Path, other: &Path) -> Result<bool, Error> {
+    let is_file = |path: &Path| matches!(regular_file::is_there(path), Ok(true));
+    if !is_file(one) || !is_file(other) {
+        return Ok(false);
+    }
+    let (Ok(metadata), Ok(of_other)) = (fs::metadata(one), fs::metadata(other)) else {
+        return Ok(false);
+    };
+    if metadata.len() != of_other.len() {
+        return Ok(false);
+    }
+    let is_one = matches!((one.canonicalize(), other.canonicalize()), (Ok(a), Ok(b)) if a == b);
+    Ok(is_one || sha256_file(one)? == sha256_file(other)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_training_file_is_refused_also_as_link_copy_or_other_path() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        fs::write(path("train"), "rows").unwrap();
+        fs::write(path("copy"), "rows").unwrap();
+        fs::write(path("other"), "sows").unwrap();
+        fs::create_dir(path("a")).unwrap();
+        fs::hard_link(path("train"), path("hard")).unwrap();
+        #[cfg(unix)]
+        std::os::unix::fs::symlink(path("train"), path("soft")).unwrap();
+        let refused = |name: &str| {
+            let (train, eval) = (path("train"), path(name));
+            refuse_learned(
+                SettingFiles {
+                    key: "retriever.train",
+                    files: &[train.as_path()],
+                },
+                SettingFiles {
+                    key: "retriever.eval",
+                    files: &[eval.as_path()],
+                },
+            )
+        };
+        for name in ["train", "a/../train", "copy", "hard", "soft"] {
+            let error = refused(name).unwrap_err().to_string();
+            assert!(error.contains("retriever.eval names"), "{name}: {error}");
+            assert!(error.contains("in retriever.train"), "{name}: {error}");
+        }
+        for name in ["other", "absent", "a"] {
+            assert!(refused(name).is_ok(), "{name}");
+        }
+    }
+}
