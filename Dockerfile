@@ -11,9 +11,9 @@ RUN scripts/setup-llvm \
     && cargo build --release --locked --features cuda -p tooltune \
     && strip target/release/tooltune
 
-# NVRTC is in this image, and the second package holds the CUDA headers: kernels are compiled when
-# they are first run.
-FROM nvidia/cuda:13.0.1-runtime-ubuntu24.04
+# This image has NVRTC, cuBLASLt, cuDNN and NCCL. The second package holds the CUDA headers, because
+# kernels are compiled when they first run.
+FROM nvidia/cuda:13.0.1-cudnn-runtime-ubuntu24.04
 RUN apt-get update \
     && apt-get install -y --no-install-recommends libstdc++6 cuda-cudart-dev-13-0 \
     && rm -rf /var/lib/apt/lists/*

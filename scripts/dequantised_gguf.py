@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes a GGUF again with every matrix in f32, f16 or bf16, dequantised by the `gguf` package; the metadata stay.
+"""Rewrites a GGUF with every matrix in f32, f16 or bf16, dequantised by the `gguf` package; metadata is unchanged.
 
-llama.cpp multiplies quantised weights by activations that it quantises too. Tooltune and transformers dequantise the weights and
-multiply floating-point numbers. With the numbers of the file written out, all of them compute the same function. Vectors (norms)
-and convolutions stay in f32, as llama.cpp's converter leaves them.
+llama.cpp multiplies quantised weights by quantised activations. Tooltune and transformers dequantise the weights and
+multiply floating-point numbers. With dequantised weights, all of them compute the same function. Vectors (norms) and
+convolutions stay in f32, as in llama.cpp's converter.
 """
 
 import argparse
@@ -14,7 +14,7 @@ import numpy
 
 TYPES = {"f32": gguf.GGMLQuantizationType.F32, "f16": gguf.GGMLQuantizationType.F16, "bf16": gguf.GGMLQuantizationType.BF16}
 FILE_TYPES = {"f32": gguf.LlamaFileType.ALL_F32, "f16": gguf.LlamaFileType.MOSTLY_F16, "bf16": gguf.LlamaFileType.MOSTLY_BF16}
-# What the writer says itself.
+# Keys that the writer sets itself.
 WRITTEN = ("GGUF.", "general.architecture", "general.file_type")
 
 

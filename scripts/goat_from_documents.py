@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""What scripts/goat-from-documents measured, as a section of benchmarks/goat_from_documents.md.
+"""Writes the measurements of scripts/goat-from-documents as a section of benchmarks/goat_from_documents.md.
 
     goat_from_documents.py oracle|local FOLDER SECONDS
 
-The folder has times_KIND.begin and times_KIND.end, which the shell's `times` wrote.
+The folder has times_KIND.begin and times_KIND.end, written by the shell's `times`.
 """
 
 import datetime
@@ -23,11 +23,11 @@ from verification_section import record
 
 OUTPUT = ROOT / "benchmarks/goat_from_documents.md"
 SCRIPT = "scripts/goat-from-documents"
-HEAD = """# GOAT from documents alone
+HEAD = """# GOAT from API documents
 
-What `scripts/goat-from-documents` measured: GOAT's data pipeline over the documents of the 63 invented APIs, and what a model learns
-from its trajectories. The true edges are known (`data synth goat --edges`), so each filter has a precision and a recall, as in the
-paper's Table 7; the paper's own, of LLaMA-3-70B on RapidAPI, are precisions of 0.25, 0.59, 0.90 and recalls of 0.92, 0.42, 0.36.
+Measurements of `scripts/goat-from-documents`: GOAT's data pipeline on the documents of the 63 invented APIs, and training on its
+trajectories. The true edges are known (`data synth goat --edges`), so each filter has a precision and a recall, as in the
+paper's Table 7; the paper's values, for LLaMA-3-70B on RapidAPI, are precisions of 0.25, 0.59, 0.90 and recalls of 0.92, 0.42, 0.36.
 
 """
 # Heading, report, metric.
@@ -50,7 +50,7 @@ def read(path: Path):
     try:
         return json.loads(path.read_text())
     except (OSError, ValueError) as error:
-        raise SystemExit(f"{path}: {error}; run {SCRIPT} to its end")
+        raise SystemExit(f"{path}: {error}; run {SCRIPT} to completion")
 
 
 def lines(path: Path) -> int:
@@ -63,17 +63,17 @@ def table(header: list, rows: list) -> str:
 
 
 def stages(folder: Path) -> str:
-    """What each stage kept, and what it dropped by its reasons."""
+    """What each stage kept, and the reasons for what it dropped."""
     report = read(folder / "report.json")["stages"]
     rows, reasons = [], []
     for stage in report:
         requests = stage.get("requests", {})
-        calls = stage.get("counts", {}).get("calls of APIs", 0)
+        calls = stage.get("counts", {}).get("API calls", 0)
         dropped = sum(stage["dropped"].values())
         counted = [requests.get("n_replies", 0), requests.get("n_asked_again", 0), calls]
         rows.append([stage["stage"], stage["n_in"], stage["n_kept"], dropped, *counted])
         reasons += [f"- `{stage['stage']}` {count}: {reason}" for reason, count in sorted(stage["dropped"].items())]
-    head = ["stage", "in", "kept", "dropped", "replies", "asked again", "calls of APIs"]
+    head = ["stage", "in", "kept", "dropped", "replies", "asked again", "API calls"]
     return f"{table(head, rows)}\n\nDropped, by the reason:\n\n" + "\n".join(reasons)
 
 
@@ -96,16 +96,16 @@ def of_oracle(data: Path) -> str:
     splits = {name: lines(made / f"{name}.jsonl") for name in ("train", "dev", "test_seen", "test_unseen")}
     counts = ", ".join(f"{count} in {name}.jsonl" for name, count in splits.items())
     parts = [
-        f"`scripts/goat_oracle.py` knows the invented world and errs on purpose: of wrong edges to required parameters it takes one of "
-        f"{HOPES} for true, of true ones it misses one of {MISSES}, and one reply of {SLIPS} is no JSON. Its queries name their steps in "
-        "order, which makes plans and documents easier to find than those of a person.",
+        f"`scripts/goat_oracle.py` knows the invented world and errs on purpose: it accepts one of {HOPES} wrong edges to required "
+        f"parameters, misses one of {MISSES} true ones, and writes one reply of {SLIPS} that is not JSON. Its queries name their steps in "
+        "order, so plans and documents are easier to find than in queries written by people.",
         edges(made),
         stages(made),
         f"Rows: {counts}; {lines(made / 'pairs.jsonl')} pairs for the retriever. BeastPark and ArtHall are held out. The seen test is "
         f"{lines(data / 'seen/test_seen.jsonl')} rows over sub-graphs of training with other values (`--seen-from`).",
-        "One epoch of configs/goat-quickstart.toml over the rows of training, model and retriever in one run. Documents come from the "
-        "retriever beside the model, the base's from the untrained one; Recall is that of the gold sub-queries, among the first five documents "
-        "and among as many as are right. Intervals are 95 % "
+        "One epoch of configs/goat-quickstart.toml over the rows of training, model and retriever in one run. The adapter uses documents "
+        "from the retriever trained with it, and the base from the untrained one. Recall is measured on the gold sub-queries, among the first "
+        "five documents and among the first n for n gold documents. Intervals are 95 % "
         "bootstrap.",
         table(["evaluation", "n", *(heading for heading, *_ in COLUMNS)], scores),
     ]
@@ -115,8 +115,8 @@ def of_oracle(data: Path) -> str:
 def of_local(data: Path) -> str:
     parts = [
         "SmolLM2-135M-Instruct writes every reply under its JSON Schema: the documents of RoomKey, MoneyMill and ClockBox, the 60 "
-        "most alike edges, at most 12 tasks. A model of this size is no generator of data, and it cannot guess what exists in the invented "
-        "world; the tables say what the stages make of that.",
+        "most alike edges, at most 12 tasks. A model of this size is too small to generate data and cannot guess what exists in the "
+        "invented world; the tables show how the stages handle that.",
         edges(data / "local"),
         stages(data / "local"),
     ]
@@ -124,7 +124,7 @@ def of_local(data: Path) -> str:
 
 
 def computed(path: Path) -> float:
-    """Seconds of user and system time of a shell's children, the second line of `times`."""
+    """User plus system seconds of a shell's children, the second line of `times`."""
     found = re.findall(r"(\d+)m([\d.]+)s", path.read_text().splitlines()[1])
     return sum(60 * float(minutes) + float(seconds) for minutes, seconds in found)
 
@@ -134,11 +134,11 @@ def main():
     spent = computed(data / f"times_{kind}.end") - computed(data / f"times_{kind}.begin")
     load = os.getloadavg()[2]
     where = (
-        f"{datetime.date.today()}, commit {commit()}, {os.cpu_count()} cores of {cpu_name()} with a load of {load:.1f} in the last "
+        f"{datetime.date.today()}, commit {commit()}, {os.cpu_count()} cores of {cpu_name()} with a load average of {load:.1f} over "
         f"15 minutes: {seconds // 60} min {seconds % 60} s after the build, {spent / 60:.1f} min of one core "
-        "(stages that were done before are not in it)."
+        "(without stages that were skipped)."
     )
-    titles = {"oracle": "An oracle generates", "local": "SmolLM2-135M generates under constraints"}
+    titles = {"oracle": "Generated by the oracle", "local": "Generated by SmolLM2-135M under constraints"}
     text = of_oracle(data) if kind == "oracle" else of_local(data)
     if not OUTPUT.exists():
         OUTPUT.write_text(HEAD)

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""A server that speaks OpenAI's chat completions and writes, by rule, what a language model is asked for by `tooltune data goat`.
+"""An OpenAI chat-completions server that answers the requests of `tooltune data goat` by rules.
 
-It stands for a good model where there is none: it knows the invented world of `tooltune data synth goat` from its tables
-(data/synth/src/goat) and from WORLD, trajectories of that verb, of which it takes values that exist. Of a request it sees what any
-server sees, the prompt; what it says is a function of the prompt and the seed. As models do, it errs: it takes some edges for true
-that are not, misses some that are, and some of its replies are no JSON. The counts say how many.
+It replaces a good model if there is none: it knows the invented world of `tooltune data synth goat` from its tables
+(data/synth/src/goat) and from WORLD, trajectories of that command from which it takes existing values. From a request
+it uses only the prompt, like any server; its reply is a function of the prompt and the seed. Like a model it makes
+errors: it accepts some wrong edges, misses some true ones, and some of its replies are not JSON. The constants below
+set how many.
 
     goat_oracle.py WORLD --address FILE     WORLD is JSON Lines; the URL is written to FILE once the server listens
 """
@@ -21,16 +22,17 @@ ROOT = Path(__file__).resolve().parent.parent
 TABLES = ROOT / "data/synth/src/goat"
 PROMPTS = ROOT / "configs/prompts"
 
-# One wrong edge of so many is taken for true, one true edge of so many is not, one reply of so many is no JSON.
+# One of this number of wrong edges is accepted, one of this number of true edges is missed, one of this number of
+# replies is not JSON.
 HOPES, MISSES, SLIPS = 15, 12, 60
-# Percentage of optional arguments that are given.
+# Percentage of optional arguments that are passed.
 OPTIONAL = 15
-# Characters of a token, for the counts.
+# Characters per token, for the usage counts.
 TOKEN = 4
 
 
 def number(*parts) -> int:
-    """A number that follows from texts and numbers."""
+    """A deterministic number derived from texts and numbers."""
     return int(hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12], 16)
 
 
@@ -63,7 +65,7 @@ def scalars(within):
 
 
 def at(result, path: str):
-    """The first value at a path such as `inns[].inn_id`; nothing where it leads nowhere."""
+    """The first value at a path such as `inns[].inn_id`; None if the path does not exist."""
     for key in path.split("."):
         if not isinstance(result, dict):
             return None
@@ -108,7 +110,7 @@ class World:
         self.values |= {kind: sorted(values) for kind, values in found.items()}
 
     def drawn(self, api: Api, *seed) -> dict:
-        """Arguments that may exist, those that may be left out now and then."""
+        """Arguments that exist; optional ones are sometimes omitted."""
         arguments = {}
         for name, parameter in api.parameters.items():
             draw = number(api.name, name, *seed)
@@ -118,7 +120,7 @@ class World:
         return arguments
 
     def noun(self, kind: str) -> str:
-        """A kind as sentences call it."""
+        """The name of a kind in sentences."""
         thing, _, what = kind.partition(".")
         return thing if what in ("id", "name", "title") else what
 
@@ -128,11 +130,11 @@ class World:
 
 
 class Oracle:
-    """One method for each prompt, called as its file is."""
+    """One method per prompt, named after its file."""
 
     def __init__(self, world: World):
         self.world = world
-        # A prompt is known by its first line.
+        # A prompt is recognised by its first line.
         self.prompts = {path.read_text().splitlines()[0]: path.stem for path in (PROMPTS / "goat").glob("*.jinja")}
         self.again = (PROMPTS / "again.jinja").read_text().splitlines()[2].split("{{")[0]
 
@@ -140,7 +142,7 @@ class Oracle:
         asked, _, refused = prompt.partition(f"\n\n{self.again}")
         name = self.prompts.get(asked.splitlines()[0] if asked else "")
         if name is None:
-            raise ValueError("this is none of the prompts of configs/prompts/goat")
+            raise ValueError("this is not a prompt of configs/prompts/goat")
         if not refused and number("slip", asked) % SLIPS == 0:
             return "I would have to look at that more closely first."
         said = getattr(self, name)(asked, seed)
@@ -177,7 +179,7 @@ class Oracle:
         return next((arguments for arguments in drawn if arguments not in taken), {})
 
     def taken(self, result, reason: str, parameter: dict):
-        """What a reason leads to in a result; else the first value of the parameter's type."""
+        """The value that a reason refers to in a result; otherwise the first value of the parameter's type."""
         path = re.search(r" at (\S+)\.$", reason)
         found = at(result, path[1]) if path else None
         if found is None:
@@ -240,7 +242,7 @@ class Oracle:
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    # Small answers leave at once.
+    # Send small replies immediately.
     disable_nagle_algorithm = True
     wbufsize = -1
 

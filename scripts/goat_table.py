@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Evaluations of the suite goat as one Markdown table; arguments are LABEL=FOLDER, a folder that `tooltune eval --output` made."""
+"""Prints goat evaluations as one Markdown table; arguments are LABEL=FOLDER, with folders from `tooltune eval --output`."""
 
 import json
 import sys
@@ -23,7 +23,7 @@ def reports(folder: str) -> dict:
     try:
         return json.loads(path.read_text())
     except (OSError, ValueError) as error:
-        raise SystemExit(f"{path}: {error}; make it with `tooltune eval RUN --suite goat --output {folder}`")
+        raise SystemExit(f"{path}: {error}; create it with `tooltune eval RUN --suite goat --output {folder}`")
 
 
 def cell(report: dict, metric: str, factor: float) -> str:

@@ -1,8 +1,8 @@
-"""SmolLM2's GGUF as transformers objects: an f32 model and the tokenizer.
+"""Loads SmolLM2's GGUF as transformers objects: an f32 model and the tokenizer.
 
-The numbers are those of the file, dequantised: transformers' own GGUF loader is used and compared, tensor by tensor, with a
-dequantisation by the `gguf` package. The tokenizer is built from the token and merge lists of the file with SmolLM's
-pre-tokenizer (single digits, then GPT-2's byte level), because the generic conversion does not know the digit split.
+The weights are dequantised by transformers' own GGUF loader and compared, tensor by tensor, with a dequantisation by
+the `gguf` package. The tokenizer is built from the file's token and merge lists with SmolLM's pre-tokenizer (single
+digits, then GPT-2's byte level), because the generic conversion does not include the digit split.
 """
 
 from pathlib import Path
@@ -46,13 +46,13 @@ def hf_name(name: str) -> str:
 
 
 def unpermuted(weight: numpy.ndarray, heads: int) -> numpy.ndarray:
-    """GGUF keeps the rows of q and k as adjacent rotation pairs; transformers keeps them as two halves."""
+    """GGUF stores the rows of q and k as adjacent rotation pairs, transformers as two halves."""
     half = weight.shape[0] // heads // 2
     return weight.reshape(heads, half, 2, -1).swapaxes(1, 2).reshape(weight.shape)
 
 
 def dequantised(path: Path) -> dict:
-    """transformers' tensor name -> f32 array, by the `gguf` package alone."""
+    """transformers' tensor name -> f32 array, using only the `gguf` package."""
     reader = gguf.GGUFReader(path)
     heads = {
         "attn_q": value(reader, "llama.attention.head_count"),
@@ -74,7 +74,7 @@ def load_model(path: Path = DEFAULT_PATH, attention: str = "eager", check: bool 
     if check:
         for name, weight in dequantised(path).items():
             if not torch.equal(state[name], torch.from_numpy(numpy.ascontiguousarray(weight))):
-                raise SystemExit(f"{path}: transformers and gguf dequantise {name} to different numbers")
+                raise SystemExit(f"{path}: transformers and gguf dequantise {name} to different values")
     config = loaded.config.to_dict()
     config.pop("quantization_config", None)
     config["architectures"] = ["LlamaForCausalLM"]
@@ -85,14 +85,19 @@ def load_model(path: Path = DEFAULT_PATH, attention: str = "eager", check: bool 
     return model.eval()
 
 
+# By the name in GGUF: the steps before the byte-level one.
+PRE_TOKENIZERS = {"smollm": [pre_tokenizers.Digits(individual_digits=True)], "gpt-2": []}
+
+
 def load_tokenizer(path: Path = DEFAULT_PATH) -> PreTrainedTokenizerFast:
     reader = gguf.GGUFReader(path)
     tokens = value(reader, "tokenizer.ggml.tokens")
     merges = [tuple(merge.split(" ")) for merge in value(reader, "tokenizer.ggml.merges")]
     tokenizer = Tokenizer(models.BPE(vocab={t: i for i, t in enumerate(tokens)}, merges=merges))
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
-    )
+    name = value(reader, "tokenizer.ggml.pre")
+    if name not in PRE_TOKENIZERS:
+        raise SystemExit(f"{path}: expected tokenizer.ggml.pre to be one of {', '.join(PRE_TOKENIZERS)}, found {name!r}")
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*PRE_TOKENIZERS[name], pre_tokenizers.ByteLevel(add_prefix_space=False)])
     tokenizer.decoder = decoders.ByteLevel()
     types = value(reader, "tokenizer.ggml.token_type")
     special = [AddedToken(t, special=True, normalized=False) for t, k in zip(tokens, types) if k == CONTROL_TOKEN]

@@ -1,4 +1,4 @@
-"""What `tooltune verify RUN --logits FILE` wrote as tensors of PyTorch, and a transformers model's logits for the same prompts."""
+"""Reads the output of `tooltune verify RUN --logits FILE` as PyTorch tensors, and computes a transformers model's logits for the same prompts."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from logits_file import read_prompts
 
 
 def prompts_of(path: Path) -> list:
-    """[(input_ids [n] i64, logits [n, vocab] f32)], or an exit that says what is wrong with the file."""
+    """[(input_ids [n] i64, logits [n, vocab] f32)], or exits with an error message."""
     return [(torch.from_numpy(ids), torch.from_numpy(logits)) for ids, logits in read_prompts(path)]
 
 

@@ -1,4 +1,4 @@
-"""Seeded mutations of bytes and of values: what a disk, an editor or an adversary makes of a file."""
+"""Seeded mutations of bytes and of values, like damage by a disk, an editor or an adversary."""
 
 import copy
 import json
@@ -6,9 +6,9 @@ import random
 import struct
 import tomllib
 
-# Of a tree's places, how many are looked at.
+# Maximum number of positions of a tree that are considered.
 MOST_PLACES = 2_000
-# Values that readers expect least in a place.
+# Values that readers least expect.
 ODD = [
     None, True, False, 0, -0.0, 1, -1, 2, 7, 0.5, 255, 65536, 2**31 - 1, 2**31, 2**32, 2**53 + 1, 2**63 - 1, 2**63, 2**64, 10**30,
     -(2**63), 1e-300, 1e308, float("inf"), float("-inf"), float("nan"), "", " ", "a", "\0", "\n", "null", "\ud800", "\ufeffx", "é" * 50,
@@ -30,7 +30,7 @@ def nested(depth: int, draw: random.Random) -> object:
 
 
 def of_bytes(data: bytes, draw: random.Random, others: list[bytes]) -> bytes:
-    """Some changes of bytes: flipped, set, cut, doubled, moved, or taken from another file."""
+    """Changes of bytes: flipped, set, cut, duplicated, moved, or taken from another file."""
     out = bytearray(data)
     for _ in range(draw.choice([1, 1, 1, 2, 3, 8])):
         at = draw.randrange(len(out) + 1)
@@ -61,7 +61,7 @@ def of_bytes(data: bytes, draw: random.Random, others: list[bytes]) -> bytes:
 
 
 def places(value: object, path: tuple = ()) -> list[tuple]:
-    """The first places of a tree, near its root first: not all of one that was doubled and doubled again."""
+    """The first positions of a tree, breadth first: limited, because a tree may have been duplicated repeatedly."""
     found = [(path, value)]
     for path, value in found:
         if len(found) >= MOST_PLACES:
@@ -90,14 +90,14 @@ def text(value: str, draw: random.Random) -> object:
 
 
 def of_value(value: object, draw: random.Random) -> object:
-    """Some changes of values in a tree: replaced, left out, doubled, renamed, moved, nested."""
+    """Changes of values in a tree: replaced, removed, duplicated, renamed, moved, nested."""
     tree = copy.deepcopy(value)
     for _ in range(draw.choice([1, 1, 1, 2, 3])):
         path = draw.choice(places(tree))
         old = at(tree, path)
         match draw.randrange(8):
             case 0 | 1:
-                # A copy: later changes of this tree would be in every other tree, too.
+                # A copy: otherwise later changes of this tree would appear in every other tree.
                 new = copy.deepcopy(draw.choice(ODD))
             case 2 if isinstance(old, (int, float)) and not isinstance(old, bool):
                 new = number(old, draw)
@@ -113,8 +113,8 @@ def of_value(value: object, draw: random.Random) -> object:
                 elif draw.random() < 0.5:
                     del holder[path[-1]]
                 else:
-                    # What is large is not made a hundred times as large: the memory of this process would count as
-                    # that of the programs it starts.
+                    # Large values are not enlarged further: this process's memory would be attributed to the programs
+                    # that it starts.
                     few = len(places(old)) > 100
                     holder[path[-1] : path[-1]] = [old] * draw.choice([1, 2, 3 if few else 100])
                 continue
@@ -177,7 +177,7 @@ def of_safetensors(data: bytes, draw: random.Random) -> bytes:
 
 
 def of_gguf(data: bytes, draw: random.Random) -> bytes:
-    """Numbers of the header, which lie anywhere, and often the first of them."""
+    """Values in the header at any offset, often the first of them."""
     out = bytearray(data)
     for _ in range(draw.choice([1, 1, 2, 4])):
         place = draw.randrange(draw.choice([24, 200, 2_000, len(out) - 8]))

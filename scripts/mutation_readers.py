@@ -1,4 +1,4 @@
-"""What readers are given to read: small files of each kind, and the cheapest command that reads them."""
+"""The readers under mutation: small files of each kind, and the cheapest command that reads them."""
 
 import json
 import shutil
@@ -57,7 +57,7 @@ RETRIEVER = """device = "cpu"
 [retriever]
 model_name_or_path = "encoder"
 train = ["pairs.jsonl"]
-eval = ["pairs.jsonl"]
+eval = ["held-out.jsonl"]
 [train]
 output_dir = "retriever-run"
 max_steps = 1
@@ -135,21 +135,22 @@ OPENAPI = {
 
 @dataclass(frozen=True)
 class Reader:
-    """Files, one of which is mutated, and commands, one of which then reads it."""
+    """Files, one of which is mutated, and the commands that read it."""
 
     name: str
     files: list[str]
     commands: list[list[str]]
-    # Folders that a command may change, to be laid out again after it.
+    # Folders that a command may change, which must be restored after it.
     changed: list[str] = field(default_factory=list)
-    # Whether a command answers every line of its one file by itself.
+    # Whether a command handles every line of its file separately.
     lines_alone: bool = False
-    # Whether it reads all lines of its one file, whatever is wrong with some; what comes after reading is reached by a file with one line.
+    # Whether it reads all lines of its file even if some are invalid; code after reading is then only reached by a file
+    # with one line.
     lines_together: bool = False
 
 
 def inspect(config: str, *more: str) -> list[str]:
-    # A folder of its own: others may hold a run of another config by now.
+    # A separate folder, because others may already have a run with another config.
     return ["inspect", config, *setting("train.output_dir", "inspected"), *more]
 
 
@@ -230,12 +231,12 @@ def write(folder: Path, name: str, data: bytes | str | list) -> None:
 
 
 def lay_out(folder: Path, binary: Path) -> None:
-    """Every file of every reader, good as it is."""
+    """Every file of every reader, without mutations."""
     shutil.copytree(FIXTURES / "tiny_chat_model", folder / "model")
     shutil.copytree(FIXTURES / "retriever" / "model", folder / "encoder")
     for name in ["alpaca", "sharegpt"]:
         shutil.copy(FIXTURES / "rows" / f"{name}.jsonl", folder)
-    shutil.copy(ROOT / "data/rows/src/text/chat_templates/chatml-tools.jinja", folder / "tools.jinja")
+    shutil.copy(ROOT / "data/template/src/chat_templates/chatml-tools.jinja", folder / "tools.jinja")
     for name, data in {
         "config.toml": CONFIG,
         "rows.toml": ROWS,
@@ -250,7 +251,7 @@ def lay_out(folder: Path, binary: Path) -> None:
         "rows.jsonl": [SLOT] * 4,
         "xlam.jsonl": [XLAM],
         "openapi.json": json.dumps(OPENAPI),
-        "pairs.jsonl": [{"anchor": f"query {n}", "positive": f"document {n}", "id": f"{n}"} for n in range(4)],
+        "held-out.jsonl": [{"anchor": f"question {n}", "positive": f"page {n}"} for n in range(2)],
         "predictions.jsonl": [{"id": "slot.jsonl:1", "prediction": json.dumps(GOLD)}, {"id": "slot.jsonl:2", "prediction": "{"}],
         "similar.jsonl": [{"op": "slot.value_sim", "input": {"a": "Oslo", "b": "the port of Bergen"}}],
         "responses.jsonl": [{"response_id": "r1", "endpoint": "hotels", "split": "paper", "response": {"data": [{"name": "Pier", "price": 80}]}}],
@@ -275,7 +276,7 @@ def lay_out(folder: Path, binary: Path) -> None:
 
 
 def gguf(model: Path) -> bytes:
-    """A folder's model as GGUF, but for the order of rows in which rotary positions pair them."""
+    """A folder's model as GGUF, except for the row order of rotary pairs."""
     config = json.loads((model / "config.json").read_text())
     tokenizer = json.loads((model / "tokenizer.json").read_text())["model"]
     weights = (model / "model.safetensors").read_bytes()

@@ -1,7 +1,7 @@
-"""Compiles CUDA texts with NVRTC and prints what each takes of a GPU: `nvrtc.py DIRECTORY`.
+"""Compiles CUDA sources with NVRTC and prints the GPU resources of each: `nvrtc.py DIRECTORY`.
 
-Each file of the directory, `*.cu`, is one kernel; its first line, a comment, names it and says how
-much shared memory a launch asks for, which the text does not.
+Each `*.cu` file of the directory is one kernel; the comment in its first line has its name and the shared memory per
+launch, which the source does not contain.
 """
 
 import ctypes
@@ -9,22 +9,22 @@ import re
 import sys
 from pathlib import Path
 
-# Compute capabilities of A100, of A10 and RTX 30, of H100 and H200, and of B200, in the form that CubeCL asks for.
+# Compute capabilities of A100, of A10 and RTX 30, of H100 and H200, and of B200, in CubeCL's format.
 ARCHITECTURES = ["sm_80", "sm_86", "sm_90a", "sm_100a"]
 
-# A few bytes of a kernel's cold numbers may spill; a loop's may not, and those are never so few.
+# A kernel may spill a few bytes of rarely used values, but not those of a loop, which would be more.
 SPILL_LIMIT = 64
 
 
 class Nvrtc:
-    """NVRTC of the package nvidia-cuda-nvrtc, and the headers of the packages beside it."""
+    """NVRTC from the package nvidia-cuda-nvrtc, and the headers of the packages next to it."""
 
     def __init__(self):
         import nvidia.cu13
 
         self.root = Path(list(nvidia.cu13.__path__)[0])
         libraries = self.root / "lib"
-        # NVRTC opens this one by its bare name, which the linker knows once it is loaded.
+        # NVRTC opens this library by its bare name, which the loader knows once it is loaded.
         for builtins in libraries.glob("libnvrtc-builtins.so.*"):
             ctypes.CDLL(str(builtins), mode=ctypes.RTLD_GLOBAL)
         self.library = ctypes.CDLL(str(libraries / "libnvrtc.so.13"))
@@ -43,7 +43,7 @@ class Nvrtc:
         return [a for a in ARCHITECTURES if int(re.sub(r"\D", "", a)) in set(known)]
 
     def compile(self, text, architecture):
-        """Whether `text` compiles, and what the compiler said."""
+        """Whether `text` compiles, and the compiler's output."""
         program = ctypes.c_void_p()
         create = self.library.nvrtcCreateProgram
         self.check(create(ctypes.byref(program), text, b"kernel.cu", 0, None, None))
@@ -65,7 +65,7 @@ class Nvrtc:
 
 
 def number(pattern, log):
-    """The number that `pattern` finds in the assembler's report; 0 where it says nothing."""
+    """The number that `pattern` matches in the assembler's report; 0 without a match."""
     found = re.search(pattern, log)
     return int(found.group(1)) if found else 0
 
@@ -82,7 +82,7 @@ def main():
     for file in files:
         text = file.read_bytes()
         name, shared = re.match(r"// (.*?) *; (\d+) bytes", text.decode()).groups()
-        # The hash at the end tells forms of one name apart; here their description does.
+        # The hash at the end distinguishes variants of one name; here their description does.
         name = re.sub(r"_[0-9a-f]{8}\b", "", name)
         cells = []
         for architecture in nvrtc.architectures():
@@ -96,7 +96,7 @@ def main():
                 failures.append(f"{name} for {architecture}: no register count in:\n{log}")
             spilled = number(r"(\d+) bytes spill stores", log)
             if spilled > SPILL_LIMIT:
-                failures.append(f"{name} for {architecture}: {spilled} bytes are spilled")
+                failures.append(f"{name} for {architecture}: {spilled} spilled bytes")
             cells.append(f"{registers}, {spilled}")
         print(f"{name:50}{int(shared):10} shared" + "".join(f"{cell:>12}" for cell in cells))
     print(f"{len(files)} kernels, {len(failures)} failures")

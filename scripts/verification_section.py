@@ -1,4 +1,4 @@
-"""Sections of docs/verification.md that scripts write, each between the two marks of its script."""
+"""Sections of docs/verification.md that scripts generate, each between its script's two markers."""
 
 from pathlib import Path
 

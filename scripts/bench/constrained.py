@@ -1,20 +1,19 @@
 #!/usr/bin/env python3
 """Runs examples/constrained_cost and writes benchmarks/constrained_cpu.md; started by scripts/bench/constrained.
 
-The same prompts (synthetic SLOT rows) are gone on with by the same number of tokens, freely and held to the rows' schemas, in
-turns; a step is a token of every row. `in the step` is what the constrained steps take longer, with the least and the most of the
-rounds: the difference of two large numbers. `alone` is the time that masks and choices of the written tokens need by themselves, as
-a share of a free step: all that a constraint adds, but with nothing else in the caches.
+For the same prompts (synthetic SLOT rows) it decodes the same number of tokens, alternating between free decoding and
+decoding constrained to the rows' schemas. A step is one token of every row. `in the step` is the additional time of
+constrained steps, with the minimum and maximum over the rounds: the difference of two large numbers. `alone` is the
+time of the masks and token choices measured separately, as a share of a free step: everything that a constraint adds,
+but with the caches to itself.
 """
 
-import argparse
 import json
-import os
 import statistics
 import subprocess
-import sys
 
-from machine import ROOT, environment, report_head, say, shown_arguments
+from machine import ROOT, environment, say
+from page import Options, Page
 
 AIM = 0.05
 CONFIG = """[model]
@@ -42,7 +41,7 @@ def measured(arguments, dtype: str, threads: int) -> list:
 def line(dtype: str, threads: int, row: dict) -> tuple:
     steps = row["steps"]
     free, held, alone = (statistics.median(row[key]) for key in ("free", "held", "alone"))
-    # Turns are compared with their neighbours: the machine changes slowly, its noise does not cancel otherwise.
+    # Each round is compared with its neighbours: machine speed drifts slowly, and distant rounds would not cancel it.
     ratios = [h / f - 1 for h, f in zip(row["held"], row["free"])]
     added = statistics.median(ratios)
     share = alone / (steps + 1) / (free / steps)
@@ -52,25 +51,24 @@ def line(dtype: str, threads: int, row: dict) -> tuple:
     return added, "| " + " | ".join(cells) + " |"
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tooltune", required=True, help=argparse.SUPPRESS)
-    parser.add_argument("--ours", required=True, help=argparse.SUPPRESS)
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--new-tokens", type=int, default=24, help="tokens of each row; the shortest answers have a few more")
-    parser.add_argument("--batches", type=int, nargs="+", default=[1, 16])
-    parser.add_argument("--dtypes", nargs="+", default=["f32", "bf16"])
-    parser.add_argument("--threads", type=int, nargs="+", default=[2, 1])
-    parser.add_argument("--output", default="benchmarks/constrained_cpu.md")
-    arguments = parser.parse_args()
+def main() -> None:
+    options = Options(__doc__, wrapper=("--tooltune", "--ours"))
+    options.add_argument("--rounds", type=int, default=9)
+    options.add_argument("--new-tokens", type=int, default=24, help="tokens per row; the shortest answers have a few more")
+    options.add_argument("--batches", type=int, nargs="+", default=[1, 16])
+    options.add_argument("--dtypes", nargs="+", default=["f32", "bf16"])
+    options.add_argument("--threads", type=int, nargs="+", default=[2, 1])
+    options.add_argument("--output", default="benchmarks/constrained_cpu.md")
+    arguments = options.parse_args()
     folder = ROOT / "runs/bench-constrained"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.toml").write_text(CONFIG)
     for split in ("train", "dev"):
         command = [arguments.tooltune, "data", "synth", "slot", "--split", split, "--rows", str(max(arguments.batches)),
                    "--output", str(folder / f"{split}.jsonl")]
+        (folder / f"{split}.jsonl").unlink(missing_ok=True)
         subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
-    load = os.getloadavg()[0]
+    page = Page("constrained", options.visible_arguments(), arguments.output)
     lines, missed = [], []
     for threads in arguments.threads:
         for dtype in arguments.dtypes:
@@ -80,26 +78,19 @@ def main() -> int:
                 lines.append(text)
                 if added > AIM:
                     missed.append(f"- {dtype}, {threads} thread(s), batch {row['batch']}: {added * 100:.1f} %")
-    shown = shown_arguments({"--tooltune", "--ours"})
-    report = [
-        "# What a constraint adds to decoding",
-        "",
-        *report_head("scripts/bench/constrained", shown, load, "SmolLM2-135M-Instruct, schemas of synthetic SLOT rows"),
-        f"- {arguments.rounds} rounds of {arguments.new_tokens} tokens a row, free and constrained in turns; medians, of the ratio "
+    page.write([
+        *page.head("Cost of constrained decoding", "SmolLM2-135M-Instruct, schemas of synthetic SLOT rows"),
+        f"- {arguments.rounds} rounds of {arguments.new_tokens} tokens per row, alternating free and constrained; medians, of the ratio "
         "by rounds",
         "",
-        "| type | threads | batch | free step, ms | constrained step, ms | in the step | alone | a token's constraint, µs |",
+        "| type | threads | batch | free step, ms | constrained step, ms | in the step | alone | constraint per token, µs |",
         "|---|--:|--:|--:|--:|--:|--:|--:|",
         *lines,
         "",
         f"Aim: at most {AIM * 100:.0f} % of a step.",
         *(["", "Not reached:", "", *missed] if missed else []),
-        "",
-    ]
-    (ROOT / arguments.output).write_text("\n".join(report), encoding="utf-8")
-    print("\n".join(report))
-    return 0
+    ])
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,37 +1,33 @@
 #!/usr/bin/env python3
 """Runs tooltune and peft in turns and writes benchmarks/cpu.md; started by scripts/bench/cpu, standard library only.
 
-Each run is a process of its own that trains one epoch over the same rows and writes a JSON line per step. A round holds every
-run once, tooltune beside peft, so that a change of the machine's load meets both; the table has medians over rounds. With two
-threads wall time counts, with one thread CPU time, which other processes disturb less. Peak memory is what the kernel reports
-of the whole process (ru_maxrss), the same for both.
+Each run is a separate process that trains one epoch on the same rows and writes a JSON line per step. A round has every
+run once, alternating between tooltune and peft, so that changes of the machine's load affect both; the table has
+medians over rounds. With two threads the table uses wall time, with one thread CPU time, which other processes disturb
+less. Peak memory is the kernel's figure for the whole process (ru_maxrss), for both sides.
 """
 
-import argparse
 import json
 import os
-import shlex
 import shutil
 import statistics
 import sys
-import time
 from pathlib import Path
 
-from machine import (
-    MIB, ROOT, mkl_note, mkl_preload, prepared_base, report_head, run_process, say, shown_arguments, versions
-)
+from machine import MIB, ROOT, mkl_note, mkl_preload, prepared_base, run_process, say, versions
+from page import Options, Page
 
 CASES = {
     "batch": "batch of 4, padded",
     "packs": "packs of 2,048 tokens",
 }
-# --batches of peft_train.py -> (case, what is said of it)
+# --batches of peft_train.py -> (case, remark in the tables)
 BATCHES = {
     "padded": ("batch", ""),
     "packed": ("packs", ""),
     "packed-apart": ("packs", ", documents apart"),
 }
-# What tooltune is to reach: tokens/s over the fastest side of peft, and memory over its smallest.
+# Targets for tooltune: tokens/s relative to peft's fastest side, and memory relative to its smallest.
 RATE_AIM, MEMORY_AIM = 1.5, 0.5
 CONFIG = """\
 [model]
@@ -68,14 +64,14 @@ report_to = ["jsonl"]
 
 
 def read_timing(path: Path, skip: int) -> dict:
-    """Rates over the steps after the first `skip`, and totals over all steps."""
+    """Rates over all steps after the first `skip`, and totals over all steps."""
     try:
         steps = [json.loads(line) for line in path.read_text().splitlines()]
     except OSError as error:
         raise SystemExit(f"{path}: {error.strerror}; the training run should have written it")
     timed = steps[skip:]
     if not timed:
-        raise SystemExit(f"{path}: {len(steps)} steps are too few to leave out {skip}; use more --rows")
+        raise SystemExit(f"{path}: {len(steps)} steps are too few to skip {skip}; use more --rows")
     tokens = sum(s["tokens"] for s in timed)
     return {
         "wall": tokens / sum(s["seconds"] for s in timed),
@@ -88,7 +84,7 @@ def read_timing(path: Path, skip: int) -> dict:
 
 
 class Peft:
-    """A side of peft: how it makes batches, its type, and whether it is compiled."""
+    """A peft configuration: batching, dtype, and whether it is compiled."""
 
     def __init__(self, batches: str, dtype: str, is_compiled: bool):
         self.batches, self.dtype, self.is_compiled = batches, dtype, is_compiled
@@ -101,7 +97,7 @@ class Peft:
 
 
 class Bench:
-    """The folder of the runs, and how each side is started."""
+    """The folder of the runs, and the command of each side."""
 
     def __init__(self, arguments):
         self.arguments = arguments
@@ -194,7 +190,7 @@ def median(results: list, field: str) -> float:
 
 
 def table(bench: Bench, threads: int, field: str, unit: str) -> list:
-    """One row per side: median, best, and the median of each of our sides as a multiple of this side's."""
+    """One row per side: median, best, and the median of each tooltune side divided by this side's."""
     ours = bench.ours()
     lines = [f"| batches | side | {unit}, median | best | " + " | ".join(f"{name} / side" for name, _ in ours) + " |"]
     lines.append("|---|---|--:|--:|" + "--:|" * len(ours))
@@ -209,7 +205,7 @@ def table(bench: Bench, threads: int, field: str, unit: str) -> list:
 
 
 def summary(bench: Bench) -> list:
-    """Our fastest side beside the fastest and the smallest of peft, by batches and threads."""
+    """tooltune's fastest side compared with peft's fastest and smallest, by batches and threads."""
     lines = [
         f"| threads | batches | tooltune's fastest | peft's fastest | tokens/s, ratio (aim {RATE_AIM}) | peft's smallest "
         f"| memory, ratio (aim {MEMORY_AIM}) |",
@@ -234,7 +230,7 @@ def summary(bench: Bench) -> list:
 
 
 def token_notes(bench: Bench) -> list:
-    """Both sides must have trained on the same tokens; says how many, and by how much they differ."""
+    """Lists how many tokens each side trained on, and the difference; both must be the same."""
     notes = []
     for case, heading in CASES.items():
         threads = bench.arguments.threads
@@ -242,26 +238,25 @@ def token_notes(bench: Bench) -> list:
         theirs = bench.results[(case, next(p.name for p in bench.peft if p.case == case), threads)][0]
         notes.append(
             f"- {heading}: tooltune {ours['steps']} steps, {ours['tokens']:,} tokens, {ours['trained_tokens']:,} of them "
-            f"learned; peft {theirs['steps']} steps, {theirs['tokens']:,} and {theirs['trained_tokens']:,}."
+            f"supervised; peft {theirs['steps']} steps, {theirs['tokens']:,} and {theirs['trained_tokens']:,}."
         )
     return notes
 
 
-def report(bench: Bench, load_before: float) -> str:
+def report(bench: Bench, page: Page) -> list:
     arguments = bench.arguments
     source = arguments.data or "`tooltune data synth slot --seed 7`"
-    lines = ["# Training on the CPU, beside peft", ""]
-    lines += report_head("scripts/bench/cpu", arguments.shown, load_before, versions(arguments.python, "torch transformers peft"))
+    lines = page.head("CPU training compared with peft", versions(arguments.python, "torch transformers peft"))
     lines += [
         f"- SmolLM2-135M-Instruct, LoRA r 8, alpha 16, all linear layers, dropout 0; {arguments.rows} rows from {source}",
-        f"- rounds: {arguments.rounds} with {arguments.threads} threads, {arguments.rounds_one_thread} with one, sides in turns; the "
+        f"- rounds: {arguments.rounds} with {arguments.threads} threads, {arguments.rounds_one_thread} with one, sides alternate; the "
         f"first {arguments.skip} steps of a run are not timed; tokens are real tokens, padding is not counted",
-        f"- peft: logits at learned positions only, no attention mask, fused AdamW, {mkl_note(bench.preload)}; "
+        f"- peft: logits at supervised positions only, no attention mask, fused AdamW, {mkl_note(bench.preload)}; "
         "bf16 = bf16 base weights, f32 adapters; compiled: torch.compile block by block for any length, before the first step",
-        "- packs: tooltune keeps documents apart; plain peft packs let a document see those before it, which is faster and "
-        'not the same training; "documents apart" is the same',
+        "- packs: attention stays within a document in tooltune; in plain peft packs a document also attends to earlier ones, "
+        'which is faster but different training; "documents apart" is equal training',
         "",
-        "## tooltune beside the best of peft",
+        "## tooltune compared with peft's best",
         "",
         *summary(bench),
     ]
@@ -273,54 +268,47 @@ def report(bench: Bench, load_before: float) -> str:
         "",
         f"## Peak memory, {arguments.threads} threads",
         "",
-        "The whole process. For peft this includes what importing torch, transformers and peft takes: "
+        "Memory of the whole process. For peft, importing torch, transformers and peft alone takes "
         f"{bench.import_rss / MIB:,.0f} MiB.",
         "",
         *table(bench, arguments.threads, "peak_rss", "MiB"),
         "",
-        "## What was trained on",
+        "## Training data",
         "",
         *token_notes(bench),
-        "",
     ]
-    return "\n".join(lines)
+    return lines
 
 
-def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=2, help="times that every run is made with --threads threads (2)")
-    parser.add_argument("--rounds-one-thread", type=int, default=1, help="times that every run is made with one thread (1; 0 for none)")
-    parser.add_argument("--rows", type=int, default=32, help="training rows of a run (32: 8 steps of 4)")
-    parser.add_argument("--skip", type=int, default=2, help="steps at the beginning that are not timed (2)")
-    parser.add_argument("--threads", type=int, default=2, help="threads of the wall-time runs (2)")
-    parser.add_argument("--dtypes", nargs="+", choices=["auto", "f32", "bf16"], default=["f32", "bf16"],
-                        help="model.compute_dtype of tooltune's runs; auto leaves the key out (f32 bf16)")
-    parser.add_argument("--peft-dtypes", nargs="+", choices=["f32", "bf16"], default=["f32", "bf16"],
-                        help="types of peft's runs (f32 bf16); bf16 takes ten times as long where oneDNN does not multiply it")
-    parser.add_argument("--eager", action="store_true", help="leave peft's compiled sides out")
-    parser.add_argument("--data", help="SLOT rows to take the first of, in place of generated ones")
-    parser.add_argument("--output", type=Path, default=Path("benchmarks/cpu.md"), help="file to write (benchmarks/cpu.md)")
-    parser.add_argument("--python", default=sys.executable, help=argparse.SUPPRESS)
-    parser.add_argument("--tooltune", default="target/release/tooltune", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
+def parse_arguments() -> tuple:
+    options = Options(__doc__)
+    options.add_argument("--rounds", type=int, default=2, help="repetitions of every run with --threads threads (2)")
+    options.add_argument("--rounds-one-thread", type=int, default=1, help="repetitions of every run with one thread (1; 0 for none)")
+    options.add_argument("--rows", type=int, default=32, help="training rows of a run (32: 8 steps of 4)")
+    options.add_argument("--skip", type=int, default=2, help="initial steps that are not timed (2)")
+    options.add_argument("--threads", type=int, default=2, help="threads of the wall-time runs (2)")
+    options.add_argument("--dtypes", nargs="+", choices=["auto", "f32", "bf16"], default=["f32", "bf16"],
+                        help="model.compute_dtype of tooltune's runs; auto omits the key (f32 bf16)")
+    options.add_argument("--peft-dtypes", nargs="+", choices=["f32", "bf16"], default=["f32", "bf16"],
+                        help="dtypes of peft's runs (f32 bf16); bf16 takes ten times as long without oneDNN support for it")
+    options.add_argument("--eager", action="store_true", help="skip peft's compiled sides")
+    options.add_argument("--data", help="file of SLOT rows to use instead of generated ones; its first rows are used")
+    options.add_output("benchmarks/cpu.md")
+    options.add_hidden("--python", default=sys.executable)
+    options.add_hidden("--tooltune", default="target/release/tooltune")
+    arguments = options.parse_args()
     if min(arguments.rounds, arguments.threads) < 1 or arguments.rounds_one_thread < 0:
-        parser.error("--rounds and --threads must be at least 1, --rounds-one-thread at least 0")
-    arguments.shown = shown_arguments({"--python", "--tooltune"})
-    return arguments
+        options.error("--rounds and --threads must be at least 1, --rounds-one-thread at least 0")
+    return arguments, Page("cpu", options.visible_arguments(), arguments.output)
 
 
 def main():
-    arguments = parse_arguments()
+    arguments, page = parse_arguments()
     os.chdir(ROOT)
-    load_before, started = os.getloadavg()[0], time.monotonic()
     bench = Bench(arguments)
     bench.prepare()
     bench.run_all()
-    text = report(bench, load_before)
-    arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    arguments.output.write_text(text, encoding="utf-8")
-    print(text)
-    say(f"{arguments.output} written after {(time.monotonic() - started) / 60:.0f} min")
+    page.write(report(bench, page))
 
 
 if __name__ == "__main__":

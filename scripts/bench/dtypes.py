@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""The loss of the quickstart in f32 beside that in bf16, and how far PEFT's two are apart; standard library only. Started by
+"""Compares the quickstart's loss in f32 and bf16, and PEFT's two loss curves; standard library only. Started by
 scripts/bench/dtypes.
 
-Every side has the quickstart's rows, batches of 4 and learning rate. tooltune trains as the config says; PEFT has its own order
-of rows, a constant learning rate and no dropout, so that its losses are beside each other alone. "f32, AVX2" is f32 with the
-instructions of a smaller processor, whose sums have another order: what rounding by itself does to f32.
+Every side has the quickstart's rows, batches of 4 and learning rate. tooltune trains as configured; PEFT uses its own
+row order, a constant learning rate and no dropout, so its losses are only comparable with each other. "f32, AVX2" is
+f32 with the instructions of an older processor, which sum in another order: it shows the effect of rounding alone on
+f32.
 
-The curves are means of a tenth of the steps each. Their distance is the area between them as a share of the area below f32's:
-a late difference counts by what it adds to the loss. Runs that are complete are taken over. Exits 1 where tooltune's distance in
-bf16 is above 1 %.
+The curves are means over tenths of the steps. Their distance is the area between them divided by the area below the f32
+curve, so a late difference counts by its share of the loss. Complete runs are reused. Exits with 1 if tooltune's bf16
+distance is above 1 %.
 """
 
-import argparse
 import json
 import os
 import statistics
@@ -19,7 +19,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from machine import ROOT, mkl_preload, prepared_base, report_head, run_process, say, shown_arguments, versions
+from machine import ROOT, mkl_preload, prepared_base, run_process, say, versions
+from page import Options, Page
 
 CONFIG = "configs/quickstart.toml"
 ROWS = Path("runs/quickstart-data/train.jsonl")
@@ -27,21 +28,21 @@ FOLDER = Path("runs/bench-dtypes")
 BATCH = 4
 LIMIT_PERCENT = 1.0
 TENTHS = 10
-# Name of a curve: its dtype, and the instructions where not the processor's best.
+# Name of a curve: its dtype, and the instruction set if it is not the processor's best.
 OURS = {"f32": ("f32", None), "bf16": ("bf16", None), "f32, AVX2": ("f32", "avx2")}
 PEFT = {"peft f32": "f32", "peft bf16": "bf16"}
-# What is compared with what.
+# The pairs of curves to compare.
 PAIRS = [("bf16", "f32"), ("f32, AVX2", "f32"), ("peft bf16", "peft f32")]
 
 
 def written(path: Path) -> list:
-    """The losses of the steps that a run has made."""
+    """The loss of each step of a run."""
     lines = (ROOT / path).read_text().splitlines() if (ROOT / path).exists() else []
     return [line["loss"] for line in map(json.loads, lines) if "loss" in line]
 
 
 def trained(arguments, name: str) -> list:
-    """The loss of every step of tooltune, weighted as it was trained."""
+    """The loss of each tooltune step, with the training weights."""
     dtype, instructions = OURS[name]
     folder = FOLDER / "-".join(filter(None, [dtype, instructions, str(arguments.steps)]))
     before = written(folder / "metrics.jsonl")
@@ -58,7 +59,7 @@ def trained(arguments, name: str) -> list:
     said = []
     for line in process.stderr:
         said.append(line)
-        # A shorter run would have another schedule of the learning rate; this one is stopped in the middle.
+        # A shorter run would have another learning-rate schedule, so the run is interrupted instead.
         if arguments.steps and line.startswith(f"step {arguments.steps}/"):
             process.terminate()
     if process.wait() != 0 and not arguments.steps:
@@ -67,7 +68,7 @@ def trained(arguments, name: str) -> list:
 
 
 def trained_by_peft(arguments, name: str) -> list:
-    """The same of PEFT, which has no schedule and so needs no more rows than its steps."""
+    """The loss of each PEFT step; without a schedule, PEFT only needs the rows of these steps."""
     timing = FOLDER / f"peft-{PEFT[name]}-{arguments.steps}.jsonl"
     rows = (ROOT / ROWS).read_text(encoding="utf-8").splitlines(keepends=True)
     rows = rows[: BATCH * arguments.steps or None]
@@ -86,34 +87,32 @@ def trained_by_peft(arguments, name: str) -> list:
 
 
 def tenths(n: int) -> list:
-    """First and end of each tenth of so many steps."""
+    """Start and end of each tenth of the steps."""
     size = -(-n // TENTHS)
     return [(first, min(first + size, n)) for first in range(0, n, size)]
 
 
 def table_row(curves: dict, first: int, end: int) -> str:
-    """Means of some steps and their differences."""
+    """Means over a range of steps, and their differences."""
     means = {name: statistics.mean(curve[first:end]) for name, curve in curves.items()}
     cells = [f"{mean:.4f}" for mean in means.values()] + [f"{100 * (means[a] / means[b] - 1):+.2f}" for a, b in PAIRS]
     return f"| {first + 1} to {end} | " + " | ".join(cells) + " |"
 
 
 def distance_percent(curve: list, reference: list) -> float:
-    """The area between two curves of means of tenths as a share of the area below the second."""
+    """Area between two curves of means over tenths, divided by the area below the second."""
     curve, reference = ([statistics.mean(c[first:end]) for first, end in tenths(len(c))] for c in (curve, reference))
     return 100 * sum(abs(a - b) for a, b in zip(curve, reference)) / sum(reference)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tooltune", required=True, help=argparse.SUPPRESS)
-    parser.add_argument("--python", required=True, help=argparse.SUPPRESS)
-    parser.add_argument("--steps", type=int, default=0, help="only the first steps")
-    arguments = parser.parse_args()
+    options = Options(__doc__, wrapper=("--tooltune", "--python"))
+    options.add_argument("--steps", type=int, default=0, help="only the first steps")
+    arguments = options.parse_args()
     arguments.taken_over = []
     os.chdir(ROOT)
     FOLDER.mkdir(parents=True, exist_ok=True)
-    load = os.getloadavg()[0]
+    page = Page("dtypes", options.visible_arguments(), "benchmarks/dtypes.md")
     curves = {name: trained(arguments, name) for name in OURS} | {name: trained_by_peft(arguments, name) for name in PEFT}
     n = len(curves["f32"])
     if n == 0 or any(len(curve) != n for curve in curves.values()):
@@ -123,22 +122,16 @@ def main() -> int:
     lines += [table_row(curves, first, end) for first, end in [*tenths(n), (0, n)]]
     distances = [distance_percent(curves[a], curves[b]) for a, b in PAIRS]
     lines.append("| distance of the curves, % |" + " |" * len(curves) + " " + " | ".join(f"{d:.2f}" for d in distances) + " |")
-    report = [
-        "# The loss in bf16 beside that in f32",
-        "",
-        *report_head("scripts/bench/dtypes", shown_arguments({"--tooltune", "--python"}), load,
-                     versions(arguments.python, "torch transformers peft")),
-        f"- `{CONFIG}`: same rows, seed and dropout; peft: the same rows in an order of its own, no dropout, constant learning rate",
-        "- means of the steps named; distance: the area between two curves of these means as a share of the area below the second "
+    page.write([
+        *page.head("Loss in bf16 compared with f32", versions(arguments.python, "torch transformers peft")),
+        f"- `{CONFIG}`: same rows, seed and dropout; peft: the same rows in another order, no dropout, constant learning rate",
+        "- means over the named steps; distance: the area between two curves of these means, divided by the area below the second "
         f"(tooltune's limit for bf16: {LIMIT_PERCENT:.0f} %)",
-        f"- taken over from runs made before, by programs of other commits: {'; '.join(arguments.taken_over) or 'none'}",
-        '- "f32, AVX2": other sums in f32, by `TOOLTUNE_ISA=avx2`',
+        f"- reused from earlier runs of other commits: {'; '.join(arguments.taken_over) or 'none'}",
+        '- "f32, AVX2": another summation order in f32, with `TOOLTUNE_ISA=avx2`',
         "",
         *lines,
-        "",
-    ]
-    Path("benchmarks/dtypes.md").write_text("\n".join(report), encoding="utf-8")
-    print("\n".join(report))
+    ])
     return 0 if distances[0] <= LIMIT_PERCENT else 1
 
 

@@ -1,7 +1,8 @@
-"""The side of scripts/bench/families: random models of one shape in each family, trained for a few steps on rows made by rule.
+"""Implementation of scripts/bench/families: trains random models of the same shape in each family for a few steps on
+synthetic rows.
 
-Time of the processor on one thread, so that other programs on the machine matter little; what a run does before its first
-step cancels, because a shorter run is subtracted.
+Measures CPU time on one thread, so that other programs have little effect; startup time cancels, because a shorter run
+is subtracted.
 """
 
 import argparse
@@ -46,7 +47,7 @@ FAMILIES = {
     "olmo3": {"sliding_window": 256},
     "gemma3_text": {"sliding_window": 256, "hidden_activation": "gelu_pytorch_tanh"},
     "ministral3": {"rope_parameters": YARN | {"llama_4_scaling_beta": 0.1}},
-    # Three blocks of linear attention and one of attention with gates: together a fiftieth larger.
+    # Three layers of linear attention and one of gated attention: a fiftieth larger in total.
     "qwen3_5_text": {
         "linear_num_key_heads": 2,
         "linear_num_value_heads": 6,
@@ -91,8 +92,15 @@ def make_model(family: str, folder: Path):
         shutil.copy(ROOT / "tests/fixtures/tiny_chat_model" / name, folder)
 
 
+def write_inputs(program: str, folder: Path) -> None:
+    """Writes the config and the rows of the runs; each run sets its model."""
+    rows = "data synth slot --split train --rows 40 --output train.jsonl".split()
+    subprocess.run([program, *rows], cwd=folder, check=True, capture_output=True)
+    (folder / "config.toml").write_text(CONFIG)
+
+
 def seconds(program: str, place: Path, family: str, steps: int) -> float:
-    """Time of the processor that a run of so many steps takes."""
+    """CPU time of a run with this number of steps."""
     shutil.rmtree(place / "run", ignore_errors=True)
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     model, length = f"model.model_name_or_path={place / family}", f"train.max_steps={steps}"
@@ -116,9 +124,7 @@ def main():
     warnings.filterwarnings("ignore")
     with tempfile.TemporaryDirectory() as place:
         place = Path(place)
-        rows = "data synth slot --split train --rows 40 --output train.jsonl".split()
-        subprocess.run([program, *rows], cwd=place, check=True, capture_output=True)
-        (place / "config.toml").write_text(CONFIG)
+        write_inputs(program, place)
         for family in FAMILIES:
             make_model(family, place / family)
         found = {family: [] for family in FAMILIES}
@@ -131,22 +137,22 @@ def main():
         family: [ours / llama for ours, llama in zip(steps, found["llama"])] for family, steps in found.items()
     }
     lines = [
-        "# A step of each model family",
+        "# Training step by model family",
         "",
         "Written by `scripts/bench/families`; do not edit.",
         "",
-        f"- commit {commit()}; {cpu_name()}; one thread, bf16, time of the processor",
+        f"- commit {commit()}; {cpu_name()}; one thread, bf16, CPU time",
         f"- random models of hidden size {SHAPE['hidden_size']} with {SHAPE['num_hidden_layers']} blocks and a small vocabulary, "
-        "so that the head does not hide what a family adds; rank 8 on every linear layer, two rows a step",
-        f"- {arguments.rounds} rounds of {arguments.steps} steps, families in turns; cells are medians, ratios medians over rounds",
+        "so that the LM head does not hide differences between families; rank 8 on every linear layer, two rows per step",
+        f"- {arguments.rounds} rounds of {arguments.steps} steps, alternating families; cells are medians, ratios medians over rounds",
         "",
-        "| `model_type` | s a step | beside a Llama of equal size |",
+        "| `model_type` | s a step | relative to a Llama of equal size |",
         "|---|--:|--:|",
     ]
     for family, steps in found.items():
         lines.append(f"| `{family}` | {statistics.median(steps):.2f} | {statistics.median(ratios[family]):.2f} |")
     (ROOT / "benchmarks/families.md").write_text("\n".join(lines) + "\n")
-    say("benchmarks/families.md is written")
+    say("benchmarks/families.md written")
 
 
 if __name__ == "__main__":

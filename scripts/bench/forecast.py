@@ -1,8 +1,9 @@
-"""The side of scripts/bench/forecast: tokens/s and memory of training steps on GPUs, from counted launches and rates.
+"""Implementation of scripts/bench/forecast: tokens/s and memory of training steps on GPUs, from counted launches and
+rates.
 
-A step's products are known by their sizes, so their floating-point operations and bytes are; each other kernel reads and writes so
-many bytes a thread, which stand in `KERNELS` of forecast_work.py. A class of work takes its operations at the rate of its GPU, or its bytes, whichever
-takes longer; forecast_rates.py holds the rates.
+The sizes of a step's products give their floating-point operations and bytes; `KERNELS` in forecast_work.py has the
+bytes per thread of each other kernel. The time of a class of work is its operations or its bytes at the GPU's rates,
+whichever takes longer; forecast_rates.py has the rates.
 """
 
 import argparse
@@ -18,11 +19,12 @@ from launches import RANK, TABLE, name_of, read_table, Step
 from machine import ROOT, commit
 
 OUTPUT = ROOT / "benchmarks/forecast.md"
-# What the program launched that was measured on the H200.
+# Launches of the program that was measured on the H200.
 OF_MEASURED = TABLE.with_name("launches_measured.json")
 # The row whose arithmetic is shown.
-SHOWN_GPU, SHOWN = "H100 SXM", Step("llama-3-8b", 2, 4096, 0.05, "kept")
-# Steps of the page: shape, documents, tokens of each.
+SHOWN_GPU = next(gpu for gpu in GPUS if gpu.name == "H100 SXM")
+SHOWN = Step("llama-3-8b", 2, 4096, 0.05, "kept")
+# Steps on the page: shape, documents, tokens per document.
 ROWS = [("llama-3-8b", 2, 4096), ("llama-3-8b", 1, 16384), ("llama-3.2-1b", 8, 2048), ("qwen3-4b", 2, 4096), ("qwen3-0.6b", 8, 2048)]
 MEASURED = ROOT / "benchmarks/h200.md"
 
@@ -34,13 +36,13 @@ def gib_cell(gib: float) -> str:
 
 
 def memory_of(table: dict, step: Step) -> float:
-    """GiB of the pool, counted with dropout: without it, a little less."""
+    """GiB of the pool with dropout; without it, a little less."""
     return table[name_of(step._replace(dropout=0.05))][1]
 
 
 def speed_table(table: dict) -> list:
     lines = [
-        "| model | tokens a step | dropout | blocks | memory, GiB | " + " | ".join(f"{gpu.name}, {gpu.gib:.0f} GiB" for gpu in GPUS) + " |",
+        "| model | tokens per step | dropout | blocks | memory, GiB | " + " | ".join(f"{gpu.name}, {gpu.gib:.0f} GiB" for gpu in GPUS) + " |",
         "|---|--:|--:|---|--:|" + "--:|" * len(GPUS),
     ]
     for shape_name, documents, length in ROWS:
@@ -76,22 +78,25 @@ def rate_table() -> list:
         ]:
             lines.append(f"| {gpu.name} | {kind} | {share_cell(peak, unit, share)} |")
     sources = "; ".join(f"[{gpu.name}]({gpu.source})" for gpu in GPUS)
-    return [*lines, "", f"Peaks are those of the data sheets, without sparsity: {sources}."]
+    return [*lines, "", f"Peaks come from the data sheets, without sparsity: {sources}."]
+
+
+def works_of_shown_row(table: dict) -> dict:
+    """The work of the shown row by class."""
+    rows, _ = table[name_of(SHOWN)]
+    return works(SHOWN, rows, read_shape(SHOWN.shape), SHOWN_GPU)
 
 
 def shown_work(table: dict) -> list:
-    """One row by class, with its arithmetic."""
-    step, shape = SHOWN, read_shape(SHOWN.shape)
-    gpu = next(gpu for gpu in GPUS if gpu.name == SHOWN_GPU)
-    rows, _ = table[name_of(step)]
-    of_classes = works(step, rows, shape, gpu)
+    """The shown row by class of work, with its arithmetic."""
+    step, shape, gpu, of_classes = SHOWN, read_shape(SHOWN.shape), SHOWN_GPU, works_of_shown_row(table)
     all_ms = sum(work.ms for work in of_classes.values())
     lines = ["| class | launches | TFLOP | GB | ms | share |", "|---|--:|--:|--:|--:|--:|"]
     for kind, work in of_classes.items():
         counts = f"{work.flops / 1e12:.1f} | {work.bytes / 1e9:.1f}"
         lines.append(f"| {kind} | {work.launches:,} | {counts} | {work.ms:.0f} | {work.ms / all_ms:.0%} |")
     tokens = step.documents * step.length
-    lines.append(f"| all | | | | {all_ms:.0f} | {tokens:,} tokens / {all_ms / 1e3:.3f} s = {speed(step, of_classes):,.0f} a second |")
+    lines.append(f"| all | | | | {all_ms:.0f} | {tokens:,} tokens / {all_ms / 1e3:.3f} s = {speed(step, of_classes):,.0f} per second |")
     product, head, attention, elementwise, lora, launches = (of_classes[kind] for kind in CLASSES)
     rate, bandwidth = gpu.tflops * gpu.products.share, gpu.gbs * gpu.memory.share
     n = launches.launches
@@ -100,19 +105,19 @@ def shown_work(table: dict) -> list:
     lines += [
         "",
         f"- products: {product.flops / 1e12:.1f} TFLOP / {rate:.0f} TFLOP/s = {product.flops / rate / 1e9:.0f} ms. "
-        f"Of a block forward 2 x {tokens:,} x {weights:,} weights, and the same backward, where gradients of the weights are not wanted",
-        f"- head: {head.flops / 1e12:.1f} TFLOP / {rate:.0f} TFLOP/s = {head.flops / rate / 1e9:.0f} ms, logits and the gradient of what they are of, and the losses' bytes",
+        f"Per layer 2 x {tokens:,} x {weights:,} weights forward, and the same backward, because the weights need no gradients",
+        f"- head: {head.flops / 1e12:.1f} TFLOP / {rate:.0f} TFLOP/s = {head.flops / rate / 1e9:.0f} ms, for logits and the gradient of the hidden states, and the losses' bytes",
         f"- attention: {' + '.join(attention_parts(step, shape, gpu))} = {attention.ms:.0f} ms. "
-        "Seven products of the size of the scores a layer, of which half is computed: two forward, five backward",
+        "Seven products of the scores' size per layer, half of which is computed: two forward, five backward",
         f"- elementwise: {elementwise.bytes / 1e9:.1f} GB / {bandwidth:,.0f} GB/s = {in_bytes:.0f} ms",
-        f"- LoRA: {lora.bytes / 1e9:.1f} GB, or its draws of dropout at {gpu.draws:g} x 10^12 a second, whichever takes a kernel longer",
-        f"- launches: {n:,} x {rates.GAP_US:g} µs between kernels; the host takes {n * rates.HOST_US / 1e3:.0f} ms for them while the GPU computes, and is waited for where that is more",
+        f"- LoRA: {lora.bytes / 1e9:.1f} GB, or its dropout draws at {gpu.draws:g} x 10^12 per second, whichever takes longer per kernel",
+        f"- launches: {n:,} x {rates.GAP_US:g} µs between kernels; the host needs {n * rates.HOST_US / 1e3:.0f} ms for them while the GPU computes; the GPU waits only if that is longer",
     ]
-    return lines + ["", "What is launched:", "", *kernel_lines(step, rows, shape)]
+    return lines + ["", "Launches:", "", *kernel_lines(step, table[name_of(step)][0], shape)]
 
 
 def attention_parts(step: Step, shape: Shape, gpu) -> list:
-    """Both passes of a step whose blocks are kept, as `TFLOP / TFLOP/s`."""
+    """Both passes of a step without recomputation, as `TFLOP / TFLOP/s`."""
     parts = []
     for direction in ("forward", "backward"):
         passes = sum(n for n, own in ATTENTION_PASSES.values() if own == direction)
@@ -122,9 +127,9 @@ def attention_parts(step: Step, shape: Shape, gpu) -> list:
 
 
 def kernel_lines(step: Step, rows: dict, shape: Shape) -> list:
-    """Every kernel of the shown row."""
+    """All kernels of the shown row."""
     shape = shape._replace(tokens=step.documents * step.length)
-    lines = ["| what is launched | class | launches of the model | in a further block | TFLOP | GB |", "|---|---|--:|--:|--:|--:|"]
+    lines = ["| kernel | class | launches of the model | per further layer | TFLOP | GB |", "|---|---|--:|--:|--:|--:|"]
     for name, row in rows.items():
         launches, threads = total(row, shape.layers)
         what, _, of = name.partition(" ")
@@ -141,8 +146,8 @@ def kernel_lines(step: Step, rows: dict, shape: Shape) -> list:
 
 
 def conclusions(table: dict) -> list:
-    """What stands out, with its numbers."""
-    gpu = next(gpu for gpu in GPUS if gpu.name == SHOWN_GPU)
+    """Notable results, with their numbers."""
+    gpu = SHOWN_GPU
 
     def of_step(step):
         return works(step, table[name_of(step)][0], read_shape(step.shape), gpu)
@@ -163,32 +168,29 @@ def conclusions(table: dict) -> list:
         for rows in (of_kept, of_recomputed)
     ]
     return [
-        f"- On an {SHOWN_GPU}, dense products take {share(PRODUCTS, SHOWN):.0%} of the step of {SHOWN.shape} with 2 x 4,096 tokens, LoRA with its dropout {share(LORA, SHOWN):.0%}, "
+        f"- On an {SHOWN_GPU.name}, dense products take {share(PRODUCTS, SHOWN):.0%} of the step of {SHOWN.shape} with 2 x 4,096 tokens, LoRA with its dropout {share(LORA, SHOWN):.0%}, "
         f"attention {share(ATTENTION, SHOWN):.0%}, and {share(ATTENTION, long):.0%} with 1 x 16,384.",
         f"- Without dropout, that step makes {plain / base - 1:.0%} more tokens a second; with its blocks recomputed, {1 - recomputed / base:.0%} fewer. "
-        f"A block that is run again leaves out its last projection's product, which nobody reads: {n_dense[1] - n_dense[0]} of a layer's {n_dense[0] // 2} dense products forward are made twice.",
+        f"A block that is run again leaves out its last projection's product, which nothing reads: {n_dense[1] - n_dense[0]} of a layer's {n_dense[0] // 2} dense products forward are made twice.",
         f"- Qwen3 launches {a_layer('qwen3-0.6b', 8, 2048)} kernels a layer, Llama {a_layer('llama-3-8b', 2, 4096)}: the norm of its heads is one kernel forward and one backward. "
         f"Elementwise work is {share(ELEMENTWISE, small):.0%} of a step of Qwen3-0.6B.",
     ]
 
 
 def sensitivity(table: dict) -> list:
-    """What the shown row would be if one rate were a fifth lower."""
-    step, shape = SHOWN, read_shape(SHOWN.shape)
-    gpu = next(gpu for gpu in GPUS if gpu.name == SHOWN_GPU)
-    rows, _ = table[name_of(step)]
-    of_classes = works(step, rows, shape, gpu)
+    """The shown row if one rate were a fifth lower."""
+    of_classes = works_of_shown_row(table)
     base = sum(work.ms for work in of_classes.values())
     cells = []
     for kinds in ([PRODUCTS, HEAD], [ATTENTION], [ELEMENTWISE], [LORA]):
         more = sum(of_classes[kind].ms for kind in kinds) * 0.25
         cells.append(f"{' and '.join(kinds)} {1 - base / (base + more):.0%}")
-    return [f"A rate that is a fifth lower takes off: {', '.join(cells)}."]
+    return [f"A rate one fifth lower reduces tokens/s by: {', '.join(cells)}."]
 
 
 def at_other_rates(table: dict) -> list:
-    """The shown model's steps by products and attention of other rates, and the rate of products that some targets need."""
-    gpu = next(gpu for gpu in GPUS if gpu.name == SHOWN_GPU)
+    """The shown model's steps at other rates of products and attention, and the product rate that some targets need."""
+    gpu = SHOWN_GPU
     steps = [SHOWN._replace(dropout=dropout, blocks=blocks) for blocks in ("kept", "recomputed") for dropout in (0.0, 0.05)]
 
     def speed_at(step, products, forward, backward):
@@ -203,15 +205,15 @@ def at_other_rates(table: dict) -> list:
         "| products, attention forward, backward, TFLOP/s | of | " + " | ".join(f"{step.blocks}, dropout {step.dropout:g}" for step in steps) + " |",
         "|---|---|" + "--:|" * len(steps),
     ]
-    for of, values in (("the table above", in_steps), ("the middle of both", middle), (f"kernels alone, published: {published}", alone)):
+    for of, values in (("the table above", in_steps), ("mean of both", middle), (f"kernels alone, published: {published}", alone)):
         cells = [f"{speed_at(step, *values):,.0f}" for step in steps]
         lines.append(f"| {', '.join(f'{value:.0f}' for value in values)} | {of} | " + " | ".join(cells) + " |")
     needed = []
     for step, wanted in ((steps[0], 16000), (steps[2], 11600)):
         rates_of_products = range(1, round(gpu.tflops) + 1)
         rate = next((rate for rate in rates_of_products if speed_at(step, rate, *in_steps[1:]) >= wanted), None)
-        products = f"products of {rate} TFLOP/s" if rate else "more than the peak of products"
-        needed.append(f"{wanted:,} tokens a second with blocks {step.blocks} need {products}")
+        products = f"products of {rate} TFLOP/s" if rate else "more than the peak rate of products"
+        needed.append(f"{wanted:,} tokens per second with layers {step.blocks} need {products}")
     return [*lines, "", f"Without dropout, and attention as in the first line, {'; '.join(needed)}."]
 
 
@@ -219,7 +221,7 @@ def at_other_rates(table: dict) -> list:
 
 
 def measured_rows(page: Path) -> list:
-    """(shape, blocks, tokens/s, GiB) of tooltune in the table of a page of scripts/gpu/run."""
+    """(shape, blocks, tokens/s, GiB) of tooltune's rows on a page of scripts/gpu/run."""
     found = []
     for line in page.read_text().splitlines():
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
@@ -228,7 +230,7 @@ def measured_rows(page: Path) -> list:
             if all_kept or cells[3] == "recomputed":
                 found.append((cells[0], "kept" if all_kept else "recomputed", float(cells[4].replace(",", "")), float(cells[6])))
     if not found:
-        raise SystemExit(f"forecast: {page} has no row of tooltune with all blocks kept or recomputed, as scripts/gpu/run writes them")
+        raise SystemExit(f"forecast: {page} has no tooltune row of scripts/gpu/run with all blocks kept or recomputed")
     return found
 
 
@@ -242,7 +244,7 @@ def gpu_of(page: Path):
 
 
 def beside(table: dict, page: Path) -> list:
-    """Measured numbers of a page of two documents of 4,096 tokens with dropout .05 beside the forecast of what was launched there."""
+    """Compares a page's measurements (two documents of 4,096 tokens, dropout 0.05) with the forecast for the same launches."""
     gpu = gpu_of(page)
     if page.resolve() == MEASURED.resolve():
         table = read_table(OF_MEASURED)
@@ -264,23 +266,23 @@ def beside(table: dict, page: Path) -> list:
 
 def page(table: dict, measured: list) -> list:
     lines = [
-        "# A forecast of training on GPUs",
+        "# Forecast of GPU training",
         "",
         "Written by `scripts/bench/forecast`; do not edit.",
         "",
-        f"**This is a forecast, of commit {commit()}: nothing in the first table was measured.**",
-        "Rates of the H200 are those of kernels and steps that were measured on one ([h200.md](h200.md)); its columns say what they make of other steps. "
-        "Of the other three GPUs none was at hand: the H100 has the H200's shares of its peaks, which are lower than published ones of kernels alone (below), and the other two have published ones, and the H200's where there are none.",
-        "A step's launches, its products with their sizes, and its memory are counted, on a driver without a GPU "
-        "(`scripts/check-cuda-launches`, `scripts/gpu/launches.json`); the time of each is work divided by a rate. "
-        "A measurement on another GPU replaces its shares in `scripts/bench/forecast_rates.py`.",
-        "**Attention is counted as our kernels, because that driver has no cuDNN, and taken at cuDNN's rates**: where cuDNN is not found, or its plans do not compute, "
-        "our kernels do, which are slower, and all of this is too high. Nobody has timed them alone: with them and Burn's products, an H200 made 2,207 tokens a second of Llama-3-8B.",
+        f"**This is a forecast of commit {commit()}. Nothing in the first table was measured.**",
+        "The H200's rates come from kernels and steps measured on one ([h200.md](h200.md)); its columns apply them to other steps. The other three GPUs were not available. "
+        "The H100 gets the H200's shares of its peaks, which are lower than the published ones of kernels alone (below). The other two get published shares, or the H200's if there are none.",
+        "A step's launches, products and memory are counted on a driver without a GPU "
+        "(`scripts/check-cuda-launches`, `scripts/gpu/launches.json`). The time of each is its work divided by a rate. "
+        "After a measurement on another GPU, replace its shares in `scripts/bench/forecast_rates.py`.",
+        "**Attention is counted as tooltune's own kernels, because that driver has no cuDNN, but at cuDNN's rates.** Without cuDNN, or if its plans do not support a shape, "
+        "the slower own kernels run and these numbers are too high. They have not been timed alone: with them and Burn's products, an H200 processed 2,207 tokens/s of Llama-3-8B.",
         "",
-        "## Tokens a second, and memory",
+        "## Tokens per second, and memory",
         "",
-        f"LoRA r {RANK} on all linear layers, bf16, every token learned, documents packed. Memory is what the pool takes from the driver at most, "
-        f"and {rates.CONTEXT_GIB:g} GiB for CUDA's context.",
+        f"LoRA r {RANK} on all linear layers, bf16, every token supervised, documents packed. Memory is the pool's maximum plus "
+        f"{rates.CONTEXT_GIB:g} GiB for CUDA's context.",
         "",
         *speed_table(table),
         "",
@@ -290,24 +292,24 @@ def page(table: dict, measured: list) -> list:
         "",
         *rate_table(),
         "",
-        "Attention's rates are of heads of 128 and causal operations; heads of 64, as Llama-3.2-1B's, reach less of them. "
+        "Attention's rates are for heads of 128 and causal operations; heads of 64, as in Llama-3.2-1B, reach less. "
         f"Between two kernels the GPU is idle for {rates.GAP_US:g} µs; a launch takes the host {rates.HOST_US:g} µs.",
         "",
-        f"## One row, by class: {name_of(SHOWN)}, {SHOWN_GPU}",
+        f"## One row, by class: {name_of(SHOWN)}, {SHOWN_GPU.name}",
         "",
         *shown_work(table),
         "",
         *sensitivity(table),
         "",
-        f"## At other rates: {SHOWN.shape}, {SHOWN.documents} x {SHOWN.length:,}, {SHOWN_GPU}",
+        f"## Other rates: {SHOWN.shape}, {SHOWN.documents} x {SHOWN.length:,}, {SHOWN_GPU.name}",
         "",
-        "Which rates a step reaches depends on power and clock: in the steps that were measured on an H200, products reached four fifths of what they reach alone.",
+        "The rates of a step depend on power and clock. In the measured H200 steps, products reached four fifths of their rate alone.",
         "",
         *at_other_rates(table),
         "",
         *forecast_evaluation.section(table),
         "",
-        "## Beside measured numbers",
+        "## Compared with measurements",
         "",
     ]
     for file in measured:
@@ -315,33 +317,33 @@ def page(table: dict, measured: list) -> list:
         lines += [f"### {name}", ""]
         if file.resolve() == MEASURED.resolve():
             lines += [
-                f"These four steps are what the H200's share of products, {gpu_of(file).products.share:g}, was chosen by, and no other share was: one number, nearest to all four. "
-                "That they agree is no proof of the forecast; that kept and recomputed blocks, and two models, agree with one number is some.",
-                f"The forecasts beside them are of what the measured program launched, `{OF_MEASURED.relative_to(ROOT)}`: it dropped out in kernels of their own, left low-rank products to cuBLASLt, "
-                f"and put the gradients of learned rows back with kernels of Burn's, {rates.ROW_BACK_US:g} µs a row. "
-                "No GPU has run the kernels that do this since; their rate is that of cuBLASLt's low-rank products, and that of the draws is the dropout's.",
+                f"The H200's share of products, {gpu_of(file).products.share:g}, was fitted to these four steps; no other share was. Their agreement therefore does not prove the forecast. "
+                "It is some evidence that one number fits kept and recomputed blocks of two models.",
+                f"Their forecasts use the launches of the measured program, `{OF_MEASURED.relative_to(ROOT)}`. It had separate dropout kernels, low-rank products by cuBLASLt, "
+                f"and Burn's kernels to scatter the gradients of supervised tokens, at {rates.ROW_BACK_US:g} µs per token. "
+                "The newer kernels for this have not run on a GPU. Their rate is taken from cuBLASLt's low-rank products, and the rate of the draws from the dropout kernels.",
                 "",
             ]
         lines += [*beside(table, file), ""]
     lines += [
-        "## What it leaves out",
+        "## What the forecast leaves out",
         "",
-        "- Clocks: a GPU under full load for minutes lowers them; the shares say by how much that was assumed.",
+        "- Lower clocks of a GPU under full load for minutes, beyond the assumed shares.",
         "- Reading and collating rows, and saving; compiling kernels in the first step.",
-        "- Memory that cuDNN works in: up to half a GiB more was measured.",
-        "- What stays in the L2 cache from one kernel to the next, which makes small models faster than bytes of main memory say.",
+        "- cuDNN's workspace: up to half a GiB more was measured.",
+        "- Data that remains in the L2 cache between kernels, which makes small models faster than memory traffic predicts.",
     ]
     return lines
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/bench/forecast", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--measured", type=Path, nargs="+", default=[MEASURED], help="pages of scripts/gpu/run to set beside it (benchmarks/h200.md)")
+    parser.add_argument("--measured", type=Path, nargs="+", default=[MEASURED], help="pages of scripts/gpu/run to compare with (benchmarks/h200.md)")
     parser.add_argument("--output", type=Path, default=OUTPUT, help="page to write (benchmarks/forecast.md)")
     arguments = parser.parse_args()
     missing = [str(file) for file in arguments.measured if not file.is_file()]
     if missing:
-        raise SystemExit(f"forecast: there is no {', '.join(missing)}")
+        raise SystemExit(f"forecast: missing {', '.join(missing)}")
     arguments.output.write_text("\n".join(page(read_table(), arguments.measured)) + "\n", encoding="utf-8")
     print(f"{arguments.output} written")
     return 0

@@ -1,4 +1,4 @@
-"""The section of benchmarks/forecast.md on evaluations within a run: how long one takes, and which share of the run that is.
+"""The section of benchmarks/forecast.md on evaluations during a run: how long one takes, and its share of the run.
 
 The settings are those of a config; prompts and answers are as long as those of the rows that the config is for. Rows join a batch
 and leave it as in trainer/src/eval/generate/batch.rs, which is played through. What prompts and a token launch was counted
@@ -10,35 +10,36 @@ import math
 import tomllib
 
 import forecast_rates as rates
-from forecast_rates import ATTENTION, GPUS, HEAD, LORA
+from forecast_rates import GPUS, LORA
 from forecast_work import kernel_of, kind_of, product_of, product_work, read_shape, total, works
 from launches import HOST_CALLS, Generation, Step, name_of
 from machine import ROOT
 
-# Tokens that one pass over prompts, or over rows whose loss is measured, reads: PREFILL_TOKENS in trainer/src/models/kv_cache.rs.
+# Tokens per pass over prompts, or over rows whose loss is measured: PREFILL_TOKENS in trainer/src/models/kv_cache.rs.
 PREFILL_TOKENS = 2048
-# Batches a refill decodes plainly and records, host calls of a layer for moving what is kept of the cache: two empty halves, and two
-# parts cut out, chosen and put in.
+# Batches that a refill decodes normally and records; host calls per layer for moving the kept part of the cache: two
+# empty halves, and two parts sliced, selected and written.
 MOVING_CALLS = 8
-# Calls of the host for what a recorded token reads: ids, columns, cosines and sines.
+# Host calls for the inputs of a recorded token: ids, columns, cosines and sines.
 WRITES = 4
 
-# The config; its shape; rows of training, with their mean tokens; tokens of a prompt; texts that a sample asks for, one after the
-# other; tokens of a text at each tenth of the texts, in order; which texts were counted.
+# The config; its shape; training rows and their mean tokens; tokens per prompt; consecutive completions per sample;
+# completion length at each tenth of the completions, sorted; number of sequences in the counted batch.
 #
-# Lengths of SLOT are those of `tooltune data synth slot --rows 400` with slot_prompt = "paper", as `tooltune plan` and `tooltune data stats`
-# count them with SmolLM2's tokenizer, and rows those of the paper. Of GOAT `tooltune data synth goat --rows 200`: an example of a
-# trajectory is its plan, each of its 2.1 calls on average, or its answer, and 3,000 trajectories.
+# SLOT lengths are from `tooltune data synth slot --rows 400` with slot_prompt = "paper", as counted by `tooltune plan`
+# and `tooltune data stats` with SmolLM2's tokenizer; the number of rows is the paper's. GOAT lengths are from `tooltune
+# data synth goat --rows 200`: an example of a trajectory is its plan, one of its calls (2.1 on average) or its answer;
+# 3,000 trajectories.
 Recipe = collections.namedtuple("Recipe", "config shape rows row_tokens prompt texts answers documents")
 RECIPES = [
     Recipe("goat-llama3-8b", "llama-3-8b", 12460, 310, 280, 4.15, [7, 12, 16, 19, 23, 26, 29, 33, 40, 50, 90], 50),
     Recipe("slot-llama3.2-1b", "llama-3.2-1b", 126000, 290, 246, 1, [13, 28, 33, 37, 40, 43, 46, 49, 54, 60, 80], 64),
 ]
 MOST = 0.10
-# As in kernels/src/recording.rs.
+# See kernels/src/recording.rs.
 OF_THE_GPU = 1.03
 
-# What is done of the texts of a batch: prompts that join beside rows that stay, or a token of so many rows and columns.
+# Work of a batch: prompts that join rows that are kept, or one token for a number of rows and columns.
 Join = collections.namedtuple("Join", "tokens prompts kept")
 Token = collections.namedtuple("Token", "rows columns is_recording")
 
@@ -49,7 +50,7 @@ def settings_of(config: str) -> dict:
 
 
 def answer_tokens(answers: list, i: int, n: int) -> int:
-    """Tokens of text `i` of `n`: the texts lie evenly between the given lengths, in an order that is not theirs."""
+    """Length of completion `i` of `n`: interpolated between the given lengths, in shuffled order."""
     place = (i * 0.6180339887) % 1.0 * (len(answers) - 1)
     low = int(place)
     return round(answers[low] + (answers[min(low + 1, len(answers) - 1)] - answers[low]) * (place - low))
@@ -91,7 +92,7 @@ def scaled(rows: dict, layers: int, factor: float, passes: float = 1.0) -> list:
         what, _, of = name.partition(" ")
         if what == "product":
             product = product_of(of)
-            # Of a product behind the last prompt's tokens the rows are texts.
+            # In products after the last prompt token, the rows are sequences.
             found.append((product._replace(rows=max(1, round(product.rows * factor))), launches, 0))
         elif name != HOST_CALLS:
             found.append((of, launches, threads * factor))
@@ -99,8 +100,8 @@ def scaled(rows: dict, layers: int, factor: float, passes: float = 1.0) -> list:
 
 
 def seconds(work: list, shape, gpu, attended: float) -> float:
-    """Of the GPU: each kernel takes what its bytes or operations do, or as long as the shortest does, and a gap. Attention reads
-    `attended` bytes of the cache in each layer, or is small beside the products of prompts."""
+    """GPU seconds: each kernel takes the time of its bytes or operations, at least that of the shortest kernel, plus a
+    gap. Attention reads `attended` cache bytes per layer, or is negligible compared with the prompts' products."""
     rate, bandwidth = gpu.tflops * gpu.products.share * 1e12, gpu.gbs * gpu.memory.share * 1e9
     least, all_seconds = rates.SHORTEST_US / 1e6, 0.0
     for what, launches, threads in work:
@@ -118,7 +119,7 @@ def seconds(work: list, shape, gpu, attended: float) -> float:
 
 
 class Evaluation:
-    """The seconds of an evaluation of a recipe on a GPU."""
+    """Seconds of an evaluation of a recipe on a GPU."""
 
     def __init__(self, table: dict, recipe: Recipe, gpu, eval_settings: dict, is_recorded: bool = True):
         self.recipe, self.gpu, self.settings, self.is_recorded = recipe, gpu, eval_settings, is_recorded
@@ -132,7 +133,7 @@ class Evaluation:
         return sum(total(row, self.shape.layers)[0] for name, row in rows.items() if name != HOST_CALLS)
 
     def token(self, rows: int, columns: int) -> tuple:
-        """Whether a token of each row is recorded, and its seconds: the host waits for it, or the GPU for the host's launches."""
+        """Whether a token of all rows is recorded, and its seconds: limited by the GPU, or by the host's launches."""
         key = (rows, columns // 64)
         if key not in self.known:
             cache = 2 * 2 * rows * columns * self.shape.kv_heads * self.shape.head_dim
@@ -141,13 +142,13 @@ class Evaluation:
             host = (self.host_calls + WRITES) * rates.HOST_US / 1e6
             own = self.launches(self.token_rows) * rates.HOST_US / 1e6
             recorded, plain = gpu + host, max(gpu, own) + WRITES * rates.HOST_US / 1e6
-            # Where the GPU takes longer than the host, nothing is recorded.
+            # If the GPU takes longer than the host, nothing is recorded.
             is_recorded = self.is_recorded and gpu < OF_THE_GPU * own
             self.known[key] = (is_recorded, (recorded if is_recorded else plain) + rates.READ_US / 1e6)
         return self.known[key]
 
     def passes(self, tokens: int) -> float:
-        """Prompts of so many tokens: each pass takes the GPU its time, or the host's for its launches."""
+        """Seconds of prompts with this number of tokens: each pass is limited by the GPU or by the host's launches."""
         of_pass = PREFILL_TOKENS // self.recipe.prompt * self.recipe.prompt
         counted = self.recipe.documents * self.recipe.prompt
         n, counted_passes = math.ceil(tokens / of_pass), math.ceil(counted / of_pass)
@@ -172,14 +173,14 @@ class Evaluation:
                 else:
                     is_recorded, own = self.token(event.rows, event.columns)
                     found["tokens"] += own
-                    # Done once as always, and once as a recording.
+                    # Runs once normally and once as a recording.
                     if is_recorded and event.is_recording:
                         found["recording"] += 2 * self.launches(self.token_rows) * a_launch
         return found
 
 
 def step_seconds(table: dict, recipe: Recipe, config: dict, gpu) -> float:
-    """An optimizer step of the run: its micro-batches, of which none waits for another."""
+    """Seconds of an optimizer step: its micro-batches are queued without waiting."""
     train = config["train"]
     step = Step(recipe.shape, train["per_device_train_batch_size"], recipe.row_tokens, config["lora"]["lora_dropout"], "kept")
     of_classes = works(step, table[name_of(step)][0], read_shape(recipe.shape), gpu)
@@ -187,7 +188,7 @@ def step_seconds(table: dict, recipe: Recipe, config: dict, gpu) -> float:
 
 
 def run_of(recipe: Recipe, config: dict) -> tuple:
-    """Steps of the run, and its evaluations."""
+    """Number of steps and evaluations of the run."""
     train = config["train"]
     examples = train["per_device_train_batch_size"] * train.get("gradient_accumulation_steps", 1)
     steps = math.ceil(recipe.rows / examples) * train["num_train_epochs"]
@@ -195,7 +196,7 @@ def run_of(recipe: Recipe, config: dict) -> tuple:
 
 
 def fits_on(recipe: Recipe, gpu) -> bool:
-    """Whether weights, a step and a cache do: of Llama-3-8B, not in 24 GiB (the first table)."""
+    """Whether weights, a step and a cache fit; Llama-3-8B does not fit in 24 GiB (see the first table)."""
     return recipe.shape != "llama-3-8b" or gpu.gib > 30
 
 
@@ -203,13 +204,13 @@ def section(table: dict) -> list:
     lines = [
         "## Evaluations within a run",
         "",
-        f"An evaluation is to take {MOST:.0%} of a run at most. Settings are those of the configs; how long rows and answers are, "
-        "`scripts/bench/forecast_evaluation.py` says. Texts are written greedily, as the configs do. "
-        "A token's launches are recorded once for a batch, as a CUDA graph, and launched by one call, where the host takes longer for them than the GPU; "
-        "weights and cache are read once a token. "
-        f"A kernel takes {rates.SHORTEST_US:g} µs at least, and the host reads what was chosen in {rates.READ_US:g} µs.",
+        f"Evaluations should take at most {MOST:.0%} of a run. Settings come from the configs, and lengths of rows and answers from "
+        "`scripts/bench/forecast_evaluation.py`. Decoding is greedy, as in the configs. "
+        "The launches of a token are recorded once per batch as a CUDA graph and replayed by one call if the host needs longer for them than the GPU; "
+        "weights and cache are read once per token. "
+        f"A kernel takes at least {rates.SHORTEST_US:g} µs, and the host reads the chosen token in {rates.READ_US:g} µs.",
         "",
-        "| config | GPU | texts together | steps | evaluations | a step, s | an evaluation, s | of prompts, tokens, recording, loss | share of the run | without graphs |",
+        "| config | GPU | batch | steps | evaluations | s per step | s per evaluation | prompts, tokens, recording, loss | share of the run | without graphs |",
         "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
     worst = 0.0
@@ -230,20 +231,20 @@ def section(table: dict) -> list:
             lines.append(f"| {recipe.config} | {gpu.name} | {counts} | {a_step:.3f} | {own:.1f} | {shown} | {share:.1%} | {share_plain:.1%} |")
     lines += ["", *a_token(table), ""]
     if worst > MOST:
-        raise SystemExit(f"forecast: an evaluation takes {worst:.1%} of a run, which is more than {MOST:.0%}; change its settings in configs/, or what a token launches")
+        raise SystemExit(f"forecast: an evaluation takes {worst:.1%} of a run, more than {MOST:.0%}; change its settings in configs/, or the launches of a token")
     lines.append(
-        "Left out: what scores texts, and an encoder that compares them; masks of a grammar, which the host makes while the GPU waits; a retriever's ranking. "
-        "With a temperature the host draws each token from its logits, which it reads: 4 bytes of each token of the vocabulary and row."
+        "Not included: scoring, encoders, grammar masks (made by the host while the GPU waits), and a retriever's ranking. "
+        "With a temperature, the host reads the logits, 4 bytes per vocabulary entry and row, and draws each token."
     )
     return lines
 
 
 def a_token(table: dict) -> list:
-    """What a token launches, and how long it takes."""
+    """Launches and time of a token."""
     lines = [
-        "Milliseconds of a token of all rows, recorded / launched kernel by kernel:",
+        "Milliseconds per token of all rows, recorded / launched kernel by kernel:",
         "",
-        "| shape | rows | kernels a layer | products a layer | of the model | calls of the host, recorded | " + " | ".join(gpu.name for gpu in GPUS) + " |",
+        "| shape | rows | kernels per layer | products per layer | total | host calls, recorded | " + " | ".join(gpu.name for gpu in GPUS) + " |",
         "|---|--:|--:|--:|--:|--:|" + "--:|" * len(GPUS),
     ]
     for recipe in RECIPES:

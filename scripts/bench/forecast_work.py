@@ -1,5 +1,5 @@
-"""What a step that was counted takes a GPU: its products, kernels and launches with their operations and bytes, at the rates of
-forecast_rates.py. A part of scripts/bench/forecast.
+"""GPU work of a counted step: its products, kernels and launches with their operations and bytes, at the rates of
+forecast_rates.py. Part of scripts/bench/forecast.
 """
 
 import collections
@@ -15,8 +15,8 @@ from launches import RANK, TABLE, Step, shape_of
 
 Work = collections.namedtuple("Work", "launches flops bytes ms")
 Shape = collections.namedtuple("Shape", "hidden heads kv_heads head_dim vocabulary layers intermediate tokens", defaults=[0])
-# Of a kernel: its class, bytes of main memory as a function of its threads and of the model's shape, which share of a GPU they go at, and
-# elements whose dropout it draws.
+# A kernel: its class, main-memory bytes as a function of its threads and the model's shape, the share of a GPU's rate
+# that it reaches, and the elements whose dropout it draws.
 Kernel = collections.namedtuple("Kernel", "kind bytes rate draws", defaults=["memory", lambda threads, shape: 0.0])
 
 
@@ -25,34 +25,34 @@ def a_thread(n: float):
 
 
 def a_row(bytes_of):
-    """One block of 256 threads a row."""
+    """One block of 256 threads per row."""
     return lambda threads, shape: threads / 256 * bytes_of(shape)
 
 
 def maps_of(shape: Shape) -> list:
-    """Inputs and outputs of the linear layers of a block."""
+    """Inputs and outputs of a layer's linear maps."""
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     maps = [(shape.hidden, queries), (shape.hidden, keys), (shape.hidden, keys), (queries, shape.hidden)]
     return maps + [(shape.hidden, shape.intermediate), (shape.hidden, shape.intermediate), (shape.intermediate, shape.hidden)]
 
 
-# A block of 256 threads has so many rows or columns: kernels/src/lora_linear/low_rank.
+# Rows or columns per block of 256 threads: kernels/src/lora_linear/low_rank.
 SHARE_ROWS, SHARE_COLUMNS, GRADIENT_COLUMNS = 64, 128, 64
 
 
 def low_rows(shape: Shape) -> int:
-    """The same of low-rank values."""
+    """Rows per block of 256 threads for low-rank values."""
     return 64 if shape.tokens >= 4096 else 16
 
 
 def stacks_of(shape: Shape) -> list:
-    """Inputs of the stacks of a block, and the outputs of each map."""
+    """Inputs of a layer's stacks, and the outputs of each map."""
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     return [(shape.hidden, [queries, keys, keys]), (queries, [shape.hidden]), (shape.hidden, [shape.intermediate] * 2), (shape.intermediate, [shape.hidden])]
 
 
 def input_low_rows(threads: int, shape: Shape) -> float:
-    """Rows of the four stacks of a block, one after the other: a stack's adapters are one launch."""
+    """Rows of a layer's four stacks in total: a stack's adapters are one launch."""
     return threads / 256 * low_rows(shape)
 
 
@@ -61,19 +61,19 @@ def input_low_bytes(threads: int, shape: Shape) -> float:
 
 
 def seen_elements(shape: Shape) -> float:
-    """What all adapters of a block see of a row, each by its own dropout."""
+    """Input elements per row of all adapters of a layer, each with its own dropout."""
     return sum(inputs * len(outputs) for inputs, outputs in stacks_of(shape))
 
 
 def output_low_bytes(threads: int, shape: Shape) -> float:
-    """Each map's columns by blocks of their own: of queries, keys and values, and of gate and up."""
+    """Each map has its own blocks for its columns: queries, keys and values, and gate and up."""
     outputs = [width for _, outputs in stacks_of(shape) if len(outputs) > 1 for width in outputs]
     return threads / 256 * low_rows(shape) * 2 * sum(outputs) / len(outputs)
 
 
 def wide_share_bytes(threads: int, shape: Shape) -> float:
-    """Outputs of stacks without a residual, written: of queries, keys and values, and of gate and up; a map that is narrower than the
-    widest leaves some blocks idle."""
+    """Bytes written for outputs of stacks without a residual: queries, keys and values, and gate and up; a map narrower
+    than the widest leaves some blocks idle."""
     stacks = [outputs for _, outputs in stacks_of(shape) if len(outputs) > 1]
     blocks = sum(len(outputs) * -(-max(outputs) // SHARE_COLUMNS) for outputs in stacks)
     return threads / 256 / blocks * SHARE_ROWS * 2 * sum(map(sum, stacks))
@@ -92,7 +92,7 @@ def gradient_columns(shape: Shape) -> float:
 
 
 def gradient_bytes(threads: int, shape: Shape) -> float:
-    """What adapters have read, and the gradients of their outputs, once each."""
+    """The adapters' inputs and the gradients of their outputs, each read once."""
     return threads / 256 * GRADIENT_COLUMNS * 2 * shape.tokens
 
 
@@ -101,64 +101,66 @@ def gradient_draws(threads: int, shape: Shape) -> float:
 
 
 def dropped_bytes(threads: int, shape: Shape) -> float:
-    """Of what maps read, forward and backward, and of gradients of it: read and written, four vectors a thread.
+    """For the maps' inputs, forward and backward, and for input gradients: read and written, four vectors per thread.
 
-    Gradients of inputs that maps share are added in place, which reads once more: two of queries, keys and values, one of gate and up.
+    Gradients of inputs that maps share are added in place, which reads them once more: two for queries, keys and
+    values, one for gate and up.
     """
     width = sum(inputs for inputs, _ in maps_of(shape))
     return threads * 4 * 16 * (2 + shape.hidden / width)
 
 
 def head_norm_bytes(threads: int, shape: Shape) -> float:
-    """The row of queries, keys and values read and written; backward, of queries and keys, their gradient too. 32 threads have a head,
-    and values."""
+    """The row of queries, keys and values, read and written; backward also the gradient of queries and keys. 32 threads
+    process a head, or the values."""
     normed = shape.heads + shape.kv_heads
     row = 2 * shape.head_dim * (2 * (normed + shape.kv_heads) + normed / 2)
     return threads / 32 / (normed + 1) * row
 
 
 def adapter_values(shape: Shape) -> int:
-    """Values of the adapters on all linear layers."""
+    """Parameters of the adapters on all linear layers."""
     return shape.layers * RANK * sum(inputs + outputs for inputs, outputs in maps_of(shape))
 
 
-# By the beginning of a kernel's name; the longest that fits counts. A thread moves 16 bytes at a time, eight numbers of bf16.
+# Keyed by the start of a kernel's name; the longest match is used. A thread moves 16 bytes at a time, eight bf16
+# elements.
 KERNELS = {
-    # The table's row to the f32 stream.
+    # The table's row to the f32 residual stream.
     "copy_rows": Kernel(ELEMENTWISE, a_thread(4 * 2 + 4 * 4)),
-    # The stream to bf16; and, with the gradient of that, to its own.
+    # The stream to bf16; and, with its gradient, to the stream's gradient.
     "normalize_t": Kernel(ELEMENTWISE, a_row(lambda shape: shape.hidden * (4 + 2))),
-    # With the norm again, and the residual's gradient added.
+    # Also recomputes the norm and adds the residual's gradient.
     "normalize_dx": Kernel(ELEMENTWISE, a_row(lambda shape: shape.hidden * (4 + 2 + 4 + 4 + 2))),
     # A pair of vectors, read and written.
     "rotate_pairs": Kernel(ELEMENTWISE, a_thread(2 * 2 * 16)),
-    # Gate and up to their product; with its gradient to their gradients and their product again.
+    # Gate and up to their product; with its gradient also to their gradients and the recomputed product.
     "gate_t": Kernel(ELEMENTWISE, a_thread(3 * 16)),
     "gate_gradient": Kernel(ELEMENTWISE, a_thread(6 * 16)),
-    # Part of our backward pass of attention: cuDNN's does it within its own time.
+    # Part of our attention backward pass; cuDNN includes it in its own time.
     "dot_rows": Kernel(ATTENTION, a_thread(0)),
-    # In the measured program alone: without what was read, and the residual's share.
+    # Only in the measured program: without the recomputed input and the residual's gradient.
     "normalize_dx_alone": Kernel(ELEMENTWISE, a_row(lambda shape: shape.hidden * (4 + 2 + 4))),
     "gate_gradient_alone": Kernel(ELEMENTWISE, a_thread(5 * 16)),
     "drop_elements": Kernel(LORA, dropped_bytes, "dropout"),
-    "input_lows": Kernel(LORA, input_low_bytes, "adapters", lambda threads, shape: input_low_rows(threads, shape) * seen_elements(shape) / 4),
-    "output_lows_x_bf16": Kernel(LORA, output_low_bytes, "adapters"),
-    # The stream's gradient, which is written in bf16, too.
-    "output_lows_x_f32": Kernel(LORA, lambda threads, shape: threads / 256 * low_rows(shape) * shape.hidden * (4 + 2), "adapters"),
-    "output_shares_t_bf16_o_bf16": Kernel(LORA, wide_share_bytes, "adapters"),
-    # The residual is read, and the sum written, f32.
-    "output_shares_t_bf16_o_f32": Kernel(LORA, lambda threads, shape: share_elements(threads) * 8, "adapters"),
-    "input_shares": Kernel(LORA, lambda threads, shape: share_elements(threads) * 2, "adapters", input_share_draws),
-    "factor_gradients": Kernel(LORA, gradient_bytes, "adapters", gradient_draws),
+    "lora_a_forward": Kernel(LORA, input_low_bytes, "adapters", lambda threads, shape: input_low_rows(threads, shape) * seen_elements(shape) / 4),
+    "lora_b_backward_x_bf16": Kernel(LORA, output_low_bytes, "adapters"),
+    # The gradient of the f32 stream, which is also written in bf16.
+    "lora_b_backward_x_f32": Kernel(LORA, lambda threads, shape: threads / 256 * low_rows(shape) * shape.hidden * (4 + 2), "adapters"),
+    "lora_b_forward_t_bf16_o_bf16": Kernel(LORA, wide_share_bytes, "adapters"),
+    # Reads the residual and writes the sum, f32.
+    "lora_b_forward_t_bf16_o_f32": Kernel(LORA, lambda threads, shape: share_elements(threads) * 8, "adapters"),
+    "lora_a_backward": Kernel(LORA, lambda threads, shape: share_elements(threads) * 2, "adapters", input_share_draws),
+    "lora_factor_gradients": Kernel(LORA, gradient_bytes, "adapters", gradient_draws),
     "norm_spans": Kernel(ELEMENTWISE, head_norm_bytes),
     # Logits read twice, and their gradients written.
     "row_losses": Kernel(HEAD, a_row(lambda shape: shape.vocabulary * 2 * 3)),
-    # AdamW over the flat buffer: four arrays read, three written; and the norm of one.
-    "move_on": Kernel(LORA, a_thread(7 * 16)),
+    # AdamW over the flat buffer: four arrays read, three written; and the norm of one array.
+    "adamw_step": Kernel(LORA, a_thread(7 * 16)),
     "sum_squares": Kernel(LORA, lambda threads, shape: 4 * adapter_values(shape)),
     "root_of_sum": Kernel(LORA, a_thread(0)),
-    # Burn's, of so many numbers at a time as the end of the name says: casts, filling, arithmetic of two tensors and of one with a
-    # number, of one alone, copies of parts.
+    # Burn's kernels, with the elements per thread at the end of the name: casts, fills, element-wise operations on two
+    # tensors, on a tensor and a scalar, on one tensor, copies of slices.
     "cast_element_i_f32_o_bf16_n_4": Kernel(ELEMENTWISE, a_thread(4 * (4 + 2))),
     "cast_element_i_bf16_o_f32_n_8": Kernel(ELEMENTWISE, a_thread(8 * (2 + 4))),
     "full_kernel_c_bf16_n_8": Kernel(ELEMENTWISE, a_thread(16)),
@@ -175,16 +177,17 @@ KERNELS = {
     "slice_assign_kernel_e_bf16_n_8": Kernel(ELEMENTWISE, a_thread(2 * 16)),
     "slice_assign_kernel_e_f32_n_4": Kernel(ELEMENTWISE, a_thread(2 * 16)),
     "slice_kernel_e_bf16": Kernel(ELEMENTWISE, a_thread(2 * 2)),
-    # Keys and values of new tokens to the cache; the runs of a text's columns, of which some ten are in use, to one vector.
+    # Writes keys and values of new tokens to the cache; combines the runs of a sequence's columns, about ten of which
+    # are in use, to one vector.
     "append_tokens": Kernel(ELEMENTWISE, a_thread(2 * 2 * 8)),
     "join_runs": Kernel(ELEMENTWISE, a_thread(10 * 16 + 8)),
-    # The most likely of the logits, in f32.
+    # The argmax of the f32 logits.
     "best_tokens": Kernel(HEAD, a_row(lambda shape: shape.vocabulary * 4)),
     "shared_sum_kernel": Kernel(HEAD, a_thread(0)),
     "copy_kernel_t_bf16_n_8": Kernel(ELEMENTWISE, a_thread(2 * 16)),
     "select_kernel_t_bf16": Kernel(ELEMENTWISE, a_thread(2 * 2)),
     "select_kernel_t_f32": Kernel(ELEMENTWISE, a_thread(2 * 4)),
-    # The learned rows behind the last attention, and their gradients put back.
+    # Selects the supervised rows after the last attention, and scatters their gradients back.
     "take_rows_t_bf16_n_4": Kernel(ELEMENTWISE, a_thread(2 * 4 * 2)),
     "take_rows_t_f32_n_4": Kernel(ELEMENTWISE, a_thread(2 * 4 * 4)),
 }
@@ -199,7 +202,7 @@ def read_shape(name: str) -> Shape:
 def kernel_of(name: str) -> Kernel:
     found = [prefix for prefix in KERNELS if name.startswith(prefix)]
     if not found:
-        raise SystemExit(f"forecast: {TABLE.name} has a kernel {name}, of which nobody knows the bytes; add it to KERNELS in scripts/bench/forecast_work.py")
+        raise SystemExit(f"forecast: {TABLE.name} has a kernel {name}, without a byte count; add it to KERNELS in scripts/bench/forecast_work.py")
     return KERNELS[max(found, key=len)]
 
 
@@ -210,7 +213,7 @@ Product = collections.namedtuple("Product", "rows columns inner factor_bytes sum
 
 
 def product_of(what: str) -> Product:
-    """Of `8192 x 6144 x 4096, bf16 to f32, added`."""
+    """Parses `8192 x 6144 x 4096, bf16 to f32, added`."""
     size = {"f32": 4, "bf16": 2}
     rows, columns, inner, factors, sums, rest = re.fullmatch(r"(\d+) x (\d+) x (\d+), (\w+) to (\w+)(.*)", what).groups()
     return Product(int(rows), int(columns), int(inner), size[factors], size[sums], "added" in rest)
@@ -229,13 +232,13 @@ def product_work(product: Product) -> tuple:
 
 
 def attention_flops(step: Step, shape: Shape, passes: int) -> float:
-    """Of one layer, where scores or what is like them are multiplied `passes` times: causal, half of the scores."""
+    """Operations of one layer with `passes` products of the scores' size; causal, so half of the scores."""
     tokens = step.documents * step.length
     return passes * 2.0 * tokens * step.length / 2 * shape.heads * shape.head_dim
 
 
-# The kernels of ours in whose place cuDNN computes: products of the size of scores that it makes there, and which share they go at.
-# Forward scores and values; backward scores, their gradient, and the gradients of keys, values and queries.
+# Our kernels that cuDNN replaces: products of the scores' size in cuDNN's kernel, and the share that they reach.
+# Forward: scores and values; backward: scores, their gradient, and the gradients of keys, values and queries.
 ATTENTION_PASSES = {"attend": (2, "forward"), "query_gradients": (1, "backward"), "key_gradients": (4, "backward")}
 
 
@@ -244,7 +247,7 @@ def passes_of(kernel: str):
 
 
 def total(row, layers: int) -> tuple:
-    """Launches and threads of a whole model."""
+    """Launches and threads of the whole model."""
     return row.launches + (layers - 2) * row.layer_launches, row.threads + (layers - 2) * row.layer_threads
 
 
@@ -280,12 +283,12 @@ def works(step: Step, rows: dict, shape: Shape, gpu) -> dict:
             add(kernel.kind, launches, 0.0, n_bytes, seconds)
     n = sum(launches for launches, *_ in sums.values())
     busy = sum(ms for *_, ms in sums.values())
-    # The host launches while the GPU computes; what it needs beyond that is waited for.
+    # The host launches while the GPU computes; the GPU only waits for the excess.
     idle = max(n * rates.GAP_US / 1e3, n * rates.HOST_US / 1e3 - busy)
     sums[LAUNCHES] = [n, 0.0, 0.0, idle]
     return {kind: Work(*numbers) for kind, numbers in sums.items()}
 
 
 def speed(step: Step, of_classes: dict) -> float:
-    """Tokens a second."""
+    """Tokens per second."""
     return step.documents * step.length / sum(work.ms for work in of_classes.values()) * 1e3

@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
-"""Decodes with tooltune, transformers and llama.cpp in turns and writes benchmarks/generate_cpu.md; started by scripts/bench/generate.
+"""Decodes alternately with tooltune, transformers and llama.cpp, and writes benchmarks/generate_cpu.md; started by scripts/bench/generate.
 
-Every side is a process that keeps its model and completes the same prompts, greedily, by the same number of tokens: no token ends
-a row. Prompts have equal lengths, so that transformers neither pads nor masks. A rate is the tokens after the first of each row
-over the time since that first; the time before is the prefill's. The first tokens of all sides in f32 must be the same. With two
-threads wall time counts, with one thread CPU time, which other processes disturb less. llama.cpp takes part with `--llama-cpp`.
+Every side is a process that keeps its model and completes the same prompts greedily by the same number of tokens; no
+token ends a row. Prompts have equal lengths, so transformers neither pads nor masks. The decode rate counts the tokens
+after the first of each row over the time since that first token; the time before is prefill. The first f32 tokens of
+all sides must agree. With two threads the table uses wall time, with one thread CPU time, which other processes disturb
+less. `--llama-cpp` includes llama.cpp.
 """
 
-import argparse
-import json
 import os
 import statistics
 import sys
@@ -16,28 +15,27 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from machine import (
-    ROOT, Worker, mkl_note, mkl_preload, package_versions, prepared_base, report_head, run_process, say, shown_arguments, versions
-)
+from machine import ROOT, Worker, mkl_note, mkl_preload, package_versions, prepared_base, run_process, say, versions
+from page import Options, Page
 
 DTYPES = ["f32", "bf16"]
 WAYS = {"eager": "transformers {dtype}", "compiled": "transformers {dtype}, static cache, compiled"}
-# Types of llama.cpp's weights, and the type of tooltune's sides that each stands beside.
+# llama.cpp's weight types, and the dtype of the tooltune side that each is compared with.
 LLAMA_CPP = {"f32": "f32", "bf16": "bf16", "f16": "bf16"}
-# What tooltune is to reach: its best decoding rate over transformers' best.
+# Target for tooltune: its best decoding rate over transformers' best.
 AIMS = {1: 2.0, 16: 1.5}
 
 
 class Side(NamedTuple):
     name: str
     program: str  # tooltune, transformers or llama.cpp
-    dtype: str  # of tooltune's side that it is compared with
-    stored: str  # the type of the weights
-    way: str = ""  # how transformers generates
+    dtype: str  # dtype of the tooltune side that it is compared with
+    stored: str  # weight type
+    way: str = ""  # generation mode of transformers
 
 
 class Bench:
-    """The processes of all sides, and what they answered."""
+    """The processes of all sides, and their results."""
 
     def __init__(self, arguments):
         self.arguments = arguments
@@ -52,7 +50,7 @@ class Bench:
         self.answers = {}  # (threads, batch, side) -> [answer]
         self.missing = {}  # (threads, batch, side) -> reason
         self.compile_seconds = {}
-        self.agreement = {}  # (threads, batch, side) -> tokens of each row that are tooltune's, from the start on
+        self.agreement = {}  # (threads, batch, side) -> length of each row's common prefix with tooltune's
         if arguments.llama_cpp:
             self.make_ggufs()
 
@@ -80,7 +78,7 @@ class Bench:
         return sides
 
     def start(self, threads: int) -> dict:
-        """(program, type of its weights) -> worker."""
+        """(program, weight type) -> worker."""
         workers = {}
         for _, program, _, stored, _ in self.sides():
             if (program, stored) not in workers:
@@ -99,9 +97,9 @@ class Bench:
         return peer + ["--model", self.gguf(stored), "--new-tokens", str(arguments.new_tokens), "--threads", str(threads)]
 
     def warm_up(self, workers: dict, threads: int, batch: int) -> None:
-        """Touches what is used, and compiles what is compiled; nothing of it is counted."""
+        """Warms up every side and compiles where needed; not included in the results."""
         for side in self.sides():
-            # A static cache has the length of the request, and so has what is compiled for it.
+            # The static cache, and hence the compiled code, has the length of the request.
             new_tokens = self.arguments.new_tokens if side.way == "compiled" else 2
             started = time.monotonic()
             answer = self.ask(workers, side, batch, new_tokens)
@@ -127,16 +125,16 @@ class Bench:
                     self.compare(threads, batch, side)
 
     def compare(self, threads: int, batch: int, side: Side) -> None:
-        """In f32: stops unless tooltune begins with transformers' tokens; leaves any other side out that does not."""
+        """In f32: stops unless tooltune's first tokens equal transformers'; skips any other side that differs."""
         needed = min(self.arguments.agree, self.arguments.new_tokens)
         theirs = self.answers[(threads, batch, side.name)][0]["tokens"]
         ours = self.answers[(threads, batch, "tooltune f32")][0]["tokens"]
         if len(ours) != batch or any(len(row) != self.arguments.new_tokens for row in ours):
-            raise SystemExit(f"tooltune made rows of {[len(row) for row in ours]} tokens, not {batch} of {self.arguments.new_tokens}")
+            raise SystemExit(f"tooltune generated rows of {[len(row) for row in ours]} tokens, not {batch} of {self.arguments.new_tokens}")
         equal = [equal_start(a, b) for a, b in zip(ours, theirs)]
         if side.way != "eager" and min(equal) < needed:
             del self.answers[(threads, batch, side.name)]
-            self.missing[(threads, batch, side.name)] = f"makes other tokens than transformers' default, after {min(equal)}"
+            self.missing[(threads, batch, side.name)] = f"generates different tokens than transformers' default after {min(equal)}"
             return
         if side.way == "compiled":
             return
@@ -144,7 +142,7 @@ class Bench:
         for row, n_equal in enumerate(equal):
             if n_equal < needed:
                 raise SystemExit(
-                    f"prompt {row} of batch {batch}, {threads} thread(s), f32: token {n_equal} differs, of {needed} that must agree\n"
+                    f"prompt {row} of batch {batch}, {threads} thread(s), f32: token {n_equal} differs; the first {needed} must agree\n"
                     f"  tooltune      {ours[row][: n_equal + 4]}\n  transformers  {theirs[row][: n_equal + 4]}"
                 )
 
@@ -233,82 +231,73 @@ def notes(bench: Bench) -> list:
     for (threads, batch, side), equal in bench.agreement.items():
         whole = sum(n == bench.arguments.new_tokens for n in equal)
         lines.append(
-            f"- {side}, {threads} thread(s), batch {batch}: {whole} of {len(equal)} rows agree in all {bench.arguments.new_tokens} tokens, "
-            f"the others from the start on in {min(equal)} or more."
+            f"- {side}, {threads} thread(s), batch {batch}: {whole} of {len(equal)} rows agree in all {bench.arguments.new_tokens} tokens; "
+            f"the others agree in at least the first {min(equal)}."
             if whole < len(equal)
             else f"- {side}, {threads} thread(s), batch {batch}: all {bench.arguments.new_tokens} tokens of all rows agree."
         )
     for (threads, batch, side), seconds in bench.compile_seconds.items():
-        lines.append(f"- {side}, {threads} thread(s), batch {batch}: compiled and run once in {seconds:.0f} s, which is not counted.")
+        lines.append(f"- {side}, {threads} thread(s), batch {batch}: compiled and run once in {seconds:.0f} s, which is not included.")
     for (threads, batch, side), reason in bench.missing.items():
         lines.append(f"- {side}, {threads} thread(s), batch {batch}: {reason}")
     return lines
 
 
-def report(bench: Bench, load_before: float) -> str:
+def report(bench: Bench, page: Page) -> list:
     arguments = bench.arguments
-    lines = ["# Decoding on the CPU, beside transformers and llama.cpp", ""]
-    lines += report_head("scripts/bench/generate", arguments.shown, load_before, versions(arguments.python, "torch transformers"))
+    lines = page.head("CPU decoding compared with transformers and llama.cpp", versions(arguments.python, "torch transformers"))
     llama_cpp = (
-        f"llama.cpp: {package_versions(arguments.llama_cpp_python, 'llama-cpp-python')}, compiled for this processor, the rows of a "
-        "batch as sequences of one context, everything else as llama.cpp chooses, such as a cache in f16"
+        f"llama.cpp: {package_versions(arguments.llama_cpp_python, 'llama-cpp-python')}, compiled for this processor; the rows of a "
+        "batch as sequences of one context, otherwise llama.cpp's defaults, such as an f16 cache"
         if arguments.llama_cpp
-        else "llama.cpp: not run; `--llama-cpp` compiles it the first time"
+        else "llama.cpp: not run; `--llama-cpp` compiles it on the first run"
     )
     lines += [
         f"- SmolLM2-135M-Instruct, greedy, prompts of {arguments.prompt_tokens} tokens, {arguments.new_tokens} new ones, none of "
-        f"which ends a row; {arguments.rounds} rounds, sides in turns; cells are medians, bests in parentheses",
+        f"which ends a row; {arguments.rounds} rounds, sides alternate; cells are medians, bests in parentheses",
         f"- transformers: SDPA, {mkl_note(bench.preload)}; `generate` with its default cache, and with a static cache, "
         "torch.compile, and weights packed by inductor for more than one row",
         f"- {llama_cpp}",
         "",
-        "## tooltune's best over the best of others",
+        "## tooltune's best relative to the best peer",
         "",
         *summary(bench),
     ]
     for threads in arguments.threads:
         unit = "tokens per CPU second" if threads == 1 else "tokens/s, wall time"
         lines += ["", f"## {threads} thread(s), {unit}", "", *table(bench, threads)]
-    lines += ["", "## What was compared", "", *notes(bench), ""]
-    return "\n".join(lines)
+    return [*lines, "", "## Comparison", "", *notes(bench)]
 
 
-def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3, help="times that every side completes the prompts (3)")
-    parser.add_argument("--new-tokens", type=int, default=128, help="tokens of a completion (128)")
-    parser.add_argument("--prompt-tokens", type=int, default=200, help="tokens of a prompt (200)")
-    parser.add_argument("--batches", type=int, nargs="+", default=[1, 16], help="rows decoded together, at most 16 (1 16)")
-    parser.add_argument("--threads", type=int, nargs="+", default=[2, 1], help="numbers of threads (2 1)")
-    parser.add_argument("--agree", type=int, default=8, help="tokens of each row that must agree in f32 (8)")
-    parser.add_argument("--llama-cpp", action="store_true", help="llama.cpp too; the first run compiles it for half an hour")
-    parser.add_argument("--eager", action="store_true", help="leave transformers' compiled side out")
-    parser.add_argument("--model", type=Path, default=Path("models/smollm2-135m-instruct.gguf"), help="GGUF of SmolLM2")
-    default = Path("benchmarks/generate_cpu.md")
-    parser.add_argument("--output", type=Path, default=default, help=f"file to write ({default})")
-    parser.add_argument("--python", default=sys.executable, help=argparse.SUPPRESS)
-    parser.add_argument("--llama-cpp-python", help=argparse.SUPPRESS)
-    parser.add_argument("--ours", default="target/release/examples/generate", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
+def parse_arguments() -> tuple:
+    options = Options(__doc__)
+    options.add_argument("--rounds", type=int, default=3, help="repetitions of every side (3)")
+    options.add_argument("--new-tokens", type=int, default=128, help="tokens of a completion (128)")
+    options.add_argument("--prompt-tokens", type=int, default=200, help="tokens of a prompt (200)")
+    options.add_argument("--batches", type=int, nargs="+", default=[1, 16], help="rows decoded together, at most 16 (1 16)")
+    options.add_argument("--threads", type=int, nargs="+", default=[2, 1], help="thread counts (2 1)")
+    options.add_argument("--agree", type=int, default=8, help="tokens of each row that must agree in f32 (8)")
+    options.add_argument("--llama-cpp", action="store_true", help="include llama.cpp; the first run takes half an hour to compile it")
+    options.add_argument("--eager", action="store_true", help="skip transformers' compiled side")
+    options.add_argument("--model", type=Path, default=Path("models/smollm2-135m-instruct.gguf"), help="GGUF of SmolLM2")
+    options.add_output("benchmarks/generate_cpu.md")
+    options.add_hidden("--python", default=sys.executable)
+    options.add_hidden("--llama-cpp-python")
+    options.add_hidden("--ours", default="target/release/examples/generate")
+    arguments = options.parse_args()
     if arguments.new_tokens < 2:
-        parser.error("--new-tokens must be at least 2: the first token of a row belongs to the prefill")
-    arguments.shown = shown_arguments({"--python", "--ours", "--llama-cpp-python"})
+        options.error("--new-tokens must be at least 2: the first token of a row belongs to the prefill")
     if arguments.llama_cpp and not arguments.llama_cpp_python:
-        parser.error("--llama-cpp needs the Python that scripts/bench/generate prepares; start that")
-    return arguments
+        options.error("--llama-cpp needs the Python that scripts/bench/generate prepares; run that script")
+    return arguments, Page("generate", options.visible_arguments(), arguments.output)
 
 
 def main():
-    arguments = parse_arguments()
+    arguments, page = parse_arguments()
     os.chdir(ROOT)
-    load_before, started = os.getloadavg()[0], time.monotonic()
     bench = Bench(arguments)
     bench.run_all()
-    text = report(bench, load_before)
-    arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    arguments.output.write_text(text, encoding="utf-8")
-    print(text)
-    say(f"{arguments.output} written after {(time.monotonic() - started) / 60:.0f} min")
+    page.write(report(bench, page))
 
 
 if __name__ == "__main__":

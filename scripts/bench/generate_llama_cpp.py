@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Completes prompts greedily with llama.cpp: a third side of scripts/bench/generate.
 
-Reads lines `BATCH NEW_TOKENS` and answers each with a JSON line as trainer/examples/generate.rs does. The rows of a batch are
-sequences of one context, each with its own part of the cache, and go through llama_decode together; everything else is llama.cpp's
-own choice, such as a cache in f16. The best token of a row is numpy's argmax of its logits.
+Reads lines `BATCH NEW_TOKENS` and prints a JSON line for each, as trainer/examples/generate.rs does. The rows of a
+batch are sequences of one context, each with its own part of the cache, and go through llama_decode together; otherwise
+llama.cpp's defaults apply, such as an f16 cache. The best token of a row is numpy's argmax of its logits.
 """
 
 import argparse
@@ -40,12 +40,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, required=True, help="GGUF of the weights in the type to be measured")
     parser.add_argument("--prompts", type=Path, required=True, help="JSON list of lists of token ids, of equal lengths")
-    parser.add_argument("--new-tokens", type=int, required=True, help="tokens that a request may ask for at most")
+    parser.add_argument("--new-tokens", type=int, required=True, help="maximum tokens per request")
     parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
     prompts = json.loads(arguments.prompts.read_text())
     n_ctx = len(prompts[0]) + arguments.new_tokens
-    models = {}  # one for each size of a batch, so that no request pays for a cache that it does not fill
+    models = {}  # one per batch size, so that no request pays for unused cache
     for line in sys.stdin:
         batch, new_tokens = map(int, line.split())
         if batch > len(prompts):

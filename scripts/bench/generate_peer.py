@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Completes prompts greedily with transformers: the other side of scripts/bench/generate.
 
-Reads lines `BATCH NEW_TOKENS WAY` and answers each with a JSON line as trainer/examples/generate.rs does. WAY is `eager`, which
-is `generate` with its default cache, or `compiled`: `generate` with a static cache and torch.compile, whose first request of a
-batch size compiles. Inductor packs the weights for more than one row; for one row it is faster without. Prompts have equal lengths, so that nothing is padded or masked.
+Reads lines `BATCH NEW_TOKENS WAY` and prints a JSON line for each, as trainer/examples/generate.rs does. WAY is `eager`
+(`generate` with its default cache) or `compiled` (`generate` with a static cache and torch.compile; the first request
+of a batch size compiles). Inductor packs the weights for more than one row; for one row it is faster without packing.
+Prompts have equal lengths, so nothing is padded or masked.
 """
 
 import argparse
@@ -56,7 +57,7 @@ QUESTIONS = [
 
 
 def prompts_of(tokenizer, length: int) -> list:
-    """Each question under as much of the system prompt as makes `length` tokens."""
+    """Each question after a prefix of the system prompt, so that the prompt has `length` tokens."""
     encode = lambda text: tokenizer(text, add_special_tokens=False).input_ids
     head, system = encode("<|im_start|>system\n"), encode(SYSTEM)
     prompts = []
@@ -65,13 +66,13 @@ def prompts_of(tokenizer, length: int) -> list:
         room = length - len(head) - len(tail)
         if not 0 < room <= len(system):
             least, most = len(head) + len(tail) + 1, len(head) + len(tail) + len(system)
-            raise SystemExit(f"prompts of {length} tokens cannot be made; choose between {least} and {most}")
+            raise SystemExit(f"cannot make prompts of {length} tokens; choose a length between {least} and {most}")
         prompts.append(head + system[:room] + tail)
     return prompts
 
 
 class Clock(BaseStreamer):
-    """Notes when the first new tokens are there; `generate` shows it the prompt before them."""
+    """Records when the first new tokens arrive; `generate` passes it the prompt first."""
 
     def __init__(self):
         self.n_shown = 0
@@ -111,7 +112,7 @@ def completed(model, prompts: list, new_tokens: int, way: str) -> dict:
     first_wall, first_cpu = clock.first
     tokens = output[:, input_ids.shape[1] :].tolist()
     if any(len(row) != new_tokens for row in tokens):
-        raise SystemExit(f"rows of {[len(row) for row in tokens]} tokens in place of {new_tokens}")
+        raise SystemExit(f"rows of {[len(row) for row in tokens]} tokens instead of {new_tokens}")
     return {
         "prefill": {"wall": first_wall, "cpu": first_cpu},
         "decode": {"wall": wall - first_wall, "cpu": cpu - first_cpu},
@@ -125,7 +126,7 @@ def answered(model, prompts: list, line: str) -> dict:
         raise SystemExit(f"{line.strip()}: the file has only {len(prompts)} prompts")
     try:
         return completed(model, prompts[: int(batch)], int(new_tokens), way)
-    except Exception as error:  # compilers fail in many ways, and the eager side is still of use
+    except Exception as error:  # compilers fail in many ways; the eager side is still useful
         if way == "eager":
             raise
         return {"missing": f"{type(error).__name__}: {str(error).splitlines()[0][:300]}"}
@@ -135,7 +136,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--base", type=Path, help="Hugging Face directory of the model")
     parser.add_argument("--prompts", type=Path, required=True, help="JSON list of lists of token ids")
-    parser.add_argument("--make-prompts", type=int, metavar="TOKENS", help="write prompts of so many tokens and stop")
+    parser.add_argument("--make-prompts", type=int, metavar="TOKENS", help="write prompts with this number of tokens and stop")
     parser.add_argument("--gguf", type=Path, default=hf_from_gguf.DEFAULT_PATH, help="GGUF with the tokenizer of the prompts")
     parser.add_argument("--dtype", choices=["f32", "bf16"], default="f32")
     parser.add_argument("--threads", type=int, default=1)
@@ -145,11 +146,12 @@ def main():
         arguments.prompts.write_text(json.dumps(prompts_of(tokenizer, arguments.make_prompts)))
         return
     if arguments.base is None:
-        parser.error("--base is needed unless prompts are made")
+        parser.error("--base is required unless --make-prompts is given")
     logging.disable_progress_bar()
     logging.set_verbosity_error()
     torch.set_num_threads(arguments.threads)
-    # Freezing takes whatever has a static address for a weight, and the cache, which transformers marks so, is none.
+    # Freezing treats anything with a static address as a weight; transformers marks the cache like this, but it is not
+    # a weight.
     torch._dynamo.mark_static_address = lambda *_, **__: None
     dtype = torch.bfloat16 if arguments.dtype == "bf16" else torch.float32
     model = AutoModelForCausalLM.from_pretrained(arguments.base, dtype=dtype, attn_implementation="sdpa").eval()

@@ -1,19 +1,18 @@
 #!/usr/bin/env python3
 """Plain LoRA, self-distillation and masked arguments on the same trajectories; standard library only.
 
-Started by scripts/bench/goat_ablation. All variants share data, budget, seeds and everything else of configs/goat-quickstart.toml;
-the retriever is the untrained one for all, so that only the language model differs. Each cell is the mean over seeds with the
-smallest and the largest.
+Started by scripts/bench/goat_ablation. All variants share data, budget, seeds and the other settings of
+configs/goat-quickstart.toml; all use the untrained retriever, so that only the language model differs. Each cell is the
+mean over seeds, with the minimum and maximum.
 """
 
-import argparse
 import json
-import os
 import statistics
 import subprocess
 from pathlib import Path
 
-from machine import ROOT, report_head, say, shown_arguments
+from machine import ROOT, say
+from page import Options, Page
 
 VARIANTS = {
     "LoRA": [],
@@ -32,13 +31,13 @@ def run(*command) -> None:
 
 
 class Ablation:
-    """Folder and settings of all runs."""
+    """The folder and settings of all runs."""
 
     def __init__(self, arguments):
         self.arguments = arguments
         self.dir = Path("runs/goat-ablation") / f"rows-{arguments.rows}"
         (ROOT / self.dir).mkdir(parents=True, exist_ok=True)
-        # The quickstart's config without the training of its retriever.
+        # The quickstart's config without retriever training.
         lines = (ROOT / "configs/goat-quickstart.toml").read_text().splitlines()
         start = lines.index("[retriever]")
         end = next(i for i in range(start + 1, len(lines)) if lines[i].startswith("["))
@@ -48,6 +47,9 @@ class Ablation:
 
     def data(self) -> None:
         synth = [self.arguments.tooltune, "data", "synth", "goat"]
+        # `data synth` refuses existing files.
+        for name in ("train", *SPLITS, "one", "documents"):
+            (ROOT / self.dir / f"{name}.jsonl").unlink(missing_ok=True)
         made = [("train", "train", self.arguments.rows), *((name, split, self.arguments.queries) for name, split in SPLITS.items())]
         for name, split, rows in made:
             run(*synth, "--split", split, "--rows", rows, "--output", self.dir / f"{name}.jsonl")
@@ -65,7 +67,7 @@ class Ablation:
             f"goat.documents={self.dir / 'documents.jsonl'}",
             "eval.eval_strategy=no",
             "eval.suites=['goat']",
-            # The same numbers as otherwise, sooner.
+            # Gives the same numbers faster.
             "train.gradient_checkpointing=none",
         ]
         options = [part for setting in settings for part in ("--set", setting)]
@@ -73,7 +75,7 @@ class Ablation:
         return folder
 
     def differences(self, folder: Path, plain: Path, split: str) -> list:
-        """Rows of `tooltune compare`: what a variant changes on the queries of a split, beside plain LoRA."""
+        """Rows of `tooltune compare`: the effect of a variant on the queries of a split, relative to plain LoRA."""
         command = [self.arguments.tooltune, "compare", *(one / f"eval-{split}" for one in (plain, folder)), "--show", "0"]
         done = subprocess.run([str(part) for part in command], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
         cells = [line.strip("| ").split(" | ") for line in done.stdout.splitlines()]
@@ -95,13 +97,13 @@ def cell(values: list) -> str:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tooltune", required=True)
-    parser.add_argument("--rows", type=int, default=600, help="trajectories to learn")
-    parser.add_argument("--queries", type=int, default=100, help="of each test split")
-    parser.add_argument("--seeds", type=int, default=3)
-    arguments = parser.parse_args()
-    load_before = os.getloadavg()[0]
+    options = Options(__doc__)
+    options.add_argument("--tooltune", required=True)
+    options.add_argument("--rows", type=int, default=600, help="training trajectories")
+    options.add_argument("--queries", type=int, default=100, help="queries per test split")
+    options.add_argument("--seeds", type=int, default=3)
+    arguments = options.parse_args()
+    page = Page("goat_ablation", options.visible_arguments("--tooltune"), "benchmarks/goat_ablation.md")
     ablation = Ablation(arguments)
     ablation.data()
     found, differences = {}, []
@@ -124,17 +126,17 @@ def main():
             cells.append(cell([estimate and estimate["value"] * factor for estimate in estimates]))
         table.append(f"| {variant} | {split} | " + " | ".join(cells) + " |")
     head = [
-        "# What masking arguments and self-distillation do",
+        "# Effect of masked arguments and self-distillation",
         "",
         f"GOAT's Table 12 at the size of SmolLM2-135M: {arguments.rows} trajectories, one epoch, {arguments.seeds} seed(s), "
-        f"{arguments.queries} queries of each split, the untrained retriever's documents. Mean (least to most) over seeds.",
+        f"{arguments.queries} queries per split, documents from the untrained retriever. Mean (minimum to maximum) over seeds.",
         "",
-        *report_head("scripts/bench/goat_ablation", shown_arguments({"--tooltune"}), load_before, "nothing but tooltune"),
+        *page.origin("tooltune only"),
         "",
     ]
     against = [
         "",
-        "## Beside plain LoRA, query by query",
+        "## Compared with plain LoRA, query by query",
         "",
         "`tooltune compare`: mean difference with the 95 % interval of the paired bootstrap, and its p-value.",
         "",
@@ -142,9 +144,7 @@ def main():
         "|---|---|--:|---|--:|--:|--:|--:|",
         *differences,
     ]
-    text = "\n".join([*head, *table, *against]) + "\n"
-    (ROOT / "benchmarks/goat_ablation.md").write_text(text)
-    print(text)
+    page.write([*head, *table, *against])
 
 
 if __name__ == "__main__":

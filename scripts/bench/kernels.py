@@ -1,35 +1,34 @@
 #!/usr/bin/env python3
-"""Runs tooltune's operations beside numpy's and PyTorch's and writes benchmarks/kernels_cpu.md; started by scripts/bench/kernels.
+"""Compares tooltune's operations with numpy's and PyTorch's and writes benchmarks/kernels_cpu.md; started by scripts/bench/kernels.
 
-Each side is a process that keeps the inputs of one operation. A round asks all of them in turn, so that a change of the
-machine's load meets them all; the tables have medians and bests over rounds. With two threads wall time counts, with one thread
-CPU time, which other processes disturb less. What the processor can do at most is measured in the same rounds, by loops of
-multiply-adds and copies: an operation's limit is whichever of its arithmetic and its memory traffic takes longer at those rates.
+Each side is a process that keeps the inputs of one operation. A round measures all of them in turn, so that changes of
+the machine's load affect all; the tables have medians and bests over rounds. With two threads they use wall time, with
+one thread CPU time, which other processes disturb less. The processor's peak rates are measured in the same rounds, by
+loops of multiply-adds and copies: an operation's limit is its arithmetic or its memory traffic at those rates,
+whichever takes longer.
 """
 
-import argparse
 import os
 import statistics
 import sys
-import time
 from dataclasses import dataclass
-from pathlib import Path
 
-from machine import MIB, ROOT, Worker, mkl_note, mkl_preload, report_head, say, shown_arguments, versions
+from machine import MIB, ROOT, Worker, mkl_note, mkl_preload, say, versions
+from page import Options, Page
 
-# Arrays of 1024 × 576 and 1024 × 1536 numbers, of half a usual third level of cache, and beyond all caches.
+# Arrays of 1024 × 576 and 1024 × 1536 elements, of half a typical L3 cache, and larger than all caches.
 ARRAYS = [1024 * 576 * 4, 1024 * 1536 * 4, 16 * MIB, 256 * MIB]
 PEAKS = ["peak f32", "peak bf16", *(f"{loop} f32 {size}" for loop in ("copy", "read") for size in ARRAYS)]
-# Measuring time of such a loop, as a share of that of a side.
+# Measuring time of such a loop, as a share of a side's measuring time.
 PEAK_SHARE = 0.5
 ELEMENTWISE = "Element-wise"
-# Operations that the logistic function counts as: a power of two by a polynomial, its scale, and a reciprocal.
+# Operations that a logistic function counts as: a power of two by a polynomial, its scaling, and a reciprocal.
 LOGISTIC = 14
 BYTES = {"f32": 4, "bf16": 2}
 OURS, NUMPY, TORCH, PACKED = "tooltune", "numpy", "torch", "torch, packed"
 
-# What tooltune is to reach: its share of the limit, and its rate as a multiple of PyTorch's, for products of this many
-# multiply-adds and more; and the share of all other operations.
+# Targets for tooltune: the share of the limit and the rate relative to PyTorch for products with at least this number
+# of multiply-adds; and the share of the limit for all other operations.
 PRODUCT_AIM, PRODUCT_RATIO_AIM, PRODUCT_SIZE = 0.7, 1.0, 1024 * 576 * 1536
 OTHER_AIM = 0.6
 
@@ -43,7 +42,7 @@ class Case:
     kind: str
     numbers: tuple
     flops: float
-    # Numbers read and written of the dtype, and bytes beside them whatever the dtype.
+    # Elements read and written in the dtype, and further bytes independent of the dtype.
     values: float
     fixed_bytes: float = 0
     memory: str = "copy"
@@ -58,19 +57,19 @@ class Case:
         return self.values * BYTES[dtype] + self.fixed_bytes
 
     def loops(self, dtype: str) -> list:
-        """The loops that say what the processor can do at most: of multiply-adds, the faster of which counts, and of memory."""
-        # Products of bf16 can be made of f32 ones, where there is no instruction for them or a slow one.
-        # Element by element they are f32 whatever the type.
+        """The loops whose rates limit the operation: multiply-adds, of which the faster one is used, and memory traffic."""
+        # Without bf16 instructions, or with slow ones, bf16 products can use f32 arithmetic. Elementwise arithmetic is
+        # f32 for every dtype.
         names = ("f32",) if self.group == ELEMENTWISE else dict.fromkeys((dtype, "f32"))
         arithmetic = [f"peak {name}" for name in names]
-        # The loop that moves at least as many bytes; what is cold is one array of many.
+        # The loop that moves at least this number of bytes; a cold operation is one of many such arrays.
         moved = 2 if self.memory == "copy" else 1
         needed = float("inf") if self.kind.endswith("_cold") else self.bytes(dtype)
         array = next((size for size in ARRAYS if moved * size >= needed), ARRAYS[-1])
         return [*arithmetic, f"{self.memory} f32 {array}"]
 
     def limit_seconds(self, dtype: str, rates: dict) -> float:
-        """The longer of the arithmetic and the memory traffic, each at the rate of its loop."""
+        """The time of the arithmetic or of the memory traffic, each at the rate of its loop, whichever is longer."""
         *arithmetic, memory = self.loops(dtype)
         flops = max(rates[loop] for loop in arithmetic if loop in rates)
         return max(self.flops / flops, self.bytes(dtype) / rates[memory])
@@ -87,20 +86,20 @@ def product(group: str, heading: str, kind: str, n: int, inputs: int, outputs: i
 
 
 def frozen_products() -> list:
-    """Shapes tokens × in × out: k, v and q stacked, gate and up stacked, the head at learned positions."""
+    """Shapes tokens × in × out: k, v and q stacked, gate and up stacked, the head at supervised positions."""
     shapes = [(1024, 576, 576), (1024, 576, 960), (1024, 576, 1536), (1024, 576, 3072), (1024, 1536, 576), (160, 576, 49152)]
     both = [("x Wᵀ", "linear"), ("dy W", "linear_dx")]
     return [product("Frozen products", heading, kind, *shape) for shape in shapes for heading, kind in both]
 
 
 def decode_products() -> list:
-    """W lies in memory, not in a cache: a token reads every weight once."""
+    """W is read from memory instead of a cache: a token reads every weight once."""
     shapes = [(1, 576, 1536), (1, 576, 3072), (16, 576, 1536), (16, 1536, 576), (1, 576, 49152), (16, 576, 49152)]
     return [product("Decoding", "x Wᵀ", "linear_cold", *shape, memory="read") for shape in shapes]
 
 
 def trained_products() -> list:
-    """What a sentence encoder multiplies: its weights change with every step, so that nothing is packed beforehand."""
+    """Products of a sentence encoder: its weights change every step, so they are not packed in advance."""
     shapes = [(4096, 384, 384), (4096, 384, 1536), (4096, 1536, 384)]
     directions = [("x Wᵀ", "trained"), ("dy W", "trained_dx"), ("dyᵀ x", "trained_dw")]
     return [
@@ -109,7 +108,7 @@ def trained_products() -> list:
 
 
 def adapter_products() -> list:
-    """A is 8 × in, B is out × 8, beside a frozen layer: the low-rank products are summed in its pass."""
+    """A is 8 × in, B is out × 8, with a frozen layer: the low-rank products are added in the same pass."""
     group, cases = "Adapters", []
     for n, inputs, outputs in [(1024, 576, 576), (1024, 576, 1536), (1024, 576, 3072), (1024, 1536, 576)]:
         # x Wᵀ and dy W; six products with a factor.
@@ -121,12 +120,12 @@ def adapter_products() -> list:
 
 
 def elementwise() -> list:
-    """Forward: what is read and written once. Both ways: the inputs again, the upstream gradient, and the gradients."""
+    """Forward: inputs and outputs once. Both ways: also the inputs again, the upstream gradient, and the gradients."""
     group, n, d, f, h, c = ELEMENTWISE, 1024, 576, 1536, 12, 64
     row, wide, heads = n * d, n * f, n * h * c
     p = 2_442_240
     return [
-        # The residual stream that is read, and its gradient, are f32 whatever the dtype of the result.
+        # The input residual stream and its gradient are f32 for every result dtype.
         Case(group, f"rms_norm {n} × {d}", "rms_norm", (n, d), 4 * row, row, 4 * row),
         Case(group, f"rms_norm {n} × {d}, both ways", "rms_norm_both", (n, d), 12 * row, 2 * row, 12 * row),
         Case(group, f"rope {n} × {h} × {c}", "rope", (n, h, c), 3 * heads, 2 * heads),
@@ -138,7 +137,7 @@ def elementwise() -> list:
 
 
 def attention() -> list:
-    """Half of the scores are computed; backward takes five products where forward takes two."""
+    """Half of the scores are computed; forward needs two products, backward five."""
     group, h, g, c = "Attention and loss", 9, 3, 64
     cases = []
     for documents, length in [(4, 284), (1, 2048)]:
@@ -149,7 +148,7 @@ def attention() -> list:
         cases.append(Case(group, f"{label}, both ways", "attention_both", shape, 3.5 * flops, 3 * values))
     for rows in (1, 16):
         columns, values = 328, 2 * rows * 328 * g * c
-        # Between two uses of a layer's cache a token reads all other layers and their weights.
+        # Between two uses of a layer's cache, a token reads all other layers and their weights.
         label = f"attention, {rows} × 1 new tokens to {columns} in memory"
         numbers = (rows, columns, h, g, c)
         cases.append(Case(group, label, "attention_decode_cold", numbers, 4 * rows * h * c * columns, values, memory="read"))
@@ -168,13 +167,13 @@ def all_cases() -> list:
 
 
 def undisturbed(seconds: list) -> float:
-    """The fastest quarter's slowest: neighbours on the machine only ever add, to a loop as to an operation."""
+    """Upper quartile of the rates: other load on the machine can only slow a loop or an operation down."""
     quarter, *_ = statistics.quantiles(seconds, n=4)
     return quarter
 
 
 class Bench:
-    """The processes of all sides, and the seconds that they answered."""
+    """The processes of all sides, and the measured seconds."""
 
     def __init__(self, arguments):
         self.arguments = arguments
@@ -183,13 +182,13 @@ class Bench:
         self.preload = mkl_preload(self.dir)
         self.cases = [case for case in all_cases() if arguments.only in f"{case.group} {case.kind} {case.label}"]
         if not self.cases:
-            raise SystemExit(f"--only {arguments.only!r} is part of no operation; --list shows them")
-        self.seconds = {}  # (threads, case label, dtype, side) -> [seconds of a call]
+            raise SystemExit(f"--only {arguments.only!r} matches no operation; --list shows them")
+        self.seconds = {}  # (threads, case label, dtype, side) -> [seconds per call]
         self.medians = {}  # the same -> the median of each round
         self.missing = {}
         self.ways = {}
-        self.peaks = {}  # (threads, loop) -> a rate for each time that it was asked
-        self.shares = {}  # (threads, case label, dtype) -> a share of the limit for each round
+        self.peaks = {}  # (threads, loop) -> a rate per measurement
+        self.shares = {}  # (threads, case label, dtype) -> a share of the limit per round
         self.loops = {}  # loop -> its process, with the threads measured now
 
     def start(self, threads: int) -> dict:
@@ -208,7 +207,7 @@ class Bench:
         return "cpu" if threads == 1 else "wall"
 
     def peak(self, threads: int, loop: str):
-        """The rate of a loop now, or None where it cannot run. Its process keeps its arrays."""
+        """The current rate of a loop, or None if it cannot run. Its process keeps its arrays."""
         if (threads, loop) in self.missing:
             return None
         if loop not in self.loops:
@@ -218,7 +217,7 @@ class Bench:
         if "missing" in answer:
             self.missing[(threads, loop)] = answer["missing"]
             return None
-        # A loop is at its limit where nothing disturbs it; the very best of CPU seconds can be a fault of the clock.
+        # An undisturbed loop runs at its limit; the single best CPU time could be a clock error.
         rate = answer["work"] / undisturbed(answer[self.clock(threads)])
         self.peaks.setdefault((threads, loop), []).append(rate)
         return rate
@@ -264,7 +263,7 @@ class Bench:
         return statistics.median(shares) if shares else None
 
     def ratio(self, threads: int, case: Case, dtype: str, side: str):
-        """The median over rounds of how many times as long the other side takes."""
+        """Median over rounds of the other side's time divided by tooltune's."""
         ours, other = (self.medians.get((threads, case.label, dtype, name)) for name in (OURS, side))
         return statistics.median(b / a for a, b in zip(ours, other, strict=True)) if ours and other else None
 
@@ -273,7 +272,7 @@ class Bench:
 
 GROUPS = {
     "Frozen products": ("GFLOP/s", "tokens × in × out; packed: weights laid out beforehand, as inductor does when it freezes them"),
-    "Decoding": ("GB/s", "tokens × in × out; each call takes another W, so that it comes from memory"),
+    "Decoding": ("GB/s", "tokens × in × out; each call uses another W, so that it is read from memory"),
     "Trained products": ("GFLOP/s", "tokens × in × out; packing W is part of the call"),
     "Adapters": ("GFLOP/s", "rank 8; both ways: forward and the gradients of x, A and B"),
     ELEMENTWISE: ("GB/s", f"both ways: forward and the gradients of the inputs; a logistic function counts as {LOGISTIC} operations"),
@@ -327,7 +326,7 @@ def peak_table(bench: Bench) -> list:
 
 
 def below_aim(bench: Bench) -> list:
-    """A line for every aim that is not reached."""
+    """A line for every missed target."""
     lines = []
     for threads in bench.arguments.threads:
         for case in bench.cases:
@@ -335,7 +334,7 @@ def below_aim(bench: Bench) -> list:
                 share, ratio = bench.share_of_limit(threads, case, dtype), bench.ratio(threads, case, dtype, TORCH)
                 where = f"- {case.label}, {dtype}, {threads} thread(s):"
                 if share is None:
-                    lines.append(f"{where} not computed")
+                    lines.append(f"{where} not measured")
                 elif case.is_large_product():
                     if share < PRODUCT_AIM:
                         lines.append(f"{where} {share:.2f} of the limit, aim {PRODUCT_AIM}")
@@ -343,28 +342,27 @@ def below_aim(bench: Bench) -> list:
                         lines.append(f"{where} {ratio:.2f} of PyTorch, aim {PRODUCT_RATIO_AIM}")
                 elif case.group in (ELEMENTWISE, "Attention and loss") and share < OTHER_AIM:
                     lines.append(f"{where} {share:.2f} of the limit, aim {OTHER_AIM}")
-    return lines or ["All are reached."]
+    return lines or ["All are met."]
 
 
 def ways_note(bench: Bench) -> str:
     ways = sorted({way for way in bench.ways.values() if way and way.startswith("SDPA")})
-    return f"; {' and '.join(ways)} measured where the faster" if ways else ""
+    return f"; {' and '.join(ways)} if faster" if ways else ""
 
 
-def report(bench: Bench, load_before: float) -> str:
+def report(bench: Bench, page: Page) -> list:
     arguments = bench.arguments
-    lines = ["# Operations on the CPU, beside numpy and PyTorch", ""]
-    lines += report_head("scripts/bench/kernels", arguments.shown, load_before, versions(arguments.python, "torch numpy"))
+    lines = page.head("CPU operations compared with numpy and PyTorch", versions(arguments.python, "torch numpy"))
     lines += [
-        f"- {arguments.rounds} rounds of {arguments.seconds} s a side and operation, sides in turns; cells are medians, bests in "
+        f"- {arguments.rounds} rounds of {arguments.seconds} s a side and operation, sides alternate; cells are medians, bests in "
         "parentheses, and ratios medians over rounds; two threads by wall time, one thread by CPU time",
         f"- PyTorch: {mkl_note(bench.preload)}, bf16 by oneDNN{ways_note(bench)}; "
         "gradients of both sides start from a given tensor",
-        "- of the limit: the longer of arithmetic and memory traffic, by the upper quartiles of the loops' rates, beside tooltune's upper "
-        "quartile of the same round, and the median over rounds of that; an operation whose arrays stay in a cache is compared with "
-        "a loop whose arrays do",
+        "- of the limit: the time limit of an operation is the longer of its arithmetic and its memory traffic at the upper quartiles "
+        "of the loops' rates. tooltune's upper quartile of the same round is compared with it, and the median over rounds is shown. "
+        "An operation whose arrays fit a cache is compared with a loop whose arrays fit it",
         "",
-        "## What the processor can do",
+        "## Peak rates of the processor",
         "",
         *peak_table(bench),
     ]
@@ -375,48 +373,39 @@ def report(bench: Bench, load_before: float) -> str:
                 lines += group_table(bench, threads, group, dtype)
     lines += [
         "",
-        "## Aims that are not reached",
+        "## Targets that are not reached",
         "",
         f"Products of 1024 × 576 × 1536 and larger: {PRODUCT_AIM} of the limit and PyTorch's rate; attention, the loss and "
         f"element-wise operations: {OTHER_AIM} of the limit.",
         "",
         *below_aim(bench),
-        "",
     ]
-    return "\n".join(lines)
+    return lines
 
 
-def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3, help="times that every side is asked (3)")
-    parser.add_argument("--seconds", type=float, default=0.2, help="measuring time of a side in a round (0.2)")
-    parser.add_argument("--threads", type=int, nargs="+", default=[2, 1], help="numbers of threads (2 1)")
-    parser.add_argument("--only", default="", help="measure operations with this in their group, kind or label")
-    parser.add_argument("--list", action="store_true", help="print the operations and stop")
-    default = Path("benchmarks/kernels_cpu.md")
-    parser.add_argument("--output", type=Path, default=default, help=f"file to write ({default})")
-    parser.add_argument("--python", default=sys.executable, help=argparse.SUPPRESS)
-    parser.add_argument("--ours", default="target/release/examples/bench_kernels", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    arguments.shown = shown_arguments({"--python", "--ours"})
-    return arguments
+def parse_arguments() -> tuple:
+    options = Options(__doc__)
+    options.add_argument("--rounds", type=int, default=3, help="rounds of measurements (3)")
+    options.add_argument("--seconds", type=float, default=0.2, help="measuring time per side and round (0.2)")
+    options.add_argument("--threads", type=int, nargs="+", default=[2, 1], help="thread counts (2 1)")
+    options.add_argument("--only", default="", help="measure only operations whose group, kind or label contains this")
+    options.add_argument("--list", action="store_true", help="print the operations and stop")
+    options.add_output("benchmarks/kernels_cpu.md")
+    options.add_hidden("--python", default=sys.executable)
+    options.add_hidden("--ours", default="target/release/examples/bench_kernels")
+    arguments = options.parse_args()
+    return arguments, Page("kernels", options.visible_arguments(), arguments.output)
 
 
 def main():
-    arguments = parse_arguments()
+    arguments, page = parse_arguments()
     if arguments.list:
         for case in all_cases():
             print(f"{case.group}: {case.label} ({' '.join([case.kind, *map(str, case.numbers)])})")
         return
-    os.chdir(ROOT)
-    load_before, started = os.getloadavg()[0], time.monotonic()
     bench = Bench(arguments)
     bench.run_all()
-    text = report(bench, load_before)
-    arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    arguments.output.write_text(text, encoding="utf-8")
-    print(text)
-    say(f"{arguments.output} written after {(time.monotonic() - started) / 60:.0f} min")
+    page.write(report(bench, page))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Times one operation of numpy or PyTorch after another: the other sides of scripts/bench/kernels.
+"""Times operations of numpy or PyTorch: the other sides of scripts/bench/kernels.
 
-Reads lines `KIND DTYPE NUMBER...` and answers each with a JSON line, as kernels/examples/bench_kernels does. Where a library
-has several ways to the same result, the fastest is found on the first request and measured from then on; its name is in the
-answer. PyTorch's packed products are those that inductor makes of frozen weights.
+Reads lines `KIND DTYPE NUMBER...` and prints a JSON line for each, as kernels/examples/bench_kernels does. If a library
+has several ways to compute a result, the first request determines the fastest one, which is then measured; its name is
+in the output. PyTorch's packed products are those that inductor generates for frozen weights.
 """
 
 import argparse
@@ -90,7 +90,7 @@ def torch_operations(threads: int) -> dict:
         return call
 
     def with_gradients(function, *inputs):
-        """The function of its inputs, and the gradients of all of them from a given upstream gradient."""
+        """The function's value, and the gradients of all inputs from a given upstream gradient."""
         leaves = [x.requires_grad_() for x in inputs]
         upstream = torch.ones_like(function(*leaves).detach())
         return lambda: torch.autograd.grad(function(*leaves), leaves, upstream)
@@ -101,7 +101,7 @@ def torch_operations(threads: int) -> dict:
             packed = torch.ops.mkl._mkl_reorder_linear_weight(weight, n)
             return lambda x: torch.ops.mkl._mkl_linear(x, packed, weight, None, n)
         if weight.dtype == torch.bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
-            raise Missing("oneDNN packs no bf16 for this processor")
+            raise Missing("oneDNN does not pack bf16 on this processor")
         packed = torch.ops.mkldnn._reorder_linear_weight(weight, n)
         return lambda x: torch.ops.mkldnn._linear_pointwise(x, packed, None, "none", [], "")
 
@@ -187,7 +187,7 @@ def torch_operations(threads: int) -> dict:
         return {"fused AdamW": optimizer.step}
 
     def attention_inputs(dtype, documents, length, h, g, c):
-        """Queries, keys and values, once as they are and once with a key and value for each query head."""
+        """Queries, keys and values, once grouped and once with keys and values repeated per query head."""
         few = [floats(dtype, documents, heads, length, c) for heads in (h, g, g)]
         many = [few[0].clone()] + [x.repeat_interleave(h // g, dim=1) for x in few[1:]]
         return few, many
@@ -249,12 +249,12 @@ def torch_operations(threads: int) -> dict:
 
 
 def cold_copies(n_bytes: int) -> int:
-    """So many arrays of this size together are more than any cache holds: taken in turns, each comes from memory."""
+    """Number of arrays of this size that together exceed every cache: used in rotation, each one is read from memory."""
     return max(2, -(-COLD_BYTES // n_bytes))
 
 
 def in_turns(function, arguments: list):
-    """A call that takes the next of the arguments each time."""
+    """A call that uses the next of the arguments each time."""
     position = 0
 
     def call():
@@ -266,7 +266,7 @@ def in_turns(function, arguments: list):
 
 
 def sample(call, calls: int) -> tuple:
-    """Wall and CPU seconds of a call, as the mean over `calls`."""
+    """Mean wall and CPU seconds per call over `calls`."""
     wall, cpu = time.perf_counter(), time.process_time()
     for _ in range(calls):
         call()
@@ -274,7 +274,7 @@ def sample(call, calls: int) -> tuple:
 
 
 def fastest(ways: dict) -> tuple:
-    """The name and the call of the quickest way, each tried three times after a first call."""
+    """Name and function of the fastest way, measured by three calls each after a warm-up call."""
 
     def seconds(name):
         ways[name]()
@@ -300,18 +300,18 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--library", choices=["numpy", "torch"], required=True)
     parser.add_argument("--threads", type=int, default=1, help="threads of torch; numpy's come from OPENBLAS_NUM_THREADS")
-    parser.add_argument("--seconds", type=float, default=0.2, help="measuring time of a request (0.2)")
+    parser.add_argument("--seconds", type=float, default=0.2, help="measuring time per request (0.2)")
     arguments = parser.parse_args()
     operations = numpy_operations() if arguments.library == "numpy" else torch_operations(arguments.threads)
     asked, way = None, None
     for line in sys.stdin:
         if line != asked:
-            way = None  # frees the inputs of the last operation before the next ones are made
+            way = None  # frees the inputs of the previous operation before new ones are created
             kind, dtype, *numbers = line.split()
             asked = line
             try:
                 if kind not in operations:
-                    raise Missing(f"no operation {kind}")
+                    raise Missing(f"unknown operation {kind}")
                 way = fastest(operations[kind](dtype, *map(int, numbers)))
             except Missing as missing:
                 way = str(missing)

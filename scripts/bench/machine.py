@@ -1,7 +1,7 @@
-"""What the benchmarks share: processes with a given number of threads, and what machine, commit and versions were measured.
+"""Shared code of the benchmarks: processes with a given number of threads, and the machine, commit and versions for their pages.
 
-Standard library only. A `Worker` is a process that answers one JSON line for each line that it is sent and sleeps in between,
-so that several of them can be measured in turns without disturbing each other.
+Standard library only. A `Worker` is a process that prints one JSON line for each input line and sleeps in between, so
+that several of them can be measured alternately without disturbing each other.
 """
 
 import datetime
@@ -23,8 +23,8 @@ def say(text: str) -> None:
 
 
 def environment(threads: int, preload: str) -> dict:
-    # OpenMP waits as it likes: for a few milliseconds after a task it looks for the next one, which small operations of
-    # PyTorch need, and then sleeps, which the next side needs.
+    # OpenMP's default wait policy: threads spin for a few milliseconds after a task, which PyTorch's small operations
+    # need, and then sleep, which the next side needs.
     count = str(threads)
     extra = {
         "OMP_NUM_THREADS": count,
@@ -33,7 +33,7 @@ def environment(threads: int, preload: str) -> dict:
         "RAYON_NUM_THREADS": count,
         "TOKENIZERS_PARALLELISM": "false",
         "HF_HUB_OFFLINE": "1",
-        # What inductor compiles is made for a number of threads.
+        # Inductor compiles for a fixed number of threads.
         "TORCHINDUCTOR_CACHE_DIR": str(ROOT / f"runs/bench-inductor/{threads}-threads"),
     }
     if preload:
@@ -43,7 +43,7 @@ def environment(threads: int, preload: str) -> dict:
 
 def failure(command: list, status: int, log: Path) -> SystemExit:
     tail = log.read_text(errors="replace")[-2000:]
-    return SystemExit(f"{shlex.join(map(str, command))}\nended with status {status}:\n{tail}")
+    return SystemExit(f"{shlex.join(map(str, command))}\nexited with status {status}:\n{tail}")
 
 
 def peak_rss_of(usage) -> int:
@@ -51,7 +51,7 @@ def peak_rss_of(usage) -> int:
 
 
 def run_process(command: list, threads: int, preload: str, log: Path) -> int:
-    """Runs to the end and returns the peak RSS in bytes; on failure prints the end of the log and stops."""
+    """Runs the command and returns its peak RSS in bytes; on failure prints the end of the log and stops."""
     with log.open("wb") as sink:
         process = subprocess.Popen(
             command, cwd=ROOT, env=environment(threads, preload), stdout=sink, stderr=subprocess.STDOUT
@@ -64,7 +64,7 @@ def run_process(command: list, threads: int, preload: str, log: Path) -> int:
 
 
 class Worker:
-    """A process that answers each line with one JSON line; its standard error goes to `log`."""
+    """A process that prints one JSON line per input line; its standard error is written to `log`."""
 
     def __init__(self, command: list, threads: int, preload: str, log: Path):
         self.command, self.log = command, log
@@ -88,7 +88,7 @@ class Worker:
         try:
             return json.loads(answer)
         except json.JSONDecodeError as error:
-            raise SystemExit(f"{shlex.join(map(str, self.command))}\nanswered {request!r} with {answer!r}: {error}")
+            raise SystemExit(f"{shlex.join(map(str, self.command))}\nreplied to {request!r} with {answer!r}: {error}")
 
     def close(self) -> int:
         """Ends the process and returns its peak RSS in bytes."""
@@ -102,7 +102,7 @@ class Worker:
 
 
 def mkl_preload(folder: Path) -> str:
-    """MKL takes its AVX-512 kernels on AMD only if told that the processor is Intel's: worth a factor of two."""
+    """Makes MKL use its AVX-512 kernels on AMD by reporting an Intel processor: twice as fast."""
     cpuinfo = Path("/proc/cpuinfo")
     if not cpuinfo.exists() or "AuthenticAMD" not in cpuinfo.read_text():
         return ""
@@ -111,16 +111,16 @@ def mkl_preload(folder: Path) -> str:
     try:
         subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, source], check=True)
     except (OSError, subprocess.CalledProcessError) as error:
-        raise SystemExit(f"cannot compile {source}, without which MKL is at half its speed here: {error}; install a C compiler")
+        raise SystemExit(f"cannot compile {source}, without which MKL runs at half its speed here: {error}; install a C compiler")
     return str(library)
 
 
 def mkl_note(preload: str) -> str:
-    return "MKL told that the processor is Intel's (on AMD it does not use its best kernels by itself)" if preload else "stock MKL"
+    return "MKL with its Intel kernels enabled (by default it does not use its best kernels on AMD)" if preload else "stock MKL"
 
 
 def prepared_base(python: str) -> Path:
-    """The Hugging Face directory of SmolLM2, made from the GGUF on first use."""
+    """The Hugging Face directory of SmolLM2, converted from the GGUF on first use."""
     base = Path("runs/bench-base")
     if not (ROOT / base / "model.safetensors").exists():
         say("converting the GGUF for transformers")
@@ -141,7 +141,7 @@ def output_of(command: list) -> str:
 
 
 def cpu_name() -> str:
-    """With family and model, where it is known: virtual machines may name all of a maker's processors alike."""
+    """Processor name with family and model if known, because virtual machines may use the same name for different processors."""
     cpuinfo = Path("/proc/cpuinfo")
     text = cpuinfo.read_text() if cpuinfo.exists() else ""
     fields = dict(re.findall(r"^(model name|cpu family|model)\s*: (.*)", text, re.MULTILINE))
@@ -165,19 +165,3 @@ def versions(python: str, names: str) -> str:
     """Versions of the Python packages `names`, of Burn and of rustc."""
     burn = re.search(r'name = "burn"\nversion = "([^"]+)"', (ROOT / "Cargo.lock").read_text())
     return f"{package_versions(python, names)}; burn {burn.group(1) if burn else '?'}, {output_of(['rustc', '--version'])}"
-
-
-def shown_arguments(hidden: set) -> list:
-    """The command line without what a wrapper script added."""
-    return [a for i, a in enumerate(sys.argv[1:]) if a not in hidden and sys.argv[i] not in hidden]
-
-
-def report_head(script: str, shown: list, load_before: float, version_line: str) -> list:
-    command = f"{script} {shlex.join(shown)}".rstrip()
-    return [
-        f"Written by `{command}`; do not edit.",
-        "",
-        f"- {datetime.date.today().isoformat()}, commit {commit()}",
-        f"- {cpu_name()}, {os.cpu_count()} cores; load average {load_before:.2f} before, {os.getloadavg()[0]:.2f} after",
-        f"- {version_line}",
-    ]

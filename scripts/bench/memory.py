@@ -1,7 +1,7 @@
-"""The side of scripts/bench/memory: what a token costs in memory, and what `tooltune plan` predicts beside what runs take.
+"""Implementation of scripts/bench/memory: memory per token, and the prediction of `tooltune plan` compared with actual runs.
 
-The first table is of `tooltune plan --probe` on the quickstart at growing batch sizes. The second is of three steps of random
-models of one shape in each family, as scripts/bench/families makes them.
+The first table is from `tooltune plan --probe` on the quickstart at increasing batch sizes. The second is from three
+steps of random models of one shape in each family, built as in scripts/bench/families.
 """
 
 import json
@@ -13,12 +13,11 @@ import time
 import warnings
 from pathlib import Path
 
-from families import CONFIG as OF_FAMILIES
-from families import FAMILIES, make_model
+from families import FAMILIES, make_model, write_inputs
 from machine import ROOT, commit, cpu_name, say
 
 CONFIG = "configs/quickstart.toml"
-# hidden_size, num_hidden_layers of SmolLM2-135M; the input of each block is kept, in f32.
+# hidden_size, num_hidden_layers of SmolLM2-135M; the f32 input of each layer is stored.
 SAVED_BYTES_PER_TOKEN = 576 * 30 * 4
 MIB = 1 << 20
 KINDS = [(dtype, checkpointing) for dtype in ("f32", "bf16") for checkpointing in ("none", "full")]
@@ -35,7 +34,7 @@ def growth_table(tooltune: str) -> list:
     lines = [
         f"The longest micro-batch of `{CONFIG}` at four batch sizes, one real step each (SmolLM2-135M, dropout .05).",
         "",
-        "| batch | tokens | before the step, MiB | peak, MiB | growth, MiB | of which saved block inputs | the rest, KiB a token |",
+        "| batch | tokens | before the step, MiB | peak, MiB | growth, MiB | saved layer inputs, MiB | rest, KiB per token |",
         "|--:|--:|--:|--:|--:|--:|--:|",
     ]
     before = None
@@ -52,14 +51,14 @@ def growth_table(tooltune: str) -> list:
             f"| {row['peak_rss_bytes'] / MIB:.0f} | {growth} | {saved} | {rest} |"
         )
         before = row
-    return [*lines, "", "The rest is activations and their gradients, of blocks that keep them and of the one that is differentiated."]
+    return [*lines, "", "The rest is activations and their gradients: of layers that keep them, and of the layer being differentiated."]
 
 
 def peak(tooltune: str, place: Path, sets: list) -> int:
-    """The largest resident set of a run, in bytes.
+    """Peak resident set of a run, in bytes.
 
-    The system's account of an ended process begins with what this one held when it was made: so the kernel's number of the running
-    one is read, which never falls.
+    The rusage of an ended child starts with the memory that this process had when it forked. Instead, VmHWM of the
+    running process is read, which never decreases.
     """
     child = subprocess.Popen(
         [tooltune, "train", "config.toml", *sets], cwd=place, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -77,7 +76,7 @@ def peak(tooltune: str, place: Path, sets: list) -> int:
 
 def family_table(tooltune: str) -> list:
     lines = [
-        "Predicted peak beside the largest resident set of three steps, MiB, and their ratio; `none` keeps the activations of all "
+        "Predicted peak / largest resident set of three steps in MiB, and their ratio; `none` keeps the activations of all "
         "blocks, `full` of none. Random models of 4 blocks of hidden size 1024, rank 8 on every linear layer, two SLOT rows a step.",
         "",
         "| `model_type` | " + " | ".join(f"{dtype}, {kept}" for dtype, kept in KINDS) + " |",
@@ -85,9 +84,7 @@ def family_table(tooltune: str) -> list:
     ]
     with tempfile.TemporaryDirectory() as place:
         place = Path(place)
-        rows = "data synth slot --split train --rows 40 --output train.jsonl".split()
-        subprocess.run([tooltune, *rows], cwd=place, check=True, capture_output=True)
-        (place / "config.toml").write_text(OF_FAMILIES)
+        write_inputs(tooltune, place)
         for family in FAMILIES:
             make_model(family, place / family)
             cells = []
@@ -99,7 +96,7 @@ def family_table(tooltune: str) -> list:
                     "train.max_steps=3",
                 ]
                 sets = [word for setting in settings for word in ("--set", setting)]
-                # The run before was of other settings.
+                # The previous run had other settings.
                 shutil.rmtree(place / "run", ignore_errors=True)
                 predicted = plan(tooltune, place, "config.toml", *sets)["memory"]["peak_bytes"]
                 measured = peak(tooltune, place, sets)
@@ -114,17 +111,17 @@ def main() -> int:
     tooltune = str(Path(sys.argv[1]).resolve())
     warnings.filterwarnings("ignore")
     lines = [
-        "# Memory of training",
+        "# Training memory",
         "",
         "Written by `scripts/bench/memory`; do not edit.",
         "",
         f"- commit {commit()}; {cpu_name()}",
         "",
-        "## A token",
+        "## Memory per token",
         "",
         *growth_table(tooltune),
         "",
-        "## What `plan` predicts",
+        "## Prediction of `plan`",
         "",
         *family_table(tooltune),
     ]

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""One epoch of LoRA training with transformers and peft on the CPU, as fast as they go: the other side of scripts/bench/cpu.
+"""One epoch of LoRA training with transformers and peft on the CPU, tuned for speed: the other side of scripts/bench/cpu.
 
-Everything that is known to help is on: logits and loss at the learned positions only; no attention mask where causality hides
+All known optimisations are enabled: logits and loss only at supervised positions; no attention mask if causality hides
 the right padding anyway; frozen base weights without gradients; fused AdamW; and, in bf16, bf16 base weights with f32
-adapters under autocast. Rows are SLOT triples; prompt and answer are rendered as tooltune renders them. With --compile, torch.compile
-translates the blocks for any length, before the first step that is timed.
+adapters under autocast. Rows are SLOT triples; prompt and answer are rendered as in tooltune. With --compile,
+torch.compile compiles the layers for dynamic lengths before the first timed step.
 
 Writes one JSON line per step: step, seconds, cpu_seconds, tokens (padding not counted), trained_tokens, peak_rss_bytes, loss.
 """
@@ -42,7 +42,7 @@ PROMPT = (
 
 
 def in_schema_order(value, schema):
-    """`value` with the keys of every object as its schema lists them; other keys after them."""
+    """`value` with the keys of every object in schema order; other keys come last."""
     if isinstance(value, dict) and isinstance(schema, dict):
         properties = schema.get("properties", {})
         keys = [k for k in properties if k in value] + [k for k in value if k not in properties]
@@ -95,7 +95,7 @@ def best_fit(examples: list, room: int) -> list:
 
 
 def packed_batches(examples: list, room: int, keep_apart: bool):
-    """One pack a step, not padded. Kept apart, a document sees itself only (a mask); else it sees those before it too."""
+    """One pack per step, without padding. If kept apart, a mask restricts each document to itself; otherwise it also attends to earlier ones."""
     for pack in best_fit(examples, room):
         input_ids = torch.tensor([[i for ids, _ in pack for i in ids]])
         targets = torch.tensor([[t for _, row in pack for t in row]])
@@ -119,10 +119,10 @@ def loss_of(model, batch: tuple, in_bf16: bool):
 
 
 def compile_and_warm_up(arguments, model, batches: list) -> float:
-    """Compiles, and runs the shortest and the longest batch, so that no length between compiles; returns the seconds.
+    """Compiles, and runs the shortest and the longest batch, so that lengths in between do not recompile; returns the seconds.
 
-    Block by block for any length: the whole model in one graph, or widths padded to multiples of 64, compile for minutes and
-    were no faster.
+    Compiles each layer for dynamic lengths: the whole model in one graph, or widths padded to multiples of 64, compile
+    for minutes and were not faster.
     """
     start = time.perf_counter()
     for layer in model.base_model.model.model.layers:
@@ -167,15 +167,15 @@ def train(arguments, model, batches: list):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--base", type=Path, required=True, help="Hugging Face directory, made from the GGUF if absent")
+    parser.add_argument("--base", type=Path, required=True, help="Hugging Face directory, converted from the GGUF if missing")
     parser.add_argument("--gguf", type=Path, default=hf_from_gguf.DEFAULT_PATH)
-    parser.add_argument("--prepare", action="store_true", help="only make the directory of --base")
+    parser.add_argument("--prepare", action="store_true", help="only create the directory of --base")
     parser.add_argument("--rows", type=Path, help="JSON Lines of SLOT triples")
     parser.add_argument("--timing", type=Path, help="file to write")
     parser.add_argument("--dtype", choices=["f32", "bf16"], default="f32")
     parser.add_argument("--batches", choices=["padded", "packed", "packed-apart"], default="padded")
     parser.add_argument("--batch-size", type=int, default=4)
-    parser.add_argument("--compile", action="store_true", help="translate the blocks with torch.compile")
+    parser.add_argument("--compile", action="store_true", help="compile the layers with torch.compile")
     parser.add_argument("--max-length", type=int, default=2048)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Measures requests a second of the data pipelines' client and of Python's, and writes benchmarks/pipelines.md; started by
+"""Measures requests per second of the data pipelines' client and of Python clients, and writes benchmarks/pipelines.md; started by
 scripts/bench/pipelines.
 
-All sides send the same prompts to the same local server, whose service time is known, so many at once; a rate is all requests over
-the time from the first one to the last reply. Rounds alternate, and medians count.
+All sides send the same prompts to the same local server, which has a known service time, with the same concurrency. The
+rate is the number of requests over the time from the first request to the last reply. Rounds alternate; the table has
+medians.
 """
 
-import argparse
 import contextlib
 import json
 import os
@@ -16,7 +16,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from machine import ROOT, output_of, package_versions, peak_rss_of, report_head, say, shown_arguments
+from machine import ROOT, output_of, package_versions, peak_rss_of, say
+from page import Options, Page
 
 DIR = Path("runs/bench-pipelines")
 SIDES = {
@@ -26,7 +27,7 @@ SIDES = {
     "openai": "openai",
 }
 HEAD = [
-    "| service time, ms | at most, requests/s | side | requests/s (least to most) | processor time of the client, ms a request | peak RSS, MiB |",
+    "| service time, ms | limit, requests/s | side | requests/s (minimum to maximum) | client CPU time, ms per request | peak RSS, MiB |",
     "|--:|--:|---|--:|--:|--:|",
 ]
 
@@ -58,26 +59,24 @@ def measured(arguments, side: str, url: str) -> dict:
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode != 0:
-        raise SystemExit(f"{' '.join(command)} ended with status {process.returncode}")
+        raise SystemExit(f"{' '.join(command)} exited with status {process.returncode}")
     said = json.loads(text)
     if said["n_replies"] != arguments.requests:
-        raise SystemExit(f"{side} has {said['n_replies']} replies to {arguments.requests} requests")
+        raise SystemExit(f"{side} received {said['n_replies']} replies to {arguments.requests} requests")
     spent = usage.ru_utime + usage.ru_stime
     return {"rate": arguments.requests / said["seconds"], "spent": spent * 1000 / arguments.requests, "rss": peak_rss_of(usage)}
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("--throughput", "--python"):
-        parser.add_argument(name, required=True, help=argparse.SUPPRESS)
-    parser.add_argument("--concurrency", type=int, default=64, help="requests at once (64)")
-    parser.add_argument("--requests", type=int, default=6400)
-    parser.add_argument("--service", type=float, nargs="+", default=[100, 20], help="milliseconds that the server takes (100 20)")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--output", default="benchmarks/pipelines.md")
-    arguments = parser.parse_args()
+def main() -> None:
+    options = Options(__doc__, wrapper=("--throughput", "--python"))
+    options.add_argument("--concurrency", type=int, default=64, help="concurrent requests (64)")
+    options.add_argument("--requests", type=int, default=6400)
+    options.add_argument("--service", type=float, nargs="+", default=[100, 20], help="service time of the server in milliseconds (100 20)")
+    options.add_argument("--rounds", type=int, default=3)
+    options.add_argument("--output", default="benchmarks/pipelines.md")
+    arguments = options.parse_args()
     (ROOT / DIR).mkdir(parents=True, exist_ok=True)
-    load = os.getloadavg()[0]
+    page = Page("pipelines", options.visible_arguments(), arguments.output)
     lines = []
     for milliseconds in arguments.service:
         runs = {side: [] for side in SIDES}
@@ -94,25 +93,18 @@ def main() -> int:
                      f"{max(run['rss'] for run in found) / (1 << 20):,.0f}"]
             lines.append("| " + " | ".join(cells) + " |")
     packages = f"{package_versions(arguments.python, 'aiohttp openai')}; {output_of(['rustc', '--version'])}"
-    hidden = {"--throughput", "--python"}
-    report = [
-        "# Requests of the data pipelines beside Python's clients",
-        "",
-        *report_head("scripts/bench/pipelines", shown_arguments(hidden), load, packages),
-        f"- {arguments.requests:,} requests of 1.8 KB to a local server in another process, {arguments.concurrency} at once, "
-        f"{arguments.rounds} rounds in turns; medians",
+    page.write([
+        *page.head("Requests of the data pipelines compared with Python's clients", packages),
+        f"- {arguments.requests:,} requests of 1.8 KB to a local server in another process, {arguments.concurrency} concurrently, "
+        f"{arguments.rounds} alternating rounds; medians",
         "",
         *HEAD,
         *lines,
         "",
-        "At most so many requests a second are answered by a server that takes so long for each, so many at once; the rest is what client, "
-        "system and server add. The journal has every reply on the disk before anything is made of it.",
-        "",
-    ]
-    (ROOT / arguments.output).write_text("\n".join(report), encoding="utf-8")
-    print("\n".join(report))
-    return 0
+        "The limit is what a server with this response time and concurrency can answer per second; client, system and server add the rest. "
+        "The journal has every reply on disk before it is used.",
+    ])
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,6 +1,7 @@
 """Sends the requests of data/pipelines/examples/throughput.rs with aiohttp or openai; started by scripts/bench/pipelines.
 
-`pipelines_peer.py aiohttp|openai URL CONCURRENCY REQUESTS` prints how long they took, the client made and no request sent before.
+`pipelines_peer.py aiohttp|openai URL CONCURRENCY REQUESTS` prints the time of all requests, without creating the client
+and without an earlier request.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""A server of chat completions that takes a known time for each request, for scripts/bench/pipelines.
+"""A chat-completions server with a known service time, for scripts/bench/pipelines.
 
-`pipelines_server.py SECONDS` listens on a free port of 127.0.0.1 and prints it. Standard library only; HTTP/1.1 with kept
-connections, and nothing of a request is read but its length.
+`pipelines_server.py SECONDS` listens on a free port of 127.0.0.1 and prints it. Standard library only; HTTP/1.1 with
+keep-alive; only the length of a request is read.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ ANSWER = answer()
 
 
 class Connection(asyncio.Protocol):
-    """One connection, on which requests follow each other."""
+    """One connection with consecutive requests."""
 
     def __init__(self, seconds: float):
         self.seconds = seconds

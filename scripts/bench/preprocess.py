@@ -1,29 +1,28 @@
 #!/usr/bin/env python3
-"""Prepares the same rows with tooltune and with TRL and writes benchmarks/preprocess.md; started by scripts/bench/preprocess.
+"""Preprocesses the same rows with tooltune and with TRL and writes benchmarks/preprocess.md; started by scripts/bench/preprocess.
 
-Rows are prompts and completions of synthetic SLOT rows, in one Parquet file of each size; both sides read the file, render the
-model's chat template, tokenize, mask the prompt, and keep the result on disk. A time is that of the whole process: tooltune plans
-one step of a run, TRL makes its trainer, with a model of a few thousand weights; what both need for one row is measured first and
-taken off. Sides alternate, and medians count.
+Rows are prompts and completions of synthetic SLOT rows, in one Parquet file per size. Both sides read the file, render
+the model's chat template, tokenize, mask the prompt, and store the result on disk. Times are of the whole process:
+tooltune plans one step of a run, TRL creates its trainer with a tiny model. The time for a single row is measured first
+and subtracted. Sides alternate; the table has medians.
 """
 
-import argparse
 import json
 import os
 import shutil
 import statistics
-import sys
 import time
 from pathlib import Path
 
-from machine import ROOT, environment, package_versions, report_head, run_process, say, shown_arguments, versions
+from machine import ROOT, package_versions, run_process, say, versions
+from page import Options, Page
 
 DIR = Path("runs/bench-preprocess")
 MODEL = "models/smollm2-135m-instruct.gguf"
 
 
 class Bench:
-    """Files of rows, and what both sides made of them."""
+    """Files of rows, and the results of both sides."""
 
     def __init__(self, arguments):
         self.arguments = arguments
@@ -41,7 +40,7 @@ class Bench:
         return asked, json.dumps(row["gold"], ensure_ascii=False)
 
     def file(self, n: int, short: bool = False) -> Path:
-        """A Parquet file of so many rows, of which none is like another: each begins with its number."""
+        """A Parquet file with this number of distinct rows: each starts with its index."""
         name = f"{n}-short" if short else str(n)
         path, lines = DIR / f"{name}.parquet", DIR / f"{name}.jsonl"
         if not (ROOT / path).exists():
@@ -77,7 +76,7 @@ class Bench:
         log = (ROOT / DIR / "ours.log").read_text(encoding="utf-8")
         said = json.loads(log[log.index("{"):])
         if said["examples"] != n:
-            raise SystemExit(f"tooltune made {said['examples']} examples of {n} rows")
+            raise SystemExit(f"tooltune produced {said['examples']} examples from {n} rows")
         return seconds, rss
 
     def peer(self, n: int) -> tuple:
@@ -92,7 +91,7 @@ class Bench:
         seconds = time.perf_counter() - begun
         said = json.loads(log.read_text(encoding="utf-8").splitlines()[-1])
         if said["examples"] != n:
-            raise SystemExit(f"TRL made {said['examples']} examples of {n} rows")
+            raise SystemExit(f"TRL produced {said['examples']} examples from {n} rows")
         return seconds, said["rss"]
 
     def cell(self, side: str, n: int, runs: list, of_one: float, short: bool = False) -> str:
@@ -118,56 +117,47 @@ class Bench:
         lines += [
             self.cell("tooltune", n, ours, ours_of_one),
             self.cell("datasets, TRL", n, peer, peer_of_one),
-            self.cell("tooltune, a second start", n, again, 0.0),
+            self.cell("tooltune, second start", n, again, 0.0),
         ]
         sizes = [(size, False) for size in arguments.sizes] + [(size, True) for size in arguments.short]
         for size, short in sizes:
             say(f"{size} rows")
             lines.append(self.cell("tooltune", size, [self.ours(size, True, short)], ours_of_one, short))
-            lines.append(self.cell("tooltune, a second start", size, [self.ours(size, False, short)], 0.0, short))
+            lines.append(self.cell("tooltune, second start", size, [self.ours(size, False, short)], 0.0, short))
             self.file(size, short).unlink()
         lines += ["", f"One row takes tooltune {ours_of_one:.1f} s and TRL {peer_of_one:.1f} s."]
         return lines
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("--tooltune", "--python", "--packages"):
-        parser.add_argument(name, required=True, help=argparse.SUPPRESS)
-    parser.add_argument("--rows", type=int, default=100_000, help="rows that both sides prepare (100000)")
-    parser.add_argument("--sizes", type=int, nargs="*", default=[10_000, 1_000_000], help="further sizes of ours alone")
-    parser.add_argument("--short", type=int, nargs="*", default=[10_000_000], help="the same, of texts cut to some 60 characters")
-    parser.add_argument("--distinct", type=int, default=5_000, help="texts that rows are made of (5000)")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--output", default="benchmarks/preprocess.md")
-    arguments = parser.parse_args()
-    load = os.getloadavg()[0]
+def main() -> None:
+    options = Options(__doc__, wrapper=("--tooltune", "--python", "--packages"))
+    options.add_argument("--rows", type=int, default=100_000, help="rows that both sides prepare (100000)")
+    options.add_argument("--sizes", type=int, nargs="*", default=[10_000, 1_000_000], help="further sizes for tooltune only")
+    options.add_argument("--short", type=int, nargs="*", default=[10_000_000], help="further sizes for tooltune only, with texts cut to about 60 characters")
+    options.add_argument("--distinct", type=int, default=5_000, help="distinct texts that rows are built from (5000)")
+    options.add_argument("--rounds", type=int, default=3)
+    options.add_argument("--threads", type=int, default=2)
+    options.add_argument("--output", default="benchmarks/preprocess.md")
+    arguments = options.parse_args()
+    page = Page("preprocess", options.visible_arguments(), arguments.output)
     bench = Bench(arguments)
     lines = bench.measured()
     os.environ["PYTHONPATH"] = str(ROOT / arguments.packages)
     packages = f"{versions(arguments.python, 'torch transformers')}; {package_versions(arguments.python, 'datasets trl pyarrow')}"
-    hidden = {"--tooltune", "--python", "--packages"}
-    report = [
-        "# Preparing rows beside TRL",
-        "",
-        *report_head("scripts/bench/preprocess", shown_arguments(hidden), load, packages),
-        f"- prompts and completions of {arguments.distinct:,} synthetic SLOT rows, each row with its number before it, in one Parquet "
-        f"file; the tokenizer and template of {MODEL}, {arguments.threads} threads or processes, {arguments.rounds} rounds in turns; "
+    page.write([
+        *page.head("Preparing rows compared with TRL", packages),
+        f"- prompts and completions of {arguments.distinct:,} synthetic SLOT rows, each row prefixed with its index, in one Parquet "
+        f"file; the tokenizer and template of {MODEL}, {arguments.threads} threads or processes, {arguments.rounds} alternating rounds; "
         "medians",
         "",
-        "| side | rows | s | rows/s, without what one row takes | peak RSS, MiB |",
+        "| side | rows | s | rows/s, without the time of one row | peak RSS, MiB |",
         "|---|--:|--:|--:|--:|",
         *lines,
         "",
-        "A time is that of the whole process. tooltune writes examples to its cache as it makes them, and plans one step; a second "
-        "start finds them there. Short rows are the same ones, cut to 40 and 20 characters. TRL's processes write Arrow files; its RSS is that of all of them together.",
-        "",
-    ]
-    (ROOT / arguments.output).write_text("\n".join(report), encoding="utf-8")
-    print("\n".join(report))
-    return 0
+        "Times are for the whole process. tooltune writes examples to its cache while it makes them, and plans one step; a second "
+        "start reads them from there. Short rows are the same rows, cut to 40 and 20 characters. TRL's processes write Arrow files; its RSS is their sum.",
+    ])
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Prepares rows with datasets and TRL's SFTTrainer: the other side of scripts/bench/preprocess.
+"""Preprocesses rows with datasets and TRL's SFTTrainer: the other side of scripts/bench/preprocess.
 
-The trainer has a model of a few thousand weights, so that its time is that of its rows. Prints one JSON line: how many examples
-it has, and the peak RSS of this process and those that it starts, together.
+The trainer has a tiny model, so its time is that of the preprocessing. Prints one JSON line: the number of examples,
+and the peak RSS of this process and its children in total.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from trl import SFTConfig, SFTTrainer
 
 
 class Watch(threading.Thread):
-    """The most memory of a process with its children: shared pages count once for each."""
+    """Peak memory of a process and its children; shared pages are counted once per process."""
 
     def __init__(self):
         super().__init__(daemon=True)

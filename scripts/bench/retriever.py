@@ -1,30 +1,29 @@
 #!/usr/bin/env python3
-"""Fine-tunes MiniLM with tooltune and sentence-transformers in turns and writes benchmarks/retriever.md; standard library only.
+"""Fine-tunes MiniLM alternately with tooltune and sentence-transformers and writes benchmarks/retriever.md; standard library only.
 
-Started by scripts/bench/retriever. Each run is a process of its own that trains one epoch over the same pairs. A round holds every
-run once, tooltune beside sentence-transformers, so that a change of the machine's load meets both; the table has medians over
-rounds. Peak memory is what the kernel reports of the whole process (ru_maxrss), the same for both. With --quality, trains on
-BFCL's pairs and compares recalls; see retriever_quality.py.
+Started by scripts/bench/retriever. Each run is a separate process that trains one epoch on the same pairs. A round has
+every run once, alternating between tooltune and sentence-transformers, so that changes of the machine's load affect
+both; the table has medians over rounds. Peak memory is the kernel's figure for the whole process (ru_maxrss), for both
+sides. With --quality, trains on BFCL's pairs and compares recall; see retriever_quality.py.
 """
 
-import argparse
 import json
 import os
 import random
 import statistics
 import sys
-import time
 from pathlib import Path
 
 import retriever_quality
-from machine import MIB, ROOT, mkl_note, mkl_preload, report_head, run_process, say, shown_arguments, versions
+from machine import MIB, ROOT, mkl_note, mkl_preload, run_process, say, versions
+from page import Options, Page
 from retriever_sides import Runner, Training, sides
 
 LENGTHS = {
     "full": "all texts cut at {max_length} tokens",
     "mixed": "texts of mixed length, cut at {max_length} tokens",
 }
-# Each is one piece of the vocabulary.
+# Each word is a single vocabulary piece.
 WORDS = (
     "time year people way day man thing woman life child world school state family student group country problem hand part place "
     "case week company system program question work government number night point home water room mother area money story fact "
@@ -74,7 +73,7 @@ class Bench:
         steps, peak, _ = self.runner.train(side, self.training(lengths), threads, lengths)
         timed = steps[arguments.skip :]
         if len(steps) != arguments.steps:
-            raise SystemExit(f"{side.name} made {len(steps)} steps of {arguments.batch_size} pairs in place of {arguments.steps}")
+            raise SystemExit(f"{side.name} ran {len(steps)} steps of {arguments.batch_size} pairs instead of {arguments.steps}")
         n_pairs = len(timed) * arguments.batch_size
         result = {
             "wall": n_pairs / sum(step["seconds"] for step in timed),
@@ -105,7 +104,7 @@ class Bench:
 
 # ------------------------------------------------------------------------------------------ the report
 
-# Field -> (heading, scale, digits, what is best).
+# Field -> (heading, scale, digits, function for the best value).
 FIELDS = {
     "wall": ("pairs/s", 1, 2, max),
     "cpu": ("pairs/CPU-s", 1, 2, max),
@@ -124,7 +123,7 @@ def cell(results: list, field: str) -> str:
 
 
 def table(bench: Bench, threads: int) -> list:
-    """One row per side: medians, bests, and tooltune of the same type as a multiple of this side."""
+    """One row per side: medians, bests, and tooltune in the same dtype divided by this side."""
     headings = [heading for heading, *_ in FIELDS.values()]
     lines = ["| texts | side | " + " | tooltune / side | ".join(headings) + " | tooltune / side |"]
     lines.append("|---|---|" + "--:|--:|" * len(FIELDS))
@@ -140,7 +139,7 @@ def table(bench: Bench, threads: int) -> list:
 
 
 def summary(bench: Bench) -> list:
-    """Our fastest side beside the fastest and the smallest of sentence-transformers."""
+    """tooltune's fastest side compared with the fastest and the smallest of sentence-transformers."""
     lines = ["| threads | texts | tooltune's fastest | the peer's fastest | pairs/s, ratio | the peer's smallest | memory, ratio |"]
     lines.append("|--:|---|---|---|--:|---|--:|")
     ours, theirs = ([side for side in bench.sides if side.is_ours == which] for which in (True, False))
@@ -168,96 +167,88 @@ def notes(bench: Bench) -> list:
     for (lengths, side, threads), results in bench.results.items():
         if results[0]["compile_seconds"]:
             seconds = f"{results[0]['compile_seconds']:.0f} s"
-            lines.append(f"- {side.name}, {lengths}, {threads} thread(s): compiled and warmed up in {seconds}, which is not counted.")
+            lines.append(f"- {side.name}, {lengths}, {threads} thread(s): compiled and warmed up in {seconds}, which is not included.")
     return lines
 
 
-def report(bench: Bench, load_before: float) -> str:
+def report(bench: Bench, page: Page) -> list:
     arguments = bench.arguments
-    lines = ["# Fine-tuning a retriever on the CPU, beside sentence-transformers", ""]
     packages = versions(arguments.python, "torch transformers sentence-transformers")
-    lines += report_head("scripts/bench/retriever", arguments.shown, load_before, packages)
-    lines += [
+    lines = [
+        *page.head("Fine-tuning a retriever on the CPU compared with sentence-transformers", packages),
         f"- all-MiniLM-L6-v2, all weights, InfoNCE with scale 20 over the batch of {arguments.batch_size} pairs, dropout 0, AdamW; "
         f"{arguments.steps} steps, the first {arguments.skip} not timed",
-        f"- rounds: {arguments.rounds} with {arguments.threads} threads, {arguments.rounds_one_thread} with one, sides in turns; "
+        f"- rounds: {arguments.rounds} with {arguments.threads} threads, {arguments.rounds_one_thread} with one, alternating sides; "
         "cells are medians, bests in parentheses",
-        f"- sentence-transformers: a plain loop over MultipleNegativesRankingLoss, tokenized beforehand, SDPA, fused AdamW, "
+        f"- sentence-transformers: a plain loop over MultipleNegativesRankingLoss, tokenized in advance, SDPA, fused AdamW, "
         f"{mkl_note(bench.preload)}; bf16 = autocast; compiled: torch.compile block by block",
-        f"- peak memory is that of the whole process; importing torch and sentence_transformers alone takes {bench.import_rss / MIB:,.0f} MiB",
+        f"- peak memory includes the whole process; importing torch and sentence_transformers alone takes {bench.import_rss / MIB:,.0f} MiB",
     ]
     if not arguments.peer_only:
-        lines += ["", "## tooltune beside the best of sentence-transformers", "", *summary(bench)]
-        lines += ["", "With one thread CPU time counts, which other processes disturb less."]
+        lines += ["", "## tooltune compared with the best of sentence-transformers", "", *summary(bench)]
+        lines += ["", "One-thread rows use CPU time, which other processes disturb less."]
     for threads in bench.thread_counts():
         lines += ["", f"## {threads} thread(s)", "", *table(bench, threads)]
-    return "\n".join([*lines, "", "## What was trained on", "", *notes(bench), ""])
+    return [*lines, "", "## Training data", "", *notes(bench)]
 
 
-def quality_report(bench: Bench, load_before: float) -> str:
+def quality_report(bench: Bench, page: Page) -> list:
     arguments = bench.arguments
     packages = versions(arguments.python, "torch transformers sentence-transformers")
     compared = retriever_quality.compared(bench.runner, bench.sides, arguments.quality, bench.dir, arguments.threads)
-    lines = ["# Fine-tuning a retriever on BFCL's functions, beside sentence-transformers", ""]
-    lines += report_head("scripts/bench/retriever", arguments.shown, load_before, packages)
-    lines += [
+    return [
+        *page.head("Fine-tuning a retriever on BFCL's functions compared with sentence-transformers", packages),
         f"- all-MiniLM-L6-v2, all weights, InfoNCE with scale 20, one epoch in batches of {retriever_quality.BATCH_SIZE} pairs at most "
         f"{retriever_quality.MAX_LENGTH} tokens long, learning rate {retriever_quality.LEARNING_RATE:g}, dropout 0; both sides get the "
         "same pairs in the same order",
-        "- test queries call functions that no training pair has; each ranks all functions; recalls by one evaluator for both sides",
-        "- CPU-s: processor time of the training steps",
+        "- test queries call functions that no training pair has; each ranks all functions; the same evaluator computes recall for both sides",
+        "- CPU-s: CPU time of the training steps",
+        "",
+        compared,
     ]
-    return "\n".join([*lines, "", compared, ""])
 
 
-def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=2, help="times that every run is made with --threads threads (2)")
-    parser.add_argument("--rounds-one-thread", type=int, default=1, help="times that every run is made with one thread (1; 0 for none)")
-    parser.add_argument("--steps", type=int, default=6, help="steps of a run (6)")
-    parser.add_argument("--skip", type=int, default=2, help="steps at the beginning that are not timed (2)")
-    parser.add_argument("--batch-size", type=int, default=64, help="pairs of a step (64)")
-    parser.add_argument("--max-length", type=int, default=128, help="tokens at which texts are cut (128)")
-    parser.add_argument("--threads", type=int, default=2, help="threads of the wall-time runs (2)")
-    parser.add_argument("--dtypes", nargs="+", choices=["f32", "bf16"], default=["f32", "bf16"], help="types (f32 bf16)")
-    parser.add_argument("--eager", action="store_true", help="leave the compiled sides out")
-    parser.add_argument("--peer-only", action="store_true", help="leave tooltune out")
-    parser.add_argument("--quality", type=Path, metavar="BFCL_DIR", help="compare recalls after training on the pairs of this folder")
-    parser.add_argument("--output", type=Path, help="file to write (benchmarks/retriever.md, or retriever_quality.md there)")
-    parser.add_argument("--python", default=sys.executable, help=argparse.SUPPRESS)
-    parser.add_argument("--tooltune", default="target/release/tooltune", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
+def parse_arguments() -> tuple:
+    options = Options(__doc__)
+    options.add_argument("--rounds", type=int, default=2, help="repetitions of every run with --threads threads (2)")
+    options.add_argument("--rounds-one-thread", type=int, default=1, help="repetitions of every run with one thread (1; 0 for none)")
+    options.add_argument("--steps", type=int, default=6, help="steps per run (6)")
+    options.add_argument("--skip", type=int, default=2, help="initial steps that are not timed (2)")
+    options.add_argument("--batch-size", type=int, default=64, help="pairs per step (64)")
+    options.add_argument("--max-length", type=int, default=128, help="maximum tokens per text (128)")
+    options.add_argument("--threads", type=int, default=2, help="threads of the wall-time runs (2)")
+    options.add_argument("--dtypes", nargs="+", choices=["f32", "bf16"], default=["f32", "bf16"], help="dtypes (f32 bf16)")
+    options.add_argument("--eager", action="store_true", help="skip the compiled sides")
+    options.add_argument("--peer-only", action="store_true", help="skip tooltune")
+    options.add_argument("--quality", type=Path, metavar="BFCL_DIR", help="compare recall after training on the pairs of this folder")
+    options.add_argument("--output", type=Path, help="file to write (benchmarks/retriever.md, or retriever_quality.md there)")
+    options.add_hidden("--python", default=sys.executable)
+    options.add_hidden("--tooltune", default="target/release/tooltune")
+    arguments = options.parse_args()
     if min(arguments.rounds, arguments.threads) < 1 or arguments.rounds_one_thread < 0:
-        parser.error("--rounds and --threads must be at least 1, --rounds-one-thread at least 0")
+        options.error("--rounds and --threads must be at least 1, --rounds-one-thread at least 0")
     if arguments.threads == 1 and arguments.rounds_one_thread == 0:
-        parser.error("--threads 1 without one-thread rounds leaves nothing to run")
+        options.error("--threads 1 without one-thread rounds leaves nothing to run")
     if not 0 <= arguments.skip < arguments.steps:
-        parser.error("--skip must leave at least one of the --steps")
+        options.error("--skip must leave at least one of the --steps")
     if arguments.quality:
         arguments.quality = arguments.quality.resolve()
-    arguments.shown = shown_arguments({"--python", "--tooltune", "--quality"})
-    if arguments.quality:
-        arguments.shown += ["--quality", "BFCL_DIR"]
+    visible = options.visible_arguments("--quality") + (["--quality", "BFCL_DIR"] if arguments.quality else [])
     name = "retriever_quality.md" if arguments.quality else "retriever.md"
     arguments.output = arguments.output or Path("benchmarks") / name
-    return arguments
+    return arguments, Page("retriever", visible, arguments.output)
 
 
 def main():
-    arguments = parse_arguments()
+    arguments, page = parse_arguments()
     os.chdir(ROOT)
-    load_before, started = os.getloadavg()[0], time.monotonic()
     bench = Bench(arguments)
     if arguments.quality:
-        text = quality_report(bench, load_before)
+        page.write(quality_report(bench, page))
     else:
         bench.prepare()
         bench.run_all()
-        text = report(bench, load_before)
-    arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    arguments.output.write_text(text, encoding="utf-8")
-    print(text)
-    say(f"{arguments.output} written after {(time.monotonic() - started) / 60:.0f} min")
+        page.write(report(bench, page))
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Fine-tunes a MiniLM with sentence-transformers on the CPU, as fast as it goes: the other side of scripts/bench/retriever.
+"""Fine-tunes a MiniLM with sentence-transformers on the CPU, tuned for speed: the other side of scripts/bench/retriever.
 
-A plain loop over MultipleNegativesRankingLoss (scale 20) without what its Trainer adds. Everything that is known to help is on:
-texts are tokenized before the first step, no dropout, SDPA, fused AdamW, autocast for bf16; with --compile, torch.compile
-translates the blocks for any length before the first step that is timed.
+A plain loop over MultipleNegativesRankingLoss (scale 20) without the Trainer. All known optimisations are enabled:
+texts are tokenized before the first step, no dropout, SDPA, fused AdamW, autocast for bf16; with --compile,
+torch.compile compiles the layers for dynamic lengths before the first timed step.
 
-Writes one JSON line per step: step, seconds, cpu_seconds, tokens (padding not counted), loss. With --evaluate, ranks documents
-for queries instead, and prints recalls as a JSON line.
+Writes one JSON line per step: step, seconds, cpu_seconds, tokens (padding not counted), loss. With --evaluate, ranks
+documents for queries instead, and prints recall as a JSON line.
 """
 
 import argparse
@@ -59,9 +59,10 @@ def loss_of(loss_function, batch: tuple, in_bf16: bool) -> torch.Tensor:
 
 
 def compile_and_warm_up(model, loss_function, batches: list, in_bf16: bool) -> float:
-    """Compiles, and runs the narrowest and the widest batch, so that no width between compiles; returns the seconds.
+    """Compiles, and runs the narrowest and the widest batch, so that widths in between do not recompile; returns the seconds.
 
-    For any length even if all are equal: compiled for one length, f32 takes one thread only, and is slower than not compiled.
+    Compiles for dynamic lengths even if all are equal: compiled for a fixed length, f32 uses only one thread and is
+    slower than without compilation.
     """
     start = time.perf_counter()
     widths = lambda batch: sorted(features["input_ids"].shape[1] for features in batch)
@@ -74,7 +75,7 @@ def compile_and_warm_up(model, loss_function, batches: list, in_bf16: bool) -> f
 
 
 def rate_factor(step: int, warmup: int, total: int) -> float:
-    """Linear warm-up and decay; constant without warm-up. `step` is counted from 0."""
+    """Linear warm-up and decay; constant without warm-up. `step` starts at 0."""
     if warmup == 0:
         return 1.0
     return min((step + 1) / warmup, (total - step) / max(1, total - warmup))
@@ -111,14 +112,14 @@ def train(arguments, model, batches: list) -> None:
 
 
 def evaluate(model, documents: list, queries: list) -> dict:
-    """Mean over queries of the share of gold documents among the first k of all documents; at GT, k is their number."""
+    """Mean over queries of the share of gold documents in the top k of all documents; for GT, k is the number of gold documents."""
     names = [row["name"] for row in documents]
     encode = lambda texts: model.encode(texts, convert_to_tensor=True, normalize_embeddings=True, batch_size=32)
     scores = encode([row["query"] for row in queries]) @ encode([row["text"] for row in documents]).T
     order = scores.argsort(dim=1, descending=True, stable=True)
 
     def recall(k: int) -> float:
-        """`k` 0 stands for the number of gold documents."""
+        """`k` 0 means the number of gold documents."""
         shares = []
         for row, best in zip(queries, order.tolist()):
             gold = set(row["gold"])
@@ -135,13 +136,13 @@ def main():
     parser.add_argument("--pairs", type=Path, help='JSON Lines of {"query", "document"}')
     parser.add_argument("--timing", type=Path, help="file to write")
     parser.add_argument("--dtype", choices=["f32", "bf16"], default="f32")
-    parser.add_argument("--compile", action="store_true", help="translate the blocks with torch.compile")
+    parser.add_argument("--compile", action="store_true", help="compile the layers with torch.compile")
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--max-length", type=int, default=128)
     parser.add_argument("--learning-rate", type=float, default=2e-5)
-    parser.add_argument("--warmup", type=int, default=0, help="steps of warm-up, then linear decay; 0: a constant rate")
+    parser.add_argument("--warmup", type=int, default=0, help="warm-up steps, followed by linear decay; 0: constant rate")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--shuffle", type=int, metavar="SEED", help="shuffle the pairs; without it they keep their order")
+    parser.add_argument("--shuffle", type=int, metavar="SEED", help="shuffle the pairs; by default they keep their order")
     parser.add_argument("--save", type=Path, help="folder for the trained model")
     parser.add_argument("--evaluate", type=Path, metavar="DIR", help="folder with documents.jsonl and queries.jsonl")
     arguments = parser.parse_args()

@@ -1,12 +1,12 @@
-"""Recalls of MiniLM before and after training on BFCL's pairs of query and function, with both sides of scripts/bench/retriever.
+"""Recall of MiniLM before and after training on BFCL's query-function pairs, with both sides of scripts/bench/retriever.
 
-The folder holds either BFCL's own files (`BFCL_v4_CATEGORY.json` and `possible_answer/`, as in `bfcl_eval/data`) or
-`bfcl_pairs.json` with what is made of them: {"docs": {name: text}, "train": [[query, name]], "test": [[query, [name]]]}.
-Documents are one text per function name. Test queries are those with a gold function out of a random 30 % of all gold functions,
-which are never trained on; retrieval runs over all documents.
+The folder has either BFCL's own files (`BFCL_v4_CATEGORY.json` and `possible_answer/`, as in `bfcl_eval/data`) or
+`bfcl_pairs.json` with the pairs built from them: {"docs": {name: text}, "train": [[query, name]], "test": [[query,
+[name]]]}. There is one document per function name. Test queries are those with a gold function from a random 30 % of
+all gold functions, which are never trained on; retrieval uses all documents.
 
-`pairs.jsonl` holds the pairs batch after batch, no document and no query twice in a batch, so that a side which keeps the order of
-the file trains on the same batches as sentence-transformers.
+`pairs.jsonl` has the pairs batch by batch, with each document and query at most once per batch, so that a side that
+keeps the file's order trains on the same batches as sentence-transformers.
 """
 
 import json
@@ -33,7 +33,7 @@ def function_text(function: dict) -> str:
 
 
 def read_bfcl(folder: Path) -> tuple:
-    """({name: text}, [(query, sorted names of the called functions)]); of texts of one name the longest."""
+    """({name: text}, [(query, sorted names of the called functions)]); of several texts with one name the longest."""
     documents, items = {}, []
     for category in CATEGORIES:
         answers = read_lines(folder / "possible_answer" / f"BFCL_v4_{category}.json")
@@ -50,7 +50,7 @@ def read_bfcl(folder: Path) -> tuple:
 
 
 def split_by_function(items: list) -> tuple:
-    """([(query, name)], [(query, names)]): pairs without held-out functions, and one test query for each text with them."""
+    """([(query, name)], [(query, names)]): pairs without held-out functions, and one test query for each query text with them."""
     names = sorted({name for _, gold in items for name in gold})
     random.Random(SEED).shuffle(names)
     held_out = set(names[: int(len(names) * HELD_OUT)])
@@ -69,13 +69,13 @@ def read_split(folder: Path) -> tuple:
         record = json.loads(ready.read_text(encoding="utf-8"))
         return record["docs"], [tuple(pair) for pair in record["train"]], record["test"]
     if not (folder / "possible_answer").is_dir():
-        raise SystemExit(f"{folder}: neither bfcl_pairs.json nor possible_answer/ is there; name the folder bfcl_eval/data")
+        raise SystemExit(f"{folder}: found neither bfcl_pairs.json nor possible_answer/; pass the folder bfcl_eval/data")
     documents, items = read_bfcl(folder)
     return documents, *split_by_function(items)
 
 
 def batches_without_repeats(pairs: list) -> list:
-    """Shuffled batches in which no query and no document occurs twice; pairs that fit into no full batch are left out."""
+    """Shuffled batches in which no query and no document occurs twice; pairs that do not fit into a full batch are omitted."""
     left, batches = list(pairs), []
     random.Random(SEED).shuffle(left)
     while True:
@@ -110,7 +110,7 @@ def prepared(folder: Path, out: Path) -> int:
 
 
 def compared(runner, sides: list, folder: Path, runs: Path, threads: int) -> str:
-    """Trains with every side and returns a table of recalls."""
+    """Trains with every side and returns a recall table."""
     data = runs / "quality"
     n_batches = prepared(folder, ROOT / data)
     warmup = max(1, n_batches // 10)

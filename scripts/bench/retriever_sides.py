@@ -1,4 +1,4 @@
-"""The two sides of scripts/bench/retriever: how each is started on a file of pairs, and what it leaves behind."""
+"""The two sides of scripts/bench/retriever: starts each on a file of pairs and reads its results."""
 
 import json
 import shutil
@@ -23,7 +23,7 @@ compute_dtype = "{dtype}"
 [train]
 output_dir = "{run}"
 """
-# The keys of a rate that rises over a tenth of the steps and then falls to 0.
+# Settings of a learning rate that rises over a tenth of the steps and then falls to 0.
 SCHEDULE = """\
 lr_scheduler_type = "linear"
 warmup_ratio = 0.1
@@ -32,7 +32,7 @@ warmup_ratio = 0.1
 
 @dataclass(frozen=True)
 class Training:
-    """What both sides do; `warmup` 0 stands for a constant rate. sentence-transformers saves its encoder only if `is_saved`."""
+    """Training settings of both sides; `warmup` 0 means a constant rate. sentence-transformers saves its encoder only if `is_saved`."""
 
     pairs: Path
     batch_size: int
@@ -44,7 +44,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Side:
-    """tooltune, or sentence-transformers, compiled or not, in one type."""
+    """tooltune or sentence-transformers, compiled or not, in one dtype."""
 
     is_ours: bool
     dtype: str
@@ -72,13 +72,13 @@ def read_steps(timing: Path) -> list:
 
 
 def our_steps(run: Path) -> list:
-    """`seconds`, `cpu_seconds` and `tokens` of each step of a run of ours; the only place that knows its files."""
+    """`seconds`, `cpu_seconds` and `tokens` of each step of a tooltune run; the only code that reads its files."""
     steps = read_steps(run / "timing.jsonl")
     return [{"seconds": step["retriever_seconds"], "cpu_seconds": step["cpu_seconds"], "tokens": step["tokens"]} for step in steps]
 
 
 class Runner:
-    """Starts a side in a process of its own."""
+    """Starts a side in a separate process."""
 
     def __init__(self, folder: Path, python: str, tooltune: str, preload: str):
         self.folder, self.python, self.tooltune, self.preload = folder, python, tooltune, preload
@@ -117,7 +117,7 @@ class Runner:
         return read_steps(ROOT / timing), peak, saved
 
     def evaluate(self, encoder: Path, data: Path, max_length: int, threads: int) -> dict:
-        """Recalls of an encoder, always by sentence-transformers in f32."""
+        """Recall of an encoder, always computed by sentence-transformers in f32."""
         log = ROOT / self.folder / "evaluate.log"
         arguments = ["--model", encoder, "--evaluate", data, "--max-length", str(max_length)]
         self.peer(arguments, threads, self.preload, log)

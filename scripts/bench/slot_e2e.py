@@ -12,8 +12,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 COLUMNS = ["schema_accuracy", "strict_keys_accuracy", "content_similarity", "exact_match_f", "exact_match"]
-# peft 0.21.2 and torch 2.15.0, bf16 base, r 8, alpha 16, lr 1e-3, batch 4, 40 steps, dropout 0, the same rows, scored by a
-# script of its own: schema accuracy, mean F of content similarity, share of objects equal to their gold.
+# peft 0.21.2 and torch 2.15.0, bf16 base, r 8, alpha 16, lr 1e-3, batch 4, 40 steps, dropout 0, the same rows, scored
+# by a separate script: schema accuracy, mean F of content similarity, share of objects equal to their gold.
 PEFT = {"before": {"schema_accuracy": 0.0, "content_similarity": 0.016, "exact_match": 0.0},
         "after": {"schema_accuracy": 1.0, "content_similarity": 0.929, "exact_match": 0.45}}
 
@@ -58,9 +58,9 @@ def main() -> int:
         row("peft, base", PEFT["before"]),
         row("peft, 40 steps", PEFT["after"]),
         "",
-        "peft's lines were measured once before, with its own scoring; exact_match is equality of the whole object.",
+        "peft's rows were measured once earlier, with separate scoring; exact_match is equality of the whole object.",
         f"Mean loss of steps 1-5, 16-20 and 36-40: {mean(losses[:5]):.3f}, {mean(losses[15:20]):.3f}, {mean(losses[35:]):.3f}.",
-        f"Training: {tokens} tokens in {seconds:.0f} s, {cpu:.0f} processor seconds; "
+        f"Training: {tokens} tokens in {seconds:.0f} s, {cpu:.0f} CPU seconds; "
         f"peak memory of the process {max(t['peak_rss_bytes'] for t in timing) / 2**30:.2f} GiB.",
         "",
     ])

@@ -1,18 +1,17 @@
 #!/usr/bin/env python3
-"""How long the host takes from the start of `tooltune train` to its first step; standard library only. Started by
+"""Measures the host's time from the start of `tooltune train` to its first step; standard library only. Started by
 scripts/bench/start.
 
-The model has the shape that is asked for, with bf16 weights that repeat, in files of at most 5 GB as the hub has them, and a
-tokenizer of as many tokens as Llama 3's. Its files are read until they are in the page cache; then the program trains one step
-of a few rows on the driver of scripts/cuda_on_cpu, whose memory is addresses alone: a copy to the device is read, as a copy
-engine reads it, and forgotten. Kernels were taken from the texts of an earlier start; none is compiled by NVRTC here, and
-none computes.
+The model has the requested shape, with repeating bf16 weights in files of at most 5 GB, as on the Hub, and a tokenizer
+with as many tokens as Llama 3's. Its files are read once, so that they are in the page cache; then the program trains
+one step of a few rows on the driver of scripts/cuda_on_cpu. That driver's device memory is only addresses: a copy to
+the device is read, as a copy engine would, and discarded. Kernels come from the cache of an earlier start; NVRTC
+compiles none here, and none computes anything.
 
-When the program was where is told by its files and by the driver: the config of the run is written when the weights are
-loaded, the timing of a step when the step is made.
+The progress of the program is taken from its files and from the driver: the run's config is written when the weights
+are loaded, and the timing of a step when the step is done.
 """
 
-import argparse
 import json
 import os
 import random
@@ -24,16 +23,17 @@ import subprocess
 import time
 from pathlib import Path
 
-from machine import ROOT, report_head, say, shown_arguments, output_of
+from machine import ROOT, output_of, say
+from page import Options, Page
 
 FAKES = ROOT / "scripts/cuda_on_cpu"
 SHAPES = ROOT / "scripts/gpu/shapes"
 PAGE = ROOT / "benchmarks/start.md"
 SHARD_BYTES = 5 * 10**9
-# Values that repeat in the weights; not a power of two, so that rows differ.
+# Period of the repeating weights; not a power of two, so that rows differ.
 PATTERN = 8 * 1024 * 1024 + 24
-# Bytes a second of a copy from locked pages: PCIe 4.0 and 5.0 x16 carry 31.5 and 63 GB/s in one direction, and copies reach
-# about four fifths of it.
+# Bytes per second of a copy from pinned pages: PCIe 4.0 and 5.0 x16 have 31.5 and 63 GB/s per direction, and copies
+# reach about four fifths of that.
 PCIE = {"PCIe 4.0 x16": 25e9, "PCIe 5.0 x16": 50e9}
 LIMIT = 15.0
 
@@ -42,7 +42,7 @@ LIMIT = 15.0
 
 
 def tensors_of(shape: dict) -> list:
-    """(name, dimensions) of a model of this shape, in the order of its blocks."""
+    """(name, dimensions) of the tensors of a model of this shape, in layer order."""
     d, ff, v = shape["hidden_size"], shape["intermediate_size"], shape["vocab_size"]
     q, kv = (shape[heads] * shape["head_dim"] for heads in ("num_attention_heads", "num_key_value_heads"))
     tensors = [("model.embed_tokens.weight", [v, d])]
@@ -64,9 +64,9 @@ def n_bytes(dims: list) -> int:
 
 
 def write_weights(folder: Path, shape: dict) -> None:
-    """Files of at most 5 GB, and their index."""
+    """Writes files of at most 5 GB, and their index."""
     draw = random.Random(0)
-    # Halves of f32 numbers between .0039 and .03, of both signs.
+    # The upper halves of f32 values between .0039 and .03, of both signs.
     pattern = bytearray(draw.randbytes(2 * PATTERN))
     for i in range(1, len(pattern), 2):
         pattern[i] = 0x3B | (pattern[i] & 0x80) if pattern[i] & 1 else 0x3C | (pattern[i] & 0x80)
@@ -97,14 +97,14 @@ def write_weights(folder: Path, shape: dict) -> None:
 
 
 def byte_letters() -> list:
-    """The letters that stand for the 256 bytes in byte-level vocabularies, as GPT-2 chose them."""
+    """The characters of the 256 bytes in GPT-2's byte-level vocabularies."""
     shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in shown]
     return [chr(byte) for byte in shown] + [chr(256 + i) for i in range(len(others))]
 
 
 def write_tokenizer(folder: Path, n_tokens: int) -> None:
-    """A byte-level vocabulary of as many tokens, of pairs that are drawn."""
+    """A byte-level vocabulary of the given size, with random merges."""
     special = ["<|begin_of_text|>", "<|im_start|>", "<|im_end|>"]
     draw, tokens, merges = random.Random(1), byte_letters(), []
     known = set(tokens)
@@ -142,14 +142,14 @@ TEMPLATE = """{%- for message in messages %}
 
 
 def prepared_model(folder: Path, name: str) -> dict:
-    """The model's folder, made at the first call; its shape."""
+    """The model's folder, created on the first call, and its shape."""
     shape = json.loads((SHAPES / f"{name}.json").read_text())
     if (folder / "made").exists():
         return shape
     total = sum(n_bytes(dims) for _, dims in tensors_of(shape))
     free = shutil.disk_usage(ROOT).free
     if free < total + 2 * 10**9:
-        raise SystemExit(f"bench/start: {name} takes {total / 1e9:.1f} GB of disk, and {free / 1e9:.1f} are free; choose another --shape")
+        raise SystemExit(f"bench/start: {name} needs {total / 1e9:.1f} GB of disk, and only {free / 1e9:.1f} GB are free; choose another --shape")
     say(f"writing {name}, {total / 1e9:.1f} GB")
     folder.mkdir(parents=True, exist_ok=True)
     write_tokenizer(folder, shape["vocab_size"])
@@ -162,7 +162,7 @@ def prepared_model(folder: Path, name: str) -> dict:
 
 
 def read_all(folder: Path) -> tuple:
-    """(bytes, seconds) of one reading of the weights by one thread into memory that is there."""
+    """(bytes, seconds) of one thread reading the weights into existing memory."""
     buffer = bytearray(1 << 20)
     started, total = time.monotonic(), 0
     for file in sorted(folder.glob("*.safetensors")):
@@ -176,7 +176,7 @@ def read_all(folder: Path) -> tuple:
 
 
 def prepared_driver(folder: Path) -> dict:
-    """The environment in which a program finds the driver, a compiler and cuBLASLt that are none."""
+    """The environment in which a program finds the simulated driver, compiler and cuBLASLt."""
     for part in ("driver", "cuda/include/crt"):
         (folder / part).mkdir(parents=True, exist_ok=True)
     libraries = {"libcuda.so.1": "driver.c", "libnvrtc.so": "nvrtc.c", "libcublasLt.so": "cublaslt.c"}
@@ -186,7 +186,7 @@ def prepared_driver(folder: Path) -> dict:
     link = folder / "driver/libcuda.so"
     link.unlink(missing_ok=True)
     link.symlink_to("libcuda.so.1")
-    # A toolkit by its headers alone, which nobody reads.
+    # A toolkit with empty headers, which are never read.
     for header in ("cuda_fp16.h", "cuda_bf16.h", "mma.h", "crt/mma.h"):
         (folder / "cuda/include" / header).touch()
     found = os.environ.get("LD_LIBRARY_PATH")
@@ -209,7 +209,7 @@ def write_config(folder: Path, model: Path) -> Path:
 
 
 def started(program: Path, folder: Path, config: Path, environment: dict, cache: Path) -> dict:
-    """Where the seconds of one start went."""
+    """Breakdown of the seconds of one start."""
     run = folder / "run"
     shutil.rmtree(run, ignore_errors=True)
     log = folder / "said.log"
@@ -228,13 +228,13 @@ def started(program: Path, folder: Path, config: Path, environment: dict, cache:
         process.returncode = process.returncode or os.waitstatus_to_exitcode(status)
     said = log.read_text(errors="replace")
     if process.returncode or first_step is None:
-        raise SystemExit(f"bench/start: {program} ended with status {process.returncode}:\n{said[-3000:]}")
-    # A child of the program may have opened the driver, too.
+        raise SystemExit(f"bench/start: {program} exited with status {process.returncode}:\n{said[-3000:]}")
+    # A child process may also have opened the driver.
     copies = max(re.finditer(
         r"(\d+) bytes from locked pages and (\d+) from others, read in ([\d.]+) s, first at ([\d.]+), last at ([\d.]+), next launch at "
         r"([\d.]+); they are (\w+)", said), key=lambda found: int(found[1]) + int(found[2]), default=None)
     if not copies:
-        raise SystemExit(f"bench/start: the driver said no sums; is it the one of scripts/cuda_on_cpu?\n{said[-3000:]}")
+        raise SystemExit(f"bench/start: the driver printed no checksums; check that it is the one of scripts/cuda_on_cpu\n{said[-3000:]}")
     locked, others, copied, first, last, launch = map(float, copies.groups()[:6])
     named = (run / "run.lock.json").stat().st_mtime
     texts = map(int, re.findall(r"fake NVRTC: (\d+) texts", said))
@@ -252,12 +252,12 @@ def started(program: Path, folder: Path, config: Path, environment: dict, cache:
 def table(sides: dict) -> list:
     rows = [
         ("**start to first step**", lambda r: r["whole"], True),
-        ("until the first copy to the device: config, tokenizer, rows, first factors, and what is copied first is read", lambda r: r["prepared"], False),
-        ("until the last copy: weights are read, converted, copied", lambda r: r["weights"], False),
+        ("until the first copy to the device: config, tokenizer, rows, initial factors, and reading the first weights", lambda r: r["prepared"], False),
+        ("until the last copy: reading, converting and copying weights", lambda r: r["weights"], False),
         ("until the first launch", lambda r: r["between"], False),
         ("until the first step is made: launches", lambda r: r["step"], False),
-        ("beside these: the driver reads what is copied", lambda r: r["copied"], False),
-        ("beside these: `run.lock.json` is written at", lambda r: r["named"], False),
+        ("in parallel: the driver reads the copied data", lambda r: r["copied"], False),
+        ("in parallel: `run.lock.json` is written at", lambda r: r["named"], False),
         ("CPU seconds of all threads until the first step", lambda r: r["cpu"], False),
     ]
     names = list(sides)
@@ -272,19 +272,19 @@ def table(sides: dict) -> list:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--program", type=Path, default=Path("target/gpu/tooltune"), help="built with CUDA")
-    parser.add_argument("--before", type=Path, help="an earlier program, measured in turns")
-    parser.add_argument("--shape", default="llama-3-8b", help="one of scripts/gpu/shapes")
-    parser.add_argument("--runs", type=int, default=3, help="starts of each program, whose medians are shown")
-    parser.add_argument("--folder", type=Path, default=Path("runs/bench-start"), help="for the model and the runs")
-    parser.add_argument("--no-page", action="store_true", help="prints the page alone")
-    arguments = parser.parse_args()
-    load = os.getloadavg()[0]
+    options = Options(__doc__)
+    options.add_argument("--program", type=Path, default=Path("target/gpu/tooltune"), help="built with CUDA")
+    options.add_argument("--before", type=Path, help="an earlier program, measured alternately")
+    options.add_argument("--shape", default="llama-3-8b", help="one of scripts/gpu/shapes")
+    options.add_argument("--runs", type=int, default=3, help="starts per program; the medians are shown")
+    options.add_argument("--folder", type=Path, default=Path("runs/bench-start"), help="folder for the model and the runs")
+    options.add_argument("--no-page", action="store_true", help="only print the page")
+    arguments = options.parse_args()
+    page = Page("start", options.visible_arguments("--program", "--before"), PAGE)
     programs = {"now": arguments.program} | ({"before": arguments.before} if arguments.before else {})
     for program in programs.values():
         if not program.is_file():
-            raise SystemExit(f"bench/start: there is no {program}; scripts/gpu/build makes target/gpu/tooltune, or name one with --program")
+            raise SystemExit(f"bench/start: {program} does not exist; build target/gpu/tooltune with scripts/gpu/build, or pass --program")
     programs = {name: program.resolve() for name, program in programs.items()}
     folder = (ROOT / arguments.folder).resolve()
     model = folder / arguments.shape
@@ -297,44 +297,43 @@ def main() -> None:
             read_all(model)
             total, seconds = read_all(model)
             run = started(program, folder, config, environment, caches[name])
-            say(f"{name}: {run['whole']:.2f} s, weights {run['weights']:.2f} s, read alone {seconds:.2f} s, {run['texts']} texts compiled")
-            # The first start finds no kernels and no prepared rows.
+            say(f"{name}: {run['whole']:.2f} s, weights {run['weights']:.2f} s, reading only {seconds:.2f} s, {run['texts']} texts compiled")
+            # The first start has no cached kernels and no preprocessed rows.
             if turn > 0:
                 floors.append(seconds)
                 sides[name].append(run)
     sums = {run["sum"] for runs in sides.values() for run in runs}
     if len(sums) > 1:
-        raise SystemExit(f"bench/start: the programs copied other bytes: {sums}")
-    page = written_page(arguments, shape, sides, statistics.median(floors), total, load)
+        raise SystemExit(f"bench/start: the programs copied different bytes: {sums}")
+    text = page_text(page, arguments.shape, shape, sides, statistics.median(floors), total)
     if arguments.no_page:
-        print(page)
+        print(text)
     else:
-        PAGE.write_text(page)
+        PAGE.write_text(text)
         say(f"written to {PAGE}")
     now = statistics.median(run["whole"] for run in sides["now"])
     if now > LIMIT:
-        raise SystemExit(f"bench/start: the first step is there after {now:.1f} s, later than {LIMIT:.0f}")
+        raise SystemExit(f"bench/start: the first step ended after {now:.1f} s, later than the limit of {LIMIT:.0f} s")
 
 
-def written_page(arguments, shape: dict, sides: dict, floor: float, total: int, load: float) -> str:
+def page_text(page: Page, name: str, shape: dict, sides: dict, floor: float, total: int) -> str:
     now = {key: statistics.median(run[key] for run in sides["now"]) for key in ("whole", "weights", "locked", "others")}
-    head = report_head("scripts/bench/start", shown_arguments({"--program", "--before"}), load, output_of(["rustc", "--version"]))
     copies = [f"{total / 1e9:.1f} GB over {name} at {rate / 1e9:.0f} GB/s take {total / rate:.1f} s" for name, rate in PCIE.items()]
     others = "" if now["others"] < 1e8 else (
-        f" {now['others'] / 1e9:.1f} GB lie in pages that are not locked, which a driver copies once more.")
+        f" {now['others'] / 1e9:.1f} GB are in pages that are not locked, which a driver copies once more.")
     lines = [
-        "# Cold start", "", *head, "",
-        f"Seconds from the start of `tooltune train` to the end of its first step, with {arguments.shape}'s shape "
-        f"({shape['num_hidden_layers']} blocks, {total / 1e9:.1f} GB of bf16 in safetensors, in the page cache), on a driver that has no GPU; "
-        f"medians of {len(sides['now'])} starts, with kernels that an earlier start has left. One thread alone reads the files in {floor:.2f} s.",
+        *page.head("Cold start", output_of(["rustc", "--version"])), "",
+        f"Seconds from the start of `tooltune train` to the end of its first step, with {name}'s shape "
+        f"({shape['num_hidden_layers']} layers, {total / 1e9:.1f} GB of bf16 in safetensors, in the page cache), on a driver without a GPU; "
+        f"medians of {len(sides['now'])} starts, with kernels cached by an earlier start. A single thread reads the files in {floor:.2f} s.",
         "", *table(sides), "",
         f"All starts copied the same bytes to the device; the exclusive or of their 64-bit words is {sides['now'][0]['sum']}. "
-        "`run.lock.json` needs the SHA-256 of all files; where it is written before the first step, the time for them is part of the "
-        "copies' line. What the driver does is part of the host's time here and not on a GPU: it reads each byte that is copied to the device. "
-        "NVRTC, which compiles kernels at the first start of all, and the GPU's own time are not in it.", "",
+        "`run.lock.json` needs the SHA-256 of all files; if it is written before the first step, hashing is part of the "
+        "copies' line. Here the driver's work is part of the host's time, unlike on a GPU: it reads each byte that is copied to the device. "
+        "NVRTC's compilation at the very first start and the GPU's own time are not included.", "",
         f"A forecast for a GPU: {'; '.join(copies)}, while the host reads the next bytes.{others} "
-        f"With the host's {now['whole']:.1f} s the first step would be there after at most "
-        f"{now['whole'] + total / min(PCIE.values()):.1f} s, were nothing done at the same time.", "",
+        f"With the host's {now['whole']:.1f} s the first step would end after at most "
+        f"{now['whole'] + total / min(PCIE.values()):.1f} s, even without any overlap.", "",
     ]
     return "\n".join(lines)
 

@@ -1,35 +1,32 @@
 #!/usr/bin/env python3
 """Structures the same rows with tooltune and transformers and writes benchmarks/structure.md; started by scripts/bench/structure.
 
-Both sides ask the same merged model with the same prompts, greedily, the same number of rows at a time, held to the same schemas;
-a rate is all rows over the time from the first row to the last answer, with the model loaded. Whether an answer is valid says
-`tooltune score` for both. Rounds alternate, and medians count.
+Both sides use the same merged model with the same prompts, greedily, with the same batch size and constrained to the
+same schemas. The rate is the number of rows over the time from the first row to the last answer, without loading the
+model. `tooltune score` validates the answers of both. Rounds alternate; the table has medians.
 """
 
-import argparse
 import json
 import os
 import re
 import shutil
 import statistics
 import subprocess
-import sys
 from pathlib import Path
 
-from machine import (
-    ROOT, environment, mkl_note, mkl_preload, package_versions, report_head, run_process, say, shown_arguments, versions
-)
+from machine import ROOT, environment, mkl_note, mkl_preload, package_versions, run_process, say, versions
+from page import Options, Page
 
 DIR = Path("runs/bench-structure")
 SAID = re.compile(r"(\d+) rows: (\d+) valid, (\d+) not valid.*; ([\d.]+) rows/s, ([\d.]+) tokens/s")
 HEAD = [
-    "| side | type | rows/s (least to most) | tokens/s | valid | same as tooltune's | peak RSS, MiB |",
+    "| side | type | rows/s (minimum to maximum) | tokens/s | valid | same as tooltune's | peak RSS, MiB |",
     "|---|---|--:|--:|--:|--:|--:|",
 ]
 
 
 class Bench:
-    """Rows, the merged model, and what both sides made of them."""
+    """Rows, the merged model, and the results of both sides."""
 
     def __init__(self, arguments):
         self.arguments = arguments
@@ -38,6 +35,7 @@ class Bench:
         self.rows = DIR / "rows.jsonl"
         made = DIR / "slot.jsonl"
         synth = ["data", "synth", "slot", "--split", "test", "--rows", str(arguments.rows), "--output", str(made)]
+        (ROOT / made).unlink(missing_ok=True)
         self.tooltune(synth, "synth.log")
         rows = [json.loads(line) for line in (ROOT / made).read_text(encoding="utf-8").splitlines()]
         asked = [{"id": i, "text": row["input_text"], "json_schema": row["json_schema"]} for i, row in enumerate(rows)]
@@ -80,7 +78,7 @@ class Bench:
                 "values": [value for _, value in values]}
 
     def judged(self, texts: list) -> list:
-        """Whether each text is valid by the validator of tooltune, and its value."""
+        """Whether each text is valid according to tooltune's validator, and its value."""
         lines = [{"id": i, "op": "slot.schema", "input": {"raw": text, "json_schema": schema}}
                  for i, (text, schema) in enumerate(zip(texts, self.schemas))]
         scored = subprocess.run([self.arguments.tooltune, "score"], cwd=ROOT, env=environment(self.arguments.threads, ""), text=True,
@@ -108,47 +106,38 @@ class Bench:
         return lines
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("--tooltune", "--python", "--packages"):
-        parser.add_argument(name, required=True, help=argparse.SUPPRESS)
-    parser.add_argument("--run", default="runs/quickstart", help="a run on SLOT rows (that of scripts/quickstart)")
-    parser.add_argument("--rows", type=int, default=200)
-    parser.add_argument("--batch", type=int, default=16, help="rows at a time (16)")
-    parser.add_argument("--new-tokens", type=int, default=512, help="most tokens of an answer (512)")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--dtypes", nargs="+", default=["f32", "bf16"], choices=["f32", "bf16"])
-    parser.add_argument("--output", default="benchmarks/structure.md")
-    arguments = parser.parse_args()
+def main() -> None:
+    options = Options(__doc__, wrapper=("--tooltune", "--python", "--packages"))
+    options.add_argument("--run", default="runs/quickstart", help="a run on SLOT rows (default: the run of scripts/quickstart)")
+    options.add_argument("--rows", type=int, default=200)
+    options.add_argument("--batch", type=int, default=16, help="rows at a time (16)")
+    options.add_argument("--new-tokens", type=int, default=512, help="maximum tokens per answer (512)")
+    options.add_argument("--rounds", type=int, default=3)
+    options.add_argument("--threads", type=int, default=2)
+    options.add_argument("--dtypes", nargs="+", default=["f32", "bf16"], choices=["f32", "bf16"])
+    options.add_argument("--output", default="benchmarks/structure.md")
+    arguments = options.parse_args()
     if not (ROOT / arguments.run).exists():
-        parser.error(f"{arguments.run} is not there; run scripts/quickstart, or name a run with --run")
-    load = os.getloadavg()[0]
+        options.error(f"{arguments.run} does not exist; run scripts/quickstart, or pass a run with --run")
+    page = Page("structure", options.visible_arguments(), arguments.output)
     bench = Bench(arguments)
     lines = bench.measured()
     os.environ["PYTHONPATH"] = str(ROOT / arguments.packages)
     packages = f"{versions(arguments.python, 'torch transformers')}; {package_versions(arguments.python, 'xgrammar')}"
-    hidden = {"--tooltune", "--python", "--packages"}
-    report = [
-        "# Texts to JSON beside transformers",
-        "",
-        *report_head("scripts/bench/structure", shown_arguments(hidden), load, packages),
+    page.write([
+        *page.head("Texts to JSON compared with transformers", packages),
         f"- {mkl_note(bench.preload)}",
-        f"- {arguments.rows} synthetic SLOT rows of families that training did not see, the merged model of {arguments.run}, "
-        f"{arguments.batch} rows at a time, at most {arguments.new_tokens} tokens an answer, {arguments.threads} threads, "
-        f"{arguments.rounds} rounds in turns; medians",
+        f"- {arguments.rows} synthetic SLOT rows of families not used for training, the merged model of {arguments.run}, "
+        f"{arguments.batch} rows at a time, at most {arguments.new_tokens} tokens per answer, {arguments.threads} threads, "
+        f"{arguments.rounds} alternating rounds; medians",
         "",
         *HEAD,
         *lines,
         "",
-        "A rate counts schemas, prompts and decoding, with the model loaded. Whether an answer is valid says tooltune's validator for "
-        "both sides.",
-        "",
-    ]
-    (ROOT / arguments.output).write_text("\n".join(report), encoding="utf-8")
-    print("\n".join(report))
-    return 0
+        "Rates include schemas, prompts and decoding, with the model loaded. tooltune's validator decides for both sides whether an "
+        "answer is valid.",
+    ])
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

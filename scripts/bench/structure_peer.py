@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Structures rows with transformers, held to their schemas by xgrammar: the other side of scripts/bench/structure.
+"""Structures rows with transformers, constrained to their schemas by xgrammar: the other side of scripts/bench/structure.
 
-Rows are asked with the prompt and the chat template of the export, a batch at a time and by length, so that little is padded;
-schemas are compiled with the separators and the order of keys that tooltune writes. The time is from the first row to the last
-answer: schemas, prompts and decoding, with the model loaded. Prints one JSON line.
+Uses the prompt and the chat template of the export, in batches sorted by length, to minimise padding; schemas are
+compiled with tooltune's separators and key order. The time is from the first row to the last answer: schemas, prompts
+and decoding, without loading the model. Prints one JSON line.
 """
 
 import argparse
@@ -28,7 +28,7 @@ def conversations(rows: list, prompt: Path) -> list:
 
 
 def answered(model, tokenizer, rows: list, arguments) -> list:
-    """The texts of the rows, in their order, and how many tokens they have."""
+    """The texts of the rows, in order, and their token counts."""
     info = xgrammar.TokenizerInfo.from_huggingface(tokenizer, vocab_size=model.config.vocab_size)
     compiler = xgrammar.GrammarCompiler(info, max_threads=arguments.threads)
     prompts = [

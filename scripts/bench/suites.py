@@ -1,21 +1,19 @@
 #!/usr/bin/env python3
 """Evaluates runs on every suite, freely and constrained, and writes benchmarks/suites.md; started by scripts/bench/suites.
 
-A run with a language model is evaluated on `slot` or `goat` by the format of its rows, and on `nestful` and `toolqa` where their
-files are given; a run with a retriever on `retrieval`. An evaluation that is there already is not made again.
+A run with a language model is evaluated on `slot` or `goat`, depending on the format of its rows, and on `nestful` and
+`toolqa` if their files are given; a run with a retriever on `retrieval`. Existing evaluations are reused.
 """
 
-import argparse
 import json
-import os
 import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
-from machine import ROOT, report_head, say, shown_arguments
+from machine import ROOT, say
+from page import Options, Page
 
-# What is shown of each suite: names in metrics.json, and whether a constraint can change it.
+# The reported metrics of each suite: names in metrics.json, and whether constrained decoding can change them.
 METRICS = {
     "slot": (["parse_rate", "schema_accuracy", "strict_keys_accuracy", "content_similarity", "exact_match_f", "exact_match"], True),
     "goat": (["sa", "ia", "sr", "correct_path", "parse_error_rate"], True),
@@ -23,7 +21,7 @@ METRICS = {
     "toolqa": (["exact_match", "exact_match_strict", "contains"], False),
     "retrieval": (["recall_at_gt", "recall_at_5", "mrr_at_10"], False),
 }
-# The columns: a checkpoint, and whether it is constrained.
+# The columns: checkpoint, and whether decoding is constrained.
 SIDES = [("base", False), ("base", True), ("best", False), ("best", True)]
 
 
@@ -66,24 +64,24 @@ def evaluated(arguments, run: Path, suite: str, checkpoint: str, constrained: bo
 
 
 def estimate(report: dict, suite: str, name: str):
-    """The value of a metric, which agents have under the name of their suite."""
+    """The value of a metric; agents store it under the name of their suite."""
     found = report.get(suite, report).get(name)
     return found["value"] if isinstance(found, dict) else found
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tooltune", required=True, help=argparse.SUPPRESS)
-    parser.add_argument("runs", nargs="+", type=Path, help="run directories")
-    parser.add_argument("--rows", type=int, default=40, help="rows of each suite, the first ones")
-    parser.add_argument("--max-new-tokens", type=int, default=256, help="of answers of nestful and toolqa")
-    parser.add_argument("--slot", default="", help="SLOT rows in place of the run's data.eval, such as unseen ones")
-    parser.add_argument("--nestful", default="", help="rows in NESTFUL's format")
-    parser.add_argument("--toolqa", default="", help="questions about outputs of tools")
-    parser.add_argument("--responses", default="", help="the responses that they are about")
-    parser.add_argument("--output", default="benchmarks/suites.md")
-    arguments = parser.parse_args()
-    load = os.getloadavg()[0]
+def main() -> None:
+    options = Options(__doc__, wrapper=("--tooltune",))
+    options.add_argument("runs", nargs="+", type=Path, help="run directories")
+    options.add_argument("--rows", type=int, default=40, help="rows per suite, from the start")
+    options.add_argument("--max-new-tokens", type=int, default=256, help="maximum tokens of nestful and toolqa answers")
+    options.add_argument("--slot", default="", help="SLOT rows instead of the run's data.eval, for example unseen ones")
+    options.add_argument("--nestful", default="", help="rows in NESTFUL's format")
+    options.add_argument("--toolqa", default="", help="questions about tool outputs")
+    options.add_argument("--responses", default="", help="the tool responses for --toolqa")
+    options.add_argument("--output", default="benchmarks/suites.md")
+    arguments = options.parse_args()
+    files = {arguments.slot, arguments.nestful, arguments.toolqa, arguments.responses}
+    page = Page("suites", ["FILE" if argument in files else argument for argument in options.visible_arguments()], arguments.output)
     lines = []
     notes = []
     for run in arguments.runs:
@@ -100,13 +98,9 @@ def main() -> int:
                 lines.append(f"| {run.name} | {suite} | {n} | {name} | " + " | ".join(shown) + " |")
             unsupported = [report["n_unsupported"] for side, report in reports.items() if side[1]]
             if suite == "slot":
-                notes.append(f"- {run.name}: {unsupported[0]} of {arguments.rows} rows have a schema that is not enforced")
-    files = {arguments.slot, arguments.nestful, arguments.toolqa, arguments.responses}
-    given = ["FILE" if argument in files else argument for argument in shown_arguments({"--tooltune"})]
-    report = [
-        "# Suites by adapters, free and constrained",
-        "",
-        *report_head("scripts/bench/suites", given, load, "greedy; per cent; the model without an adapter and the best checkpoint"),
+                notes.append(f"- {run.name}: {unsupported[0]} of {arguments.rows} rows have a schema that cannot be enforced")
+    page.write([
+        *page.head("Suites by adapters, free and constrained", "greedy; per cent; the model without an adapter and the best checkpoint"),
         f"- at most {arguments.rows} rows of each suite; prompts of nestful with one example, responses of toolqa reduced by paths; "
         f"their answers have at most {arguments.max_new_tokens} tokens",
         *notes,
@@ -114,12 +108,8 @@ def main() -> int:
         "| run | suite | rows | metric | base | base, constrained | best | best, constrained |",
         "|---|---|--:|---|--:|--:|--:|--:|",
         *lines,
-        "",
-    ]
-    (ROOT / arguments.output).write_text("\n".join(report), encoding="utf-8")
-    print("\n".join(report))
-    return 0
+    ])
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

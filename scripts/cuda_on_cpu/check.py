@@ -1,7 +1,7 @@
-"""Runs every CUDA text of a directory on the CPU and compares with f64: `check.py DIRECTORY`.
+"""Runs every CUDA kernel source of a directory on the CPU and compares with f64: `check.py DIRECTORY`.
 
-This is the one test of the bf16 forms and of the tensor-core kernels without a GPU: Vulkan's
-software device, on which the same kernels run in f32, has neither.
+This is the only test of the bf16 variants and the tensor-core kernels without a GPU: Vulkan's software device runs the
+same kernels in f32, without both.
 """
 
 import math
@@ -11,18 +11,18 @@ import torch
 
 from emulate import Kernel, load
 
-# Of the Euclidean norm. A bf16 has eight bits, so that rounding a result alone costs up to 2e-3;
-# weights and gradients of scores are rounded too where tensor cores multiply them.
+# Tolerance in the Euclidean norm. A bf16 has eight significant bits, so rounding the result alone costs up to 2e-3;
+# tensor cores also use rounded weights and score gradients.
 TOLERANCES = {torch.float32: 2e-6, torch.bfloat16: 5e-3}
 
-# What kernels/tests/cube compare with the CPU, by Vulkan and by CUDA, and nothing here.
+# Kernels that kernels/tests/cube compare with the CPU, on Vulkan and CUDA, and that are not run here.
 IN_CUBE = ("append_", "attend_to_run", "best_tokens", "join_runs", "norm_spans", "take_rows", "walk_chunks")
 
 TYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 
 
 class Checks:
-    """The kernels of a directory, those not yet run, and the comparisons."""
+    """The kernels of a directory, those that have not run yet, and the comparisons."""
 
     def __init__(self, directory):
         self.files = load(directory)
@@ -54,7 +54,7 @@ def rms_norm(checks, kind):
     again, added = torch.zeros_like(y), torch.randn(n, d)
     buffers = [x, weight, dy, added, dx, again]
     checks.kernel(f"normalize_dx_t_{kind}_n_4")((n, 1), buffers, **scalars)
-    assert not again.any(), "a norm that nobody wants"
+    assert not again.any(), "the unwanted norm must not be written"
     leaf = x.double().requires_grad_()
     expected = leaf * (leaf.square().mean(1, keepdim=True) + 1e-5).rsqrt() * weight
     expected.backward(dy.double())
@@ -115,7 +115,7 @@ def mix(x):
 
 
 def kept_of(state, threshold, n, width):
-    """1 where dropout keeps an element, and 0 elsewhere."""
+    """1 for elements that dropout keeps, 0 for the others."""
     kept = torch.empty(n, width, dtype=torch.double)
     for row in range(n):
         row_state = mix(state ^ mix(row))
@@ -140,7 +140,7 @@ def dropout(checks, kind, vector):
 
 
 def low_rank(checks, form, n_parts, fragments, dropped, low_rows=64):
-    """The low-rank products of a stack: rows, inputs and outputs that fill no tile, and ranks that fill no fragment."""
+    """The low-rank products of a stack: rows, inputs and outputs that are not multiples of a tile, and ranks that are not multiples of a fragment."""
     n, inputs, outputs = 150, 200, [136, 72, 64][:n_parts]
     ranks, low = [8, 16 * fragments, 16 * fragments - 8][-n_parts:], 16 * fragments
     states = [0xFEDCBA9876543210 + (i << 40) for i in range(n_parts)]
@@ -155,7 +155,7 @@ def low_rank(checks, form, n_parts, fragments, dropped, low_rows=64):
         at += a.numel() + b.numel()
 
     def parts(of_inputs):
-        """Scalars of each adapter, in vectors of eight."""
+        """Scalar arguments of each adapter, in vectors of eight elements."""
         numbers = []
         for i in range(n_parts):
             columns = (0, inputs) if of_inputs else (firsts[i], outputs[i])
@@ -165,7 +165,7 @@ def low_rank(checks, form, n_parts, fragments, dropped, low_rows=64):
         return numbers
 
     def filled(values):
-        """Low-rank values as kernels hold them."""
+        """Low-rank values in the kernels' padded layout."""
         held = torch.zeros(n, n_parts * low)
         for i, value in enumerate(values):
             held[:, i * low : i * low + ranks[i]] = value
@@ -176,15 +176,15 @@ def low_rank(checks, form, n_parts, fragments, dropped, low_rows=64):
     split = [dy[:, f : f + o].double() for f, o in zip(firsts, outputs)]
     d_lows = filled([(d @ b.double()) * scale for d, (_, b), scale in zip(split, matrices, scales)])
     found = torch.full_like(lows, 7)
-    kernel = checks.kernel(f"input_lows_t_bf16_n_8 {form}")
+    kernel = checks.kernel(f"lora_a_forward_t_bf16_n_8 {form}")
     kernel((low_cubes, 1), [x, factors, torch.empty(0), found], u32=[*parts(True), *rows, inputs // 8], f32=scales)
     checks.near(f"{name} values", found, lows)
     for kind, size, given in [("bf16", 8, dy), ("f32", 4, dy.float() + 1e-4)]:
         copy, found = torch.zeros_like(dy), torch.full_like(lows, 7)
-        kernel = checks.kernel(f"output_lows_x_{kind}_t_bf16_m_{size}_n_8 {form}")
+        kernel = checks.kernel(f"lora_b_backward_x_{kind}_t_bf16_m_{size}_n_8 {form}")
         kernel((low_cubes, n_parts), [given, factors, copy, found], u32=[*parts(False), *rows, sum(outputs) // 8], f32=scales)
         checks.near(f"{name} values of gradients in {kind}", found, d_lows)
-        assert torch.equal(copy, given.bfloat16() if kind == "f32" else torch.zeros_like(dy)), "gradients in the type of products"
+        assert torch.equal(copy, given.bfloat16() if kind == "f32" else torch.zeros_like(dy)), "gradients in the dtype of the products"
 
     def own(values, i):
         return values[:, i * low : i * low + ranks[i]].double()
@@ -193,14 +193,14 @@ def low_rank(checks, form, n_parts, fragments, dropped, low_rows=64):
     scalars = {"u32": [*parts(False), *rows, sum(outputs) // 8], "f32": [1.0] * n_parts}
     grid, residual = (row_cubes, math.ceil(max(outputs) / 128), n_parts), torch.randn(n, sum(outputs))
     y = torch.full_like(dy, 7)
-    checks.kernel(f"output_shares_t_bf16_o_bf16_n_8_m_8_w_4 {form}")(grid, [lows, factors, torch.empty(0), y], **scalars)
+    checks.kernel(f"lora_b_forward_t_bf16_o_bf16_n_8_m_8_w_4 {form}")(grid, [lows, factors, torch.empty(0), y], **scalars)
     checks.near(f"{name} outputs", y, added)
     y = torch.full_like(residual, 7)
-    checks.kernel(f"output_shares_t_bf16_o_f32_n_8_m_4_w_4 {form}")(grid, [lows, factors, residual, y], **scalars)
+    checks.kernel(f"lora_b_forward_t_bf16_o_f32_n_8_m_4_w_4 {form}")(grid, [lows, factors, residual, y], **scalars)
     checks.near(f"{name} outputs and residual", y, added + residual.double())
     gradient = sum((own(d_lows, i) @ matrices[i][0].double()) * (kept_of(states[i], threshold, n, inputs) if dropped else 1) for i in range(n_parts))
     dx = torch.full_like(x, 7)
-    kernel = checks.kernel(f"input_shares_t_bf16_n_8_w_4 {form}")
+    kernel = checks.kernel(f"lora_a_backward_t_bf16_n_8_w_4 {form}")
     kernel((row_cubes, math.ceil(inputs / 128)), [d_lows, factors, dx], u32=[*parts(True), *rows, inputs // 8], f32=[1.0] * n_parts)
     checks.near(f"{name} gradient of what is read", dx, gradient)
 
@@ -208,7 +208,7 @@ def low_rank(checks, form, n_parts, fragments, dropped, low_rows=64):
     found, cubes = torch.full((len(factors),), 7.0), math.ceil(inputs / 64)
     grid = (cubes + sum(math.ceil(o / 64) for o in outputs), 1)
     scalars = {"u32": [*parts(True), *parts(False), *rows, inputs // 8, sum(outputs) // 8, cubes], "f32": [1.0] * (2 * n_parts)}
-    checks.kernel(f"factor_gradients_t_bf16_n_8 {form}")(grid, [x, d_lows, dy, lows, found], **scalars)
+    checks.kernel(f"lora_factor_gradients_t_bf16_n_8 {form}")(grid, [x, d_lows, dy, lows, found], **scalars)
     checks.near(f"{name} gradients of factors", found, expected, TOLERANCES[torch.float32])
 
 
@@ -238,7 +238,7 @@ def adamw(checks):
     leaf = ours.clone().requires_grad_()
     optimizer = torch.optim.AdamW([leaf], lr=0.01, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.1)
     m, v = torch.zeros(p), torch.zeros(p)
-    kernel = checks.kernel("move_on_n_4")
+    kernel = checks.kernel("adamw_step_n_4")
     for step in range(1, 4):
         leaf.grad = gradient * 0.5
         optimizer.step()
@@ -254,7 +254,7 @@ def adamw(checks):
 
 
 def attend(qkv, h, borders, causal):
-    """Attention within documents, in plain operations."""
+    """Attention within documents in plain operations."""
     [n, heads, c] = qkv.shape
     g = (heads - h) // 2
     q, k, v = qkv.split([h, g, g], dim=1)
@@ -271,7 +271,7 @@ def attend(qkv, h, borders, causal):
 
 
 def tiles(borders, n, rows=64):
-    """Start and end of the document, first and last row, of each tile of rows."""
+    """For each tile of rows: start and end of the document, first row, end of the rows."""
     spans = list(zip(borders, borders[1:], borders[1:]))
     spans.append((borders[-1], borders[-1], n))
     found = [
@@ -351,7 +351,7 @@ def main():
             attention(checks, form, torch.bfloat16, [4, 2])
     checks.waiting = {name for name in checks.waiting if not name.startswith(IN_CUBE)}
     if checks.waiting:
-        sys.exit(f"check.py: nothing runs {', '.join(sorted(checks.waiting))}")
+        sys.exit(f"check.py: no check runs {', '.join(sorted(checks.waiting))}")
     print(f"{len(checks.files)} kernels agree")
 
 

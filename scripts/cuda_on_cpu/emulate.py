@@ -1,4 +1,4 @@
-"""A CUDA text of CubeCL's as a function on tensors of a CPU."""
+"""Runs a CUDA kernel source of CubeCL as a function on CPU tensors."""
 
 import ctypes
 import re
@@ -20,7 +20,7 @@ class Launch(ctypes.Structure):
 
 
 class Kernel:
-    """A kernel, compiled by g++ beside its text."""
+    """A kernel, compiled by g++ next to its source."""
 
     def __init__(self, file):
         text = file.read_text()
@@ -36,7 +36,7 @@ class Kernel:
         self.library.run.restype = ctypes.c_bool
 
     def __call__(self, grid, buffers, **scalars):
-        """Runs the kernel twice, with the threads in both orders, which must agree.
+        """Runs the kernel twice, with the threads in both orders; the results must agree.
 
         `buffers` are changed in place; `scalars` are lists by type, `f32` and `u32`.
         """
@@ -54,7 +54,7 @@ class Kernel:
             values = list(scalars[kind])
             values += [0] * (int(length) - len(values))
             packed += struct.pack({"f32": "f", "u32": "I"}[kind] * len(values), *values)
-        # Lengths of buffers follow, which nothing reads.
+        # Lengths of buffers follow; they are not read.
         packed = ctypes.create_string_buffer(packed + bytes(256))
         pointers = [ctypes.c_void_p(buffer.data_ptr()) for buffer in buffers]
         left = iter(pointers)

@@ -1,8 +1,8 @@
-"""A CUDA text of CubeCL's as a library for the CPU.
+"""Compiles a CUDA kernel source of CubeCL as a CPU library.
 
     python3 module.py TEXT.cu LIBRARY.so
 
-The library has `run`, which takes what cuLaunchKernel does, and `argument_sizes`.
+The library exports `run`, which has the arguments of cuLaunchKernel, and `argument_sizes`.
 """
 
 import os
@@ -34,16 +34,16 @@ def parameters(text):
 
 
 def compile_text(text, library):
-    """Compiles `text` to the file `library`; what is beside it is its C++."""
-    # Those that cuda.h stands for.
+    """Compiles `text` to the file `library`; its C++ source is written next to it."""
+    # Headers that cuda.h replaces.
     text = re.sub(r"#include <[\w./]+>", "", text)
-    # One symbol for the shared memory of whichever block is running.
+    # One symbol for the shared memory of the running block.
     text = re.sub(
         r"extern __shared__ __align__\(\d+\) char (\w+)\[\];",
         r"char *const \1 = shared_memory;",
         text,
     )
-    # The one instruction that CubeCL writes as such.
+    # The only instruction that CubeCL writes as inline assembly.
     text = re.sub(
         r'asm volatile\("atom\.relaxed\.add\.f32 %0, \[%1\], %2;" : "=f"\((\w+)\) : "l"\((\w+)\), "f"\((\w+)\) \);',
         r"\1 = add_at(\2, \3);",
@@ -62,7 +62,7 @@ def compile_text(text, library):
     made = library.with_suffix(f".{os.getpid()}")
     compiler = ["g++", "-std=c++20", "-O1", "-ffp-contract=off", "-w", "-shared", "-fPIC"]
     subprocess.run([*compiler, f"-I{HERE}", "-x", "c++", source, "-o", made], check=True)
-    # Whole or not at all: another process may look for it.
+    # Renamed into place, because another process may look for it.
     made.rename(library)
     return library
 

@@ -1,4 +1,4 @@
-"""What scripts/faults interrupts: small folders, and the commands in them."""
+"""The scenarios of scripts/faults: small folders, and the commands that are interrupted in them."""
 
 import json
 import shutil
@@ -11,7 +11,7 @@ class Step:
     """A command that prepares a scenario."""
 
     words: list[str]
-    # SIGTERM comes with the N-th write into a file of this name.
+    # SIGTERM is sent at the N-th write to a file of this name.
     signal_at: tuple[str, int] | None = None
     status: int = 0
 
@@ -25,18 +25,20 @@ class Scenario:
     command: list[str]
     setup: list[Step] = field(default_factory=list)
     config: str = ""
-    # What is run afterwards; the same command by default.
+    # The command to run afterwards; by default the same one.
     again: list[str] | None = None
-    # What the command makes, below the folder; all that counts. None is everything.
+    # Output of the command that is compared, below the folder; None compares everything.
     result: str | None = None
-    # Whether it is there before it is whole, as the folder of a run or an evaluation is.
+    # Whether the output exists before it is complete, like the folder of a run or an evaluation.
     grows: bool = False
-    # Names that are passed over, by their beginnings.
+    # Prefixes of ignored names.
     passed_over: tuple[str, ...] = ()
-    # How often the fault comes before the command may end.
+    # How often the fault occurs before the command may succeed.
     times: int = 1
-    # Whether calls that read fail, too; a report leaves out what cannot be read, and says so.
+    # Whether read calls also fail; a report omits unreadable files with a message.
     reads: bool = True
+    # Expected exit status of the command.
+    status: int = 0
 
     @property
     def recover(self) -> list[str]:
@@ -159,10 +161,10 @@ def export(form: str, config: str, output: str = "exported", more: str = "") -> 
 
 SCENARIOS = [
     Scenario("slot", "a SLOT run that keeps two checkpoints", TRAIN, config=slot(2)),
-    Scenario("slot-limit-1", "a SLOT run whose best moves, with save_total_limit = 1", TRAIN, config=slot(1)),
+    Scenario("slot-limit-1", "a SLOT run whose best checkpoint changes, with save_total_limit = 1", TRAIN, config=slot(1)),
     Scenario(
         "views",
-        "a SLOT run with curves for TensorBoard, which never stop it",
+        "a SLOT run with TensorBoard curves, whose faults never stop it",
         TRAIN,
         config=slot(2).replace('["jsonl"]', '["tensorboard"]'),
         passed_over=("run/tb",),
@@ -170,30 +172,30 @@ SCENARIOS = [
     Scenario("slot-best-stays", "a SLOT run whose first checkpoint stays the best", TRAIN, config=slot(1, better="true")),
     Scenario(
         "replaced",
-        "a run that SIGTERM ended in an evaluation goes on; two faults while that checkpoint is replaced",
+        "resumes a run that SIGTERM ended during an evaluation; two faults while that checkpoint is replaced",
         TRAIN,
-        # The third line of metrics is that of step 2, before the evaluation of step 3; the fourth is that of step 3.
+        # The third line of metrics is step 2, before the evaluation of step 3; the fourth is step 3.
         [Step(TRAIN, signal_at=("metrics.jsonl", 4), status=75)],
         slot(2, "early_stopping_patience = 2"),
         times=2,
     ),
     Scenario(
         "older",
-        "a run goes on from an older checkpoint",
+        "resumes a run from an older checkpoint",
         [*TRAIN, "--resume", "run/checkpoint-000002"],
         TRAINED,
         slot(9),
     ),
     Scenario(
         "older-plain",
-        "a run goes on from an older checkpoint, and after a fault from wherever it is",
+        "resumes a run from an older checkpoint, and after a fault from its current state",
         [*TRAIN, "--resume", "run/checkpoint-000002"],
         TRAINED,
         slot(9),
         again=TRAIN,
         passed_over=("run/aside-",),
     ),
-    Scenario("retriever", "a run of a retriever alone", TRAIN, config=RETRIEVER),
+    Scenario("retriever", "a retriever run", TRAIN, config=RETRIEVER),
     Scenario("joint", "a GOAT run of a model and a retriever", TRAIN, GOAT, JOINT),
     Scenario(
         "eval", "an evaluation", "eval run --checkpoint last --output found".split(), TRAINED, slot(2), result="found", grows=True
@@ -211,22 +213,24 @@ SCENARIOS = [
     export("sentence-transformers", RETRIEVER),
     Scenario("report", "a report", "report run --output report.html".split(), TRAINED, slot(2), result="report.html", reads=False),
     Scenario(
-        "generate", "texts in a file", "generate run --checkpoint last --output texts.jsonl".split(), TRAINED, slot(2), result="texts.jsonl"
+        "generate", "completions in a file", "generate run --checkpoint last --output texts.jsonl".split(), TRAINED, slot(2), result="texts.jsonl"
     ),
     Scenario(
         "synth", "synthetic rows", "data synth slot --rows 20 --output made/rows.jsonl".split(), result="made/rows.jsonl"
     ),
     Scenario(
         "data-slot",
-        "rows that a model writes",
+        "rows written by a model",
         "data slot --output written --rows 4 --model config.toml --checkpoint base --reply-tokens 8 --set eval.batch_size=2".split(),
         config=slot(2),
         result="written",
         grows=True,
+        # The model's weights are random, and a stage without a readable reply is an error.
+        status=1,
     ),
     Scenario(
         "record",
-        "an evaluation of agents whose calls are recorded",
+        "an evaluation of agents with recorded calls",
         ["eval", "config.toml", "--checkpoint", "base", "--suite", "goat", "--output", "found", "--set",
          "goat.executor={ kind = \"synthetic\", record = \"found.replay.jsonl\" }"],
         GOAT,
@@ -234,5 +238,5 @@ SCENARIOS = [
         result="found",
         grows=True,
     ),
-    Scenario("init", "a config to begin with", "init --preset slot --output fresh.toml".split(), result="fresh.toml"),
+    Scenario("init", "a starter config", "init --preset slot --output fresh.toml".split(), result="fresh.toml"),
 ]

@@ -1,9 +1,10 @@
-"""What training steps and generated tokens launch, by kernel and by layer, on a driver without a GPU; the side of
+"""Counts the launches of training steps and generated tokens, by kernel and per layer, on a driver without a GPU; part of
 scripts/check-cuda-launches.
 
-A step of a model is counted with two and with three blocks, each as the difference of a run of two steps and a run of one. What
-the third block adds is a layer; a whole model is two blocks and so many layers. Kernels are counted by name with the threads that
-they were launched with, products of cuBLASLt by sizes and types. scripts/gpu/launches.json holds what they must be.
+A step of a model is counted with two and with three blocks, each as the difference between a run of two steps and a run
+of one. The third block's contribution is a layer; a whole model is two blocks plus the remaining layers. Kernels are
+counted by name with the threads of their launches, cuBLASLt products by sizes and types. scripts/gpu/launches.json has
+the expected counts.
 """
 
 import argparse
@@ -22,7 +23,7 @@ SHAPES = ROOT / "scripts/gpu/shapes"
 TABLE = ROOT / "scripts/gpu/launches.json"
 RANK = 16
 
-# Shape, documents and tokens of each, and dropout: the steps of benchmarks/forecast.md.
+# Shape, documents and tokens per document, and dropout: the steps of benchmarks/forecast.md.
 BATCHES = [
     ("llama-3-8b", 2, 4096, [0.05, 0.0]),
     ("qwen3-0.6b", 8, 2048, [0.05, 0.0]),
@@ -33,21 +34,21 @@ BATCHES = [
 ]
 # Micro-batches of configs/goat-llama3-8b.toml and configs/slot-llama3.2-1b.toml (scripts/bench/forecast_evaluation.py).
 RECIPE_BATCHES = [("llama-3-8b", 2, 310), ("llama-3.2-1b", 2, 290)]
-# Of evaluations: shape, texts that are generated together, tokens of their prompts.
+# Evaluations: shape, sequences generated together, tokens per prompt.
 GENERATIONS = [("qwen3-0.6b", 8, 240), ("llama-3-8b", 50, 280), ("llama-3.2-1b", 64, 246)]
-# Of these, those that are counted where nobody asks for all; their kernels are those of the others.
+# The evaluations counted without --all; their kernels are the same as those of the others.
 FEW_GENERATIONS = GENERATIONS[:1]
-# Tokens of each text: the first is chosen behind its prompt, the second one recorded, and later ones are all alike.
+# Tokens per sequence: the first comes from its prompt, the second is recorded, and all later ones are alike.
 NEW_TOKENS = 11
-# What is counted where nobody asks for all: the kernels of every step are in these, and their models are small.
+# Steps counted without --all: they include the kernels of every step, and their models are small.
 FEW = ["llama-3.2-1b, 2 x 4096, dropout 0.05, kept", "llama-3.2-1b, 2 x 4096, dropout 0.05, recomputed", "qwen3-0.6b, 8 x 2048, dropout 0, kept"]
 
-# Launches by the host, of a kernel or of a graph; products that the host gives to cuBLASLt itself are not among them.
+# Launches by the host, of a kernel or of a graph; does not include cuBLASLt products that the host enqueues.
 HOST_CALLS = "host calls"
 
 Step = collections.namedtuple("Step", "shape documents length dropout blocks")
 Generation = collections.namedtuple("Generation", "shape documents length part")
-# Of one kernel or kind of product: launches and threads of a model of two blocks, and what each further block adds.
+# One kernel or kind of product: launches and threads of a model with two blocks, and the increment per further block.
 Row = collections.namedtuple("Row", "launches threads layer_launches layer_threads")
 
 
@@ -74,7 +75,7 @@ def shape_of(name: str) -> dict:
 
 
 def run(program: str, step, layers: int, steps: int, folder: Path, new_tokens: int = 0) -> tuple:
-    """(what was launched, GiB at most, the program's record) of `steps` steps of a model of `layers` blocks."""
+    """(launch counts, peak GiB, the program's record) of `steps` steps of a model with `layers` blocks."""
     file = folder / f"{step.shape}.json"
     file.write_text(json.dumps(shape_of(step.shape) | {"num_hidden_layers": layers}))
     command = [program, "--shape", file, "--device", "cuda", "--dtype", "bf16", "--rank", RANK, "--warmup", 0, "--steps", steps]
@@ -84,24 +85,24 @@ def run(program: str, step, layers: int, steps: int, folder: Path, new_tokens: i
     else:
         command += ["--dropout", step.dropout, "--kept-blocks", layers if step.blocks == "kept" else 0]
     environment = os.environ | {"FAKE_CUDA_NAMES": "1", "FAKE_CUDA_GIB": os.environ.get("FAKE_CUDA_GIB", "1000")}
-    # cuDNN's plans would be of a driver that is none: attention is ours.
+    # cuDNN's plans would not work with the simulated driver, so our attention kernels are used.
     environment |= {"TOOLTUNE_CUBLASLT": "1", "TOOLTUNE_CUDNN": "0"}
-    # However fast this machine is beside a driver that does nothing.
+    # However fast this machine is compared with a driver that does nothing.
     environment |= {"TOOLTUNE_CUDA_GRAPHS": "1"}
     done = subprocess.run(list(map(str, command)), env=environment, capture_output=True, text=True)
     said = done.stderr
     if done.returncode != 0:
-        raise Failure(f"{name_of(step)}: random_step ended with status {done.returncode}:\n{said[-3000:]}")
+        raise Failure(f"{name_of(step)}: random_step exited with status {done.returncode}:\n{said[-3000:]}")
     counts, memory = counts_of(said)
     if not any(name.startswith("product ") for name in counts):
-        raise Failure(f"{name_of(step)}: no product is cuBLASLt's; is that of scripts/cuda_on_cpu in LD_LIBRARY_PATH?\n{said[-3000:]}")
+        raise Failure(f"{name_of(step)}: cuBLASLt computed no product; check that the library of scripts/cuda_on_cpu is in LD_LIBRARY_PATH\n{said[-3000:]}")
     return counts, memory, json.loads(done.stdout)
 
 
 def counts_of(said: str) -> tuple:
-    """({name: (launches, threads)}, GiB at most) of what the driver and cuBLASLt have said."""
+    """({name: (launches, threads)}, GiB at most) from the output of the driver and cuBLASLt."""
     counts = collections.defaultdict(lambda: [0, 0])
-    # Without the hash at its end, which is of what a kernel was specialised for.
+    # Without the hash at the end of the name, which identifies the specialisation.
     line = r"^fake CUDA: (\d+) (launches|replays), (\d+) threads of (\S+?)(?:_[0-9a-f]{8})?$"
     for launches, way, threads, name in re.findall(line, said, re.MULTILINE):
         counts[f"kernel {name}"][0] += int(launches)
@@ -115,14 +116,14 @@ def counts_of(said: str) -> tuple:
     found = re.search(r"^fake CUDA: \d+ kernels, \d+ launches, (\d+) refused, ([0-9.]+) GiB", said, re.MULTILINE)
     products = re.search(r"^fake cuBLASLt: .* (\d+) refused$", said, re.MULTILINE)
     if not found:
-        raise Failure(f"the driver said no sums; is it the one of scripts/cuda_on_cpu?\n{said[-3000:]}")
+        raise Failure(f"the driver printed no totals; check that it is the one of scripts/cuda_on_cpu\n{said[-3000:]}")
     if found[1] != "0" or (products and products[1] != "0"):
-        raise Failure(f"something was refused:\n{said[-3000:]}")
+        raise Failure(f"a launch, product or copy was rejected:\n{said[-3000:]}")
     return {name: tuple(count) for name, count in counts.items()}, float(found[2])
 
 
 def less(more: dict, fewer: dict) -> dict:
-    """What `more` has beside `fewer`."""
+    """The counts of `more` minus those of `fewer`."""
     difference = {}
     for name in more.keys() | fewer.keys():
         pair = [a - b for a, b in zip(more.get(name, (0, 0)), fewer.get(name, (0, 0)))]
@@ -132,22 +133,22 @@ def less(more: dict, fewer: dict) -> dict:
 
 
 def fewer(counts: dict, others: dict) -> dict:
-    """The lesser of two counts of each name."""
+    """The smaller of two counts per name."""
     return {name: min(counts[name], others[name]) for name in counts.keys() & others.keys()}
 
 
 def counted(program: str, step: Step, least: dict) -> dict:
-    """{name: Row} of a step, from the least that each run has launched; `least` keeps that of earlier calls.
+    """{name: Row} of a step, from the minimum count of each run; `least` stores the minimum of earlier calls.
 
-    Burn writes into a buffer that nobody else holds and copies it where another thread has not let go of it yet: once in some thousand
-    launches it makes one copy more. That is the host's pace and not the step's.
+    Burn writes to a buffer in place if nothing else uses it, and copies it if another thread has not yet released it:
+    once in some thousand launches it makes an additional copy. That depends on the host's timing, not on the step.
     """
     with tempfile.TemporaryDirectory() as folder:
         for runs in ((layers, steps) for layers in (2, 3) for steps in (1, 2)):
             counts = run(program, step, *runs, Path(folder))[0]
             least[runs] = fewer(counts, least.get(runs, counts))
     rows = rows_of(*(less(least[layers, 2], least[layers, 1]) for layers in (2, 3)))
-    # Of a step each kernel is a launch by the host.
+    # In a step, each kernel is a launch by the host.
     rows.pop(HOST_CALLS, None)
     return rows
 
@@ -159,7 +160,7 @@ def rows_of(two_blocks: dict, three_blocks: dict) -> dict:
 
 
 def counted_generation(program: str, shape: str, documents: int, length: int, least: dict) -> dict:
-    """{Generation: {name: Row}} of prompts and of a token, as `counted` counts steps."""
+    """{Generation: {name: Row}} of prompts and of a token, counted like steps in `counted`."""
     prompts = Generation(shape, documents, length, "prompts")
     with tempfile.TemporaryDirectory() as folder:
         for layers in (2, 3):
@@ -170,21 +171,21 @@ def counted_generation(program: str, shape: str, documents: int, length: int, le
     for layers in (2, 3):
         once = least[layers, 1, NEW_TOKENS]
         token = less(least[layers, 1, NEW_TOKENS + 1], once)
-        # The first token follows from the prompts; the second is done twice, of which the host makes the first time.
+        # The first token comes from the prompts; the second runs twice, and the host launches it only the first time.
         passes = {name: (NEW_TOKENS * n, NEW_TOKENS * threads) for name, (n, threads) in token.items() if name != HOST_CALLS}
         tokens.append(token)
         rest.append(less(less(least[layers, 2, NEW_TOKENS], once), passes))
     token = prompts._replace(part="a token")
     found = {prompts: rows_of(*rest), token: rows_of(*tokens)}
-    # What grows with the room for tokens is launched for the prompts.
+    # Launches that grow with the number of tokens belong to the prompts.
     found[token] = {name: row for name, row in found[token].items() if row.launches or row.layer_launches}
-    # Calls of the host for the tokens are among them.
+    # This includes the host calls of the tokens.
     found[prompts].pop(HOST_CALLS, None)
     return found
 
 
 def whole(program: str, step: Step, steps: int = 3) -> dict:
-    """Launches and products of a step, kernels, seconds on the host and GiB at most of a whole model."""
+    """Launches and products per step, kernels, host seconds and peak GiB of a whole model."""
     layers = shape_of(step.shape)["num_hidden_layers"]
     with tempfile.TemporaryDirectory() as folder:
         one, _, _ = run(program, step, layers, 1, Path(folder))
@@ -213,7 +214,7 @@ def read_table(file: Path = TABLE) -> dict:
 
 
 def write_table(table: dict) -> None:
-    """A line for each kernel, so that a change shows itself in a diff."""
+    """One line per kernel, so that a change is visible in a diff."""
     entries = []
     for step, (rows, gib) in table.items():
         lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(list(row))}" for name, row in rows.items())
@@ -242,14 +243,14 @@ def summary(step, rows: dict) -> str:
     return f"| {name_of(step)} | {kinds[0]} | {kinds[1]} | {launches_of_model(rows, layers):,} |"
 
 
-# Counts of a step that is not as the table says.
+# Counts per step that may differ from the table.
 ATTEMPTS = 4
 
 
 def check(program: str, steps: list) -> list:
-    """Prints what each step launches and returns what is not as the table says."""
+    """Prints the launches of each step and returns the differences from the table."""
     table = read_table()
-    print("| step | kernels a layer | products a layer | both, of the model |\n|---|--:|--:|--:|", flush=True)
+    print("| step | kernels per layer | products per layer | both, whole model |\n|---|--:|--:|--:|", flush=True)
     lines = []
     for step in steps:
         expected, _ = table.get(name_of(step), ({}, None))
@@ -265,7 +266,7 @@ def check(program: str, steps: list) -> list:
 
 
 def check_generations(program: str, generations: list) -> list:
-    """The same of what generation launches."""
+    """Like `check_steps`, for generation."""
     table = read_table()
     lines = []
     for generation in generations:
@@ -282,9 +283,9 @@ def check_generations(program: str, generations: list) -> list:
 
 
 def check_whole(program: str, shapes: list) -> list:
-    """The same for whole models, of two documents of 4,096 tokens, and that they are two blocks and their layers."""
+    """Checks whole models with two documents of 4,096 tokens: they must equal two blocks plus the remaining layers."""
     table = read_table()
-    print("\n| shape | blocks | kernels | launches a step | host, s a step | memory, GiB |\n|---|---|--:|--:|--:|--:|", flush=True)
+    print("\n| shape | blocks | kernels | launches per step | host, s per step | memory, GiB |\n|---|---|--:|--:|--:|--:|", flush=True)
     lines = []
     for shape in shapes:
         for blocks in ("recomputed", "kept"):
@@ -300,7 +301,7 @@ def check_whole(program: str, shapes: list) -> list:
 
 
 def write(program: str, only_generations: bool) -> None:
-    """Memory is that with dropout, which is more: without it none is taken."""
+    """Memory is measured with dropout, which needs more; without dropout it is not recorded."""
     table = {}
     if only_generations:
         table = {step: entry for step, entry in read_table().items() if not step.endswith((", prompts", ", a token"))}
@@ -329,10 +330,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/check-cuda-launches", description=__doc__)
     parser.add_argument("program", help="random_step, on the driver of scripts/cuda_on_cpu")
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--all", action="store_true", help="every step of the table; else some that have all kernels")
-    what.add_argument("--whole", nargs="+", metavar="SHAPE", help="whole models, with the kernels and the memory they take")
-    what.add_argument("--write", action="store_true", help="write the table anew")
-    parser.add_argument("--generations", action="store_true", help="with --write: keep the steps of the table, and add what is missing")
+    what.add_argument("--all", action="store_true", help="every step of the table; by default a subset with all kernels")
+    what.add_argument("--whole", nargs="+", metavar="SHAPE", help="whole models, with their kernels and memory")
+    what.add_argument("--write", action="store_true", help="rewrite the table")
+    parser.add_argument("--generations", action="store_true", help="with --write: keep the steps of the table, and add missing generations")
     arguments = parser.parse_args()
     try:
         if arguments.write:
@@ -349,7 +350,7 @@ def main() -> int:
         print(f"check-cuda-launches: {line}", file=sys.stderr)
     if lines:
         table = TABLE.relative_to(ROOT)
-        print(f"check-cuda-launches: where a change means to launch that, `scripts/check-cuda-launches --write FOLDER` writes {table} anew", file=sys.stderr)
+        print(f"check-cuda-launches: if the change is intended, rewrite {table} with `scripts/check-cuda-launches --write FOLDER`", file=sys.stderr)
     return 1 if lines else 0
 
 

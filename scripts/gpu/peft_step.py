@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """The speed of a LoRA training step with transformers and peft on random weights: the other side of the example random_step.
 
-The model is made from the shape alone, nothing is downloaded. What is known to help is on: SDPA without a mask, so that its
-flash kernels run; frozen base weights without gradients; fused AdamW; and, in bf16, bf16 base weights with f32 adapters under
-autocast. All tokens of all documents are learned, as on the other side; each document is a row of the batch.
+The model is created from the shape only; nothing is downloaded. All known optimisations are enabled: SDPA without a
+mask, so that its flash kernels run; frozen base weights without gradients; fused AdamW; and, in bf16, bf16 base weights
+with f32 adapters under autocast. All tokens of all documents are supervised, as on the other side; each document is a
+row of the batch.
 
 Prints one line of JSON: seconds of the timed steps, tokens per second by their median, losses of all steps, peak memory.
 """
@@ -25,7 +26,7 @@ TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down
 
 
 def random_model(arguments):
-    """Made where and as what it is used: an 8B model in f32 on the host would take minutes and 32 GB."""
+    """Created on the target device in the target dtype: an 8B model in f32 on the host would take minutes and 32 GB."""
     fields = json.loads(arguments.shape.read_text())
     config = AutoConfig.for_model(**fields)
     config.use_cache = False
@@ -52,7 +53,7 @@ def synchronize(device: str) -> None:
 
 
 def train(arguments, model) -> tuple:
-    """Seconds of the timed steps and the losses of all, on the same batch again and again."""
+    """Seconds of the timed steps and the losses of all steps, always on the same batch."""
     parameters = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(parameters, lr=1e-4, weight_decay=0.0, fused=True)
     decoder, head = model.base_model.model.model, model.base_model.model.lm_head
@@ -83,13 +84,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", type=Path, required=True, help="a config.json; only the shape is read")
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:INDEX")
-    parser.add_argument("--dtype", choices=["f32", "bf16"], default="bf16", help="type of the frozen weights and of the products")
+    parser.add_argument("--dtype", choices=["f32", "bf16"], default="bf16", help="dtype of the frozen weights and of the products")
     parser.add_argument("--documents", type=int, default=2, help="rows of the batch")
-    parser.add_argument("--length", type=int, default=4096, help="tokens of each")
-    parser.add_argument("--rank", type=int, default=16, help="rank of the adapters; alpha is twice as much")
+    parser.add_argument("--length", type=int, default=4096, help="tokens per document")
+    parser.add_argument("--rank", type=int, default=16, help="rank of the adapters; alpha is twice the rank")
     parser.add_argument("--dropout", type=float, default=0.05, help="dropout of the adapters")
-    parser.add_argument("--recompute", action="store_true", help="gradient checkpointing: keep the inputs of blocks only")
-    parser.add_argument("--warmup", type=int, default=2, help="steps before those that are timed")
+    parser.add_argument("--recompute", action="store_true", help="gradient checkpointing: keep only the inputs of layers")
+    parser.add_argument("--warmup", type=int, default=2, help="untimed steps at the start")
     parser.add_argument("--steps", type=int, default=5, help="timed steps")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
@@ -108,7 +109,7 @@ def main():
         "dtype": arguments.dtype,
         "tokens": tokens,
         "documents": arguments.documents,
-        # Tied weights count once.
+        # Tied weights are counted once.
         "parameters": sum(p.numel() for p in model.parameters() if not p.requires_grad),
         "trainable": sum(p.numel() for p in model.parameters() if p.requires_grad),
         "dropout": arguments.dropout,

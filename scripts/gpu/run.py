@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Runs the GPU tests and the training benchmark and writes one page of tables; started by scripts/gpu/run, standard library only.
 
-Every step is a process of its own with a time limit. A step that fails is a row that says so, and the others run all the same;
-the exit status is 1 if any failed. Each result is printed and put into the page as soon as it is there, and kept in
-FOLDER/results.json: the next call with the same settings does what is left, so that a machine that is lent for minutes at a
-time (--seconds) gives the whole page in the end. Both sides of the benchmark train the same shapes with random weights on the
-same number of tokens, one after the other in each round. GPU memory is what nvidia-smi reports, sampled during the run, less
-what was used before it: the pools of both sides count.
+Every step is a separate process with a time limit. A failed step becomes a row with its problem, and the others still
+run; the exit status is 1 if any failed. Each result is printed and added to the page immediately, and stored in
+FOLDER/results.json: the next call with the same settings continues with the rest, so that a machine that is available
+for minutes at a time (--seconds) eventually produces the whole page. Both sides of the benchmark train the same shapes
+with random weights on the same number of tokens, alternating in each round. GPU memory is nvidia-smi's figure, sampled
+during the run, minus the use before it: both sides' memory pools count.
 """
 
 import argparse
@@ -29,10 +29,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 SHAPES = ROOT / "scripts/gpu/shapes"
 GIB = 1 << 30
-# In the order in which a short loan is best spent.
+# In the order that makes best use of a short time on the machine.
 PARTS = ["bench", "parity", "tests"]
-# The modules of tests/ that compute on the device; tests/layering/gpu.rs holds the list to them. The others read files only
-# and are the same on every machine.
+# The modules of tests/ that compute on the device; tests/layering/gpu.rs checks the list. The others only read files
+# and give the same result on every machine.
 TEST_MODULES = [
     "parity",
     "generation",
@@ -46,6 +46,7 @@ TEST_MODULES = [
     "starting_points",
     "structure",
     "calls",
+    "saved_predictions",
     "template_inputs",
     "terminal",
     "several_files",
@@ -55,10 +56,12 @@ TEST_MODULES = [
     "formats",
     "commands",
     "exports",
+    "exit_codes",
     "model_families",
-    "said_twice",
+    "repeated_settings",
     "planned_memory",
     "planning",
+    "presets",
     "prompts",
     "profiles",
     "bad_evaluations",
@@ -76,12 +79,12 @@ TEST_MODULES = [
     "row_files",
 ]
 PARITY_TEST = "bf16_losses_of_twenty_steps_stay_near_those_of_f32"
-# How far a loss in bf16 may be from that in f32, in percent. The test itself bounds a single step more loosely, because it also
-# holds for processors: there one batch that is learned well may differ by more.
+# Maximum difference between a bf16 loss and the f32 loss, in percent. The test itself allows more for a single step,
+# because it also covers processors, where the loss of one well-fitted batch may differ more.
 PARITY_PERCENT = 2.0
 TESTS_HEAD = ["| tests | passed | failed | seconds | |", "|---|--:|--:|--:|---|"]
 BENCH_HEAD = [
-    "| shape | side | type | blocks | tokens/s, median | s a step, median (least to most) | peak GPU memory, GiB | loss, first and last |",
+    "| shape | side | type | blocks | tokens/s, median | s per step, median (minimum to maximum) | peak GPU memory, GiB | loss, first and last |",
     "|---|---|---|---|--:|--:|--:|--:|",
 ]
 
@@ -98,7 +101,7 @@ def output_of(command: list) -> str:
 
 
 class MemoryWatch(threading.Thread):
-    """The largest use of GPU memory while it runs, less the use before it."""
+    """Peak GPU memory while it runs, minus the use before it."""
 
     def __init__(self, device: str):
         super().__init__(daemon=True)
@@ -124,11 +127,11 @@ class MemoryWatch(threading.Thread):
 
 
 class TimeIsUp(Exception):
-    """The seconds of this call are over before a step is done."""
+    """The time of this call ended before a step was done."""
 
 
 class Step:
-    """A process that has ended: how, after how long, with what output and how much GPU memory."""
+    """A finished process: problem, duration, output and GPU memory."""
 
     def __init__(self, arguments, command: list, extra: dict, seconds: float):
         self.command = [str(word) for word in command]
@@ -136,7 +139,7 @@ class Step:
         watch.start()
         started = time.monotonic()
         try:
-            # In a group of its own: programs that a test has started would hold the GPU beyond its end.
+            # In its own process group: programs started by a test would otherwise keep the GPU in use.
             process = subprocess.Popen(
                 self.command,
                 cwd=ROOT,
@@ -156,7 +159,7 @@ class Step:
 
 
 def ended(process: subprocess.Popen, seconds: float) -> tuple:
-    """What a process printed, what went wrong, if anything, and whether it had to be stopped."""
+    """The output of a process, its problem if any, and whether it had to be stopped."""
     try:
         output, _ = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
@@ -170,7 +173,7 @@ def ended(process: subprocess.Popen, seconds: float) -> tuple:
 
 def last_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    # A panic says what happened in the line that follows its place.
+    # A panic's message is on the line after its location.
     for i, line in enumerate(lines[:-1]):
         if "panicked at" in line:
             return lines[i + 1][:200]
@@ -182,7 +185,7 @@ def cell(text: str) -> str:
 
 
 class Results:
-    """What the steps found, kept in a file between calls with the same settings."""
+    """The results of the steps, stored in a file between calls with the same settings."""
 
     def __init__(self, file: Path, settings: dict):
         self.file = file
@@ -194,7 +197,7 @@ class Results:
         if before["settings"] == settings:
             self.kept = before
             done = sum(len(rows) for rows in before["rows"].values())
-            say(f"{done} results of earlier calls are in {file}; --fresh measures everything again")
+            say(f"{done} results of earlier calls are reused from {file}; --fresh measures everything again")
 
     def rows(self, part: str) -> dict:
         return self.kept["rows"][part]
@@ -244,7 +247,7 @@ class Runner:
         return step
 
     def is_left(self, part: str, name: str) -> bool:
-        """Whether no earlier call has done a step, or it failed and is to be done again."""
+        """Whether a step must run: no earlier call did it, or it failed and is to be retried."""
         failed = name in self.results.failures()
         if name in self.results.rows(part) and not (failed and self.arguments.retry):
             return False
@@ -253,7 +256,7 @@ class Runner:
         return True
 
     def keep(self, part: str, name: str, line: str, failure: str | None = None) -> None:
-        """Keeps, prints and writes a result."""
+        """Stores and prints a result, and rewrites the page."""
         self.results.keep(part, name, line, failure)
         print(line, flush=True)
         self.write_page()
@@ -273,7 +276,7 @@ class Runner:
         }
 
     def run_tests(self) -> None:
-        """A process for each module: a kernel that faults takes all later work of its process with it."""
+        """One process per module, because a faulting kernel breaks all later work of its process."""
         threads = ["--test-threads", str(self.arguments.test_threads)]
         binaries = [("kernels", "kernel-tests", self.modules("kernel-tests"))]
         binaries += [("integration", "integration-tests", self.arguments.tests)]
@@ -297,18 +300,18 @@ class Runner:
         return [line.removesuffix(": test") for line in lines if line.endswith(": test")]
 
     def modules(self, binary: str) -> list:
-        """The outermost modules of a binary's tests, in their order."""
+        """The top-level modules of a binary's tests, in order."""
         return list(dict.fromkeys(test.split("::")[0] for test in self.listed(binary)))
 
     def names(self, binary: str, module: str) -> list:
-        """libtest's words for the tests of a module alone: a plain filter takes whatever holds the name, wherever it stands."""
+        """libtest arguments for the tests of one module only: a plain filter would match the name anywhere."""
         own = [test for test in self.listed(binary) if test == module or test.startswith(f"{module.rstrip(':')}::")]
         return ["--exact", *(own or [module])]
 
     # ------------------------------------------------------------------------------------ benchmark
 
     def sides(self, shape: str) -> list:
-        """(side, what is kept, command, variables) of every run of a shape; torch brings libraries of its own."""
+        """(side, kept blocks, command, variables) of every run of a shape; torch ships its own libraries."""
         offline = {"HF_HUB_OFFLINE": "1"}
         a = self.arguments
         path = SHAPES / f"{shape}.json"
@@ -341,13 +344,13 @@ class Runner:
     # ------------------------------------------------------------------------------------ parity losses
 
     def run_parity(self) -> None:
-        name = "SmolLM2-135M, losses of the 20 parity steps, bf16 beside f32"
+        name = "SmolLM2-135M, losses of the 20 parity steps, bf16 compared with f32"
         if not self.is_left("parity", name):
             return
         if PARITY_TEST not in " ".join(self.listed("integration-tests")):
-            problem, said = f"these binaries hold no test `{PARITY_TEST}`", []
+            problem, said = f"these binaries do not contain the test `{PARITY_TEST}`", []
         elif not (ROOT / "models/smollm2-135m-instruct.gguf").is_file():
-            problem, said = "models/smollm2-135m-instruct.gguf is missing; scripts/fetch-models fetches it", []
+            problem, said = "models/smollm2-135m-instruct.gguf is missing; fetch it with scripts/fetch-models", []
         else:
             command = [self.folder / "integration-tests", PARITY_TEST, "--nocapture"]
             step = self.step("parity", command, self.test_environment())
@@ -358,11 +361,11 @@ class Runner:
 
 
 def parity_problem(said: list):
-    """What is wrong with the distance that the test has printed; nothing if no loss is further off than PARITY_PERCENT."""
+    """The problem with the difference that the test printed; None if every loss is within PARITY_PERCENT."""
     found = [re.search(r"at most ([0-9.]+) %", line) for line in said]
     shares = [float(match[1]) for match in found if match]
     if not shares:
-        return "the test said no distance"
+        return "the test printed no difference"
     return f"a loss differs by {max(shares)} %, more than {PARITY_PERCENT:g} %" if max(shares) > PARITY_PERCENT else None
 
 
@@ -378,7 +381,7 @@ def counts(text: str) -> tuple:
 
 
 def record_of(step: Step):
-    """The line of JSON that a side prints, or nothing where it failed."""
+    """The JSON line that a side prints, or None if it failed."""
     for line in reversed(step.output.splitlines()):
         if step.problem is None and line.startswith("{"):
             return json.loads(line)
@@ -406,7 +409,7 @@ def bench_row(shape: str, side: str, blocks: str, steps: list) -> str:
 
 
 def cuda_variables(device: str) -> dict:
-    """What scripts/gpu/environment exports; nothing where no GPU is asked for."""
+    """The variables from scripts/gpu/environment; empty without a GPU device."""
     if not device.startswith("cuda"):
         return {}
     done = subprocess.run(["bash", "scripts/gpu/environment"], cwd=ROOT, capture_output=True, text=True)
@@ -425,12 +428,12 @@ def found_libraries() -> str:
 def python_versions(python: str) -> str:
     names = "torch transformers peft"
     code = f"import importlib.metadata as m; print(', '.join(n + ' ' + m.version(n) for n in '{names}'.split()))"
-    return output_of([python, "-c", code]) or "no torch, transformers and peft"
+    return output_of([python, "-c", code]) or "torch, transformers and peft not installed"
 
 
 def gpu_name(device: str) -> str:
     if not device.startswith("cuda"):
-        return f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, no GPU asked for"
+        return f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, no GPU requested"
     index = device.partition(":")[2] or "0"
     fields = "name,memory.total,driver_version,compute_cap"
     return output_of(["nvidia-smi", f"--id={index}", f"--query-gpu={fields}", "--format=csv,noheader"]) or "unknown GPU"
@@ -451,7 +454,7 @@ def page(runner: Runner) -> str:
     rows, failures = runner.results.rows, runner.results.failures()
     tokens = f"{a.documents} x {a.length}"
     lines = [
-        "# Training on a GPU, beside peft",
+        "# GPU training compared with peft",
         "",
         f"Written by `scripts/gpu/run FOLDER {shlex.join(a.shown)}`".rstrip(" `") + "`; do not edit.",
         "",
@@ -465,10 +468,10 @@ def page(runner: Runner) -> str:
         lines += [
             "## Training steps",
             "",
-            f"Random weights, LoRA r {a.rank} on all linear layers, dropout {a.dropout}, {tokens} tokens a step, all of them learned; "
+            f"Random weights, LoRA r {a.rank} on all linear layers, dropout {a.dropout}, {tokens} tokens a step, all supervised; "
             f"{a.warmup} steps before {a.steps} timed ones, rounds: {a.rounds}.",
-            "Blocks kept: the activations of all blocks live until the backward pass; recomputed: only their inputs do; auto: "
-            "as many are kept as the free memory of the GPU allows, as in a run.",
+            "Blocks kept: all activations live until the backward pass; recomputed: only block inputs do; auto: "
+            "as many blocks are kept as the free memory of the GPU allows, as in a run.",
             "peft: SDPA, fused AdamW, bf16 base weights with f32 adapters under autocast.",
             "",
             *BENCH_HEAD,
@@ -486,7 +489,7 @@ def page(runner: Runner) -> str:
 
 def unpack(folder: Path) -> None:
     archive = folder / "tooltune-gpu.tar.xz"
-    # Which archive was unpacked: binaries that lie there may be of an earlier one.
+    # Identifies the unpacked archive: existing binaries may be from an earlier one.
     mark = folder / "unpacked"
     if archive.is_file():
         stamp = f"{archive.stat().st_mtime_ns} {archive.stat().st_size}"
@@ -497,32 +500,32 @@ def unpack(folder: Path) -> None:
             mark.write_text(stamp)
     for name in ["tooltune", "random_step", "integration-tests", "kernel-tests"]:
         if not (folder / name).is_file():
-            raise SystemExit(f"gpu/run: {folder / name} is missing; scripts/gpu/build makes it, and tooltune-gpu.tar.xz")
+            raise SystemExit(f"gpu/run: {folder / name} is missing; build it, or tooltune-gpu.tar.xz, with scripts/gpu/build")
 
 
 def main():
     parser = argparse.ArgumentParser(
         prog="scripts/gpu/run", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("folder", type=Path, help="what scripts/gpu/build made")
-    parser.add_argument("--only", choices=PARTS, action="append", help="a part; all without this option")
+    parser.add_argument("folder", type=Path, help="output folder of scripts/gpu/build")
+    parser.add_argument("--only", choices=PARTS, action="append", help="run only this part (default: all)")
     parser.add_argument("--output", type=Path, default=ROOT / "benchmarks/h200.md", help="page to write (benchmarks/h200.md)")
     parser.add_argument("--device", default="cuda", help="cuda, cuda:INDEX, or cpu to try this script out (cuda)")
     parser.add_argument("--tests", nargs="*", default=TEST_MODULES, help=f"modules of the integration tests ({' '.join(TEST_MODULES)})")
-    parser.add_argument("--test-threads", type=int, default=4, help="tests at a time (4)")
+    parser.add_argument("--test-threads", type=int, default=4, help="parallel tests (4)")
     parser.add_argument("--shapes", nargs="*", default=["llama-3.2-1b", "llama-3-8b"], help="files of scripts/gpu/shapes")
-    parser.add_argument("--dtype", default="bf16", choices=["f32", "bf16"], help="type of the frozen weights and activations (bf16)")
-    parser.add_argument("--documents", type=int, default=2, help="documents of a step (2)")
-    parser.add_argument("--length", type=int, default=4096, help="tokens of each (4096)")
+    parser.add_argument("--dtype", default="bf16", choices=["f32", "bf16"], help="dtype of the frozen weights and activations (bf16)")
+    parser.add_argument("--documents", type=int, default=2, help="documents per step (2)")
+    parser.add_argument("--length", type=int, default=4096, help="tokens per document (4096)")
     parser.add_argument("--rank", type=int, default=16, help="rank of the adapters (16)")
     parser.add_argument("--dropout", type=float, default=0.05, help="dropout of the adapters (0.05)")
-    parser.add_argument("--warmup", type=int, default=2, help="steps before the timed ones (2)")
+    parser.add_argument("--warmup", type=int, default=2, help="untimed steps at the start (2)")
     parser.add_argument("--steps", type=int, default=5, help="timed steps (5)")
-    parser.add_argument("--rounds", type=int, default=1, help="times that every run is made (1)")
+    parser.add_argument("--rounds", type=int, default=1, help="repetitions of every run (1)")
     parser.add_argument("--limit", type=int, default=900, help="seconds after which a process is stopped (900)")
-    parser.add_argument("--seconds", type=int, help="seconds that this call may take; the next one continues")
-    parser.add_argument("--retry", action="store_true", help="do steps again that failed in earlier calls")
-    parser.add_argument("--fresh", action="store_true", help="forget the results of earlier calls in FOLDER")
+    parser.add_argument("--seconds", type=int, help="time limit of this call in seconds; the next one continues")
+    parser.add_argument("--retry", action="store_true", help="retry steps that failed in earlier calls")
+    parser.add_argument("--fresh", action="store_true", help="discard the results of earlier calls in FOLDER")
     arguments = parser.parse_args()
     arguments.shown = sys.argv[2:] if sys.argv[1:2] == [str(arguments.folder)] else []
     unpack(arguments.folder)
@@ -538,7 +541,7 @@ def main():
         for part in arguments.only or PARTS:
             run[part]()
     except TimeIsUp as step:
-        left = f"{step} and what follows: the {arguments.seconds} s are over; the same command continues"
+        left = f"{step} and later steps: the {arguments.seconds} s are over; run the same command to continue"
     runner.write_page()
     print(arguments.output.read_text(encoding="utf-8"))
     say(f"{arguments.output} written")

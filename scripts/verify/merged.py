@@ -33,18 +33,28 @@ def stored_dtypes(folder: Path) -> set:
     return found
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", type=Path, help="what `tooltune export RUN --to merged` wrote")
-    parser.add_argument("logits", type=Path, help="what `tooltune verify RUN --logits FILE` wrote")
-    arguments = parser.parse_args()
-    logging.disable_progress_bar()
-    dtypes = stored_dtypes(arguments.model)
+def check_token_ids(folder: Path, model, tokenizer) -> None:
+    """The ids of config.json and generation_config.json must be tokens of the vocabulary, those that the tokenizer names."""
+    for role in ("bos", "eos", "pad"):
+        token = getattr(tokenizer, f"{role}_token_id")
+        for name, config in (("config.json", model.config), ("generation_config.json", model.generation_config)):
+            said = getattr(config, f"{role}_token_id", None)
+            ids = said if isinstance(said, list) else [said] if said is not None else []
+            if any(not 0 <= id < model.config.vocab_size for id in ids):
+                raise SystemExit(f"{folder}/{name}: {role}_token_id {said} is outside the vocabulary")
+            if ids and token is not None and token not in ids:
+                raise SystemExit(f"{folder}/{name}: {role}_token_id is {said}, and the tokenizer has {token}")
+
+
+def compared(folder: Path, logits: Path) -> dict:
+    """What transformers computes from the folder beside the logits of tooltune; exits where tokens or their ids differ."""
+    dtypes = stored_dtypes(folder)
     if not dtypes:
-        raise SystemExit(f"{arguments.model}: no safetensors; write them with `tooltune export RUN --to merged --output DIR`")
-    model = AutoModelForCausalLM.from_pretrained(arguments.model, dtype=torch.float32, attn_implementation="eager").eval()
-    tokenizer = AutoTokenizer.from_pretrained(arguments.model)
-    prompts, worst, largest = prompts_of(arguments.logits), 0.0, 0.0
+        raise SystemExit(f"{folder}: no safetensors; write them with `tooltune export RUN --to merged --output DIR`")
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    check_token_ids(folder, model, tokenizer)
+    prompts, worst, largest = prompts_of(logits), 0.0, 0.0
     same = total = 0
     for k, (ids, ours) in enumerate(prompts):
         theirs = logits_of(model, ids)
@@ -58,16 +68,28 @@ def main() -> int:
         if again != ids.tolist():
             raise SystemExit(f"prompt{k}: the tokenizer of the folder reads the prompt as other tokens")
     bound = F32_BOUND if dtypes == {"F32"} else ROUNDED_SHARE * largest
+    return {
+        "dtypes": dtypes, "prompts": len(prompts), "worst": worst, "bound": bound, "largest": largest, "same": same, "total": total,
+        # With an infinite logit the bound would allow everything.
+        "agrees": math.isfinite(bound) and worst <= bound,
+    }  # fmt: skip
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", type=Path, help="what `tooltune export RUN --to merged` wrote")
+    parser.add_argument("logits", type=Path, help="what `tooltune verify RUN --logits FILE` wrote")
+    arguments = parser.parse_args()
+    logging.disable_progress_bar()
+    found = compared(arguments.model, arguments.logits)
     versions = ", ".join(f"{p} {importlib.metadata.version(p)}" for p in ("torch", "transformers", "tokenizers", "safetensors"))
-    # With an infinite logit the bound would allow everything.
-    agrees = math.isfinite(bound) and worst <= bound
-    verdict = "agrees with" if agrees else "DIFFERS from"
+    verdict = "agrees with" if found["agrees"] else "DIFFERS from"
     print(
-        f"{arguments.model} ({', '.join(sorted(dtypes))}) {verdict} the checkpoint in transformers: {len(prompts)} prompts, largest difference "
-        f"of a logit {worst:.2e} (bound {bound:.2e}, largest logit {largest:.1f}), the most likely token agrees at {same} of {total} "
-        f"positions, the prompts' tokens are the same ({versions})"
+        f"{arguments.model} ({', '.join(sorted(found['dtypes']))}) {verdict} the checkpoint in transformers: {found['prompts']} prompts, "
+        f"largest difference of a logit {found['worst']:.2e} (bound {found['bound']:.2e}, largest logit {found['largest']:.1f}), the most "
+        f"likely token agrees at {found['same']} of {found['total']} positions, the prompts' tokens are the same ({versions})"
     )
-    return 0 if agrees else 1
+    return 0 if found["agrees"] else 1
 
 
 if __name__ == "__main__":

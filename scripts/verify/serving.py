@@ -5,6 +5,7 @@ A block that a comment `<!-- file NAME -->` precedes is written to that file; on
 blocks define `answer(text, schema)`. `base` and `base.gguf` are the run's base with f32 weights, so that servers compute what
 tooltune computes in f32; `llama-server` is llama.cpp's own server as the wheel xllamacpp carries it. Answers are compared with the
 texts of `tooltune generate`, and the prompt that transformers renders with the one that training read. vLLM is read by its rules.
+The tokens of Ollama's prompts are compared with those of training by ollama.py.
 """
 
 import argparse
@@ -29,6 +30,7 @@ from transformers.utils import logging
 
 import hf_from_gguf
 from dequantised_gguf import write_dequantised
+from logits_file import read_prompts
 
 PAGE = ROOT / "docs/serving.md"
 BLOCK = re.compile(r"<!-- (file|run) ([\w.-]+) -->\n```(\w+)\n(.*?)```", re.DOTALL)
@@ -56,7 +58,8 @@ def tooltune(arguments, *command) -> str:
 def lay_out(arguments, folder: Path) -> list:
     """Exports, base and rows; answers the texts of `generate`, with their rows."""
     run, checkpoint = arguments.run, ["--checkpoint", arguments.checkpoint]
-    for to, output in (("merged", "my-model"), ("peft", "my-adapter"), ("gguf", "my-adapter.gguf")):
+    exports = (("merged", "my-model"), ("peft", "my-adapter"), ("gguf", "my-adapter.gguf"), ("ollama", "my-ollama"))
+    for to, output in exports:
         tooltune(arguments, "export", run, *checkpoint, "--to", to, "--output", folder / output)
     print(tooltune(arguments, "verify", run, *checkpoint, "--rows", 2, "--against", "vllm-rules", "--export", folder / "my-adapter").strip())
     texts = folder / "texts.jsonl"
@@ -136,6 +139,23 @@ def compared(name: str, answer, written: list, wrong: list) -> None:
         wrong.append(f"{name} answers otherwise")
 
 
+def asked_by_ollama(arguments, folder: Path, messages, written: list, wrong: list) -> None:
+    """Compares the tokens that Ollama and llama.cpp read of the rows with those that training read."""
+    logits = folder / "logits.safetensors"
+    tooltune(arguments, "verify", arguments.run, "--checkpoint", arguments.checkpoint, "--rows", len(written), "--logits", logits)
+    chats = []
+    for line, (ids, _) in zip(written, read_prompts(logits), strict=True):
+        asked = messages(line["row"]["input_text"], line["row"]["json_schema"], "my-ollama/prompt.jinja")
+        chats.append({"messages": asked, "ids": ids.tolist()})
+    (folder / "chats.json").write_text(json.dumps(chats))
+    script = ROOT / "scripts/verify/ollama.py"
+    command = [arguments.llama_cpp_python, "-W", "ignore", script, "--export", folder / "my-ollama", "--chats", folder / "chats.json"]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+    print(done.stdout.strip())
+    if done.returncode != 0:
+        wrong.append(f"Ollama asks otherwise:\n{done.stderr[-4000:]}")
+
+
 def checked(arguments, folder: Path) -> list:
     """What is wrong, as lines."""
     page, wrong = blocks(), []
@@ -162,6 +182,7 @@ def checked(arguments, folder: Path) -> list:
             if prompt != line["prompt"]:
                 wrong.append(f"{line['id']}: llama.cpp asks with {prompt!r}, and training read {line['prompt']!r}")
         compared("llama.cpp", run_python("client", page["client"][1])["answer"], written, wrong)
+    asked_by_ollama(arguments, folder, names["messages"], written, wrong)
     return wrong
 
 
