@@ -5,24 +5,12 @@ use serde_json::{Value, json};
 
 use crate::suites;
 use crate::support::server::{TestServer, chat};
-use crate::support::test_device::TestDevice;
 use crate::support::{fixture, model};
-use crate::workplace::Workplace;
+use crate::workplace::{GOAT_DATA, Workplace, parse_lines, tiny_model_lora};
 
 fn config(method: &str, extra: &str) -> String {
     format!(
-        r#"device = "{device}"
-[model]
-model_name_or_path = "{model}"
-[lora]
-r = 2
-lora_alpha = 4
-[data]
-train = ["goat/train.jsonl"]
-eval = ["goat/dev.jsonl"]
-format = "goat"
-max_length = 8192
-[goat]
+        r#"{lora}{GOAT_DATA}[goat]
 documents = "goat/documents.jsonl"
 method = "{method}"
 {extra}
@@ -40,8 +28,7 @@ suites = ["goat"]
 max_samples = 2
 max_new_tokens = 8
 "#,
-        device = TestDevice::from_env(),
-        model = fixture("tiny_chat_model").display(),
+        lora = tiny_model_lora(),
         retriever = model("all-minilm-l6-v2").display(),
     )
 }
@@ -49,12 +36,7 @@ max_new_tokens = 8
 /// Trajectories of both splits, documents, and a config for each method.
 fn workplace() -> Workplace {
     let workplace = Workplace::new();
-    let synth = "data synth goat --output goat/train.jsonl --documents goat/documents.jsonl";
-    workplace
-        .run(synth.split(' ').chain(["--rows", "12"]))
-        .success();
-    let synth = "data synth goat --split dev --output goat/dev.jsonl --rows 4";
-    workplace.run(synth.split(' ')).success();
+    workplace.generate_trajectories();
     for method in METHODS {
         workplace.write(&format!("{method}.toml"), config(method, ""));
     }
@@ -63,19 +45,13 @@ fn workplace() -> Workplace {
 
 const METHODS: [&str; 4] = ["global", "react", "global-id", "react-id"];
 
-fn lines(text: &str) -> Vec<Value> {
-    text.lines()
-        .map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}")))
-        .collect()
-}
-
 #[test]
 fn argument_values_are_in_the_prompt_and_not_trained() {
     let workplace = workplace();
     for method in METHODS {
         let file = format!("{method}.toml");
         let output = workplace.run(["inspect", &file, "--format", "json", "-n", "20"]);
-        let rows = lines(&output.success());
+        let rows = parse_lines(&output.success());
         assert_eq!(rows.len(), 20, "{method}");
         let mut n_values = 0;
         for row in &rows {
@@ -105,7 +81,7 @@ fn agents_of_every_method_are_trained_evaluated_and_selected() {
         let run = format!("run-{method}");
         let best = workplace.read(&format!("{run}/BEST"));
         assert!(best.contains("checkpoint-"), "{method}: {best}");
-        let metrics = lines(&workplace.read(&format!("{run}/metrics.jsonl")));
+        let metrics = parse_lines(&workplace.read(&format!("{run}/metrics.jsonl")));
         let measured = metrics
             .iter()
             .filter(|line| line.to_string().contains("goat.ia"))
@@ -119,7 +95,7 @@ fn agents_of_every_method_are_trained_evaluated_and_selected() {
         let arguments = ["eval", &run, "--suite", "goat", "--output", &output];
         let table = workplace.run(arguments).success();
         assert!(table.contains("SA") || table.contains("sa"), "{table}");
-        let predictions = lines(&workplace.read(&format!("{output}/predictions.jsonl")));
+        let predictions = parse_lines(&workplace.read(&format!("{output}/predictions.jsonl")));
         assert_eq!(predictions.len(), 2, "{method}");
         for prediction in &predictions {
             let retrievals = &prediction["outcome"]["retrievals"];
@@ -144,10 +120,10 @@ fn a_trajectory_is_inspected_by_its_line() {
     let workplace = workplace();
     let inspect_row = |row: &str| {
         let words = ["inspect", "global.toml", "--format", "json", "--row", row];
-        lines(&workplace.run(words).success())
+        parse_lines(&workplace.run(words).success())
     };
     let text = workplace.read("goat/train.jsonl");
-    let own_id = lines(&text)[1]["id"].as_str().unwrap().to_owned();
+    let own_id = parse_lines(&text)[1]["id"].as_str().unwrap().to_owned();
     let all = inspect_row("2");
     assert!(all.len() > 1, "{}", all.len());
     for row in &all {
@@ -157,7 +133,7 @@ fn a_trajectory_is_inspected_by_its_line() {
     assert_eq!(inspect_row("goat/train.jsonl:2"), all);
     assert_eq!(inspect_row(all[0]["id"].as_str().unwrap()), all[..1]);
     let without_ids = text.replace("\"id\"", "\"no_id\"");
-    let without_ids = lines(&without_ids).into_iter().map(|mut row| {
+    let without_ids = parse_lines(&without_ids).into_iter().map(|mut row| {
         row.as_object_mut().unwrap().shift_remove("no_id");
         format!("{row}\n")
     });
@@ -184,7 +160,7 @@ fn distractor_documents_can_be_the_highest_ranked_ones() {
     workplace.write("near.toml", config("global", "distractors = \"retriever\""));
     let plans = |file: &str| {
         let output = workplace.run(["inspect", file, "--format", "json", "-n", "1"]);
-        let tokens = lines(&output.success())[0]["tokens"].clone();
+        let tokens = parse_lines(&output.success())[0]["tokens"].clone();
         let tokens = tokens.as_array().unwrap().clone();
         tokens
             .iter()
@@ -268,7 +244,7 @@ fn a_specification_becomes_documents() {
     );
     let import = "data import openapi weather.json --output documents.jsonl";
     workplace.run(import.split(' ')).success();
-    let documents = lines(&workplace.read("documents.jsonl"));
+    let documents = parse_lines(&workplace.read("documents.jsonl"));
     assert_eq!(documents.len(), 1);
     assert_eq!(documents[0]["api_name"], "GET /weather");
     assert_eq!(documents[0]["required_parameters"][0]["name"], "city");
@@ -292,7 +268,7 @@ fn write_config_of_missing_models(workplace: &Workplace) {
 fn impossible_gold_calls_are_refused_by_file_line_and_id() {
     let workplace = workplace();
     write_config_of_missing_models(&workplace);
-    let rows = lines(&workplace.read("goat/train.jsonl"));
+    let rows = parse_lines(&workplace.read("goat/train.jsonl"));
     let derived = |row: &&Value| row["calls"][1]["derived"].is_object();
     let row = rows.iter().find(derived).unwrap();
     let id = row["id"].as_str().unwrap();
@@ -367,7 +343,8 @@ fn constrained_agents_call_only_retrieved_apis() {
         let arguments = eval.split(' ').chain(["--set", &set, "--output", folder]);
         workplace.run(arguments).success();
     }
-    let outcomes = |folder: &str| lines(&workplace.read(&format!("{folder}/predictions.jsonl")));
+    let outcomes =
+        |folder: &str| parse_lines(&workplace.read(&format!("{folder}/predictions.jsonl")));
     // A random model plans nothing by itself.
     for row in outcomes("free") {
         assert!(row["outcome"].get("plan").is_none(), "{row}");
@@ -427,7 +404,7 @@ fn agents_see_the_shortened_outputs_that_they_were_trained_on() {
     };
 
     let output = workplace.run(["inspect", "short.toml", "--format", "json", "-n", "2"]);
-    let texts = lines(&output.success()).into_iter().map(|row| {
+    let texts = parse_lines(&output.success()).into_iter().map(|row| {
         let tokens = row["tokens"].as_array().unwrap().clone();
         let texts = tokens.iter().map(|token| token["text"].as_str().unwrap());
         texts.collect::<String>()
@@ -460,7 +437,7 @@ fn agents_see_the_shortened_outputs_that_they_were_trained_on() {
     let prompt = body["messages"][0]["content"].as_str().unwrap();
     assert_eq!(result(prompt), trained);
     // The outcome stores the whole output.
-    let prediction = &lines(&workplace.read("out/predictions.jsonl"))[0];
+    let prediction = &parse_lines(&workplace.read("out/predictions.jsonl"))[0];
     assert_eq!(prediction["outcome"]["calls"][0]["output"], berths);
 }
 
@@ -494,7 +471,7 @@ fn several_agent_benchmarks_select_a_checkpoint_together() {
     workplace.write("run.toml", run.replace("method = \"react\"", limited));
     workplace.run(["train", "run.toml"]).success();
 
-    let evaluated = lines(&workplace.read("run/metrics.jsonl"));
+    let evaluated = parse_lines(&workplace.read("run/metrics.jsonl"));
     let values = |name: &str| -> Vec<f64> {
         let name = format!("eval/{name}");
         let values = evaluated.iter().filter_map(|line| line[&name].as_f64());
@@ -518,7 +495,7 @@ fn several_agent_benchmarks_select_a_checkpoint_together() {
 
     let saved_prediction = |suite: &str| {
         let file = format!("run/checkpoint-000012/eval.{suite}.predictions.jsonl");
-        lines(&workplace.read(&file))[0].clone()
+        parse_lines(&workplace.read(&file))[0].clone()
     };
     assert_eq!(
         saved_prediction("restbench")["gold"],

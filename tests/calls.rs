@@ -3,9 +3,8 @@
 
 use serde_json::{Value, json};
 
-use crate::suites::lines;
 use crate::support::server::{Response, TestServer};
-use crate::workplace::Workplace;
+use crate::workplace::{Workplace, parse_lines};
 
 fn tools() -> Value {
     json!([
@@ -70,7 +69,7 @@ fn a_run_chooses_the_checkpoint_whose_calls_are_right_and_eval_scores_the_same()
     workplace
         .run(train.chain(more.split_whitespace()))
         .success();
-    let metrics = lines(&workplace.read("run/metrics.jsonl"));
+    let metrics = parse_lines(&workplace.read("run/metrics.jsonl"));
     let values_of = |name: &str| -> Vec<f64> {
         let values = metrics.iter().filter_map(|line| line[name].as_f64());
         values.collect()
@@ -108,7 +107,7 @@ fn a_run_chooses_the_checkpoint_whose_calls_are_right_and_eval_scores_the_same()
     let chosen = right.iter().position(|value| *value == 1.0).unwrap();
     let loss = best["loss"].as_f64().unwrap();
     assert!((loss - losses[chosen]).abs() < 1e-6, "{loss} {losses:?}");
-    let predictions = lines(&workplace.read("best/predictions.jsonl"));
+    let predictions = parse_lines(&workplace.read("best/predictions.jsonl"));
     let ids: Vec<&str> = predictions
         .iter()
         .map(|line| line["id"].as_str().unwrap())
@@ -159,7 +158,7 @@ fn a_run_chooses_the_checkpoint_whose_calls_are_right_and_eval_scores_the_same()
     let loss_only = "eval run --loss-only --output loss";
     let output = workplace.run(loss_only.split(' ')).success();
     assert!(output.starts_with("loss "), "{output}");
-    let rows = lines(&workplace.read("loss/losses.jsonl"));
+    let rows = parse_lines(&workplace.read("loss/losses.jsonl"));
     assert_eq!(rows.len(), 3);
     let alone: Value = serde_json::from_str(&workplace.read("loss/metrics.json")).unwrap();
     assert_eq!(alone["loss"], best["loss"]);
@@ -173,7 +172,7 @@ fn a_constrained_model_calls_the_tools_of_its_row() {
     let words = "eval config.toml --checkpoint base --output held --set eval.constrained=true";
     let words = words.split(' ').chain(settings.iter().map(String::as_str));
     workplace.run(words).success();
-    let predictions = lines(&workplace.read("held/predictions.jsonl"));
+    let predictions = parse_lines(&workplace.read("held/predictions.jsonl"));
     for line in &predictions {
         let (text, score) = (line["prediction"].as_str().unwrap(), &line["score"]);
         if score["n_wanted"] == 0 {
@@ -341,7 +340,7 @@ fn flat_calls_are_nested_before_they_are_scored() {
             .split_whitespace()
             .chain(settings.iter().map(String::as_str));
         workplace.run(words.collect::<Vec<_>>()).success();
-        lines(&workplace.read(&format!("{output}/predictions.jsonl"))).remove(0)
+        parse_lines(&workplace.read(&format!("{output}/predictions.jsonl"))).remove(0)
     };
     let flat = scored(json!({"to_city": "Oslo"}), "flat");
     assert_eq!(flat["score"]["right"], true, "{flat}");

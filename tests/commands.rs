@@ -7,13 +7,7 @@ use std::process::Stdio;
 use serde_json::{Value, json};
 
 use crate::support::model;
-use crate::workplace::{CommandOutput, Workplace, tooltune};
-
-fn lines(text: &str) -> Vec<Value> {
-    text.lines()
-        .map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}")))
-        .collect()
-}
+use crate::workplace::{CommandOutput, Workplace, parse_lines, tooltune};
 
 fn parse(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
@@ -157,7 +151,7 @@ fn inspect_marks_exactly_the_gold_in_schema_order_as_trained() {
     let learned = "{\"guests\": 3, \"price\": 12.0, \"open\": true, \"city\": {\"zip\": null, \
                    \"name\": \"York \\\"new\\\"\"}, \"tags\": [\"a\", \"b\"]}<|im_end|>";
     let output = workplace.run(["inspect", "config.toml", "--format", "json", "-n", "1"]);
-    let output = lines(&output.success());
+    let output = parse_lines(&output.success());
     assert_eq!(output.len(), 1);
     assert_eq!(output[0]["id"], "train.jsonl:1");
     let tokens = output[0]["tokens"].as_array().expect("tokens");
@@ -329,14 +323,14 @@ fn evaluate(workplace: &Workplace) {
         assert!(table.contains("slot.schema_accuracy"), "{table}");
         let metrics = parse(&workplace.read(&format!("{checkpoint}/metrics.json")));
         assert_eq!(metrics["n"], 3);
-        let predictions = lines(&workplace.read(&format!("{checkpoint}/predictions.jsonl")));
+        let predictions = parse_lines(&workplace.read(&format!("{checkpoint}/predictions.jsonl")));
         let ids: Vec<&Value> = predictions
             .iter()
             .map(|prediction| &prediction["id"])
             .collect();
         assert_eq!(ids, ["dev.jsonl:1", "dev.jsonl:2", "dev.jsonl:3"]);
     }
-    let perfect: Vec<String> = lines(&workplace.read("dev.jsonl"))
+    let perfect: Vec<String> = parse_lines(&workplace.read("dev.jsonl"))
         .iter()
         .enumerate()
         .map(|(i, row)| {
@@ -387,7 +381,7 @@ fn score_lists_its_operations_and_scores_lines_in_order() {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(3), "{errors}");
     assert!(errors.contains("1 of 3 lines"), "{errors}");
-    let answers = lines(std::str::from_utf8(&output.stdout).unwrap());
+    let answers = parse_lines(std::str::from_utf8(&output.stdout).unwrap());
     assert_eq!(answers.len(), 3);
     assert_eq!(answers[0], json!({"id": "a", "value": true}));
     assert!(
@@ -426,7 +420,7 @@ fn synthetic_rows_depend_only_on_the_seed_and_splits_share_no_family() {
     assert_eq!(rows("train", "3"), rows("train", "3"));
     assert_ne!(rows("train", "3"), rows("train", "4"));
     let families = ["train", "dev", "test"].map(|split| -> BTreeSet<String> {
-        let rows = lines(&rows(split, "3"));
+        let rows = parse_lines(&rows(split, "3"));
         let family = |row: &Value| {
             row["metadata"]["family"]
                 .as_str()
@@ -515,7 +509,7 @@ fn rows_with_tools_use_the_tool_template_of_the_model() {
     let chats = "inspect config.toml --format json -n 2 --set data.format=messages \
                  --set data.train=[\"chats.jsonl\"] --set data.eval=[] --set eval.suites=[] \
                  --set eval.metric_for_best_model=loss --set eval.eval_strategy=no --set model.model_name_or_path=\"model\"";
-    let output = lines(&workplace.run(chats.split_whitespace()).success());
+    let output = parse_lines(&workplace.run(chats.split_whitespace()).success());
     let texts: Vec<String> = output
         .iter()
         .map(|row| {

@@ -3,11 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::bad_input::{CONFIG, assert_refused};
-use crate::workplace::Workplace;
-
-fn lines(rows: &[Value]) -> String {
-    rows.iter().map(|row| format!("{row}\n")).collect()
-}
+use crate::workplace::{Workplace, json_lines};
 
 /// A sample of the suite nestful that computes its answer, or cannot be parsed.
 fn sequence(id: &str, is_right: bool) -> Value {
@@ -89,9 +85,12 @@ fn evaluations_of_every_suite_are_compared_and_fewer_errors_are_better() {
             "retrieval" => ["what is one?", "what is two?"],
             _ => ["one", "two"],
         };
-        workplace.write("before.jsonl", lines(&names.map(|name| row(name, false))));
+        workplace.write(
+            "before.jsonl",
+            json_lines(&names.map(|name| row(name, false))),
+        );
         let after = [row(names[1], false), row(names[0], true)];
-        workplace.write("after.jsonl", lines(&after));
+        workplace.write("after.jsonl", json_lines(&after));
         let output = workplace
             .run(["compare", "before.jsonl", "after.jsonl"])
             .success();
@@ -134,11 +133,11 @@ fn evaluations_of_every_suite_are_compared_and_fewer_errors_are_better() {
     // No query was solved twice, so there are no lengths to compare.
     workplace.write(
         "before.jsonl",
-        lines(&[outcome("one", true), outcome("two", false)]),
+        json_lines(&[outcome("one", true), outcome("two", false)]),
     );
     workplace.write(
         "after.jsonl",
-        lines(&[outcome("one", false), outcome("two", true)]),
+        json_lines(&[outcome("one", false), outcome("two", true)]),
     );
     let answer = workplace.run(["compare", "before.jsonl", "after.jsonl"]);
     assert!(
@@ -159,7 +158,7 @@ fn comparing_checkpoints_of_several_suites_needs_a_suite() {
             ("slot", completion("one", is_right)),
         ] {
             let file = format!("{folder}/eval.{suite}.predictions.jsonl");
-            workplace.write(&file, lines(&[row]));
+            workplace.write(&file, json_lines(&[row]));
         }
     }
     let expected = ["a has evaluations by slot, toolqa", "--suite"];
@@ -180,7 +179,7 @@ fn comparing_checkpoints_of_several_suites_needs_a_suite() {
     // The folder of one evaluation, with and without its suite.
     for folder in ["a", "b"] {
         let own = format!("{folder}/predictions.jsonl");
-        workplace.write(&own, lines(&[completion("one", folder == "b")]));
+        workplace.write(&own, json_lines(&[completion("one", folder == "b")]));
     }
     let alone = workplace.run(["compare", "a", "b"]).success();
     let selected = workplace.run(["compare", "a", "b", "--suite", "slot"]);
@@ -199,7 +198,7 @@ fn comparing_checkpoints_of_several_suites_needs_a_suite() {
         "of the same suite",
     ];
     assert_refused(&workplace, &["compare", slot, toolqa], CONFIG, &expected);
-    let mixed = lines(&[completion("one", true), answer("two", true)]);
+    let mixed = json_lines(&[completion("one", true), answer("two", true)]);
     workplace.write("mixed.jsonl", mixed);
     let expected = ["mixed.jsonl:2: a line of toolqa follows lines of slot"];
     assert_refused(
@@ -210,7 +209,7 @@ fn comparing_checkpoints_of_several_suites_needs_a_suite() {
     );
     workplace.write(
         "bare.jsonl",
-        lines(&[json!({"id": "one", "prediction": "{}"})]),
+        json_lines(&[json!({"id": "one", "prediction": "{}"})]),
     );
     let expected = ["bare.jsonl:1: ", "has no known suite", "--predictions FILE"];
     assert_refused(
@@ -233,7 +232,7 @@ fn comparing_checkpoints_of_several_suites_needs_a_suite() {
 fn evaluations_are_compared_on_their_common_rows() {
     let workplace = Workplace::with_rows("1");
     let sequences_of = |ids: &[&str]| {
-        lines(
+        json_lines(
             &ids.iter()
                 .map(|id| completion(id, true))
                 .collect::<Vec<_>>(),
@@ -264,7 +263,7 @@ fn each_of_several_evaluations_is_compared_with_the_first() {
     let workplace = Workplace::with_rows("1");
     let outcomes_of = |right: [bool; 2]| {
         let rows = [("one", right[0]), ("two", right[1])];
-        lines(&rows.map(|(id, parses)| completion(id, parses)))
+        json_lines(&rows.map(|(id, parses)| completion(id, parses)))
     };
     workplace.write("base.jsonl", outcomes_of([false, false]));
     for folder in ["low", "high"] {
@@ -284,7 +283,7 @@ fn each_of_several_evaluations_is_compared_with_the_first() {
     ] {
         assert!(output.contains(part), "{part}: {output}");
     }
-    workplace.write("other.jsonl", lines(&[answer("one", true)]));
+    workplace.write("other.jsonl", json_lines(&[answer("one", true)]));
     let expected = ["an evaluation of slot", "one of toolqa"];
     let several = ["compare", "base.jsonl", "low", "other.jsonl"];
     assert_refused(&workplace, &several, CONFIG, &expected);
@@ -424,8 +423,8 @@ fn a_report_of_a_chat_run_has_losses_training_rows_and_completions() {
             {"role": "assistant", "content": format!("{} is.", 2 * n)}]})
     };
     let chats = [5, 6, 7, 8, 1, 2, 3, 4].map(chat);
-    workplace.write("learned.jsonl", lines(&chats[..4]));
-    workplace.write("chats.jsonl", lines(&chats[4..]));
+    workplace.write("learned.jsonl", json_lines(&chats[..4]));
+    workplace.write("chats.jsonl", json_lines(&chats[4..]));
     let sets = [
         "data.format=messages",
         "data.train=[\"learned.jsonl\"]",

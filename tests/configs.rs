@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use clap::ValueEnum as _;
 use serde_json::Value;
 use tooltune::config::{LoadedConfig, Preset, Source, json_schema};
 
@@ -36,14 +37,7 @@ fn configs() -> Vec<(String, String)> {
         folder.display(),
         configs.len()
     );
-    for preset in [
-        Preset::Slot,
-        Preset::Sft,
-        Preset::Calls,
-        Preset::Goat,
-        Preset::Retriever,
-        Preset::Joint,
-    ] {
+    for preset in Preset::value_variants() {
         configs.push((format!("{preset:?}.toml"), preset.text().to_owned()));
     }
     configs

@@ -10,9 +10,10 @@ use serde_json::{Value, json};
 use tooltune_disk::atomic::FolderLock;
 
 use crate::support::server::{Response, TestServer, chat};
-use crate::support::test_device::TestDevice;
 use crate::support::{fixture, model};
-use crate::workplace::{CommandOutput, Workplace, tooltune};
+use crate::workplace::{
+    CommandOutput, FOUR_STEPS, SLOT_DATA, Workplace, parse_lines, small_lora, tooltune,
+};
 
 /// Runs of 4 steps on copies of a model and an encoder, evaluated after steps 0, 2 and 4; every
 /// step improves the model.
@@ -21,34 +22,14 @@ fn workplace() -> Workplace {
     workplace.copy_model("base");
     copy(&fixture("retriever/model"), &workplace.path("encoder"));
     let config = format!(
-        r#"device = "{device}"
-[model]
-model_name_or_path = "base"
-[lora]
-r = 2
-lora_alpha = 4
-[data]
-train = ["train.jsonl"]
-eval = ["dev.jsonl"]
-format = "slot"
-max_length = 4096
-[train]
-output_dir = "run"
-max_steps = 4
-per_device_train_batch_size = 2
-learning_rate = 1e-2
-logging_steps = 1
-[eval]
-eval_steps = 2
-suites = ["slot"]
-max_new_tokens = 4
+        r#"{lora}{SLOT_DATA}{FOUR_STEPS}max_new_tokens = 4
 encoder = "encoder"
 metric_for_best_model = "loss"
 [checkpoint]
 save_steps = 2
 save_total_limit = 9
 "#,
-        device = TestDevice::from_env(),
+        lora = small_lora("base", ""),
     );
     workplace.write("config.toml", config);
     workplace
@@ -200,16 +181,10 @@ fn an_evaluation_without_a_saved_checkpoint_is_ignored() {
         workplace.write("run/metrics.jsonl", damaged);
         let output = train(&workplace, &["eval.early_stopping_patience=2"]).success();
         assert!(!output.contains("stopped early"), "{output}");
-        let read: Vec<Value> = workplace
-            .read("run/metrics.jsonl")
-            .lines()
-            .map(|line| serde_json::from_str(line).unwrap())
-            .collect();
-        let of_4 = read.iter().filter(|line| line["step"] == 4);
-        assert_eq!(
-            of_4.filter(|line| line.get("eval/loss").is_some()).count(),
-            1
-        );
+        let metrics = parse_lines(&workplace.read("run/metrics.jsonl"));
+        let is_evaluation_of_4 =
+            |line: &&Value| line["step"] == 4 && line.get("eval/loss").is_some();
+        assert_eq!(metrics.iter().filter(is_evaluation_of_4).count(), 1);
     }
 }
 

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::support::fixture;
-use crate::workplace::Workplace;
+use crate::workplace::{Workplace, json_lines, parse_lines};
 
 const RUN_FLAT: [&str; 2] = ["--set", "data.flatten=advised"];
 
@@ -45,17 +45,6 @@ fn slot_row(json_schema: &Value, gold: &Value) -> Value {
     json!({"input_text": format!("Say {gold}."), "json_schema": json_schema, "gold": gold})
 }
 
-fn lines(rows: impl IntoIterator<Item = Value>) -> String {
-    rows.into_iter().map(|row| format!("{row}\n")).collect()
-}
-
-fn parse_lines(text: &str) -> Vec<Value> {
-    let lines = text.lines();
-    lines
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect()
-}
-
 /// Eight training rows, and six evaluation rows, of which the last has no flat form.
 fn workplace() -> Workplace {
     let workplace = Workplace::new();
@@ -64,14 +53,14 @@ fn workplace() -> Workplace {
         let rows = range.map(move |n| slot_row(&nested, &person_row(n)));
         rows.chain([slot_row(&recursive_schema(), &json!({"next": {"n": 1}}))])
     };
-    workplace.write("train.jsonl", lines(rows(0..7)));
-    workplace.write("dev.jsonl", lines(rows(10..15)));
+    workplace.write("train.jsonl", json_lines(rows(0..7)));
+    workplace.write("dev.jsonl", json_lines(rows(10..15)));
     workplace
 }
 
 fn predictions(texts: &[String]) -> String {
     let line = |(n, text): (usize, &String)| json!({"id": format!("dev.jsonl:{}", n + 1), "prediction": text});
-    lines(texts.iter().enumerate().map(line))
+    json_lines(texts.iter().enumerate().map(line))
 }
 
 #[test]
@@ -199,7 +188,7 @@ fn constrained_answers_to_flat_schemas_are_never_malformed() {
     let inner = all(json!({"d": {"enum": [1, 2]}}));
     let schema = all(json!({"a": all(json!({"b": {"type": "boolean"}, "c": inner}))}));
     let row = |n: usize| slot_row(&schema, &json!({"a": {"b": true, "c": {"d": n}}}));
-    workplace.write("dev.jsonl", lines([row(1), row(2)]));
+    workplace.write("dev.jsonl", json_lines([row(1), row(2)]));
     let eval = "eval config.toml --checkpoint base --output out --set data.flatten=always \
                 --set eval.constrained=true --set eval.max_new_tokens=64";
     workplace.run(eval.split_whitespace()).success();
@@ -230,7 +219,7 @@ fn tools_and_their_calls_are_shown_flat() {
         ],
         "tools": [tool],
     });
-    workplace.write("calls.jsonl", lines([row]));
+    workplace.write("calls.jsonl", json_lines([row]));
     let template = fixture("chat_templates/templates/hermes.jinja");
     let template = format!("data.chat_template=\"{}\"", template.display());
     let inspect = [

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::bad_input::{CONFIG, assert_refused};
 use crate::support::fixture;
-use crate::workplace::{CommandOutput, Workplace, tooltune};
+use crate::workplace::{CommandOutput, Workplace, assert_contains, tooltune};
 
 const AXOLOTL: &str = "\
 base_model: MODEL
@@ -182,19 +182,8 @@ fn configs_of_four_trainers_become_configs_that_plan() {
             let output = format!("{}.{output}", name.replace('.', "-"));
             let init = format!("init --from {name} --output {output}");
             let answer = workplace.run(init.split(' '));
-            for expected in not_carried.iter().chain([&origin]) {
-                assert!(
-                    answer.stderr.contains(expected),
-                    "{name}: {expected}: {}",
-                    answer.stderr
-                );
-            }
-            assert!(
-                !answer.stderr.contains("not a valid config yet"),
-                "{}",
-                answer.stderr
-            );
-            answer.success();
+            assert_contains(&answer.stderr, not_carried.iter().copied().chain([origin]));
+            assert_valid_config(answer);
             let config = workplace.read(&output);
             if output.ends_with("toml") {
                 for expected in carried {
@@ -208,6 +197,13 @@ fn configs_of_four_trainers_become_configs_that_plan() {
             assert_eq!(plan.status, Some(0), "{name}: {}\n{config}", plan.stderr);
         }
     }
+}
+
+/// The command succeeded, and its config needs no completion by the user.
+fn assert_valid_config(output: CommandOutput) {
+    let warning = "not a valid config yet";
+    assert!(!output.stderr.contains(warning), "{}", output.stderr);
+    output.success();
 }
 
 #[test]
@@ -549,25 +545,15 @@ fn files_of_several_formats_are_one_run() {
     );
     workplace.write("mixed.yaml", config);
     let answer = workplace.run("init --from mixed.yaml --output mixed.toml".split(' '));
-    for expected in [
+    let expected = [
         "datasets[0].data_files -> data.train",
         "datasets[1].path -> data.train = \"alpaca.jsonl\"",
         "datasets[0].ds_type = \"json\"",
         "evals_per_epoch = 2 -> eval.eval_steps = 4",
         "device = \"cpu\"",
-    ] {
-        assert!(
-            answer.stderr.contains(expected),
-            "{expected}: {}",
-            answer.stderr
-        );
-    }
-    assert!(
-        !answer.stderr.contains("not a valid config yet"),
-        "{}",
-        answer.stderr
-    );
-    answer.success();
+    ];
+    assert_contains(&answer.stderr, expected);
+    assert_valid_config(answer);
     let text = workplace.read("mixed.toml");
     assert!(
         text.contains("device = \"cpu\"\n") && text.contains("eval_steps = 4"),

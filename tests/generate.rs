@@ -3,9 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::bad_input::{CONFIG, FILES, ROWS, assert_refused};
-use crate::suites::lines;
 use crate::support::{fixture, model};
-use crate::workplace::Workplace;
+use crate::workplace::{Workplace, parse_lines};
 
 /// The tests' config for rows of messages, with `chats.jsonl` as evaluation rows.
 fn chats() -> Vec<String> {
@@ -92,7 +91,7 @@ fn a_trained_checkpoint_writes_its_references_and_the_base_model_does_not() {
             "{expected:?} is not in\n{output}"
         );
     }
-    let texts = lines(&workplace.read("last.jsonl"));
+    let texts = parse_lines(&workplace.read("last.jsonl"));
     assert_eq!(texts.len(), 3);
     for (i, (text, reference)) in texts.iter().zip(references).enumerate() {
         assert_eq!(text["id"], format!("chats.jsonl:{}", i + 1));
@@ -117,7 +116,7 @@ fn a_trained_checkpoint_writes_its_references_and_the_base_model_does_not() {
         output.contains("0 of 2 replies match their reference"),
         "{output}"
     );
-    let texts = lines(&workplace.read("base.jsonl"));
+    let texts = parse_lines(&workplace.read("base.jsonl"));
     assert_eq!(texts.len(), 2);
     for text in &texts {
         assert_eq!(text["finish_reason"], "length");
@@ -136,7 +135,7 @@ fn turns_with_calls_are_asked_unless_others_are_named(workplace: &Workplace) {
             "generate run --checkpoint last --set eval.max_new_tokens=60 {turn} --output turn.jsonl"
         );
         workplace.run(words.split_whitespace()).success();
-        let texts = lines(&workplace.read("turn.jsonl"));
+        let texts = parse_lines(&workplace.read("turn.jsonl"));
         std::fs::remove_file(workplace.path("turn.jsonl")).unwrap();
         let pairs = texts.iter().map(|text| {
             assert_eq!(text["text"], text["reference"], "{text}");
@@ -307,7 +306,7 @@ fn every_target_is_the_same_model(workplace: &Workplace) {
 fn assert_prompts_begin_the_examples(workplace: &Workplace, chats: &[String], texts: &[Value]) {
     let inspect = "inspect config.toml --format json --set train.output_dir=other".split(' ');
     let inspect = inspect.chain(chats.iter().map(String::as_str));
-    let rows = lines(&workplace.run(inspect).success());
+    let rows = parse_lines(&workplace.run(inspect).success());
     assert_eq!(rows.len(), texts.len());
     for (row, text) in rows.iter().zip(texts) {
         let tokens = row["tokens"].as_array().unwrap();
@@ -327,7 +326,7 @@ fn a_question_is_answered_as_the_row_that_asks_it(workplace: &Workplace) {
     let ask = |output: &str, source: &[&str]| {
         let words = generate.split(' ').chain([output]);
         let inspected = workplace.run(words.chain(source.iter().copied())).success();
-        (inspected, lines(&workplace.read(output)).remove(0))
+        (inspected, parse_lines(&workplace.read(output)).remove(0))
     };
     let question = ["--message", "Weather in Oslo?", "--tools", "tools.json"];
     let (stdout, answer) = ask("asked.jsonl", &question);
@@ -379,7 +378,7 @@ fn completions_after_messages_equal_those_of_transformers() {
                  --set model.compute_dtype=f32 --set";
     let words = words.split_whitespace().chain([gguf.as_str()]);
     workplace.run(words).success();
-    let texts = lines(&workplace.read("texts.jsonl"));
+    let texts = parse_lines(&workplace.read("texts.jsonl"));
     assert_eq!(texts.len(), greedy.len());
     let mut n_stopped = 0;
     for (text, expected) in texts.iter().zip(&greedy) {
@@ -405,9 +404,9 @@ fn slot_rows_and_trajectories_are_prompted_as_in_training() {
     let generate_text = |words: &str| {
         let words = format!("generate config.toml --checkpoint base --max-samples 2 {words}");
         workplace.run(words.split_whitespace()).success();
-        lines(&workplace.read(words.rsplit(' ').next().unwrap()))
+        parse_lines(&workplace.read(words.rsplit(' ').next().unwrap()))
     };
-    let rows = lines(&workplace.read("dev.jsonl"));
+    let rows = parse_lines(&workplace.read("dev.jsonl"));
     let texts = generate_text("--output slot.jsonl");
     assert_eq!(texts.len(), 2);
     for (text, row) in texts.iter().zip(&rows) {
@@ -424,7 +423,7 @@ fn slot_rows_and_trajectories_are_prompted_as_in_training() {
          --set goat.method=global --set goat.distractors=random \
          --set eval.max_new_tokens=4 --output plans.jsonl",
     );
-    let trajectory = &lines(&workplace.read("goat.jsonl"))[0];
+    let trajectory = &parse_lines(&workplace.read("goat.jsonl"))[0];
     assert_eq!(texts[0]["id"], "dev-00000/plan-1");
     let plan = texts[0]["reference"].as_str().unwrap();
     for call in trajectory["calls"].as_array().unwrap() {
@@ -533,7 +532,7 @@ fn unusable_prompts_are_refused_before_anything_is_written() {
 #[test]
 fn a_text_gets_the_prompt_of_its_row_and_rows_need_no_gold() {
     let workplace = Workplace::new();
-    let row = lines(&workplace.read("dev.jsonl")).remove(0);
+    let row = parse_lines(&workplace.read("dev.jsonl")).remove(0);
     let text = row["input_text"].as_str().unwrap();
     workplace.write("schema.json", row["json_schema"].to_string());
     let unlabelled = json!({"input_text": text, "json_schema": row["json_schema"]});
@@ -547,7 +546,7 @@ fn a_text_gets_the_prompt_of_its_row_and_rows_need_no_gold() {
         let inspected = workplace.run_with_input(all, input).success();
         let is_told = inspected.contains("\n  text       ") || words.starts_with(&["--prompt"]);
         assert!(is_told, "{inspected}");
-        let mut texts = lines(&workplace.read(&output));
+        let mut texts = parse_lines(&workplace.read(&output));
         assert_eq!(texts.len(), 1);
         texts.remove(0)
     };

@@ -2,10 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::suites::lines;
 use crate::support::model;
 use crate::support::server::{Response, TestServer, chat};
-use crate::workplace::{Workplace, tooltune};
+use crate::workplace::{Workplace, parse_lines, tooltune};
 
 const ORDER: &str = "POST /orders";
 const STATUS: &str = "GET /orders/{order_id}";
@@ -172,7 +171,7 @@ fn nested_calls_reach_a_server_and_a_recording_gives_the_same_rows() {
     let rows = run_pipeline("by_server", &by_server);
     assert_eq!(run_pipeline("by_recording", &by_recording), rows);
 
-    let row = &lines(&rows)[0];
+    let row = &parse_lines(&rows)[0];
     assert_eq!(row["calls"][0]["name"], ORDER);
     assert_eq!(row["calls"][0]["arguments"], first_order());
     assert_eq!(row["calls"][1]["arguments"], json!({"order_id": 12}));

@@ -2,9 +2,8 @@
 
 use serde_json::json;
 
-use crate::suites::lines;
 use crate::support::{fixture, model};
-use crate::workplace::Workplace;
+use crate::workplace::{Workplace, parse_lines};
 
 #[test]
 fn documents_become_tasks_and_trajectories_pairs() {
@@ -28,7 +27,7 @@ fn documents_become_tasks_and_trajectories_pairs() {
     ]);
     let output = result.success();
     assert!(output.contains("63 documents"), "{output}");
-    let tasks = lines(&workplace.read("a.jsonl"));
+    let tasks = parse_lines(&workplace.read("a.jsonl"));
     assert!(tasks.len() > 10, "{}", tasks.len());
     for task in &tasks {
         let apis = task["apis"].as_array().unwrap();
@@ -65,8 +64,8 @@ fn documents_become_tasks_and_trajectories_pairs() {
 
     let pairs = "data pairs rows.jsonl --documents documents.jsonl --output pairs.jsonl";
     workplace.run(pairs.split(' ')).success();
-    let pairs = lines(&workplace.read("pairs.jsonl"));
-    let rows = lines(&workplace.read("rows.jsonl"));
+    let pairs = parse_lines(&workplace.read("pairs.jsonl"));
+    let rows = parse_lines(&workplace.read("rows.jsonl"));
     let first = pairs
         .iter()
         .filter(|pair| pair["query"] == rows[0]["query"]);
@@ -80,7 +79,7 @@ fn documents_become_tasks_and_trajectories_pairs() {
     called.dedup();
     assert_eq!(first.count(), called.len());
     let split = "data pairs rows.jsonl --documents documents.jsonl --sub-queries";
-    let split = lines(&workplace.run(split.split(' ')).success());
+    let split = parse_lines(&workplace.run(split.split(' ')).success());
     let sub_query = &rows[0]["calls"][0]["sub_query"];
     assert!(
         split.iter().any(|pair| &pair["query"] == sub_query),
@@ -150,7 +149,7 @@ fn request_bodies_of_a_specification_are_left_out_on_request() {
         ];
         let option = Some(option).filter(|option| !option.is_empty());
         workplace.run(import.into_iter().chain(option)).success();
-        let documents = lines(&workplace.read(&output));
+        let documents = parse_lines(&workplace.read(&output));
         let parameters = documents[0]["required_parameters"].as_array().unwrap();
         let names: Vec<&str> = parameters
             .iter()

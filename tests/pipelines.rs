@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::support::server::{Received, Response, TestServer, chat};
-use crate::workplace::{CommandOutput, Workplace, tooltune};
+use crate::workplace::{CommandOutput, Workplace, assert_contains, tooltune};
 
 /// A time limit longer than any successful wait here.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -68,6 +68,18 @@ pub(crate) fn run(dir: &TempDir, arguments: &[String]) -> CommandOutput {
     CommandOutput::from_command(tooltune().current_dir(dir.path()).args(arguments))
 }
 
+/// A dry run into `out` prints `expected`, sends no request and writes no file.
+pub(crate) fn check_dry_run(
+    dir: &TempDir,
+    server: &TestServer,
+    arguments: &[String],
+    expected: &[&str],
+) {
+    let plan = run(dir, arguments).success();
+    assert_contains(&plan, expected.iter().copied().chain(["Nothing was sent"]));
+    assert!(server.received().is_empty() && !dir.path().join("out").exists());
+}
+
 /// The files of a pipeline except its journal, whose lines are in the order of the replies; without
 /// the name of their folder, which pages contain.
 pub(crate) fn files(dir: &TempDir, output: &str) -> BTreeMap<String, String> {
@@ -92,36 +104,24 @@ pub(crate) fn files(dir: &TempDir, output: &str) -> BTreeMap<String, String> {
 fn pairs_become_rows_that_training_reads_and_the_same_command_sends_nothing_again() {
     let dir = TempDir::new().unwrap();
     let server = TestServer::start(|request, _| chat(&rule_based_reply(&prompt(&request.body))));
-    let plan = run(
-        &dir,
-        &command(
-            &server,
-            "out",
-            "--dry-run --input-price 3 --output-price 15",
-        ),
-    )
-    .success();
-    for part in [
-        "| generate |",
-        "at most 30",
-        "and cost at most",
-        "Nothing was sent",
-    ] {
-        assert!(plan.contains(part), "{part}: {plan}");
-    }
-    assert!(server.received().is_empty() && !dir.path().join("out").exists());
+    let dry_run = command(
+        &server,
+        "out",
+        "--dry-run --input-price 3 --output-price 15",
+    );
+    let expected = ["| generate |", "at most 30", "and cost at most"];
+    check_dry_run(&dir, &server, &dry_run, &expected);
 
     let done = run(&dir, &command(&server, "out", "--output-price 15")).success();
-    for part in [
+    let expected = [
         "dropped 7: the gold does not fit the schema",
         "judge dropped",
         "the text does not support the gold",
         "cost of the replies:",
         "schema_complexity",
         "out/rows.jsonl; their complexity in out/complexity.html",
-    ] {
-        assert!(done.contains(part), "{part}: {done}");
-    }
+    ];
+    assert_contains(&done, expected);
     let stats = run(
         &dir,
         &["data", "stats", "out/rows.jsonl"].map(str::to_owned),

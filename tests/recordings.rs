@@ -2,10 +2,9 @@
 
 use serde_json::json;
 
-use crate::suites::{
-    TRAINED_CHECKPOINT, config, lines, metrics, run_with, train_to_call, workplace,
-};
+use crate::suites::{TRAINED_CHECKPOINT, config, metrics, run_with, train_to_call, workplace};
 use crate::support::server::{Response, TestServer};
+use crate::workplace::parse_lines;
 
 /// Invariant: A recording replays the original answers after any interruption and contains no
 /// secret.
@@ -36,7 +35,7 @@ fn a_recording_of_a_server_gives_the_same_evaluation_without_it() {
     let recorded = workplace.read("kept/replay.jsonl");
     let call = json!({"api_name": "GET /weather", "input": {"city": "Oslo"},
         "output": {"degrees": -3, "key": "***"}, "exception": null});
-    assert_eq!(lines(&recorded), [call]);
+    assert_eq!(parse_lines(&recorded), [call]);
     eval("sky.toml", "served");
     assert_eq!(workplace.read("kept/replay.jsonl"), recorded);
     drop(server);
@@ -48,7 +47,7 @@ fn a_recording_of_a_server_gives_the_same_evaluation_without_it() {
         metrics(&workplace, "served")["restbench"]
     );
     let outcomes = |folder: &str| {
-        let rows = lines(&workplace.read(&format!("{folder}/predictions.jsonl")));
+        let rows = parse_lines(&workplace.read(&format!("{folder}/predictions.jsonl")));
         rows.iter()
             .map(|row| (row["outcome"]["calls"].clone(), row["score"].clone()))
             .collect::<Vec<_>>()

@@ -7,7 +7,15 @@ use tooltune_suites::SentenceEncoder;
 
 use crate::support::test_device::TestDevice;
 use crate::support::{fixture, test_device};
-use crate::workplace::Workplace;
+use crate::workplace::{GOAT_DATA, Workplace, parse_lines, tiny_model_lora};
+
+/// Tables that keep the checkpoint of every second step.
+const KEEP_EVERY_SECOND_STEP: &str = r#"[checkpoint]
+save_steps = 2
+save_total_limit = 10
+[log]
+report_to = ["jsonl"]
+"#;
 
 fn retriever_config(run: &str, extra: &str) -> String {
     format!(
@@ -27,12 +35,7 @@ output_dir = "{run}"
 logging_steps = 2
 [eval]
 eval_steps = 3
-[checkpoint]
-save_steps = 2
-save_total_limit = 10
-[log]
-report_to = ["jsonl"]
-"#,
+{KEEP_EVERY_SECOND_STEP}"#,
         device = TestDevice::from_env(),
         encoder = fixture("retriever/model").display(),
     )
@@ -40,18 +43,7 @@ report_to = ["jsonl"]
 
 fn joint_config(run: &str) -> String {
     format!(
-        r#"device = "{device}"
-[model]
-model_name_or_path = "{model}"
-[lora]
-r = 2
-lora_alpha = 4
-[data]
-train = ["goat/train.jsonl"]
-eval = ["goat/dev.jsonl"]
-format = "goat"
-max_length = 8192
-[goat]
+        r#"{lora}{GOAT_DATA}[goat]
 documents = "goat/documents.jsonl"
 [retriever]
 model_name_or_path = "{encoder}"
@@ -75,14 +67,8 @@ suites = ["goat", "retrieval"]
 max_samples = 2
 max_new_tokens = 4
 metric_for_best_model = "0.5*goat.sa + 0.5*retrieval.recall_at_5"
-[checkpoint]
-save_steps = 2
-save_total_limit = 10
-[log]
-report_to = ["jsonl"]
-"#,
-        device = TestDevice::from_env(),
-        model = fixture("tiny_chat_model").display(),
+{KEEP_EVERY_SECOND_STEP}"#,
+        lora = tiny_model_lora(),
         encoder = fixture("retriever/model").display(),
     )
 }
@@ -112,12 +98,6 @@ fn workplace() -> Workplace {
         .collect();
     workplace.write("documents.jsonl", documents.join("\n"));
     workplace
-}
-
-fn lines(text: &str) -> Vec<Value> {
-    text.lines()
-        .map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}")))
-        .collect()
 }
 
 /// Values of a key in the lines that have it.
@@ -163,7 +143,7 @@ fn a_retriever_is_trained_evaluated_selected_and_exported() {
         output.contains("18 pairs of 18 queries and 18 documents"),
         "{output}"
     );
-    let metrics = lines(&workplace.read("run/metrics.jsonl"));
+    let metrics = parse_lines(&workplace.read("run/metrics.jsonl"));
     let losses = values(&metrics, "retriever/loss");
     assert_eq!(losses.len(), 3, "{metrics:?}");
     assert!(losses[2] < 0.7 * losses[0], "{losses:?}");
@@ -187,7 +167,10 @@ fn a_retriever_is_trained_evaluated_selected_and_exported() {
     assert!(table.contains("recall_at_5 %"), "{table}");
     let report: Value = serde_json::from_str(&workplace.read("results/metrics.json")).unwrap();
     assert_eq!(report["n"], 6, "{report}");
-    assert_eq!(lines(&workplace.read("results/predictions.jsonl")).len(), 6);
+    assert_eq!(
+        parse_lines(&workplace.read("results/predictions.jsonl")).len(),
+        6
+    );
     let base = [
         "eval",
         "run",
@@ -308,18 +291,14 @@ fn a_resumed_retriever_equals_the_uninterrupted_one() {
 #[test]
 fn a_joint_run_has_one_checkpoint_one_resume_and_one_evaluation() {
     let workplace = workplace();
-    let synth =
-        "data synth goat --rows 12 --output goat/train.jsonl --documents goat/documents.jsonl";
-    workplace.run(synth.split(' ')).success();
-    let synth = "data synth goat --split dev --output goat/dev.jsonl --rows 4";
-    workplace.run(synth.split(' ')).success();
+    workplace.generate_trajectories();
     workplace.write("joint.toml", joint_config("run"));
     let output = workplace.run(["train", "joint.toml"]).success();
     assert!(
         output.contains("retriever: ") && output.contains("6 steps"),
         "{output}"
     );
-    let metrics = lines(&workplace.read("run/metrics.jsonl"));
+    let metrics = parse_lines(&workplace.read("run/metrics.jsonl"));
     assert_eq!(
         values(&metrics, "retriever/step").last(),
         Some(&6.0),
@@ -471,11 +450,11 @@ fn ten_thousand_documents_are_ranked_and_mined() {
     workplace
         .run(["train", "many.toml", "--set", "retriever.max_steps=2"])
         .success();
-    let metrics = lines(&workplace.read("run/metrics.jsonl"));
+    let metrics = parse_lines(&workplace.read("run/metrics.jsonl"));
     let recalls = values(&metrics, "eval/retrieval.recall_at_10");
     assert_eq!(recalls.len(), 2, "{metrics:?}");
     let report = workplace.read("run/checkpoint-000002/eval.retrieval.predictions.jsonl");
-    for prediction in lines(&report) {
+    for prediction in parse_lines(&report) {
         assert_eq!(prediction["ranked"].as_array().unwrap().len(), 10);
     }
 }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::support::fixture;
 use crate::support::test_device::TestDevice;
-use crate::workplace::{CommandOutput, Workplace, tooltune};
+use crate::workplace::{CommandOutput, Workplace, parse_lines, tooltune};
 
 fn config(extra: &str) -> String {
     format!(
@@ -38,9 +38,8 @@ fn rows(rows: &[(&str, String)]) -> String {
 }
 
 fn metrics(workplace: &Workplace, run: &str, key: &str) -> Vec<f64> {
-    let text = workplace.read(&format!("{run}/metrics.jsonl"));
-    let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
-    lines.filter_map(|line: Value| line[key].as_f64()).collect()
+    let lines = parse_lines(&workplace.read(&format!("{run}/metrics.jsonl")));
+    lines.iter().filter_map(|line| line[key].as_f64()).collect()
 }
 
 /// The words of a message without the terminal's line breaks.
@@ -369,11 +368,7 @@ fn settings_of_an_encoder_folder_are_used_or_refused() {
     assert_eq!(exported["prompts"], prompts);
     let verify = "verify run-set --checkpoint last -n 2 --embeddings embeddings.jsonl";
     workplace.run(verify.split(' ')).success();
-    let lines = workplace.read("embeddings.jsonl");
-    let lines: Vec<Value> = lines
-        .lines()
-        .map(|l| serde_json::from_str(l).unwrap())
-        .collect();
+    let lines = parse_lines(&workplace.read("embeddings.jsonl"));
     let roles: Vec<&str> = lines
         .iter()
         .map(|line| line["role"].as_str().unwrap())
@@ -441,11 +436,7 @@ fn lower_casing_of_an_encoder_folder_is_used_and_exported() {
     );
     let verify = "verify run --checkpoint last -n 9 --embeddings embeddings.jsonl";
     workplace.run(verify.split(' ')).success();
-    let lines = workplace.read("embeddings.jsonl");
-    let lines: Vec<Value> = lines
-        .lines()
-        .map(|l| serde_json::from_str(l).unwrap())
-        .collect();
+    let lines = parse_lines(&workplace.read("embeddings.jsonl"));
     // In the order of the held-out pairs.
     assert_eq!(lines[1]["embedding"], lines[2]["embedding"]);
     assert_eq!(lines[4]["embedding"], lines[5]["embedding"]);

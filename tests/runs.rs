@@ -8,9 +8,10 @@ use serde_json::{Value, json};
 use tooltune_checkpoints::run_dir::RunDir;
 use tooltune_rows::batches::SeededRandom;
 
-use crate::support::test_device::TestDevice;
 use crate::support::{fixture, model};
-use crate::workplace::{CommandOutput, Workplace, tooltune};
+use crate::workplace::{
+    CommandOutput, SLOT_DATA, Workplace, parse_lines, tiny_model_lora, tooltune,
+};
 
 /// Optimizer steps of a run; evaluations happen every tenth step, saves every sixth.
 const STEPS: u64 = 30;
@@ -19,21 +20,9 @@ const STEPS: u64 = 30;
 fn workplace() -> Workplace {
     let workplace = Workplace::with_rows("40");
     let config = format!(
-        r#"
-device = "{device}"
-[model]
-model_name_or_path = "{model}"
-[lora]
-r = 2
-lora_alpha = 4
-lora_dropout = 0.1
+        r#"{lora}lora_dropout = 0.1
 target_modules = "all-linear"
-[data]
-train = ["train.jsonl"]
-eval = ["dev.jsonl"]
-format = "slot"
-max_length = 4096
-[mask]
+{SLOT_DATA}[mask]
 train_on = "completion"
 [train]
 output_dir = "run"
@@ -53,8 +42,7 @@ encoder = "{encoder}"
 save_steps = 6
 save_total_limit = 3
 "#,
-        device = TestDevice::from_env(),
-        model = fixture("tiny_chat_model").display(),
+        lora = tiny_model_lora(),
         encoder = model("all-minilm-l6-v2").display(),
     );
     workplace.write("config.toml", config);
@@ -373,11 +361,9 @@ fn a_run_is_made_longer_and_never_shorter() {
         lock["extended"],
         json!([{"at_step": 4, "changes": ["train.max_steps: 4 -> 6"]}])
     );
-    let lines = workplace.read("run/metrics.jsonl");
-    let lines = lines
-        .lines()
-        .map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let steps: Vec<u64> = lines
+    let metrics = parse_lines(&workplace.read("run/metrics.jsonl"));
+    let steps: Vec<u64> = metrics
+        .iter()
         .filter(|line| line["loss"].is_number())
         .map(|line| line["step"].as_u64().unwrap())
         .collect();

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::tool_suites::{TOOLQA, lines, metrics, nestful_samples, write_toolqa_files};
-use crate::workplace::Workplace;
+use crate::tool_suites::{TOOLQA, metrics, nestful_samples, write_toolqa_files};
+use crate::workplace::{Workplace, json_lines};
 
 #[test]
 fn sequences_are_joined_by_id_from_files_in_any_format() {
@@ -22,12 +22,12 @@ fn sequences_are_joined_by_id_from_files_in_any_format() {
             workplace.read(&format!("{output}/predictions.jsonl")),
         )
     };
-    workplace.write("nestful.jsonl", lines(&rows));
-    workplace.write("golds.jsonl", lines(&golds));
+    workplace.write("nestful.jsonl", json_lines(&rows));
+    workplace.write("golds.jsonl", json_lines(&golds));
     let expected = scored("lines");
     assert_eq!(expected.0["value"], 1.0);
     let swapped = [golds[1].clone(), golds[0].clone()];
-    workplace.write("golds.jsonl", lines(&swapped));
+    workplace.write("golds.jsonl", json_lines(&swapped));
     assert_eq!(scored("swapped"), expected);
     workplace.write("nestful.jsonl", json!(rows).to_string());
     workplace.write("golds.jsonl", json!(golds).to_string());
@@ -42,7 +42,7 @@ fn questions_and_responses_are_read_from_files_in_any_format() {
         json!({"id": "b", "prediction": "It is 120."}),
         json!({"id": "a", "prediction": "old mill."}),
     ];
-    workplace.write("golds.jsonl", lines(&golds));
+    workplace.write("golds.jsonl", json_lines(&golds));
     let scored = |output: &str| {
         workplace
             .run(format!("{TOOLQA} --predictions golds.jsonl --output {output}").split(' '))

@@ -3,11 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::support::server::{TestServer, chat};
-use crate::workplace::Workplace;
-
-fn lines(rows: &[Value]) -> String {
-    rows.iter().map(|row| format!("{row}\n")).collect()
-}
+use crate::workplace::{Workplace, json_lines};
 
 fn metrics(workplace: &Workplace, folder: &str) -> Value {
     serde_json::from_str(&workplace.read(&format!("{folder}/metrics.json"))).unwrap()
@@ -19,15 +15,15 @@ fn slot(workplace: &Workplace) {
         json!({"input_text": format!("Quay {n}"), "gold": {"n": n},
             "json_schema": {"type": "object", "properties": {"n": {"type": "integer"}}}})
     };
-    workplace.write("quays.jsonl", lines(&[row(1), row(2)]));
-    workplace.write("tides.jsonl", lines(&[row(3)]));
+    workplace.write("quays.jsonl", json_lines(&[row(1), row(2)]));
+    workplace.write("tides.jsonl", json_lines(&[row(3)]));
     let answer = |id: &str, text: &str| json!({"id": id, "prediction": text});
     let answers = [
         answer("quays.jsonl:1", "{\"n\": 1}"),
         answer("quays.jsonl:2", "Two"),
         answer("tides.jsonl:1", "{\"n\": 3}"),
     ];
-    workplace.write("answers.jsonl", lines(&answers));
+    workplace.write("answers.jsonl", json_lines(&answers));
 }
 
 #[test]
@@ -85,12 +81,12 @@ fn question(uid: &str, gold: &str) -> Value {
 fn toolqa(workplace: &Workplace) {
     let response = json!({"response_id": "r", "endpoint": "quays", "split": "s",
         "response": {"name": "Old Quay"}});
-    workplace.write("responses.jsonl", lines(&[response]));
+    workplace.write("responses.jsonl", json_lines(&[response]));
     workplace.write(
         "a.jsonl",
-        lines(&[question("1", "Old Quay"), question("2", "New Quay")]),
+        json_lines(&[question("1", "Old Quay"), question("2", "New Quay")]),
     );
-    workplace.write("b.jsonl", lines(&[question("3", "Old Quay")]));
+    workplace.write("b.jsonl", json_lines(&[question("3", "Old Quay")]));
 }
 
 const TOOLQA: &str = "eval config.toml --suite toolqa --set eval.toolqa.responses=responses.jsonl --data a.jsonl --data b.jsonl";
@@ -104,7 +100,7 @@ fn questions_and_sequences_have_metrics_by_file() {
         json!({"uid": "2", "model_output": null}),
         json!({"uid": "3", "model_output": "none"}),
     ];
-    workplace.write("outputs.jsonl", lines(&outputs));
+    workplace.write("outputs.jsonl", json_lines(&outputs));
     let eval = format!("{TOOLQA} --predictions outputs.jsonl --output scored");
     let output = workplace.run(eval.split(' ')).success();
     let report = metrics(&workplace, "scored");
@@ -123,11 +119,11 @@ fn questions_and_sequences_have_metrics_by_file() {
             "gold_answer": answer})
     };
     // The gold of the second file does not compute its own answer.
-    workplace.write("c.jsonl", lines(&[row("c", 3)]));
-    workplace.write("d.jsonl", lines(&[row("d", 4)]));
+    workplace.write("c.jsonl", json_lines(&[row("c", 3)]));
+    workplace.write("d.jsonl", json_lines(&[row("d", 4)]));
     let gold = row("c", 3)["output"].to_string();
     let golds = ["c", "d"].map(|id| json!({"id": id, "prediction": gold}));
-    workplace.write("golds.jsonl", lines(&golds));
+    workplace.write("golds.jsonl", json_lines(&golds));
     let eval = "eval config.toml --suite nestful --data c.jsonl --data d.jsonl --predictions \
                 golds.jsonl --output calls";
     let output = workplace.run(eval.split(' ')).success();
@@ -236,7 +232,7 @@ fn data_stats_detects_rows_by_their_fields() {
     );
     let message = |role: &str, text: &str| json!({"role": role, "content": text});
     let chat = json!({"messages": [message("user", "Where?"), message("assistant", "Here.")]});
-    workplace.write("chat.jsonl", lines(&[chat]));
+    workplace.write("chat.jsonl", json_lines(&[chat]));
     let table = stats("chat.jsonl");
     for part in [
         "1 rows in chat.jsonl",
@@ -246,7 +242,7 @@ fn data_stats_detects_rows_by_their_fields() {
         assert!(table.contains(part), "{part}: {table}");
     }
     let pair = json!({"anchor": "tide", "positive": "harbour depth", "negatives": ["wind"]});
-    workplace.write("pairs.jsonl", lines(&[pair]));
+    workplace.write("pairs.jsonl", json_lines(&[pair]));
     let table = stats("pairs.jsonl");
     for part in [
         "1 pairs in pairs.jsonl",

@@ -7,27 +7,14 @@ use tooltune_checkpoints::weights::{HostTensor, Weights, write_tensors};
 
 use crate::support::bounds::Quantity;
 use crate::support::fixture;
-use crate::support::test_device::TestDevice;
-use crate::workplace::Workplace;
+use crate::workplace::{SLOT_DATA, Workplace, parse_lines, small_lora};
 
 /// A folder with rows and a config whose evaluations only measure the loss.
 fn workplace() -> Workplace {
     let workplace = Workplace::with_rows("24");
+    let model = fixture("tiny_chat_model").display().to_string();
     let config = format!(
-        r#"
-device = "{device}"
-[model]
-model_name_or_path = "{model}"
-compute_dtype = "f32"
-[lora]
-r = 2
-lora_alpha = 4
-[data]
-train = ["train.jsonl"]
-eval = ["dev.jsonl"]
-format = "slot"
-max_length = 4096
-[train]
+        r#"{lora}{SLOT_DATA}[train]
 output_dir = "first"
 max_steps = 4
 per_device_train_batch_size = 2
@@ -43,8 +30,7 @@ metric_for_best_model = "loss"
 [checkpoint]
 save_steps = 2
 "#,
-        device = TestDevice::from_env(),
-        model = fixture("tiny_chat_model").display(),
+        lora = small_lora(&model, "compute_dtype = \"f32\"\n"),
     );
     workplace.write("config.toml", config);
     workplace
@@ -59,12 +45,9 @@ fn train(workplace: &Workplace, set: &[&str]) {
 
 /// The loss of each evaluation, by step.
 fn losses(workplace: &Workplace, run: &str) -> BTreeMap<u64, f64> {
-    let metrics = workplace.read(&format!("{run}/metrics.jsonl"));
-    let lines = metrics
-        .lines()
-        .map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let loss = |line: Value| Some((line["step"].as_u64()?, line["eval/loss"].as_f64()?));
-    lines.filter_map(loss).collect()
+    let metrics = parse_lines(&workplace.read(&format!("{run}/metrics.jsonl")));
+    let loss = |line: &Value| Some((line["step"].as_u64()?, line["eval/loss"].as_f64()?));
+    metrics.iter().filter_map(loss).collect()
 }
 
 #[test]

@@ -7,9 +7,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::suites::lines;
 use crate::support::server::{Response, TestServer, chat};
-use crate::workplace::{Workplace, tooltune};
+use crate::workplace::{Workplace, parse_lines, tooltune};
 
 /// The tiny model with little memory for rows: sixteen of them are decoded together.
 const STRUCTURE: &str = "structure config.toml --checkpoint base --set eval.max_new_tokens=120 \
@@ -63,7 +62,7 @@ fn string_formats_are_enforced_and_blank_texts_are_skipped() {
             answer.stderr
         );
     }
-    let answers = lines(&answer.success());
+    let answers = parse_lines(&answer.success());
     let day = answers[0]["json"]["day"].as_str().unwrap();
     let is_date = |text: &str| {
         let schema = json!({"type": "string", "format": "date"});
@@ -120,7 +119,7 @@ fn every_answer_is_valid_and_in_row_order() {
     }
     assert_eq!(answer.success(), "");
     let text = workplace.read("folder/answers.jsonl");
-    let answers = lines(&text);
+    let answers = parse_lines(&text);
     assert_eq!(answers.len(), rows.len());
     for (answer, row) in answers.iter().zip(&rows) {
         assert_eq!(answer["id"], row["id"]);
@@ -161,7 +160,7 @@ fn an_unenforceable_schema_gives_an_unconstrained_completion_and_one_retry() {
         );
     }
     answer.success();
-    let answers = lines(&workplace.read("answers.jsonl"));
+    let answers = parse_lines(&workplace.read("answers.jsonl"));
     assert_eq!(answers[1]["id"], "row 1");
     assert_eq!(answers[1]["valid"], false);
     assert_eq!(answers[1]["json"], Value::Null);
@@ -185,7 +184,7 @@ fn an_unenforceable_schema_gives_an_unconstrained_completion_and_one_retry() {
         "{}",
         free.stderr
     );
-    for answer in lines(&free.success()) {
+    for answer in parse_lines(&free.success()) {
         assert_eq!(answer["unenforced"], Value::Null);
         assert_eq!(answer["violations"].as_array().unwrap().len(), 1);
     }
@@ -202,7 +201,7 @@ fn a_truncated_completion_is_invalid_and_reported() {
         "{}",
         answer.stderr
     );
-    for answer in lines(&answer.success()) {
+    for answer in parse_lines(&answer.success()) {
         assert_eq!(answer["valid"], false);
         assert_eq!(answer["json"], Value::Null);
         let violation = &answer["violations"][0];
@@ -230,7 +229,7 @@ fn an_endless_completion_is_generated_again_with_short_limits() {
     let words = format!("{STRUCTURE} --data texts.jsonl --set eval.max_new_tokens=400");
     let answer = workplace.run(words.split_whitespace());
     let errors = answer.stderr.clone();
-    let answers = lines(&answer.success());
+    let answers = parse_lines(&answer.success());
     let shortened = answers
         .iter()
         .filter(|answer| answer.get("shortened").is_some());
@@ -272,7 +271,7 @@ fn an_unreadable_row_has_an_error_or_is_counted() {
             answer.stderr
         );
     }
-    let answers = lines(&answer.stdout);
+    let answers = parse_lines(&answer.stdout);
     let ids: Vec<&str> = answers
         .iter()
         .map(|one| one["id"].as_str().unwrap())
@@ -305,7 +304,7 @@ fn an_unreadable_row_has_an_error_or_is_counted() {
         "{}",
         skipped.stderr
     );
-    let ids: Vec<Value> = lines(&skipped.success())
+    let ids: Vec<Value> = parse_lines(&skipped.success())
         .iter()
         .map(|one| one["id"].clone())
         .collect();
@@ -322,7 +321,7 @@ fn one_text_comes_from_the_command_line_or_the_standard_input() {
     let typed = workplace
         .run([&base[..], &["--text", text]].concat())
         .success();
-    let answer = &lines(&typed)[0];
+    let answer = &parse_lines(&typed)[0];
     assert_eq!(answer["id"], "--text");
     assert!(is_valid(&schema(0), &answer["json"]), "{answer}");
     for more in [&["--text", "-"][..], &[]] {
@@ -332,9 +331,9 @@ fn one_text_comes_from_the_command_line_or_the_standard_input() {
     // Rows without their own schema use the one from the command line.
     let rows = "{\"text\": \"A kind of b, twice.\"}\n";
     let answer = workplace.run_with_input([&base[..], &["--data", "-"]].concat(), rows);
-    let answer = &lines(&answer.success())[0];
+    let answer = &parse_lines(&answer.success())[0];
     assert_eq!(answer["id"], "-:1");
-    assert_eq!(answer["json"], lines(&typed)[0]["json"]);
+    assert_eq!(answer["json"], parse_lines(&typed)[0]["json"]);
 
     let nothing = workplace.run(STRUCTURE.split_whitespace());
     assert_eq!(nothing.status, Some(2));
@@ -408,7 +407,7 @@ fn a_first_model_answers_prompts_and_its_texts_are_structured() {
             answer.stderr
         );
     }
-    let answers = lines(&answer.success());
+    let answers = parse_lines(&answer.success());
     assert_eq!(answers.len(), 4);
     for (index, text) in [(0, "An answer to one."), (3, "An answer to four.")] {
         assert_eq!(answers[index]["text"], text);
@@ -434,10 +433,10 @@ fn a_first_model_answers_prompts_and_its_texts_are_structured() {
 
     // The text itself gives the same JSON as the rendered prompt.
     let words = format!("{STRUCTURE} --schema schema.json --prompt one {upstream}");
-    let of_prompt = &lines(&workplace.run(words.split_whitespace()).success())[0];
+    let of_prompt = &parse_lines(&workplace.run(words.split_whitespace()).success())[0];
     let base: Vec<&str> = STRUCTURE.split_whitespace().collect();
     let more = ["--schema", "schema.json", "--text", "An answer to one."];
-    let of_text = &lines(&workplace.run([&base[..], &more].concat()).success())[0];
+    let of_text = &parse_lines(&workplace.run([&base[..], &more].concat()).success())[0];
     assert_eq!(of_prompt["json"], of_text["json"]);
     assert_eq!(of_prompt["json"], answers[0]["json"]);
 }
@@ -457,7 +456,7 @@ fn json_under_a_flat_schema_is_nested_again() {
         "{}",
         answer.stderr
     );
-    let answer = &lines(&answer.success())[0];
+    let answer = &parse_lines(&answer.success())[0];
     assert!(is_valid(&nested, &answer["json"]), "{answer}");
     assert_eq!(answer["valid"], true);
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::support::server::{Response, TestServer, chat};
 use crate::support::test_device::TestDevice;
 use crate::support::{fixture, model};
-use crate::workplace::{CommandOutput, Workplace, tooltune};
+use crate::workplace::{CommandOutput, Workplace, parse_lines, tooltune};
 
 pub(crate) fn config(extra: &str) -> String {
     format!(
@@ -97,12 +97,6 @@ pub(crate) fn training_config(run: &str) -> String {
 
 pub(crate) const TRAINED_CHECKPOINT: [&str; 2] = ["--checkpoint", "taught/checkpoint-000012"];
 
-pub(crate) fn lines(text: &str) -> Vec<Value> {
-    text.lines()
-        .map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}")))
-        .collect()
-}
-
 pub(crate) fn metrics(workplace: &Workplace, folder: &str) -> Value {
     serde_json::from_str(&workplace.read(&format!("{folder}/metrics.json"))).unwrap()
 }
@@ -159,7 +153,7 @@ fn calls_reach_a_server_and_its_errors_are_failed_calls() {
     short[5] = "short";
     short.extend(fewer);
     run_with(&workplace, &[("SKY_KEY", "x")], &short).success();
-    let outcome = &lines(&workplace.read("short/predictions.jsonl"))[0]["outcome"];
+    let outcome = &parse_lines(&workplace.read("short/predictions.jsonl"))[0]["outcome"];
     assert_eq!(outcome["calls"].as_array().unwrap().len(), 2, "{outcome}");
     let none = workplace.run(["plan", "sky.toml", "--set", "goat.limits.call_tokens=0"]);
     assert_eq!(none.status, Some(2), "{}", none.stderr);
@@ -178,7 +172,7 @@ fn calls_reach_a_server_and_its_errors_are_failed_calls() {
     assert_eq!(received[0].target, "/v1/weather?city=Oslo");
     assert_eq!(received[0].headers["x-key"], "s3cret-0123");
     assert!(!saved.contains("s3cret"), "{saved}");
-    let prediction = &lines(&saved)[0];
+    let prediction = &parse_lines(&saved)[0];
     let calls = prediction["outcome"]["calls"].as_array().unwrap();
     assert_eq!(calls[0]["output"], json!({"degrees": -3}));
     for (call, expected) in calls[1..4].iter().zip(["500", "not in JSON", "500ms"]) {
@@ -231,7 +225,7 @@ fn saved_outcomes_are_scored_without_a_model() {
     let eval = "eval sky.toml --suite restbench --predictions saved.jsonl --output out";
     let table = workplace.run(eval.split(' ')).success();
     assert!(table.contains("| predictions | 2 | 50.0"), "{table}");
-    let scored = lines(&workplace.read("out/predictions.jsonl"));
+    let scored = parse_lines(&workplace.read("out/predictions.jsonl"));
     assert_eq!(
         scored[1]["score"]["correct_path"], true,
         "placeholders have no names"
@@ -311,7 +305,7 @@ fn a_judge_decides_success_and_its_replies_are_saved() {
         report["judge"],
         json!({"model": "judge-1", "n": 2, "n_unparsed": 1})
     );
-    let verdicts = lines(&workplace.read("out/judge.jsonl"));
+    let verdicts = parse_lines(&workplace.read("out/judge.jsonl"));
     assert_eq!(
         (&verdicts[0]["verdict"], &verdicts[1]["verdict"]),
         (&Value::Null, &json!(true))

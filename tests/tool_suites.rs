@@ -3,11 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::support::server::{Response, TestServer, chat};
-use crate::workplace::Workplace;
-
-pub(crate) fn lines(rows: &[Value]) -> String {
-    rows.iter().map(|row| format!("{row}\n")).collect()
-}
+use crate::workplace::{Workplace, json_lines};
 
 pub(crate) fn metrics(workplace: &Workplace, folder: &str) -> Value {
     serde_json::from_str(&workplace.read(&format!("{folder}/metrics.json"))).unwrap()
@@ -34,11 +30,11 @@ pub(crate) fn nestful_samples() -> [Value; 2] {
 fn gold_sequences_win_and_sequences_with_python_tools_are_counted() {
     let workplace = Workplace::new();
     let rows = nestful_samples();
-    workplace.write("nestful.jsonl", lines(&rows));
+    workplace.write("nestful.jsonl", json_lines(&rows));
     let golds = rows
         .each_ref()
         .map(|row| json!({"id": row["sample_id"], "prediction": row["output"].to_string()}));
-    workplace.write("golds.jsonl", lines(&golds));
+    workplace.write("golds.jsonl", json_lines(&golds));
     let eval = "eval config.toml --suite nestful --data nestful.jsonl";
     let output = workplace
         .run(format!("{eval} --predictions golds.jsonl --output golds").split(' '))
@@ -86,10 +82,13 @@ fn gold_sequences_win_and_sequences_with_python_tools_are_counted() {
         "\"quay\"",
         "--data",
     ];
-    refused(&lines(&[foreign]), &expected);
+    refused(&json_lines(&[foreign]), &expected);
     let twice = [golds[0].clone(), golds[0].clone()];
-    refused(&lines(&twice), &["refused.jsonl:2: duplicate id"]);
-    refused(&lines(&golds[..1]), &["1 of 2 rows have no prediction"]);
+    refused(&json_lines(&twice), &["refused.jsonl:2: duplicate id"]);
+    refused(
+        &json_lines(&golds[..1]),
+        &["1 of 2 rows have no prediction"],
+    );
     for (family, opening) in [
         ("hermes", "<tool_call>"),
         ("xlam", "{\"tool_calls\": [{\"name\": \""),
@@ -117,7 +116,7 @@ pub(crate) fn write_toolqa_files(workplace: &Workplace) {
     let responses = [
         json!({"response_id": "r1", "endpoint": "hotels", "split": "paper", "response": response}),
     ];
-    workplace.write("responses.jsonl", lines(&responses));
+    workplace.write("responses.jsonl", json_lines(&responses));
     let question = |uid: &str, metric: &str, question: &str, gold: &str| {
         json!({"uid": uid, "response_id": "r1", "endpoint": "hotels", "task": "t", "task_type": "EXTRACTIVE",
             "metric": metric, "question": question, "gold_answer": gold})
@@ -131,7 +130,7 @@ pub(crate) fn write_toolqa_files(workplace: &Workplace) {
             "120",
         ),
     ];
-    workplace.write("questions.jsonl", lines(&rows));
+    workplace.write("questions.jsonl", json_lines(&rows));
 }
 
 pub(crate) const TOOLQA: &str = "eval config.toml --suite toolqa --data questions.jsonl --set eval.toolqa.responses=responses.jsonl";
@@ -145,7 +144,7 @@ fn generated_code_runs_in_its_sandbox_and_only_on_request() {
         json!({"uid": "a", "model_output": code("return min(api_response['data'], key=lambda hotel: hotel['price'])['name']")}),
         json!({"uid": "b", "model_output": code("open('/etc/passwd').read(); return '120'")}),
     ];
-    workplace.write("code.jsonl", lines(&outputs));
+    workplace.write("code.jsonl", json_lines(&outputs));
     let command = format!("{TOOLQA} --set eval.toolqa.setting=code --predictions code.jsonl");
     let refused = workplace.run(command.split(' '));
     assert_eq!(refused.status, Some(2));
@@ -215,14 +214,14 @@ fn questions_about_outputs_are_asked_and_scored() {
         json!({"id": "b", "prediction": "It is 120."}),
         json!({"uid": "a", "model_output": "old mill."}),
     ];
-    workplace.write("golds.jsonl", lines(&golds));
+    workplace.write("golds.jsonl", json_lines(&golds));
     let output = workplace
         .run(format!("{TOOLQA} --predictions golds.jsonl --output golds").split(' '))
         .success();
     assert!(output.contains("100.0"), "{output}");
     workplace.write(
         "foreign.jsonl",
-        lines(&[json!({"uid": "z", "model_output": "1"})]),
+        json_lines(&[json!({"uid": "z", "model_output": "1"})]),
     );
     let answer = workplace.run(format!("{TOOLQA} --predictions foreign.jsonl").split(' '));
     assert_eq!(answer.status, Some(2), "{}", answer.stderr);
@@ -274,7 +273,7 @@ fn write_suite_config(workplace: &Workplace, metric: &str) {
 fn a_run_selects_by_both_suites() {
     let workplace = Workplace::new();
     write_toolqa_files(&workplace);
-    workplace.write("nestful.jsonl", lines(&nestful_samples()));
+    workplace.write("nestful.jsonl", json_lines(&nestful_samples()));
     let metric = "0.5*nestful.win_strict - 0.5*toolqa.parse_error_rate";
     write_suite_config(&workplace, metric);
     workplace.run(["train", "config.toml"]).success();
@@ -356,7 +355,7 @@ fn lines_to_score_have_wins_with_the_benchmarks_own_functions() {
     let input = json!({"gold": tide["output"], "gold_answer": 2, "tools": tide["tools"],
         "prediction": tide["output"].to_string(), "parser": "json_list"});
     let line = json!({"id": 1, "op": "nestful.sample", "input": input});
-    workplace.write("line.jsonl", lines(&[line]));
+    workplace.write("line.jsonl", json_lines(&[line]));
     let scored = |more: &str| -> Value {
         let command = format!("score line.jsonl{more}");
         let output = workplace.run(command.split(' ')).success();
@@ -378,7 +377,7 @@ fn lines_to_score_have_wins_with_the_benchmarks_own_functions() {
 fn a_loop_of_calls_wins_with_the_benchmarks_own_functions() {
     let workplace = Workplace::new();
     write_functions(&workplace);
-    workplace.write("nestful.jsonl", lines(&nestful_samples()));
+    workplace.write("nestful.jsonl", json_lines(&nestful_samples()));
     // A model that calls the product, then the sum with it, and so on.
     let server = TestServer::start(|request, _| {
         let action = |name: &str, left: i32, right: i32| {
@@ -432,7 +431,7 @@ fn a_loop_of_calls_wins_with_the_benchmarks_own_functions() {
     share["tools"] = json!([{"name": "divide", "parameters": {"arg_0": {}, "arg_1": {}},
         "output_parameters": {"result": {}}}]);
     (share["output"], share["gold_answer"]) = (divide, json!(1.5e-7));
-    workplace.write("nestful.jsonl", lines(&[share]));
+    workplace.write("nestful.jsonl", json_lines(&[share]));
     let ceiling = random.replace("--output random", "--output share");
     let output = workplace.run(ceiling.split(' ').filter(|word| !word.is_empty()));
     let noted = "nestful.win_official: the reference answers themselves score 0.0000 on these rows";
@@ -454,7 +453,7 @@ fn answers_are_judged_and_questions_classified() {
         json!({"uid": "a", "model_output": "It is the Old Mill, of course"}),
         json!({"uid": "b", "model_output": "no idea"}),
     ];
-    workplace.write("answers.jsonl", lines(&golds));
+    workplace.write("answers.jsonl", json_lines(&golds));
     let server = TestServer::start(|request, _| {
         let body = &request.body;
         chat(match () {

@@ -1,5 +1,6 @@
 //! A folder with a config, rows and run directories, and the built program to run in it.
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -73,6 +74,18 @@ impl Workplace {
         workplace
     }
 
+    /// Writes synthetic trajectories to `goat/train.jsonl` and `goat/dev.jsonl`, and their API
+    /// documents to `goat/documents.jsonl`.
+    pub(crate) fn generate_trajectories(&self) {
+        for options in [
+            "--rows 12 --output goat/train.jsonl --documents goat/documents.jsonl",
+            "--rows 4 --output goat/dev.jsonl --split dev",
+        ] {
+            let synth = format!("data synth goat {options}");
+            self.run(synth.split(' ')).success();
+        }
+    }
+
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
@@ -124,21 +137,25 @@ impl Workplace {
     }
 }
 
-pub(crate) fn config() -> String {
-    format!(
-        r#"device = "{device}"
-[model]
-model_name_or_path = "{model}"
-[lora]
-r = 2
-lora_alpha = 4
-target_modules = "all-linear"
-[data]
+/// The tables `[data]` of configs for the rows of [`Workplace::with_rows`].
+pub(crate) const SLOT_DATA: &str = r#"[data]
 train = ["train.jsonl"]
 eval = ["dev.jsonl"]
 format = "slot"
 max_length = 4096
-[train]
+"#;
+
+/// The same for the trajectories of [`Workplace::generate_trajectories`].
+pub(crate) const GOAT_DATA: &str = r#"[data]
+train = ["goat/train.jsonl"]
+eval = ["goat/dev.jsonl"]
+format = "goat"
+max_length = 8192
+"#;
+
+/// A run of four steps that the suite slot evaluates after every second one; `[eval]` is last, so
+/// that a config can continue it.
+pub(crate) const FOUR_STEPS: &str = r#"[train]
 output_dir = "run"
 max_steps = 4
 per_device_train_batch_size = 2
@@ -147,16 +164,61 @@ logging_steps = 1
 [eval]
 eval_steps = 2
 suites = ["slot"]
-max_new_tokens = 12
+"#;
+
+/// The setting `device`, and the tables `[model]` and `[lora]` of a small run; `[lora]` is last, so
+/// that a config can continue it.
+pub(crate) fn small_lora(model: &str, model_settings: &str) -> String {
+    format!(
+        r#"device = "{device}"
+[model]
+model_name_or_path = "{model}"
+{model_settings}[lora]
+r = 2
+lora_alpha = 4
+"#,
+        device = TestDevice::from_env(),
+    )
+}
+
+/// [`small_lora`] with the tiny chat model.
+pub(crate) fn tiny_model_lora() -> String {
+    small_lora(&fixture("tiny_chat_model").display().to_string(), "")
+}
+
+/// The config of [`Workplace::new`].
+pub(crate) fn config() -> String {
+    format!(
+        r#"{lora}target_modules = "all-linear"
+{SLOT_DATA}{FOUR_STEPS}max_new_tokens = 12
 metric_for_best_model = "slot.mean"
 encoder = "{encoder}"
 [checkpoint]
 save_steps = 2
 "#,
-        device = TestDevice::from_env(),
-        model = fixture("tiny_chat_model").display(),
+        lora = tiny_model_lora(),
         encoder = model("all-minilm-l6-v2").display(),
     )
+}
+
+/// Fails with the text if it lacks one of `parts`.
+#[track_caller]
+pub(crate) fn assert_contains<'a>(text: &str, parts: impl IntoIterator<Item = &'a str>) {
+    for part in parts {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+/// Parses JSON Lines.
+pub(crate) fn parse_lines(text: &str) -> Vec<Value> {
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}")))
+        .collect()
+}
+
+/// Writes rows as JSON Lines.
+pub(crate) fn json_lines(rows: impl IntoIterator<Item: Display>) -> String {
+    rows.into_iter().map(|row| format!("{row}\n")).collect()
 }
 
 /// Makes the tokenizer of a model add `<|endoftext|>` before plain texts.

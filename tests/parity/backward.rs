@@ -12,7 +12,8 @@ use crate::support::{
     Tensors, attach_adapter, fixture, load_base, micro_batch, relative_difference,
 };
 
-fn options(batch: &MicroBatch) -> BackwardOptions {
+/// Options of a step without dropout, noise or distillation.
+pub(crate) fn options(batch: &MicroBatch) -> BackwardOptions {
     BackwardOptions {
         gradient_scale: 1.0 / batch.sum_loss_weights(),
         dropout: None,

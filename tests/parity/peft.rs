@@ -5,9 +5,10 @@ use std::path::Path;
 use serde_json::Value;
 use tooltune::lora::Adapters;
 use tooltune::models::Decoder;
-use tooltune::optim::{BackwardOptions, Optimizer, StepOutcome, backward};
+use tooltune::optim::{Optimizer, StepOutcome, backward};
 use tooltune_kernels::AdamW;
 
+use super::backward::options;
 use crate::support::bounds::Quantity;
 use crate::support::{
     Tensors, attach_adapter, fixture, load_base, micro_batch, relative_difference,
@@ -38,14 +39,7 @@ pub(crate) fn replay(
     let mut losses = Vec::with_capacity(expected.len());
     for (i, row) in expected.iter().enumerate() {
         let batch = micro_batch(&batches, &format!("step{:02}", i + 1));
-        let options = BackwardOptions {
-            gradient_scale: 1.0 / batch.sum_loss_weights(),
-            dropout: None,
-            noise: None,
-            n_kept_blocks: 0,
-            chunk_rows: 128,
-            distillation: None,
-        };
+        let options = options(&batch);
         let result = backward::backward(decoder, &adapters.slots, &batch, options).unwrap();
         let loss = result.loss_sum * options.gradient_scale;
         let outcome = optimizer.step(

@@ -11,6 +11,7 @@ use tooltune::retriever::{Direction, Encoder, InfoNce, RetrieverLora, Sentences,
 use tooltune_agents::pairs::{BatchRow, PairBatch, PairSet};
 use tooltune_kernels::{AdamW, ComputeDtype};
 
+use super::diagonal_batch;
 use crate::support::bounds::Quantity;
 use crate::support::{
     Tensors, fixture, max_abs_difference, model, relative_difference, test_device,
@@ -312,19 +313,7 @@ impl MiniLmCase {
                 .map(|&i| (&self.documents[i][..]).into())
                 .collect(),
         };
-        let batch = PairBatch {
-            queries: (0..n).collect(),
-            documents: (0..n).collect(),
-            rows: (0..n)
-                .map(|i| BatchRow {
-                    query: i,
-                    document: i,
-                })
-                .collect(),
-            excluded_documents: vec![false; n * n],
-            excluded_queries: vec![false; n * n],
-        };
-        (sentences, batch)
+        (sentences, diagonal_batch(n))
     }
 }
 

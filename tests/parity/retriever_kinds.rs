@@ -9,10 +9,10 @@ use tooltune::encoder::documents::scores;
 use tooltune::encoder::{EncoderFiles, EncoderOptions, MiniLmEncoder, Role, TextIds};
 use tooltune::optim::Optimizer;
 use tooltune::retriever::{Direction, Encoder, InfoNce, Sentences};
-use tooltune_agents::pairs::{BatchRow, PairBatch};
 use tooltune_checkpoints::sentence_transformers::save_sentence_transformer;
 use tooltune_kernels::{AdamW, ComputeDtype};
 
+use super::diagonal_batch;
 use crate::support::bounds::Quantity;
 use crate::support::{Tensors, fixture, max_abs_difference, relative_difference, test_device};
 
@@ -145,22 +145,6 @@ fn every_kind_of_encoder_is_exported_unchanged() {
     }
 }
 
-/// A batch of the texts in order, each document positive for its query.
-fn batch(n: usize) -> PairBatch {
-    PairBatch {
-        queries: (0..n).collect(),
-        documents: (0..n).collect(),
-        rows: (0..n)
-            .map(|i| BatchRow {
-                query: i,
-                document: i,
-            })
-            .collect(),
-        excluded_documents: vec![false; n * n],
-        excluded_queries: vec![false; n * n],
-    }
-}
-
 fn sentences<'a>(queries: &'a TextIds, documents: &'a TextIds) -> Sentences<'a> {
     let all = |ids: &'a TextIds| (0..ids.texts.len()).map(|i| ids.sentence(i)).collect();
     Sentences {
@@ -197,7 +181,7 @@ fn losses_gradients_and_steps_of_every_kind_agree_with_sentence_transformers() {
             ids(Role::Document, "documents"),
         );
         let sentences = sentences(&queries, &documents);
-        let batch = batch(queries.texts.len());
+        let batch = diagonal_batch(queries.texts.len());
         let loss = InfoNce {
             scale: if case["similarity"] == "dot" {
                 1.0

@@ -28,6 +28,17 @@ fn model() -> PathBuf {
     fixture("models/llama31")
 }
 
+/// Replays the five recorded steps of a fixture.
+fn replay_five_steps(
+    decoder: &mut Decoder,
+    adapters: &mut Adapters,
+    folder: &Path,
+    batches: &Path,
+) {
+    let losses = replay(decoder, adapters, &folder.join("steps.json"), batches);
+    assert_eq!(losses.len(), 5);
+}
+
 /// The settings of the fixtures.
 fn settings() -> LoraConfig {
     LoraConfig {
@@ -126,13 +137,7 @@ fn the_principal_singular_values_and_five_steps_are_those_of_peft() {
         );
     }
     let batches = model().join("lora/batches.safetensors");
-    let losses = replay(
-        &mut decoder,
-        &mut adapters,
-        &folder.join("steps.json"),
-        &batches,
-    );
-    assert_eq!(losses.len(), 5);
+    replay_five_steps(&mut decoder, &mut adapters, &folder, &batches);
     let trained = adapters.to_tensors();
     let theirs = tensors_of(&folder.join("final.safetensors"));
     let learned = difference_of_products(&slots, |name| trained[name].clone(), &theirs);
@@ -267,13 +272,7 @@ fn learns_as_in_peft(family: &str, kind: &str) {
         }
     }
 
-    let losses = replay(
-        &mut decoder,
-        &mut adapters,
-        &folder.join("steps.json"),
-        &batches,
-    );
-    assert_eq!(losses.len(), 5);
+    replay_five_steps(&mut decoder, &mut adapters, &folder, &batches);
     let theirs = tensors_of(&folder.join("final.safetensors"));
     for (name, tensor) in adapters.to_tensors() {
         let difference = relative_difference(&tensor.values, &theirs(&name).values);
