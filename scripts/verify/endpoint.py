@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Has `tooltune eval --suite slot --endpoint` ask real servers for texts, and compares them with those tooltune writes itself.
+"""Runs `tooltune eval --suite slot --endpoint` on real servers, and compares the completions with tooltune's own.
 
-The servers are llama.cpp's own and llama-cpp-python's. Each loads the base as a GGUF in f32 and the exported adapter, and keeps its
-cache in f32, so that it computes what tooltune computes in f32 (scripts/verify/llama-cpp has the logits). Every row must be
-answered. Greedy texts of llama.cpp's server must be tooltune's, which they are only if both render the same prompt; those of
-llama-cpp-python's are counted, since it makes repeated tokens unlikely (`repeat_penalty` 1.1) where a request does not forbid it,
-and no field of the protocol does. With `eval.constrained` the schema goes to the server as `response_format`; every text must be
-valid under its schema by Python's jsonschema. Those texts need not be tooltune's: each server has rules of its own for the order
-of keys. `--record` writes the result into a Markdown file.
+The servers are llama.cpp's own and llama-cpp-python's. Each loads the base as a GGUF file in f32 and the exported adapter, and has
+an f32 cache, so it computes the same function as tooltune in f32 (scripts/verify/llama-cpp compares the logits). Every row must
+have an answer. Greedy completions of llama.cpp's server must equal tooltune's, which also shows that both render the same prompt.
+For llama-cpp-python, equal completions are only counted: by default it penalises repeated tokens (`repeat_penalty` 1.1), and no
+field of the protocol turns this off. With `eval.constrained`, the schema is sent as `response_format`, and every completion must be
+valid under its schema by Python's jsonschema. These completions may differ from tooltune's, because each server has its own rules
+for the order of keys. `--record` writes the result into a Markdown file.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-# In place of the directory of this file, whose names would hide packages.
+# Replaces the directory of this file, whose modules would hide packages.
 sys.path[0] = str(ROOT / "scripts")
 
 import jsonschema
@@ -37,14 +37,14 @@ from verification_section import record
 
 NAME = "tuned"
 OWN, PYTHON = "llama.cpp", "llama-cpp-python"
-# A tie of two tokens may go either way, and the text after it is another one.
+# Two tokens can be tied; completions differ if the servers choose different ones.
 SAME_SHARE = 0.75
 READY_SECONDS = 300
 PACKAGES = {OWN: "xllamacpp", PYTHON: "llama-cpp-python"}
 
 
 def commands(base: Path, adapter: Path, port: int, threads: int) -> dict:
-    """Each server's command."""
+    """Returns the command that starts each server."""
     own = [ROOT / "scripts/verify/llama_server.py", "--model", base, "--lora", adapter, "--jinja", "--alias", NAME, "--port", port]
     own += ["--threads", threads]
     python = ["-m", "llama_cpp.server", "--model", base, "--lora_path", adapter, "--model_alias", NAME, "--port", port]
@@ -64,7 +64,7 @@ def free_port() -> int:
 
 @contextmanager
 def serving(command: list, port: int, log: Path):
-    """The server's base URL, once it answers; the server ends with the block."""
+    """Starts the server and yields its base URL once it responds; ends the server after the block."""
     with log.open("wb") as sink:
         process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=sink, stderr=subprocess.STDOUT)
     try:
@@ -72,7 +72,7 @@ def serving(command: list, port: int, log: Path):
         deadline = time.monotonic() + READY_SECONDS
         while not is_ready(url):
             if process.poll() is not None or time.monotonic() > deadline:
-                raise SystemExit(f"the server gives no answer:\n{log.read_text(errors='replace')[-2000:]}")
+                raise SystemExit(f"the server does not respond:\n{log.read_text(errors='replace')[-2000:]}")
             time.sleep(0.2)
         yield url
     finally:
@@ -89,12 +89,12 @@ def is_ready(url: str) -> bool:
 
 
 def first_rows(run: Path, n: int) -> list:
-    """The first rows of the run's data.eval, as lines."""
+    """Returns the first `n` rows of the run's data.eval, as lines."""
     with (run / "config.resolved.toml").open("rb") as file:
         files = tomllib.load(file)["data"]["eval"]
     lines = [line for name in files for line in (ROOT / name).read_text(encoding="utf-8").splitlines() if line.strip()]
     if not lines or "json_schema" not in json.loads(lines[0]):
-        raise SystemExit(f"{run}: data.eval has no rows of SLOT, which are what is asked for")
+        raise SystemExit(f"{run}: data.eval has no SLOT rows; use a run on SLOT rows")
     return lines[:n]
 
 
@@ -103,7 +103,7 @@ class Failed(Exception):
 
 
 def evaluated(arguments, output: Path, *more: str) -> list:
-    """The predictions of an evaluation; raises `Failed` with what it said."""
+    """Returns the predictions of an evaluation; raises `Failed` with its standard error."""
     command = [arguments.tooltune, "eval", arguments.run, "--suite", "slot", "--data", arguments.data, "--output", output]
     command += ["--set", "model.compute_dtype=f32", *more]
     done = subprocess.run([str(part) for part in command], cwd=ROOT, capture_output=True, text=True)
@@ -125,7 +125,7 @@ def n_same(ours: list, theirs: list) -> int:
 
 
 def asked(arguments, name: str, command: list, port: int, folder: Path, ours: dict, schemas: list) -> dict:
-    """Counts of one server's texts, and what is wrong with them as lines."""
+    """Counts one server's completions by kind, and returns the errors as lines."""
     found, wrong = {}, []
     with serving(command, port, folder / "server.log") as url:
         for way, settings in (("plain", []), ("constrained", ["--set", "eval.constrained=true"])):
@@ -143,23 +143,23 @@ def asked(arguments, name: str, command: list, port: int, folder: Path, ours: di
                 "cut": sum(row["finish_reason"] == "length" for row in texts),
             }
             for row, schema in zip(texts, schemas):
-                # tooltune scores a text that was cut at the limit of tokens as not parsed, even if it is a whole value.
+                # tooltune scores a completion that is cut at the token limit as not parsed, even if its JSON is complete.
                 is_cut = row["finish_reason"] == "length"
                 if not is_cut and is_valid(row["prediction"], schema) != row["score"]["schema"]:
                     wrong.append(f"{way}: {row['id']}: tooltune and jsonschema disagree on {row['prediction']!r}")
                 if way == "constrained" and not is_cut and not is_valid(row["prediction"], schema):
-                    wrong.append(f"{row['id']} breaks its schema: {row['prediction']!r}")
+                    wrong.append(f"{row['id']} violates its schema: {row['prediction']!r}")
             for mine, row in zip(ours[way], texts):
                 if (name, way) == (OWN, "plain") and mine["prediction"] != row["prediction"]:
                     print(f"{row['id']}\n  here    {mine['prediction']}\n  served  {row['prediction']}", file=sys.stderr)
     n_plain = found["plain"]["same"] if "plain" in found else 0
     if name == OWN and n_plain < SAME_SHARE * len(schemas):
-        wrong.append(f"only {n_plain} of {len(schemas)} greedy texts are the same as here")
+        wrong.append(f"only {n_plain} of {len(schemas)} greedy completions equal tooltune's")
     return {"found": found, "wrong": wrong}
 
 
 def compare(arguments, schemas: list, folder: Path) -> tuple:
-    """(tooltune's own texts by way, what was found of each server)"""
+    """(tooltune's own completions by setting, results by server)"""
     base, adapter = folder / "f32.gguf", folder / "adapter.gguf"
     write_dequantised(arguments.base, base, "f32")
     export = [arguments.tooltune, "export", arguments.run, "--to", "gguf", "--output", adapter, "--checkpoint", arguments.checkpoint]
@@ -212,15 +212,15 @@ def report(arguments, ours: dict, found: dict, n: int) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", type=Path, help="run directory whose data.eval has rows of SLOT")
+    parser.add_argument("run", type=Path, help="run directory whose data.eval has SLOT rows")
     parser.add_argument("--checkpoint", default="best", help="best, last, or a checkpoint directory")
-    parser.add_argument("--base", type=Path, default=Path("models/smollm2-135m-instruct.gguf"), help="the run's base, a GGUF")
-    parser.add_argument("--rows", type=int, default=8, help="rows that are asked for (8)")
-    parser.add_argument("--servers", nargs="+", choices=[OWN, PYTHON], default=[OWN, PYTHON], help="those to ask (both)")
+    parser.add_argument("--base", type=Path, default=Path("models/smollm2-135m-instruct.gguf"), help="the run's base, a GGUF file")
+    parser.add_argument("--rows", type=int, default=8, help="number of rows (8)")
+    parser.add_argument("--servers", nargs="+", choices=[OWN, PYTHON], default=[OWN, PYTHON], help="servers to test (both)")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="threads of a server")
     default = Path(os.environ.get("CARGO_TARGET_DIR", "target")) / "release/tooltune"
     parser.add_argument("--tooltune", type=Path, default=default, help=f"the program ({default})")
-    parser.add_argument("--record", type=Path, help="Markdown file whose section is to be replaced")
+    parser.add_argument("--record", type=Path, help="Markdown file in which the section is replaced")
     arguments = parser.parse_args()
     for path in (arguments.run / "config.resolved.toml", arguments.base, arguments.tooltune):
         if not path.is_file():
@@ -236,7 +236,7 @@ def main() -> int:
     print(text)
     wrong = [f"{name}: {line}" for name, server in found.items() for line in server["wrong"]]
     if n_same(ours["base"], ours["plain"]) == len(schemas):
-        wrong.append("without the adapter all texts are the same; train more, or ask for more rows: this proves little")
+        wrong.append("without the adapter all completions are the same, which proves little; train longer, or use more --rows")
     for line in wrong:
         print(line, file=sys.stderr)
     if arguments.record and not wrong:

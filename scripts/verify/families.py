@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""Every family as a tiny random model, trained for two steps from a folder and from a GGUF file, and every export loaded.
+"""Trains a tiny random model of each family for two steps, from a folder and from a GGUF file, and loads every export.
 
-The shapes are those of scripts/fixtures/tiny_models.py, without the fields that llama.cpp does not support; the vocabulary is that
-of tests/fixtures/tiny_chat_model. From each base the run is exported as a merged folder, a PEFT folder, a GGUF adapter and a whole
-GGUF model, all in f32, and transformers, peft and llama.cpp must compute the logits of `tooltune verify --logits`. The merged folder
-must also load as the model that was trained: the fields of its config, their types, its special tokens and its chat prompts are
-compared with those of the original folder.
+The shapes come from scripts/fixtures/tiny_models.py, without the fields that llama.cpp does not support; the vocabulary comes from
+tests/fixtures/tiny_chat_model. Each run is exported as a merged folder, a PEFT folder, a GGUF adapter and a whole GGUF model, all in
+f32, and transformers, peft and llama.cpp must compute the logits of `tooltune verify --logits`. The merged folder must also load as
+the original model: its config fields, their types, its special tokens and its chat prompts are compared with the original folder.
 """
 
 import argparse
@@ -20,7 +19,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-# In place of the directory of this file, whose names would hide packages.
+# Replaces the directory of this file, whose modules would hide packages.
 sys.path[0] = str(ROOT / "scripts")
 sys.path.insert(1, str(ROOT / "scripts/fixtures"))
 
@@ -36,7 +35,7 @@ from verify.merged import compared
 
 TOKENIZER = ROOT / "tests/fixtures/tiny_chat_model"
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json")
-# A shape of each family; of two of them llama.cpp does not compute another one.
+# One shape per family. llama.cpp does not support the two that are left out.
 SHAPES = [name for name in CONFIGS if name not in ("mistral_window", "qwen3_5_text")]
 SHARED = {"vocab_size": 1024, "max_position_embeddings": 4096, "bos_token_id": 0, "eos_token_id": 2, "pad_token_id": 0}
 CONFIG = """
@@ -60,10 +59,10 @@ learning_rate = {learning_rate}
 eval_strategy = "no"
 max_new_tokens = 24
 """
-# Granite divides its logits by 8: two steps of the others' size would change no text.
+# Granite divides its logits by 8, so two steps with the default rate would not change a completion.
 LEARNING_RATES = {"granite": 0.2}
 PEFT_BOUND = 1e-4
-# The least change of a logit by the adapter for which agreement means something.
+# If the adapter changes every logit by less, agreement proves nothing.
 LEAST_CHANGE = 1.0
 # Fields that change no logit of inference: GGUF does not have them, so a model from GGUF gets the defaults of transformers.
 NOT_IN_GGUF = {
@@ -116,7 +115,7 @@ def ran(folder: Path, *command) -> str:
 
 
 def differing(path: str, found, expected, is_f32: bool):
-    """The lines that say where two values differ, in value or in type; with `is_f32` numbers may be rounded to f32, as GGUF does."""
+    """Yields a line per difference in value or type. With `is_f32`, numbers are compared after rounding to f32, as GGUF stores them."""
     if isinstance(found, dict) and isinstance(expected, dict):
         for key in sorted(found.keys() | expected.keys(), key=str):
             yield from differing(f"{path}.{key}" if path else str(key), found.get(key), expected.get(key), is_f32)
@@ -132,7 +131,7 @@ def rounded(value):
 
 
 def load_faults(merged: Path, model: Path, is_from_gguf: bool) -> list:
-    """What differs of the model that was trained, as lines: fields of the config, special tokens, stop tokens, tokens of chats."""
+    """Returns the differences from the original model as lines: config fields, special tokens, stop tokens, tokens of a chat."""
     configs = [AutoConfig.from_pretrained(folder).to_dict() | {"_name_or_path": ""} for folder in (merged, model)]
     stops = [GenerationConfig.from_pretrained(folder).eos_token_id for folder in (merged, model)]
     if is_from_gguf:
@@ -158,7 +157,7 @@ def load_faults(merged: Path, model: Path, is_from_gguf: bool) -> list:
 
 
 def in_peft(model: Path, adapter: Path, logits: Path) -> tuple:
-    """The largest difference of a logit in peft, and the largest change that the adapter makes."""
+    """Returns the largest difference of a logit in peft, and the largest change of a logit by the adapter."""
     base = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32, attn_implementation="eager").eval()
     prompts = prompts_of(logits)
     alone = [logits_of(base, ids) for ids, _ in prompts]
@@ -179,7 +178,7 @@ def number(pattern: str, printed: str) -> str:
 
 
 def from_base(arguments, name: str, folder: Path, model: str, run: str) -> dict:
-    """Trains from `model`, exports, and compares every export: the numbers by column."""
+    """Trains from `model`, exports, compares every export, and returns the numbers by column."""
     tooltune, is_from_gguf = arguments.tooltune, model.endswith(".gguf")
     fields = {"model": model, "run": run, "learning_rate": LEARNING_RATES.get(name, 0.02)}
     (folder / f"{run}.toml").write_text(CONFIG.format(**fields), encoding="utf-8")
@@ -197,13 +196,13 @@ def from_base(arguments, name: str, folder: Path, model: str, run: str) -> dict:
     merged = compared(folder / f"{run}-merged", logits)
     wrong = load_faults(folder / f"{run}-merged", folder / "model", is_from_gguf)
     if not merged["agrees"] or merged["dtypes"] != {"F32"}:
-        wrong.append(f"transformers computes another model: {merged}")
+        wrong.append(f"transformers gives different logits or dtypes: {merged}")
     peft, change = in_peft(folder / "model", folder / f"{run}-peft", logits)
-    # The largest rounding seen is 9.7e-5; a missing module or another scaling is a thousand times it.
+    # The largest rounding error so far is 9.7e-5; a missing module or a wrong scaling gives a thousand times that.
     if not peft <= PEFT_BOUND:
         wrong.append(f"peft differs by {peft:.2e}, the limit is {PEFT_BOUND:.0e}")
     if not change >= LEAST_CHANGE:
-        wrong.append(f"the adapter changes logits by {change:.2e} only: agreement proves little")
+        wrong.append(f"the adapter changes logits by only {change:.2e}, so agreement proves little")
     if wrong:
         raise SystemExit(f"{name}, from {model}:\n  " + "\n  ".join(wrong))
     python = [arguments.llama_cpp_python, "-W", "ignore"]
@@ -217,7 +216,7 @@ def from_base(arguments, name: str, folder: Path, model: str, run: str) -> dict:
 
 
 def verified(arguments, name: str, folder: Path) -> list:
-    """The cells of a family."""
+    """Returns the table cells of a family."""
     write_model(name, folder / "model")
     for split, n_rows in (("train", 4), ("dev", 2)):
         ran(folder, arguments.tooltune, "data", "synth", "slot", "--split", split, "--rows", n_rows, "--output", f"{split}.jsonl")
@@ -228,7 +227,7 @@ def verified(arguments, name: str, folder: Path) -> list:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("shapes", nargs="*", metavar="SHAPE", help=f"some of {', '.join(SHAPES)}; all by default")
+    parser.add_argument("shapes", nargs="*", metavar="SHAPE", help=f"one or more of {', '.join(SHAPES)}; all by default")
     parser.add_argument("--record", action="store_true", help="write the table into docs/verification.md")
     parser.add_argument("--keep", type=Path, help="folder for the models and exports of each shape; removed by default")
     parser.add_argument("--tooltune", type=Path, required=True, help=argparse.SUPPRESS)
@@ -236,9 +235,9 @@ def main() -> int:
     arguments = parser.parse_args()
     for name in arguments.shapes:
         if name not in SHAPES:
-            parser.error(f"{name} is none of {', '.join(SHAPES)}")
+            parser.error(f"unknown shape {name}; use {', '.join(SHAPES)}")
     if arguments.record and arguments.shapes:
-        parser.error("--record is for all families: name none")
+        parser.error("--record needs all families; omit the names")
     for name in ("tooltune", "llama_cpp_python"):
         setattr(arguments, name, getattr(arguments, name).absolute())
     logging.disable_progress_bar()

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Compares an adapter in GGUF, read by the `gguf` package, with the same adapter as PEFT wrote it.
+"""Compares a GGUF adapter, read by the `gguf` package, with the same adapter in PEFT's format.
 
-Names come from gguf's own table (`get_tensor_name_map`), the order of rows and columns from the formulas of llama.cpp's converter, and the
-scaling of every module from PEFT's rules and from `alpha / rank`, as llama.cpp computes it. Compared are metadata, names, shapes,
-formats, every A, and `scaling * B` of every module. Where no scaling had to be folded into B, both factors must be equal bit for
-bit. The base model is read for its architecture and numbers of heads alone.
+Names come from gguf's own table (`get_tensor_name_map`), and the order of rows and columns from the formulas of llama.cpp's
+converter. The scaling of each module comes from PEFT's rules on one side, and is `alpha / rank`, as in llama.cpp, on the other. The
+script compares metadata, names, shapes, formats, and A and `scaling * B` of every module. If no scaling is folded into B, both
+factors must be equal bit for bit. From the base model, only the architecture and the numbers of heads are read.
 """
 
 import argparse
@@ -18,18 +18,18 @@ import numpy
 from safetensors import safe_open
 
 PREFIX = "base_model.model."
-# Of model types that have another name in GGUF.
+# Architecture names of model types whose name in GGUF differs.
 IN_GGUF = {"mistral": "llama", "olmo3": "olmo2", "gemma3_text": "gemma3", "ministral3": "mistral3", "qwen3_5_text": "qwen35"}
 ARCHITECTURES = {name: arch for arch, name in gguf.MODEL_ARCH_NAMES.items()}
-# Those whose models convert_hf_to_gguf.py converts by subclasses of LlamaModel, which permutes rows.
+# Architectures that convert_hf_to_gguf.py converts with subclasses of LlamaModel, which permute rows.
 PERMUTED = {"llama", "granite", "smollm3", "mistral3"}
-# Relative error of one rounding to each format, with room for the product in f32.
+# Relative error of one rounding to each format, with a margin for the f32 product.
 ROUNDING = {"F32": 2.0**-23, "F16": 2.0**-11 * 1.001, "BF16": 2.0**-8 * 1.001}
 # Below the normal numbers of f16 the error is absolute.
 F16_TINY = 2.0**-25
 
 
-# The heads of linear attention by their fields in config.json, and in GGUF, where the last is that of all value heads.
+# The fields for the heads of linear attention in config.json and in GGUF. In GGUF the last is the size of all value heads together.
 LINEAR = {
     "linear_num_key_heads": "ssm.group_count",
     "linear_num_value_heads": "ssm.time_step_rank",
@@ -39,7 +39,7 @@ LINEAR = {
 
 
 def read_linear(path: Path) -> tuple:
-    """Of linear attention: (key heads, value heads, size of a key head, size of a value head); nothing where there is none."""
+    """For linear attention: (key heads, value heads, size of a key head, size of a value head); empty for other models."""
     if path.suffix == ".gguf":
         fields = gguf.GGUFReader(path).fields
         arch = fields["general.architecture"].contents()
@@ -53,7 +53,7 @@ def read_linear(path: Path) -> tuple:
 
 
 def read_base(path: Path) -> tuple:
-    """(architecture, heads of queries, heads of keys, number of layers)"""
+    """(architecture, query heads, key heads, number of layers)"""
     if path.suffix == ".gguf":
         fields = gguf.GGUFReader(path).fields
         arch = fields["general.architecture"].contents()
@@ -92,7 +92,7 @@ def permuted(weights: numpy.ndarray, n_head: int) -> numpy.ndarray:
 
 
 def by_turns(weights: numpy.ndarray, axis: int, first: int, n_key: int, width: int) -> numpy.ndarray:
-    """`_LinearAttentionVReorderBase._reorder_v_heads` of conversion/qwen.py: value heads behind `first` rows or columns, by turns."""
+    """`_LinearAttentionVReorderBase._reorder_v_heads` of conversion/qwen.py: interleaves the value heads after `first` rows or columns."""
     kept, values = numpy.split(weights, [first], axis)
     shape = values.shape
     heads = values.reshape(*shape[:axis], n_key, -1, width, *shape[axis + 1 :])
@@ -100,7 +100,7 @@ def by_turns(weights: numpy.ndarray, axis: int, first: int, n_key: int, width: i
 
 
 def ordered_linear(module: str, a: numpy.ndarray, b: numpy.ndarray, heads: tuple) -> tuple:
-    """A and B of a module of linear attention as the converter has them."""
+    """Returns A and B of a linear attention module in the converter's order."""
     n_key, _, key_dim, value_dim = heads
     kind = module.rpartition(".linear_attn.")[2]
     if kind == "out_proj":
@@ -124,7 +124,7 @@ def close(ours: numpy.ndarray, wanted: numpy.ndarray, rounding: float, tiny: flo
 
 
 def compare(peft: Path, adapter: Path, base: Path) -> list:
-    """The differences found, as lines; prints what was compared."""
+    """Returns the differences as lines, and prints a summary."""
     arch, n_q, n_kv, n_layers = read_base(base)
     linear = read_linear(base)
     config, modules = read_peft(peft)
@@ -138,7 +138,7 @@ def compare(peft: Path, adapter: Path, base: Path) -> list:
     for key, value in wanted.items():
         found = reader.fields[key].contents() if key in reader.fields else None
         if found != value:
-            differences.append(f"{key} is {found!r} and must be {value!r}")
+            differences.append(f"{key} is {found!r}, expected {value!r}")
     alpha_field = reader.fields["adapter.lora.alpha"]
     if alpha_field.types != [gguf.GGUFValueType.FLOAT32]:
         differences.append(f"adapter.lora.alpha is {alpha_field.types}, not f32")
@@ -152,7 +152,7 @@ def compare(peft: Path, adapter: Path, base: Path) -> list:
         name = names.get_name(f"{module}.weight", try_suffixes=(".weight",))
         halves = [tensors.pop(f"{name}.lora_{half}", None) for half in "ab"]
         if None in halves:
-            differences.append(f"{module}: {name}.lora_a or .lora_b is absent")
+            differences.append(f"{module}: {name}.lora_a or .lora_b is missing")
             continue
         formats |= {half.tensor_type.name for half in halves}
         rank = a.shape[0]
@@ -160,7 +160,7 @@ def compare(peft: Path, adapter: Path, base: Path) -> list:
         shapes = [[a.shape[1], rank], [rank, b.shape[0]]]
         found = [[int(dim) for dim in half.shape] for half in halves]
         if found != shapes:
-            differences.append(f"{module}: factors are {found} and must be {shapes}")
+            differences.append(f"{module}: the factors have the shapes {found}, expected {shapes}")
             continue
         rounding, tiny = ROUNDING[halves[0].tensor_type.name], F16_TINY if halves[0].tensor_type.name == "F16" else 0.0
         if gguf.MODEL_ARCH_NAMES[arch] in PERMUTED and module.endswith((".q_proj", ".k_proj")):
@@ -195,7 +195,7 @@ def main() -> int:
     parser.add_argument("peft", type=Path, help="directory with adapter_config.json and adapter_model.safetensors")
     parser.add_argument("adapter", type=Path, help="the GGUF file")
     parser.add_argument(
-        "--base", type=Path, default=Path("models/smollm2-135m-instruct.gguf"), help="a GGUF or a Hugging Face directory"
+        "--base", type=Path, default=Path("models/smollm2-135m-instruct.gguf"), help="a GGUF file or a Hugging Face directory"
     )
     arguments = parser.parse_args()
     for path in (arguments.peft / "adapter_config.json", arguments.adapter, arguments.base):
@@ -205,7 +205,7 @@ def main() -> int:
     for line in differences[:20]:
         print(line)
     verdict = f"DIFFERS in {len(differences)} places" if differences else "agrees"
-    print(f"The adapter in GGUF {verdict}.")
+    print(f"The GGUF adapter {verdict}.")
     return 1 if differences else 0
 
 

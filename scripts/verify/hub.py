@@ -34,14 +34,14 @@ ROWS = {"data/train.jsonl": b'{"prompt": "a", "completion": "b"}\n', "README.md"
 
 
 def layout(cache: Path) -> dict[str, str]:
-    """Every file of a cache: a link as where it leads, a file as its content."""
+    """Returns every file of a cache by name: the target of a link, the contents of a file."""
     found = {}
     for path in sorted(cache.rglob("*")):
         name = str(path.relative_to(cache))
         if path.is_symlink():
             found[name] = "-> " + os.readlink(path)
         elif path.is_file():
-            # Only that a lock is there counts.
+            # Only the existence of a lock is compared.
             found[name] = "lock" if name.endswith(".lock") else path.read_bytes().hex()
     return found
 
@@ -53,7 +53,7 @@ def check(what: str, is_right: bool, shown: object = "") -> None:
 
 
 class Side:
-    """Both clients with one home and one server."""
+    """Both clients with the same cache and the same server."""
 
     def __init__(self, tooltune: str, url: str, home: Path) -> None:
         self.tooltune = tooltune
@@ -62,7 +62,7 @@ class Side:
             **{k: v for k, v in os.environ.items() if not k.startswith("HF_")},
             "HF_HOME": str(home),
             "HF_ENDPOINT": url,
-            # The server has plain contents alone.
+            # The server does not support Xet.
             "HF_HUB_DISABLE_XET": "1",
             "HF_HUB_DISABLE_PROGRESS_BARS": "1",
         }
@@ -137,14 +137,14 @@ def compare(tooltune: str, url: str, root: Path) -> None:
     ours.ours("org/tiny")
     check("fetching again changes nothing", before == layout(ours.cache))
 
-    # A file that the other broke off at.
+    # An incomplete download of the other client.
     halves = Side(tooltune, url, root / "halves")
     whole = next(p for p in ours.cache.glob("models--org--tiny/blobs/*") if p.stat().st_size == 3_000_000)
     half = halves.cache / "models--org--tiny" / "blobs" / f"{whole.name}.incomplete"
     half.parent.mkdir(parents=True)
     half.write_bytes(whole.read_bytes()[:1_000_000])
     path = halves.ours("org/tiny")
-    check("a half of a file is continued", (path / "model-1.safetensors").read_bytes() == MODEL["model-1.safetensors"])
+    check("an incomplete download is continued", (path / "model-1.safetensors").read_bytes() == MODEL["model-1.safetensors"])
     check(
         "huggingface_hub reads the result",
         halves.theirs("org/tiny", "model", NEEDED, offline=True) == path,

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Loads an adapter in GGUF in llama.cpp, on its base model, and compares logits and greedy texts with tooltune's.
+"""Loads a GGUF adapter in llama.cpp, on its base model, and compares logits and greedy completions with tooltune's.
 
-The base is written as a GGUF in f32 first, since llama.cpp multiplies quantised weights by quantised activations, which is another
-function; its cache is in f32 too. Then both sides compute the same function in f32, in sums of another order. The same base as it
-is, with llama.cpp's own choices, is measured beside it and decides nothing. The prompts are token ids, so that no template takes
-part; that llama.cpp's tokenizer reads their text as the same ids is checked. `--record` writes the result into a Markdown file.
+The base is first converted to a GGUF file in f32, because llama.cpp multiplies quantised weights by quantised activations, which
+gives different results; the cache is also in f32. Both sides then compute the same function in f32 and differ only in the order
+of summation. The original base with llama.cpp's defaults is also measured, but does not affect the exit code. Prompts are token
+ids, so no chat template is involved; the script also checks that llama.cpp tokenizes their text into the same ids. `--record`
+writes the result into a Markdown file.
 """
 
 import argparse
@@ -18,7 +19,7 @@ from contextlib import closing
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-# In place of the directory of this file, whose name would hide the package of that name.
+# Replaces the directory of this file, which would hide the package `llama_cpp`.
 sys.path[0] = str(ROOT / "scripts")
 
 import numpy
@@ -31,24 +32,24 @@ from verification_section import record
 
 
 def read_texts(path: Path, n: int) -> list:
-    """The first `n` lines of a predictions.jsonl: text, number of tokens and reason of the end of each."""
+    """Reads the first `n` lines of a predictions.jsonl: completion, number of tokens and finish reason of each."""
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()[:n]]
     if len(rows) < n:
-        raise SystemExit(f"{path}: has {len(rows)} texts, the logits {n} prompts; evaluate as many rows")
+        raise SystemExit(f"{path}: has {len(rows)} completions, but the logits have {n} prompts; evaluate {n} rows")
     if any(row.get("finish_reason") not in ("stop", "length") for row in rows):
-        raise SystemExit(f"{path}: a text neither ended by itself nor at the limit of tokens; evaluate greedily, without a server")
+        raise SystemExit(f"{path}: the finish_reason of a completion is neither stop nor length; evaluate greedily, without a server")
     return [{**row, "text": row["prediction"]} for row in rows]
 
 
 def measured(model: LlamaCppModel, prompts: list, texts: list, bound: float) -> list:
-    """Of each prompt: logits, their difference from ours, the share of the same best token, and llama.cpp's text beside ours."""
+    """Returns for each prompt: logits, their difference from ours, the share of equal best tokens, and the comparison of completions."""
     rows = []
     for k, (ids, ours) in enumerate(prompts):
         theirs = model.all_logits(ids)
         if theirs.shape != ours.shape:
             raise SystemExit(f"prompt{k}: llama.cpp gives logits {list(theirs.shape)}, the file has {list(ours.shape)}")
         if not numpy.isfinite(theirs).all():
-            raise SystemExit(f"prompt{k}: llama.cpp gives logits that are not finite; look at the adapter's tensors")
+            raise SystemExit(f"prompt{k}: llama.cpp computes non-finite logits; check the adapter's tensors")
         verdict, text = same_text(model, theirs[-1], len(ids), texts[k], bound) if texts else ("", "")
         rows.append(
             {
@@ -64,7 +65,7 @@ def measured(model: LlamaCppModel, prompts: list, texts: list, bound: float) -> 
 
 
 def compare(arguments, prompts: list, texts: list) -> dict:
-    """What was measured of each kind: `exact` in f32, `alone` the same without the adapter, `served` as llama.cpp runs the base."""
+    """Returns the measurements: `exact` in f32, `alone` in f32 without the adapter, `served` with llama.cpp's defaults."""
     n_ctx = max(len(ids) for ids, _ in prompts) + max((row["n_tokens"] for row in texts), default=0) + 8
     settings = {"n_ctx": n_ctx, "threads": arguments.threads}
     with tempfile.TemporaryDirectory() as folder:
@@ -83,19 +84,19 @@ def compare(arguments, prompts: list, texts: list) -> dict:
 
 
 def faults(found: dict, bound: float) -> list:
-    """What is wrong, as lines."""
+    """Returns the errors as lines."""
     lines = []
     for k, (exact, alone) in enumerate(zip(found["exact"], found["alone"])):
         if exact["difference"] > bound:
             lines.append(f"prompt{k}: a logit differs by {exact['difference']:.2e}, the limit is {bound:.0e}")
         if exact["verdict"] == "other":
-            lines.append(f"prompt{k}: llama.cpp writes another text: {exact['text']!r}")
+            lines.append(f"prompt{k}: llama.cpp generates a different completion: {exact['text']!r}")
         if not exact["reads_same"]:
-            lines.append(f"prompt{k}: llama.cpp's tokenizer reads the prompt as other tokens")
+            lines.append(f"prompt{k}: llama.cpp's tokenizer gives different tokens for the prompt")
         if alone["difference"] < 100 * bound:
-            lines.append(f"prompt{k}: without the adapter logits differ by {alone['difference']:.2e} only; train more, this proves little")
+            lines.append(f"prompt{k}: without the adapter logits differ by only {alone['difference']:.2e}, which proves little; train longer")
     if found["alone"][0]["verdict"] and all(row["verdict"] == "same" for row in found["alone"]):
-        lines.append("without the adapter all texts are the same; train more, or give more prompts: this proves little")
+        lines.append("without the adapter all completions are the same, which proves little; train longer, or give more prompts")
     return lines
 
 
@@ -117,7 +118,7 @@ def report(arguments, prompts: list, found: dict, wrong: list) -> str:
         )
     n_changed = sum(row["verdict"] not in ("", "same") for row in found["alone"])
     verdict = "DIFFERS from" if wrong else "agrees with"
-    # NaN if one is: Python's max would pass over it.
+    # numpy's max is NaN if any value is NaN; Python's max would ignore it.
     worst = float(numpy.max([row["difference"] for row in found["exact"]]))
     lines += [
         "",
@@ -130,12 +131,12 @@ def report(arguments, prompts: list, found: dict, wrong: list) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("adapter", type=Path, help="what `tooltune export RUN --to gguf` wrote")
-    parser.add_argument("logits", type=Path, help="what `tooltune verify RUN --logits FILE` wrote")
+    parser.add_argument("adapter", type=Path, help="output of `tooltune export RUN --to gguf`")
+    parser.add_argument("logits", type=Path, help="file from `tooltune verify RUN --logits FILE`")
     parser.add_argument("--texts", type=Path, help="predictions.jsonl of the same rows, generated greedily in f32")
-    parser.add_argument("--base", type=Path, default=Path("models/smollm2-135m-instruct.gguf"), help="a GGUF; default SmolLM2")
+    parser.add_argument("--base", type=Path, default=Path("models/smollm2-135m-instruct.gguf"), help="a GGUF file; default SmolLM2")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--record", type=Path, help="Markdown file whose section is to be replaced")
+    parser.add_argument("--record", type=Path, help="Markdown file in which the section is replaced")
     arguments = parser.parse_args()
     for path in (arguments.adapter, arguments.base):
         if not path.is_file():

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Runs llama.cpp's own server, as the wheel xllamacpp carries it, until its standard input ends.
+"""Runs llama.cpp's own server from the wheel xllamacpp until standard input is closed.
 
-Its options are those of `llama-server`, as far as they are known here. The cache is in f32 without flash attention, as for `llama-server --cache-type-k f32 --cache-type-v f32 --flash-attn off`.
+The options are a subset of `llama-server`'s. The cache is in f32, without flash attention, as with `llama-server --cache-type-k f32
+--cache-type-v f32 --flash-attn off`.
 """
 
 import argparse
@@ -15,11 +16,11 @@ def main() -> None:
     parser.add_argument("--model", required=True, help="GGUF file")
     parser.add_argument("--lora", required=True, help="adapter in GGUF")
     parser.add_argument("--jinja", action="store_true", help="render chats with the template's own Jinja")
-    parser.add_argument("--chat-template-file", help="Jinja file in place of the model's own template")
+    parser.add_argument("--chat-template-file", help="Jinja file that replaces the model's own template")
     parser.add_argument("--alias", required=True, help="the model's name for clients")
     parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--context", type=int, default=4096, help="tokens of a request at most (4096)")
-    parser.add_argument("--parallel", type=int, default=2, help="requests at once (2)")
+    parser.add_argument("--context", type=int, default=4096, help="maximum number of tokens of a request (4096)")
+    parser.add_argument("--parallel", type=int, default=2, help="concurrent requests (2)")
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
     params = xllamacpp.CommonParams()

@@ -1,4 +1,4 @@
-"""Compares tooltune's client of MCP servers with the official one; see scripts/verify/mcp."""
+"""Compares tooltune's MCP client with the official one; see scripts/verify/mcp."""
 
 import asyncio
 import importlib.metadata
@@ -13,7 +13,7 @@ from mcp.client.stdio import stdio_client
 
 SERVER = [sys.executable, "-m", "mcp_server_time", "--local-timezone", "Etc/UTC"]
 
-# What does not depend on the hour of the call, on days without a change of the clocks.
+# Calls whose results do not depend on the time, except on days when the clocks change.
 CALLS = [
     ("convert_time", {"source_timezone": "Etc/UTC", "time": "12:30", "target_timezone": "Asia/Tokyo"}),
     ("convert_time", {"source_timezone": "Asia/Kolkata", "time": "00:15", "target_timezone": "Etc/UTC"}),
@@ -23,7 +23,7 @@ CALLS = [
 
 
 async def official() -> tuple:
-    """The tools, and of each call its structured answer or its text, and whether it failed."""
+    """Returns the tools, and for each call its structured result or its text, and whether it failed."""
     async with stdio_client(StdioServerParameters(command=SERVER[0], args=SERVER[1:])) as streams:
         async with ClientSession(*streams) as session:
             await session.initialize()
@@ -38,7 +38,7 @@ async def official() -> tuple:
 
 
 def parsed(answer):
-    """A text that is JSON as what it holds."""
+    """Parses a string that is JSON; returns anything else unchanged."""
     try:
         return json.loads(answer) if isinstance(answer, str) else answer
     except ValueError:

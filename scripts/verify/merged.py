@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Loads a merged model with transformers, from its folder alone, and compares logits with those tooltune wrote.
+"""Loads a merged model with transformers, using only its folder, and compares its logits with the checkpoint's.
 
-The logits file is that of `tooltune verify RUN --logits FILE`: the checkpoint's, in f32. Both sides compute in f32; merged weights
-of 16 bits were rounded once more than the checkpoint's, which moves each by at most 2^-9 (bf16) or 2^-11 (f16) of itself.
+The checkpoint's logits come from `tooltune verify RUN --logits FILE`. Both sides compute in f32. Merged weights with 16 bits are
+rounded once more than the checkpoint's, which changes each by at most 2^-9 (bf16) or 2^-11 (f16) of its value.
 """
 
 import argparse
@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-# In place of the directory of this file, whose names would hide packages.
+# Replaces the directory of this file, whose modules would hide packages.
 sys.path[0] = str(ROOT / "scripts")
 
 import torch
@@ -34,20 +34,20 @@ def stored_dtypes(folder: Path) -> set:
 
 
 def check_token_ids(folder: Path, model, tokenizer) -> None:
-    """The ids of config.json and generation_config.json must be tokens of the vocabulary, those that the tokenizer names."""
+    """Exits unless the ids of config.json and generation_config.json are in the vocabulary and equal the tokenizer's."""
     for role in ("bos", "eos", "pad"):
         token = getattr(tokenizer, f"{role}_token_id")
         for name, config in (("config.json", model.config), ("generation_config.json", model.generation_config)):
-            said = getattr(config, f"{role}_token_id", None)
-            ids = said if isinstance(said, list) else [said] if said is not None else []
+            value = getattr(config, f"{role}_token_id", None)
+            ids = value if isinstance(value, list) else [value] if value is not None else []
             if any(not 0 <= id < model.config.vocab_size for id in ids):
-                raise SystemExit(f"{folder}/{name}: {role}_token_id {said} is outside the vocabulary")
+                raise SystemExit(f"{folder}/{name}: {role}_token_id {value} is outside the vocabulary")
             if ids and token is not None and token not in ids:
-                raise SystemExit(f"{folder}/{name}: {role}_token_id is {said}, and the tokenizer has {token}")
+                raise SystemExit(f"{folder}/{name}: {role}_token_id is {value}, but the tokenizer has {token}")
 
 
 def compared(folder: Path, logits: Path) -> dict:
-    """What transformers computes from the folder beside the logits of tooltune; exits where tokens or their ids differ."""
+    """Compares the logits of transformers with tooltune's; exits if the tokens of a prompt or special token ids differ."""
     dtypes = stored_dtypes(folder)
     if not dtypes:
         raise SystemExit(f"{folder}: no safetensors; write them with `tooltune export RUN --to merged --output DIR`")
@@ -66,7 +66,7 @@ def compared(folder: Path, logits: Path) -> dict:
         total += len(ids)
         again = tokenizer(tokenizer.decode(ids), add_special_tokens=False)["input_ids"]
         if again != ids.tolist():
-            raise SystemExit(f"prompt{k}: the tokenizer of the folder reads the prompt as other tokens")
+            raise SystemExit(f"prompt{k}: the folder's tokenizer gives different tokens for the prompt")
     bound = F32_BOUND if dtypes == {"F32"} else ROUNDED_SHARE * largest
     return {
         "dtypes": dtypes, "prompts": len(prompts), "worst": worst, "bound": bound, "largest": largest, "same": same, "total": total,
@@ -77,8 +77,8 @@ def compared(folder: Path, logits: Path) -> dict:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", type=Path, help="what `tooltune export RUN --to merged` wrote")
-    parser.add_argument("logits", type=Path, help="what `tooltune verify RUN --logits FILE` wrote")
+    parser.add_argument("model", type=Path, help="output of `tooltune export RUN --to merged`")
+    parser.add_argument("logits", type=Path, help="file from `tooltune verify RUN --logits FILE`")
     arguments = parser.parse_args()
     logging.disable_progress_bar()
     found = compared(arguments.model, arguments.logits)

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Has llama.cpp go on with prompts greedily, by a merged GGUF model, and compares its texts with those tooltune generated.
+"""Completes prompts greedily with a merged GGUF model in llama.cpp, and compares the completions with tooltune's.
 
-The numbers of the file are written as a GGUF in f32 first, since llama.cpp multiplies numbers of fewer bits by activations that it
-rounds to as many, which is another function; its cache is in f32 too. Then both sides compute the same function in f32. Prompts are
-texts, so that llama.cpp's own tokenizer reads them. A text may differ only from a token on whose logit leads the second best one by
-less than what two f32 implementations differ by: such a token is a tie. With `--logits` every logit of the checkpoint is compared,
-which is for a file in f32: a merge rounds. The same file as it is, with llama.cpp's own choices, is counted beside it and decides
-nothing. `--record` writes the result into a Markdown file.
+The file is first converted to a GGUF file in f32, because llama.cpp rounds activations to the precision of quantised weights,
+which gives different results; the cache is also in f32. Both sides then compute the same function in f32. Prompts are strings, so
+llama.cpp's own tokenizer is tested. Completions may differ only after a tie: a token whose logit exceeds the second-best one by
+less than the difference between two f32 implementations. With `--logits`, every logit is compared with the checkpoint's; use it
+for a file in f32, because a merge into a smaller format rounds. The original file with llama.cpp's defaults is also measured, but
+does not affect the exit code. `--record` writes the result into a Markdown file.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from contextlib import closing
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-# In place of the directory of this file, whose name would hide the package of that name.
+# Replaces the directory of this file, whose modules would hide packages.
 sys.path[0] = str(ROOT / "scripts")
 
 import numpy
@@ -30,42 +30,42 @@ from llama_cpp_model import EXACT, LlamaCppModel, versions
 from logits_file import read_prompts
 from verification_section import record
 
-# Of the largest logit, where that is more than the bound of the model: a merge computes W + sBA where the checkpoint computes W and sBA one after
-# the other, as in `tooltune verify --against merged`.
+# The limit as a share of the largest logit, if that is more than the bound of the model: a merged model computes with W + sBA,
+# and the checkpoint computes with W and sBA separately. `tooltune verify --against merged` uses the same limit.
 MERGE_SHARE = 2e-5
 
 
 def read_texts(path: Path) -> list:
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     if not rows:
-        raise SystemExit(f"{path}: has no texts; generate some")
+        raise SystemExit(f"{path}: has no completions; generate some")
     if any(row.get("finish_reason") not in ("stop", "length") for row in rows):
-        raise SystemExit(f"{path}: a text neither ended by itself nor at the limit of tokens; generate greedily")
+        raise SystemExit(f"{path}: the finish_reason of a completion is neither stop nor length; generate greedily")
     return rows
 
 
 def written(model: LlamaCppModel, rows: list, bound: float) -> tuple:
-    """How many texts are the same, end in a tie, or are others; and what is wrong, as lines."""
+    """Counts completions that are the same, differ after a tie, or differ otherwise; also returns the errors as lines."""
     counts, wrong = {"same": 0, "tie": 0, "other": 0}, []
     for row in rows:
         ids = model.ids(row["prompt"].encode())
         if len(ids) != row["n_prompt_tokens"]:
             counts["other"] += 1
-            wrong.append(f"{row['id']}: llama.cpp reads the prompt as {len(ids)} tokens, we as {row['n_prompt_tokens']}")
+            wrong.append(f"{row['id']}: the prompt has {len(ids)} tokens in llama.cpp and {row['n_prompt_tokens']} in tooltune")
             continue
         model.clear()
         logits = model.logits([(token, position, 0, position == len(ids) - 1) for position, token in enumerate(ids)])[-1].copy()
         verdict, text = same_text(model, logits, len(ids), row, bound)
         counts[verdict] += 1
         if verdict == "other":
-            wrong.append(f"{row['id']}: llama.cpp writes {text!r}, we {row['text']!r}")
+            wrong.append(f"{row['id']}: llama.cpp generates {text!r}, tooltune {row['text']!r}")
     return counts, wrong
 
 
 def compared(model: LlamaCppModel, path: Path, prompts: list) -> tuple:
-    """A line on the logits, and what is wrong, as lines."""
+    """Returns a line on the logits, and the errors as lines."""
     differences = [float(numpy.abs(model.all_logits(ids) - ours).max()) for ids, ours in prompts]
-    # NaN if one is: Python's max would pass over it.
+    # numpy's max is NaN if any value is NaN; Python's max would ignore it.
     worst = float(numpy.max(differences))
     limit = max(bound_of(path), MERGE_SHARE * max(float(numpy.abs(ours).max()) for _, ours in prompts))
     line = f"{path}: the largest difference of a logit is {worst:.2e}, the limit {limit:.1e}, in {len(prompts)} prompts"
@@ -74,11 +74,11 @@ def compared(model: LlamaCppModel, path: Path, prompts: list) -> tuple:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", type=Path, help="what `tooltune export RUN --to gguf --merged` wrote")
-    parser.add_argument("texts", type=Path, help="what `tooltune generate MODEL --output FILE` wrote, in f32 and greedily")
-    parser.add_argument("--logits", type=Path, help="what `tooltune verify RUN --logits FILE` wrote")
+    parser.add_argument("model", type=Path, help="output of `tooltune export RUN --to gguf --merged`")
+    parser.add_argument("texts", type=Path, help="file from `tooltune generate MODEL --output FILE`, generated greedily in f32")
+    parser.add_argument("--logits", type=Path, help="file from `tooltune verify RUN --logits FILE`")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--record", type=Path, help="Markdown file whose section on a file of this name is to be replaced")
+    parser.add_argument("--record", type=Path, help="Markdown file in which the section on a file of this name is replaced")
     arguments = parser.parse_args()
     for path in (arguments.model, arguments.texts):
         if not path.is_file():

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Compares the tokens that Ollama and llama.cpp read of chats with those of training.
+"""Compares the tokens of chat prompts in Ollama and llama.cpp with the tokens in training.
 
-A `Modelfile` is read as Ollama reads it, its TEMPLATE is run by Go's text/template (ollama_prompts.go), and llama.cpp's own server
-makes tokens of the prompt by the model's file. Without --export, tiny models are made, trained for a step by the program and
-exported: with templates that write the token that begins texts, or do not, or open turns with it; that strip texts; that put the
-system message into the first turn; with a tokenizer that adds the token or does not; with one to three stop tokens and one that ends
-no turn; each from a folder and from a GGUF file. Their ids are those of `tooltune verify --logits`.
+The script parses a `Modelfile` as Ollama does, renders its TEMPLATE with Go's text/template (ollama_prompts.go), and tokenizes the
+prompt with the exported model in llama.cpp's own server. Without --export, it creates tiny models, trains them for one step and
+exports them, each from a folder and from a GGUF file. The models differ in their templates (the begin-of-text token is written,
+omitted, or opens each turn; text is stripped; the system message is part of the first turn), in whether the tokenizer adds the
+begin-of-text token, and in their stop tokens (one to three, one of which ends no turn). The tokens in training come from `tooltune
+verify --logits`.
 """
 
 import argparse
@@ -25,7 +26,7 @@ import urllib.request
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-# In place of the directory of this file, whose names would hide packages.
+# Replaces the directory of this file, whose modules would hide packages.
 sys.path[0] = str(ROOT / "scripts")
 
 import xllamacpp
@@ -50,7 +51,7 @@ def turns(bos_first: bool = False, text: str = "m.content") -> str:
     return PLAIN.replace("TURN", turn)
 
 
-# Name, chat template, token that begins texts, whether the tokenizer adds it, stop tokens, end of text, data.system.
+# Name, chat template, begin-of-text token, whether the tokenizer adds it, stop tokens, end-of-text token, data.system.
 CASES = [
     ("no-bos", turns(), "<|endoftext|>", False, [2], "<|im_end|>", None),
     ("no-bos-but-added", turns(), "<|endoftext|>", True, [2, 0], "<|im_end|>", None),
@@ -62,7 +63,7 @@ CASES = [
     ("system-in-first-turn", JOINED, "<|endoftext|>", True, [2], "<|im_end|>", "Line\n\"quoted\""),
     ("eos-ends-no-turn", turns(True), "<|endoftext|>", False, [2, 1022], "<|endoftext|>", ""),
 ]
-# What llama.cpp's own `trim` takes from the ends of a text; that of Python takes all white space of Unicode.
+# Characters that `trim` in llama.cpp's templates removes; Python's `trim` removes all Unicode white space.
 ASCII_SPACE = " \t\n\r\v\f"
 CHATS = [
     [("user", "When is the meeting?"), ("assistant", "On Monday.")],
@@ -73,7 +74,7 @@ CHATS = [
 
 
 def write_model(folder: Path, case: tuple) -> None:
-    """The tiny chat model with the template, tokens and ends of a case."""
+    """Writes the tiny chat model with the template, special tokens and stop tokens of a case."""
     _, template, bos, is_added, stops, eos, _ = case
     shutil.copytree(FIXTURE, folder)
     (folder / "chat_template.jinja").write_text(template, encoding="utf-8")
@@ -114,7 +115,7 @@ def is_printed(character: str) -> bool:
 
 
 def unquoted(text: str):
-    """The text between the quotes; None if they are not closed."""
+    """Returns the text between the quotes, or None if they are not closed."""
     for quotes in ('"""', '"'):
         if text.startswith(quotes):
             is_closed = len(text) >= 2 * len(quotes) and text.endswith(quotes)
@@ -123,7 +124,7 @@ def unquoted(text: str):
 
 
 def commands(path: Path) -> list:
-    """[(command, text)] of a Modelfile. Characters that Go does not print are lost within a text."""
+    """Parses a Modelfile into [(command, text)]. Like Ollama, it drops characters that Go does not print."""
     rest, found = path.read_bytes().decode(), []
     while rest := rest.lstrip("\r\n"):
         name, rest = rest.split(" ", 1)
@@ -147,7 +148,7 @@ def commands(path: Path) -> list:
 def prompts_of(modelfile: list, chats: list) -> list:
     texts = dict(modelfile)
     if "TEMPLATE" not in texts:
-        raise SystemExit("the Modelfile has no TEMPLATE, so that Ollama uses the chat template of the model's file")
+        raise SystemExit("the Modelfile has no TEMPLATE, so Ollama uses the chat template of the model file")
     asked = {"template": texts["TEMPLATE"], "system": texts.get("SYSTEM", ""), "chats": [chat["messages"] for chat in chats]}
     program = ["go", "run", str(ROOT / "scripts/verify/ollama_prompts.go")]
     done = subprocess.run(program, input=json.dumps(asked), capture_output=True, text=True)
@@ -158,7 +159,7 @@ def prompts_of(modelfile: list, chats: list) -> list:
 
 @contextlib.contextmanager
 def serving(model: Path):
-    """llama.cpp's own server with a model; its address."""
+    """Runs llama.cpp's own server with a model, and yields its address."""
     params = xllamacpp.CommonParams()
     params.model.path = str(model)
     params.use_jinja, params.verbosity = True, 0
@@ -182,12 +183,12 @@ def posted(address: str, path: str, body: dict) -> dict:
 
 
 def is_trimmed_alike(messages: list) -> bool:
-    """Whether llama.cpp's `trim` leaves of each text what Python's leaves."""
+    """Whether llama.cpp's `trim` and Python's give the same result for each message."""
     return all(message["content"].strip() == message["content"].strip(ASCII_SPACE) for message in messages)
 
 
 def checked(export: Path, chats: list) -> list:
-    """What differs, as lines: the prompts of Ollama, and those of llama.cpp's own chat template."""
+    """Returns the differences as lines, for Ollama's prompts and for llama.cpp's own chat template."""
     modelfile = commands(export / "Modelfile")
     wrong = []
     with serving(export / "model.gguf") as address:
@@ -195,18 +196,18 @@ def checked(export: Path, chats: list) -> list:
             body = {"content": prompt, "add_special": True, "parse_special": True}
             ids = posted(address, "/tokenize", body)["tokens"]
             if ids != chat["ids"]:
-                wrong.append(f"{export}: Ollama asks with {ids} ({prompt!r}), and training read {chat['ids']}")
+                wrong.append(f"{export}: Ollama's prompt has the tokens {ids} ({prompt!r}), expected {chat['ids']} as in training")
             body = {"messages": chat["messages"], "max_tokens": 1, "temperature": 0}
             n_tokens = posted(address, "/v1/chat/completions", body)["usage"]["prompt_tokens"]
             if n_tokens != len(chat["ids"]) and not is_trimmed_alike(chat["messages"]):
                 print(f"{export.name}: llama.cpp's trim leaves white space outside ASCII in a chat: {n_tokens} tokens, {len(chat['ids'])} in training")
             elif n_tokens != len(chat["ids"]):
-                wrong.append(f"{export}: llama.cpp reads {n_tokens} tokens, and training {len(chat['ids'])}")
+                wrong.append(f"{export}: llama.cpp's prompt has {n_tokens} tokens, expected {len(chat['ids'])} as in training")
     return wrong
 
 
 def trained(arguments, place: Path, model: str, run: str, system) -> list:
-    """Trains `model` for a step as `run`, exports it for Ollama, and returns the chats with the ids of training."""
+    """Trains `model` for one step as `run`, exports it for Ollama, and returns the chats with their ids in training."""
     config = {"model": {"model_name_or_path": model, "compute_dtype": "f32"}, "lora": {"r": 4}}
     data = {"train": ["train.jsonl"], "eval": ["rows.jsonl"]} | ({} if system is None else {"system": system})
     config |= {"data": data, "train": {"output_dir": run, "max_steps": 1}, "eval": {"eval_strategy": "no"}}
@@ -232,8 +233,8 @@ def tiny_models(arguments) -> list:
             write_model(place / "model", case)
             rows = [json.dumps({"messages": [{"role": role, "content": text} for role, text in chat]}) for chat in CHATS]
             (place / "rows.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
-            learned = {"messages": [{"role": "user", "content": "What is 2 + 2?"}, {"role": "assistant", "content": "4"}]}
-            (place / "train.jsonl").write_text(json.dumps(learned) + "\n")
+            training_row = {"messages": [{"role": "user", "content": "What is 2 + 2?"}, {"role": "assistant", "content": "4"}]}
+            (place / "train.jsonl").write_text(json.dumps(training_row) + "\n")
             found = []
             for model, run in (("model", "folder"), ("base.gguf", "gguf")):
                 chats = trained(arguments, place, model, run, system)
@@ -248,8 +249,8 @@ def tiny_models(arguments) -> list:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--export", type=Path, help="what `tooltune export RUN --to ollama` wrote; tiny models if absent")
-    parser.add_argument("--chats", type=Path, help='JSON list of {"messages", "ids"}: chats with the ids that training read')
+    parser.add_argument("--export", type=Path, help="output of `tooltune export RUN --to ollama`; default: tiny models")
+    parser.add_argument("--chats", type=Path, help='JSON list of {"messages", "ids"}: chats with their token ids in training')
     default = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release/tooltune"
     parser.add_argument("--tooltune", type=Path, default=default, help=f"the program ({default})")
     parser.add_argument("--record", action="store_true", help="write the result for the tiny models into docs/verification.md")
@@ -258,7 +259,7 @@ def main() -> int:
     if (arguments.export is None) != (arguments.chats is None):
         parser.error("give --export and --chats together")
     if arguments.record and arguments.export:
-        parser.error("--record is for the tiny models: do not give --export")
+        parser.error("--record records the tiny models; omit --export")
     if arguments.export:
         chats = json.loads(arguments.chats.read_text(encoding="utf-8"))
         wrong = checked(arguments.export, chats)
@@ -275,7 +276,7 @@ def main() -> int:
             f"space outside ASCII; {datetime.date.today().isoformat()}, Go {go}, xllamacpp {importlib.metadata.version('xllamacpp')}."
         )
         record(ROOT / "docs/verification.md", "scripts/verify/ollama", "Prompts of Ollama", text)
-    print("verify/ollama: " + ("tokens differ" if wrong else "Ollama and llama.cpp read the tokens of training"))
+    print("verify/ollama: " + ("tokens differ" if wrong else "the prompts of Ollama and llama.cpp have the tokens of training"))
     return 1 if wrong else 0
 
 

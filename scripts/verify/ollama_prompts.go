@@ -1,5 +1,5 @@
-// Prints the prompts that Ollama makes of chats by a TEMPLATE: Go's own text/template with Ollama's rules for messages. Those of one
-// role in a row are joined by a blank line, and SYSTEM comes first if the messages begin with no system message.
+// Prints the prompts that Ollama renders from chats with a TEMPLATE. It uses Go's own text/template and Ollama's rules for messages:
+// consecutive messages of one role are joined by a blank line, and SYSTEM comes first unless the first message is a system message.
 //
 // Standard input: {"template": text, "system": text, "chats": [[{"role": text, "content": text}]]}. Standard output: a list of prompts.
 package main
@@ -39,18 +39,18 @@ func joined(system string, messages []message) []message {
 }
 
 func main() {
-	var asked request
-	if err := json.NewDecoder(os.Stdin).Decode(&asked); err != nil {
+	var input request
+	if err := json.NewDecoder(os.Stdin).Decode(&input); err != nil {
 		log.Fatal(err)
 	}
-	parsed, err := template.New("").Option("missingkey=zero").Parse(asked.Template)
+	parsed, err := template.New("").Option("missingkey=zero").Parse(input.Template)
 	if err != nil {
 		log.Fatal(err)
 	}
 	prompts := []string{}
-	for _, messages := range asked.Chats {
+	for _, messages := range input.Chats {
 		var prompt strings.Builder
-		all := joined(asked.System, messages)
+		all := joined(input.System, messages)
 		var systems []string
 		for _, message := range all {
 			if message.Role == "system" {

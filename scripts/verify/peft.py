@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Loads an exported adapter in peft, on the base model in transformers, and compares logits with those tooltune wrote.
+"""Loads an exported adapter in peft, on the base model in transformers, and compares its logits with tooltune's.
 
-Both sides compute in f32. The comparison is of every logit; the change that the adapter makes is printed beside the difference,
-since agreement means nothing for an adapter that does nothing. With `--texts` peft also writes on after prompts, which it reads
-with the tokenizer of transformers, and each text must be tooltune's. `--record` writes the result into a Markdown file.
+Both sides compute in f32, and every logit is compared. The script also prints how much the adapter changes the logits, because
+agreement proves nothing if the adapter changes nothing. With `--texts`, peft also completes prompts, which are tokenized by
+transformers, and each completion must equal tooltune's. `--record` writes the result into a Markdown file.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-# In place of the directory of this file, whose name would hide the package of that name.
+# Replaces the directory of this file, which would hide the package `peft`.
 sys.path[0] = str(ROOT / "scripts")
 
 import torch
@@ -29,11 +29,12 @@ from hf_logits import logits_of, prompts_of
 from verification_section import record
 
 TOLERANCE = 1e-4
-# Of the largest logit, where that is more: forty units in its last place, as rounding in f32 leaves after thirty blocks and a sum
-# of hundreds of products: ours was measured at 1.2e-4, peft's own f32 at 0.7e-4, of logits up to 46. A missing module or another scaling is a thousand times it.
+# The limit as a share of the largest logit, if that is more than TOLERANCE: forty units in the last place. This is the f32
+# rounding of thirty blocks with sums of hundreds of products: with logits up to 46, our error was 1.2e-4 and peft's f32 error
+# 0.7e-4. A missing module or a wrong scaling gives a thousand times this difference.
 TOLERANCE_OF_LARGEST = 5e-6
-# Of what peft's own f32 loses on the same logits: an adapter that moves them far adds its own rounding to that of the blocks.
-# The largest seen is 1.02 of it (2.50e-4 and 2.45e-4, with a change of 33).
+# The limit as a multiple of peft's own f32 rounding error on the same logits: if an adapter changes the logits much, its
+# rounding adds to the rounding of the blocks. The largest ratio so far is 1.02 (2.50e-4 and 2.45e-4, with a change of 33).
 ROUNDINGS = 2
 PACKAGES = ("torch", "transformers", "peft", "safetensors", "gguf")
 
@@ -54,12 +55,12 @@ def read_texts(path: Path) -> list:
     """Lines of `tooltune generate --output`."""
     texts = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     if not texts:
-        raise SystemExit(f"{path}: no texts; write them with `tooltune generate RUN --set model.compute_dtype=f32 --output FILE`")
+        raise SystemExit(f"{path}: no completions; write them with `tooltune generate RUN --set model.compute_dtype=f32 --output FILE`")
     return texts
 
 
 def verdict_on(ours: dict, model, tokenizer) -> str:
-    """What the model's greedy text after the prompt is beside ours: "same", "tie" or "other"."""
+    """Compares the model's greedy completion of the prompt with ours: "same", "tie" or "other"."""
     ids = tokenizer(ours["prompt"], add_special_tokens=False, return_tensors="pt").input_ids
     if ids.shape[1] != ours["n_prompt_tokens"]:
         raise SystemExit(f"{ours['id']}: transformers reads the prompt as {ids.shape[1]} tokens, tooltune as {ours['n_prompt_tokens']}")
@@ -77,7 +78,7 @@ def verdict_on(ours: dict, model, tokenizer) -> str:
     is_stop = int(new[-1]) in ids_of(model.generation_config.eos_token_id)
     if text == ours["text"] and is_stop >= ends:
         return "same"
-    # The first token that our text does not go on with.
+    # The first token that differs from our completion.
     n_same = 0
     while n_same + 1 < len(new) and ours["text"].startswith(tokenizer.decode(new[: n_same + 1], skip_special_tokens=True)):
         n_same += 1
@@ -90,7 +91,7 @@ def ids_of(eos) -> list:
 
 
 def compare(base_path: Path, adapter: Path, prompts: list, texts: list) -> tuple:
-    """A row of numbers for each prompt, and for each text what peft's is beside it, and the base model's."""
+    """Returns a row of numbers per prompt, and for each completion the verdicts on peft and on the base model."""
     base = load_base(base_path)
     tokenizer = load_tokenizer(base_path) if texts else None
     without = [verdict_on(ours, base, tokenizer) for ours in texts]
@@ -102,7 +103,7 @@ def compare(base_path: Path, adapter: Path, prompts: list, texts: list) -> tuple
         if theirs.shape != ours.shape:
             raise SystemExit(f"prompt{k}: peft gives logits {list(theirs.shape)}, the file has {list(ours.shape)}")
         if not torch.isfinite(theirs).all():
-            raise SystemExit(f"prompt{k}: peft gives logits that are not finite; look at the adapter's tensors")
+            raise SystemExit(f"prompt{k}: peft computes non-finite logits; check the adapter's tensors")
         rows.append(
             {
                 "prompt": k,
@@ -115,8 +116,8 @@ def compare(base_path: Path, adapter: Path, prompts: list, texts: list) -> tuple
             }
         )
     verdicts = [verdict_on(ours, adapted, tokenizer) for ours in texts]
-    # The adapter's function is what peft computes in f64. Its f32 is one rounding of that and ours is another, so that the two
-    # may be twice as far from each other as either is from the function.
+    # The exact logits are those that peft computes in f64. Both f32 results are rounded, so the difference between them may be
+    # twice the difference of each from the exact logits.
     adapted.double()
     for row, (ids, ours) in zip(rows, prompts):
         exact = logits_of(adapted, ids)
@@ -153,7 +154,7 @@ def report(arguments, rows: list, verdicts: list, limits: tuple, passed: bool) -
 
 
 def worst(rows: list) -> tuple:
-    """The largest difference, or NaN if one is, which Python's max would pass over; and what it may be."""
+    """Returns the largest difference, and its limit. If any difference is NaN, the result is NaN; Python's max would ignore it."""
     keys = ("difference", "largest", "rounding")
     difference, largest, rounding = (float(torch.tensor([row[key] for row in rows], dtype=torch.float64).max()) for key in keys)
     return difference, max(TOLERANCE, TOLERANCE_OF_LARGEST * largest, ROUNDINGS * rounding)
@@ -166,10 +167,10 @@ def sha256(path: Path) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("adapter", type=Path, help="directory with adapter_config.json and adapter_model.safetensors")
-    parser.add_argument("logits", type=Path, help="what `tooltune verify ADAPTER --logits FILE` wrote")
-    parser.add_argument("--texts", type=Path, help="what `tooltune generate RUN --set model.compute_dtype=f32 --output FILE` wrote")
-    parser.add_argument("--base", type=Path, default=None, help="a GGUF or a Hugging Face directory; default SmolLM2")
-    parser.add_argument("--record", type=Path, help="Markdown file whose section is to be replaced")
+    parser.add_argument("logits", type=Path, help="file from `tooltune verify ADAPTER --logits FILE`")
+    parser.add_argument("--texts", type=Path, help="file from `tooltune generate RUN --set model.compute_dtype=f32 --output FILE`")
+    parser.add_argument("--base", type=Path, default=None, help="a GGUF file or a Hugging Face directory; default SmolLM2")
+    parser.add_argument("--record", type=Path, help="Markdown file in which the section is replaced")
     arguments = parser.parse_args()
     arguments.base = arguments.base or Path("models/smollm2-135m-instruct.gguf")
     for path in (arguments.adapter / "adapter_config.json", arguments.adapter / "adapter_model.safetensors"):
@@ -188,7 +189,7 @@ def main() -> int:
     if arguments.record and passed:
         record(arguments.record, "scripts/verify/peft", "The exported adapter in peft", text)
     if not any(row["change"] > 100 * TOLERANCE for row in rows) or verdicts and not any(alone == "other" for _, alone in verdicts):
-        print("The adapter hardly changes what the model says: this run proves little.", file=sys.stderr)
+        print("The adapter hardly changes the completions, so this run proves little.", file=sys.stderr)
     return 0 if passed else 1
 
 

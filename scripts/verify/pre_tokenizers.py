@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""llama.cpp's reading of hard texts beside that of the tokenizers library, for each name of a pre-tokenizer in GGUF.
+"""Compares llama.cpp's tokens of difficult texts with the tokenizers library, for each pre-tokenizer name in GGUF.
 
-A model of zeros with the vocabulary of tests/fixtures/pre_tokenizers is written for each name, and llama.cpp's own server is
-asked for the tokens of each text. Texts with combining marks are counted apart: llama.cpp brings no text to NFC, and its
-expressions for gpt-4o and tekken do not know marks.
+For each name, the script writes a model of zeros with the vocabulary of tests/fixtures/pre_tokenizers, and llama.cpp's own server
+tokenizes each text. Texts with combining marks are counted separately: llama.cpp does not normalize text to NFC, and its regular
+expressions for gpt-4o and tekken do not handle marks.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import urllib.request
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-# In place of the directory of this file, whose names would hide packages.
+# Replaces the directory of this file, whose modules would hide packages.
 sys.path[0] = str(ROOT / "scripts")
 
 import gguf
@@ -80,7 +80,7 @@ def read_by_llama_cpp(path: str, texts: list) -> list:
         with urllib.request.urlopen(request, timeout=60) as reply:
             return json.load(reply)
 
-    # A server that is deleted before its loop has begun never ends; a completion needs the loop.
+    # A server that is deleted before its event loop starts never ends. A completion waits for the loop.
     posted("/completion", {"prompt": "x", "n_predict": 1})
     return [posted("/tokenize", {"content": text, "add_special": False, "parse_special": False})["tokens"] for text in texts]
 
@@ -115,7 +115,7 @@ def main() -> int:
         text = f"The same tokens in llama.cpp and in the tokenizers library ({versions}):\n\n" + "\n".join(rows)
         record(ROOT / "docs/verification.md", "scripts/verify/pre-tokenizers", "Pre-tokenizers in GGUF", text)
     if failed:
-        print(f"pre-tokenizers: llama.cpp reads texts without marks as other tokens: {', '.join(sorted(set(failed)))}", file=sys.stderr)
+        print(f"pre-tokenizers: llama.cpp tokenizes texts without marks differently: {', '.join(sorted(set(failed)))}", file=sys.stderr)
         return 1
     return 0
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Loads an exported retriever in sentence-transformers and compares embeddings with those that tooltune wrote.
+"""Loads an exported retriever in sentence-transformers and compares its embeddings with tooltune's.
 
-The embeddings are JSON Lines of {"role": "query" or "document", "text": text, "embedding": [numbers]}. Both sides compute in f32,
-queries by `encode_query` and documents by `encode_document`, which version 3 lacks: there the prompt of the role is given. The
-change against the base encoder, where it is given, is printed beside the difference, since agreement means nothing for an encoder
-that learned nothing.
+The embeddings are JSON Lines of {"role": "query" or "document", "text": text, "embedding": [numbers]}. Both sides compute in f32.
+sentence-transformers encodes with `encode_query` and `encode_document`; version 3 lacks them, so it gets the prompt of the role.
+If the base encoder is available, its difference from the trained encoder is also printed, because agreement proves nothing if
+training changed nothing.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-# The directory of this file must not hide a package.
+# Replaces the directory of this file, whose modules would hide packages.
 sys.path[0] = str(ROOT / "scripts")
 
 import torch
@@ -30,7 +30,7 @@ PACKAGES = ("sentence-transformers", "transformers", "tokenizers", "torch")
 def read(path: Path) -> tuple:
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     if not rows:
-        raise SystemExit(f"{path}: holds no embeddings; make it with `tooltune verify RUN --embeddings FILE`")
+        raise SystemExit(f"{path}: has no embeddings; write it with `tooltune verify RUN --embeddings FILE`")
     return [(row["role"], row["text"]) for row in rows], torch.tensor([row["embedding"] for row in rows])
 
 
@@ -51,7 +51,7 @@ def embed(folder: Path, rows: list) -> torch.Tensor:
 
 
 def record(line: str) -> None:
-    """Puts the line in the place of the one of the same version in docs/verification.md."""
+    """Replaces the line of the same version in docs/verification.md, or appends the line."""
     path = ROOT / "docs/verification.md"
     begin, end = "<!-- written by scripts/verify/sentence-transformers -->", "<!-- end of that -->"
     text = path.read_text() if path.exists() else "# Verification\n"
@@ -76,7 +76,7 @@ def main():
     rows, ours = read(arguments.embeddings)
     theirs = embed(arguments.exported, rows)
     if theirs.shape != ours.shape:
-        raise SystemExit(f"embeddings {list(theirs.shape)} against {list(ours.shape)}: another encoder's")
+        raise SystemExit(f"expected embeddings of shape {list(theirs.shape)}, found {list(ours.shape)}: they come from another encoder")
     difference = float((theirs - ours).abs().max())
     change = float((theirs - embed(arguments.base, rows)).abs().max()) if arguments.base.exists() else float("nan")
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in PACKAGES)

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Runs the blocks of docs/serving.md in a folder with the exports of a run, and asks each for the same rows.
+"""Runs the blocks of docs/serving.md in a folder with the exports of a run, and generates answers to the same rows with each.
 
-A block that a comment `<!-- file NAME -->` precedes is written to that file; one after `<!-- run NAME -->` is run as it stands. Python
-blocks define `answer(text, schema)`. `base` and `base.gguf` are the run's base with f32 weights, so that servers compute what
-tooltune computes in f32; `llama-server` is llama.cpp's own server as the wheel xllamacpp carries it. Answers are compared with the
-texts of `tooltune generate`, and the prompt that transformers renders with the one that training read. vLLM is read by its rules.
-The tokens of Ollama's prompts are compared with those of training by ollama.py.
+A block after the comment `<!-- file NAME -->` is written to that file; a block after `<!-- run NAME -->` is run unchanged. Python
+blocks define `answer(text, schema)`. `base` and `base.gguf` are the run's base with f32 weights, so that servers compute the same
+function as tooltune in f32; `llama-server` is llama.cpp's own server from the wheel xllamacpp. Answers are compared with the
+completions of `tooltune generate`, and rendered prompts with the prompts in training. For vLLM, `tooltune verify` applies its rules.
+ollama.py compares the tokens of Ollama's prompts with the tokens in training.
 """
 
 import argparse
@@ -23,7 +23,7 @@ import urllib.request
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-# In place of the directory of this file, whose names would hide packages.
+# Replaces the directory of this file, whose modules would hide packages.
 sys.path[0] = str(ROOT / "scripts")
 
 from transformers.utils import logging
@@ -34,17 +34,17 @@ from logits_file import read_prompts
 
 PAGE = ROOT / "docs/serving.md"
 BLOCK = re.compile(r"<!-- (file|run) ([\w.-]+) -->\n```(\w+)\n(.*?)```", re.DOTALL)
-# A tie of two tokens may go either way, and merged weights are rounded to 16 bits.
+# Two tokens can be tied, and merged weights are rounded to 16 bits.
 SAME_SHARE = 0.75
 READY_SECONDS = 300
 
 
 def blocks() -> dict:
-    """Name of a block -> (file or run, its text)."""
+    """Returns name of a block -> ("file" or "run", its text)."""
     found = {name: (kind, text) for kind, name, _, text in BLOCK.findall(PAGE.read_text(encoding="utf-8"))}
     expected = {"ask.py", "transformers", "peft", "llama-server", "client"}
     if set(found) != expected:
-        raise SystemExit(f"{PAGE}: its blocks are {sorted(found)}, and this script runs {sorted(expected)}")
+        raise SystemExit(f"{PAGE}: expected the blocks {sorted(expected)}, found {sorted(found)}")
     return found
 
 
@@ -56,7 +56,7 @@ def tooltune(arguments, *command) -> str:
 
 
 def lay_out(arguments, folder: Path) -> list:
-    """Exports, base and rows; answers the texts of `generate`, with their rows."""
+    """Writes the exports and the base, and returns the completions of `generate` with their rows."""
     run, checkpoint = arguments.run, ["--checkpoint", arguments.checkpoint]
     exports = (("merged", "my-model"), ("peft", "my-adapter"), ("gguf", "my-adapter.gguf"), ("ollama", "my-ollama"))
     for to, output in exports:
@@ -74,12 +74,12 @@ def lay_out(arguments, folder: Path) -> list:
         row = (ROOT / file).read_text(encoding="utf-8").splitlines()[int(number) - 1]
         line["row"] = json.loads(row)
         if "json_schema" not in line["row"]:
-            raise SystemExit(f"{arguments.run}: data.eval has no rows of SLOT, which are what the page asks for")
+            raise SystemExit(f"{arguments.run}: data.eval has no SLOT rows, which the page needs")
     return written
 
 
 def run_python(name: str, text: str) -> dict:
-    """What a block of the page defines."""
+    """Executes a block of the page, and returns the names that it defines."""
     names = {"__name__": name}
     exec(compile(text, f"{PAGE.name}, {name}", "exec"), names)
     return names
@@ -87,7 +87,7 @@ def run_python(name: str, text: str) -> dict:
 
 @contextlib.contextmanager
 def serving(arguments, command: str, folder: Path):
-    """Runs the command of the page, with llama.cpp's own server behind the name of its program."""
+    """Runs the command of the page; `llama-server` starts llama.cpp's own server."""
     program = folder / "bin/llama-server"
     program.parent.mkdir()
     server = ROOT / "scripts/verify/llama_server.py"
@@ -102,7 +102,7 @@ def serving(arguments, command: str, folder: Path):
         deadline = time.monotonic() + READY_SECONDS
         while not is_ready():
             if process.poll() is not None or time.monotonic() > deadline:
-                raise SystemExit(f"the server gives no answer:\n{log.read_text(errors='replace')[-2000:]}")
+                raise SystemExit(f"the server does not respond:\n{log.read_text(errors='replace')[-2000:]}")
             time.sleep(0.2)
         yield
     finally:
@@ -119,7 +119,7 @@ def is_ready() -> bool:
 
 
 def applied(messages: list) -> str:
-    """The prompt that llama.cpp makes of messages."""
+    """Returns the prompt that llama.cpp renders from messages."""
     body = json.dumps({"messages": messages}).encode()
     request = urllib.request.Request("http://127.0.0.1:8000/apply-template", body, {"Content-Type": "application/json"})
     with urllib.request.urlopen(request) as reply:
@@ -127,20 +127,20 @@ def applied(messages: list) -> str:
 
 
 def compared(name: str, answer, written: list, wrong: list) -> None:
-    """Asks for every row and says how many answers are those of `generate`."""
+    """Generates an answer to every row, and prints how many equal the completions of `generate`."""
     n_same = 0
     for line in written:
         text = answer(line["row"]["input_text"], line["row"]["json_schema"])
         n_same += text == line["text"]
         if text != line["text"]:
             print(f"{line['id']}\n  generate  {line['text']}\n  {name}  {text}", file=sys.stderr)
-    print(f"{name}: {n_same} of {len(written)} answers are those of `tooltune generate`")
+    print(f"{name}: {n_same} of {len(written)} answers equal `tooltune generate`")
     if n_same < SAME_SHARE * len(written):
-        wrong.append(f"{name} answers otherwise")
+        wrong.append(f"the answers of {name} differ")
 
 
-def asked_by_ollama(arguments, folder: Path, messages, written: list, wrong: list) -> None:
-    """Compares the tokens that Ollama and llama.cpp read of the rows with those that training read."""
+def check_ollama(arguments, folder: Path, messages, written: list, wrong: list) -> None:
+    """Compares the tokens of prompts in Ollama and llama.cpp with the tokens in training."""
     logits = folder / "logits.safetensors"
     tooltune(arguments, "verify", arguments.run, "--checkpoint", arguments.checkpoint, "--rows", len(written), "--logits", logits)
     chats = []
@@ -153,11 +153,11 @@ def asked_by_ollama(arguments, folder: Path, messages, written: list, wrong: lis
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
     print(done.stdout.strip())
     if done.returncode != 0:
-        wrong.append(f"Ollama asks otherwise:\n{done.stderr[-4000:]}")
+        wrong.append(f"the prompts of Ollama differ:\n{done.stderr[-4000:]}")
 
 
 def checked(arguments, folder: Path) -> list:
-    """What is wrong, as lines."""
+    """Returns the errors as lines."""
     page, wrong = blocks(), []
     written = lay_out(arguments, folder)
     for name, (kind, text) in page.items():
@@ -173,25 +173,25 @@ def checked(arguments, folder: Path) -> list:
             asked = names["messages"](row["input_text"], row["json_schema"], f"{folder_of}/prompt.jinja")
             prompt = names["tokenizer"].apply_chat_template(asked, tokenize=False, add_generation_prompt=True)
             if prompt != line["prompt"]:
-                wrong.append(f"{line['id']}: {name} asks with {prompt!r}, and training read {line['prompt']!r}")
+                wrong.append(f"{line['id']}: the prompt in {name} is {prompt!r}, expected {line['prompt']!r} as in training")
         compared(name, names["answer"], written, wrong)
     with serving(arguments, page["llama-server"][1], folder):
         for line in written:
             row = line["row"]
             prompt = applied(names["messages"](row["input_text"], row["json_schema"], "my-adapter.prompt.jinja"))
             if prompt != line["prompt"]:
-                wrong.append(f"{line['id']}: llama.cpp asks with {prompt!r}, and training read {line['prompt']!r}")
+                wrong.append(f"{line['id']}: the prompt in llama.cpp is {prompt!r}, expected {line['prompt']!r} as in training")
         compared("llama.cpp", run_python("client", page["client"][1])["answer"], written, wrong)
-    asked_by_ollama(arguments, folder, names["messages"], written, wrong)
+    check_ollama(arguments, folder, names["messages"], written, wrong)
     return wrong
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", type=Path, help="run directory whose data.eval has rows of SLOT")
+    parser.add_argument("run", type=Path, help="run directory whose data.eval has SLOT rows")
     parser.add_argument("--checkpoint", default="best", help="best, last, or a checkpoint directory")
-    parser.add_argument("--base", type=Path, default=Path("models/smollm2-135m-instruct.gguf"), help="the run's base, a GGUF")
-    parser.add_argument("--rows", type=int, default=4, help="rows that are asked for (4)")
+    parser.add_argument("--base", type=Path, default=Path("models/smollm2-135m-instruct.gguf"), help="the run's base, a GGUF file")
+    parser.add_argument("--rows", type=int, default=4, help="number of rows (4)")
     parser.add_argument("--llama-cpp-python", type=Path, required=True, help=argparse.SUPPRESS)
     default = Path(os.environ.get("CARGO_TARGET_DIR", "target")) / "release/tooltune"
     parser.add_argument("--tooltune", type=Path, default=default, help=f"the program ({default})")
@@ -207,7 +207,7 @@ def main() -> int:
         os.chdir(ROOT)
     for line in wrong:
         print(line, file=sys.stderr)
-    print("verify/serving: " + ("answers differ" if wrong else "every line of docs/serving.md serves what training taught"))
+    print("verify/serving: " + ("answers differ" if wrong else "all blocks of docs/serving.md work"))
     return 1 if wrong else 0
 
 

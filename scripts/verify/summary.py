@@ -14,7 +14,7 @@ sys.path[0] = str(ROOT / "scripts")
 from verification_section import record
 
 NUMBER = r"(-?\d[\d.]*(?:e[-+]?\d+)?)"
-# (export, program, what it prints: the largest difference and its limit)
+# (export, program, pattern of its output with the largest difference and its limit)
 LOGITS = [
     ("PEFT folder", "PEFT's rules", rf"^peft matches \S+: .*?logit difference {NUMBER} \(bound {NUMBER},"),
     ("PEFT folder, `--neutral`", "vLLM's rules", rf"^neutral, read by vllm-rules\n.*?logit difference {NUMBER} \(bound {NUMBER},"),
@@ -25,7 +25,7 @@ LOGITS = [
     ("merged folder", "transformers", rf"^merged \(\S+\) agrees .*?of a logit {NUMBER} \(bound {NUMBER},"),
     ("merged folder of the GGUF base", "transformers", rf"^merged-of-gguf \(\S+\) agrees .*?of a logit {NUMBER} \(bound {NUMBER},"),
 ]
-# (export, program, what it prints: equal texts, and texts)
+# (export, program, pattern of its output with the number of equal completions and of all completions)
 TEXTS = [
     ("PEFT folder", "peft", r"^Adapter `peft`[\s\S]*?(\d+) of (\d+) texts are the same"),
     ("whole GGUF model, f32", "llama.cpp", r"^whole\.gguf: of (?=(\d+) texts (\d+) are)\d+ texts"),
@@ -42,7 +42,7 @@ def main() -> int:
     printed = Path(output).read_text(encoding="utf-8")
     for place in (str(Path(output).parent), str(ROOT)):
         printed = printed.replace(f"{place}/", "")
-    # A folder that another script made.
+    # Remove the temporary folders of the other scripts.
     printed = re.sub(r"/\S*/tmp\w+/", "", printed).replace("== ", "")
     cells = {}
     for export, program, pattern in LOGITS:
@@ -53,7 +53,7 @@ def main() -> int:
             n_same, n_all = sorted(map(int, found.groups()))
             cells.setdefault((export, program), ["", "", ""])[2] = f"{n_same} of {n_all}"
     if not cells:
-        raise SystemExit(f"{output}: no result of scripts/verify/all found; give its whole output")
+        raise SystemExit(f"{output}: no result of scripts/verify/all found; give its complete output")
     rows = ["| export | loaded by | largest difference of a logit | limit | same texts |", "|---|---|---|---|---|"]
     rows += [f"| {export} | {program} | {' | '.join(values)} |" for (export, program), values in cells.items()]
     if re.search(r"^merged \(BF16\)", printed, re.MULTILINE):

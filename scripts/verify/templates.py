@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Chat templates of trl's wheel in `tooltune inspect` and in transformers: the same texts, and what is learned of them.
+"""Renders the chat templates in trl's wheel with `tooltune inspect` and transformers, and checks which tokens are supervised.
 
-Each template meets each conversation twice, with the last turn learned and with every turn learned. A case is *identical* if the
-text is the one that transformers renders (with the stop token behind it that only the next message would bring, where
-tooltune says that it appended one), and *learned right* if each learned turn is, byte for byte, the text from the end of its
-prompt to its stop token. The prompt is found here by other means than in tooltune: it is the longest of the generation
-prompts that transformers renders (as it is, with thinking on, with thinking off) that the text begins with, and where it
-begins with none, the words that open an answer in FAMILIES; an empty thought behind either belongs to it. Any other
-case must be refused by tooltune with a reason of REFUSALS, as one whose reasoning the template drops.
+Each conversation is rendered twice by each template: with the last turn supervised, and with every turn supervised. A case is
+right if two conditions hold. First, the text equals the text from transformers; if tooltune reports that it appended a stop token,
+which the template writes only before the next message, the text ends with that token. Second, the supervised part of each turn is
+the text from the end of its prompt to its stop token. The prompt is found here in another way than in tooltune: transformers
+renders three generation prompts (by default, with thinking on, with thinking off), and the longest one that the text starts with
+is used. If there is none, the prompt ends after the words that open an answer (FAMILIES). An empty thought after the prompt
+belongs to the prompt. Every other case must be refused by tooltune with a reason of REFUSALS, for example if the template drops
+reasoning.
 """
 
 import argparse
@@ -37,7 +38,7 @@ from verification_section import record
 TRL = "1.16.0"
 DAY = datetime.date(2026, 11, 26)
 
-# By the beginning of a template's name: what opens an answer, and the tokens at which generation ends.
+# By prefix of the template's name: the words that open an answer, and the stop tokens.
 FAMILIES = {
     "cohere2": ("<|CHATBOT_TOKEN|><|START_RESPONSE|>", ["<|END_OF_TURN_TOKEN|>"]),
     "cohere": ("<|CHATBOT_TOKEN|>", ["<|END_OF_TURN_TOKEN|>"]),
@@ -57,7 +58,7 @@ FAMILIES = {
 }
 BOS = {"llama": "<|begin_of_text|>", "gemma": "<bos>", "deepseek": "<｜begin▁of▁sentence｜>", "": "<s>"}
 MARKS = ["<think>", "</think>", "<|im_start|>", "<tool_call>", "</tool_call>"]
-# How the reasons begin for which a case may be refused, and whether transformers must fail there, too.
+# Prefixes of the permitted reasons for a refusal, and whether transformers must also fail.
 REFUSALS = {
     "the chat template leaves out ": False,
     "the chat template renders no tools": False,
@@ -173,7 +174,7 @@ def templates(folder):
 
 
 def make_model(folder, source, bos, stops):
-    """The tiny chat model with another template, its stop tokens and the marks that templates write."""
+    """Writes the tiny chat model with another template, its stop tokens and the marks that templates write."""
     shutil.copytree(ROOT / "tests" / "fixtures" / "tiny_chat_model", folder)
     (folder / "chat_template.jinja").write_text(source, encoding="utf-8")
     tokenizer = json.loads((folder / "tokenizer.json").read_text())
@@ -202,7 +203,7 @@ def make_model(folder, source, bos, stops):
 
 
 def inspect(tooltune, folder, case, train_on):
-    """The inspected row, or the reason for which there is none."""
+    """Returns the inspected row, or the reason for the refusal."""
     rows = folder / "row.jsonl"
     rows.write_text(json.dumps(case) + "\n")
     config = folder / "config.toml"
@@ -217,34 +218,34 @@ def inspect(tooltune, folder, case, train_on):
     return json.loads(done.stdout.splitlines()[0]), None
 
 
-def must_learn(source, case, bos, text, message, header, stops):
-    """Where the learned part of a turn begins and ends in the text."""
+def expected_span(source, case, bos, text, message, header, stops):
+    """Start and end of the supervised part of a turn in the text."""
     before = case["messages"][:message]
-    given = case["messages"][message]
+    answer = case["messages"][message]
     switches = [{}, {"enable_thinking": True}, {"enable_thinking": False}]
     prompts = [render(source, case, bos, before, add_generation_prompt=True, **switch) for switch in switches]
     fitting = [len(prompt) for prompt in prompts if isinstance(prompt, str) and text.startswith(prompt)]
     if fitting:
         start = max(fitting)
     else:
-        places = [found.end() for found in re.finditer(re.escape(header), text)]
+        header_ends = [found.end() for found in re.finditer(re.escape(header), text)]
         n_before = sum(m["role"] == "assistant" for m in before)
-        start = places[n_before]
-    # An empty thought at or around the place, with the white space that the prompt has behind it with thinking off.
+        start = header_ends[n_before]
+    # Skip an empty thought at this position, and the white space that follows it in the prompt with thinking off.
     for empty in EMPTY_THOUGHT.finditer(text):
         if text[start : empty.start()].strip() == "" and empty.end() > start and text[empty.start() + 7 : start].strip() == "":
             closed = re.search(r"</think>(\s*)$", prompts[2]) if isinstance(prompts[2], str) else None
             start = empty.end() + len(closed[1]) if closed else re.compile(r"\s*").match(text, empty.end()).end()
             break
-    # The stop token is the first one behind the last piece of the message, which is written once in each conversation.
-    pieces = [given["content"]] + [call["function"]["arguments"]["harbour"] for call in given.get("tool_calls", [])]
+    # The stop token is the first one after the last piece of the message. Each piece occurs once per conversation.
+    pieces = [answer["content"]] + [call["function"]["arguments"]["harbour"] for call in answer.get("tool_calls", [])]
     at = max(text.find(piece, start) + len(piece) for piece in pieces)
     ends = [found + len(stop) for stop in stops for found in [text.find(stop, at)] if found >= 0]
     return start, min(ends)
 
 
-def learned(row):
-    """The runs of learned tokens, as text."""
+def supervised(row):
+    """The runs of supervised tokens, as strings."""
     runs, last = [], None
     for token in row["tokens"]:
         if token["weight"] == 0:
@@ -258,7 +259,7 @@ def learned(row):
 
 
 def judge(source, case, bos, row, train_on, family):
-    """What is wrong with an inspected row, or nothing."""
+    """Returns the error in an inspected row, or None."""
     header, stops = family
     text = render(source, case, bos, add_generation_prompt=False)
     if isinstance(text, Exception):
@@ -266,27 +267,27 @@ def judge(source, case, bos, row, train_on, family):
     if row["text"] != text + row.get("appended", ""):
         return "the texts differ"
     if row.get("appended", stops[0]) not in stops:
-        return "what was appended is no stop token"
+        return "the appended token is not a stop token"
     messages = case["messages"]
     turns = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
     turns = turns if train_on == "assistant" else turns[-1:]
-    wanted = [row["text"][slice(*must_learn(source, case, bos, row["text"], i, header, stops))] for i in turns]
-    found = learned(row)
+    expected = [row["text"][slice(*expected_span(source, case, bos, row["text"], i, header, stops))] for i in turns]
+    found = supervised(row)
     # Turns without a prompt between them, such as a call of Gemma 4 before its result, would be one run.
-    if found != wanted:
-        return f"learned {found}, must learn {wanted}"
-    for i, part in zip(turns, wanted):
+    if found != expected:
+        return f"supervised {found}, expected {expected}"
+    for i, part in zip(turns, expected):
         missing = [piece for piece in [messages[i]["content"], *(["harbour_depth"] if "tool_calls" in messages[i] else [])] if piece not in part]
         thought = messages[i].get("reasoning_content")
         if thought and thought not in part:
             missing.append(thought)
         if missing:
-            return f"{missing} of message {i} is not learned"
+            return f"{missing} of message {i} is not supervised"
     return None
 
 
 def is_known(reason, source, case, bos):
-    """Whether a case may be refused for the reason: any other, as a model that does not load, is a fault of its own."""
+    """Whether the reason is a permitted one. Other reasons, such as a model that does not load, are errors."""
     for beginning, must_fail in REFUSALS.items():
         if reason.startswith(beginning):
             return not must_fail or isinstance(render(source, case, bos, add_generation_prompt=False), Exception)
@@ -339,8 +340,8 @@ def main():
         f"{datetime.date.today().isoformat()}, Python {platform.python_version()}, "
         f"transformers {importlib.metadata.version('transformers')}, jinja2 {jinja2.__version__}."
     )
-    table = "\n".join(["| template | tried | identical and learned right | refused |", "|---|---|---|---|", *lines])
-    why = "\n".join(["| refused because | cases | such as |", "|---|---|---|"] + [
+    table = "\n".join(["| template | cases | right | refused |", "|---|---|---|---|", *lines])
+    why = "\n".join(["| refused because | cases | example |", "|---|---|---|"] + [
         f"| {reason.replace('|', '&#124;')} | {len(cases)} | {cases[0]} |"
         for reason, cases in sorted(reasons.items(), key=lambda item: -len(item[1]))
     ])
