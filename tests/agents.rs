@@ -56,7 +56,7 @@ fn argument_values_are_in_the_prompt_and_not_trained() {
         let mut n_values = 0;
         for row in &rows {
             let tokens = row["tokens"].as_array().unwrap();
-            let learned: String = tokens
+            let supervised: String = tokens
                 .iter()
                 .filter(|token| token["weight"].as_f64() > Some(0.0))
                 .map(|token| token["text"].as_str().unwrap())
@@ -66,7 +66,7 @@ fn argument_values_are_in_the_prompt_and_not_trained() {
                 assert_eq!(value["is_masked"], true, "{row}");
                 n_values += 1;
             }
-            assert!(learned.contains("<|im_end|>"), "{method}: {learned}");
+            assert!(supervised.contains("<|im_end|>"), "{method}: {supervised}");
         }
         assert!(n_values > 0, "{method}: no call among the rows");
     }
@@ -488,10 +488,10 @@ fn several_agent_benchmarks_select_a_checkpoint_together() {
     );
     // A model trained on a single call repeats it: the right path, and one right call of two.
     assert_eq!((paths[1], calls[1]), (1.0, 0.5));
-    let most = f64::max(paths[0] + calls[0], paths[1] + calls[1]);
+    let best_sum = f64::max(paths[0] + calls[0], paths[1] + calls[1]);
     let best: Value = serde_json::from_str(&workplace.read("run/BEST")).unwrap();
     assert_eq!(best["metric"], metric);
-    assert_eq!(best["value"], most);
+    assert_eq!(best["value"], best_sum);
 
     let saved_prediction = |suite: &str| {
         let file = format!("run/checkpoint-000012/eval.{suite}.predictions.jsonl");

@@ -72,8 +72,8 @@ fn invalid_or_foreign_predictions_are_refused_with_their_location() {
     let expected =
         ["predictions.jsonl:1: \"elsewhere/test.jsonl:1\" is not the id of any of the 3 rows"];
     assert_refused(&workplace, &RESCORE, CONFIG, &expected);
-    let of_another = json!({"suite": "calls", "id": "dev.jsonl:1", "prediction": "{}"});
-    workplace.write("predictions.jsonl", format!("{of_another}\n"));
+    let calls_prediction = json!({"suite": "calls", "id": "dev.jsonl:1", "prediction": "{}"});
+    workplace.write("predictions.jsonl", format!("{calls_prediction}\n"));
     let expected =
         ["predictions.jsonl:1: this line is a prediction for the suite calls, not for slot"];
     assert_refused(&workplace, &RESCORE, CONFIG, &expected);

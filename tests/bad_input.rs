@@ -225,7 +225,7 @@ fn five_megabytes_in_one_line_are_refused_with_the_number_of_tokens() {
         row["input_text"] = json!("portions of ".repeat(5_000_000 / 12));
     });
     workplace.write("rows.jsonl", long);
-    let begun = Instant::now();
+    let started = Instant::now();
     let train = [
         "train",
         "config.toml",
@@ -239,7 +239,7 @@ fn five_megabytes_in_one_line_are_refused_with_the_number_of_tokens() {
         "on_overflow = \"drop\"",
     ];
     assert_refused(&workplace, &train, ROWS, &expected);
-    assert!(begun.elapsed() < Duration::from_secs(60));
+    assert!(started.elapsed() < Duration::from_secs(60));
 }
 
 fn truncate(path: &Path, length: u64) {
@@ -469,14 +469,14 @@ fn interrupt(workplace: &Workplace, name: &str) {
         .stderr(Stdio::null());
     let mut child = command.spawn().unwrap();
     let saved = workplace.path(name).join("checkpoint-000008");
-    let begun = Instant::now();
+    let started = Instant::now();
     while !saved.exists() {
         assert_eq!(
             child.try_wait().unwrap(),
             None,
             "the run ended before step 8"
         );
-        assert!(begun.elapsed() < Duration::from_secs(120), "no step 8");
+        assert!(started.elapsed() < Duration::from_secs(120), "no step 8");
         std::thread::sleep(Duration::from_millis(1));
     }
     let signalled = Command::new("kill")

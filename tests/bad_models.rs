@@ -268,10 +268,10 @@ fn encoders_are_checked_as_language_models_are() {
     pooling["pooling_mode_cls_token"] = json!(true);
     pooling["pooling_mode_mean_tokens"] = json!(false);
     std::fs::write(&path, pooling.to_string()).unwrap();
-    let of_cls = score();
+    let cls_scores = score();
     assert!(
-        of_cls.contains("\"value\"") && of_cls != expected_scores,
-        "{of_cls} {expected_scores}"
+        cls_scores.contains("\"value\"") && cls_scores != expected_scores,
+        "{cls_scores} {expected_scores}"
     );
 }
 

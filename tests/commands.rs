@@ -148,21 +148,21 @@ fn inspect_marks_exactly_the_gold_in_schema_order_as_trained() {
     });
     let row = json!({"input_text": "A day.", "json_schema": schema, "gold": gold});
     workplace.write("train.jsonl", row.to_string());
-    let learned = "{\"guests\": 3, \"price\": 12.0, \"open\": true, \"city\": {\"zip\": null, \
+    let supervised = "{\"guests\": 3, \"price\": 12.0, \"open\": true, \"city\": {\"zip\": null, \
                    \"name\": \"York \\\"new\\\"\"}, \"tags\": [\"a\", \"b\"]}<|im_end|>";
     let output = workplace.run(["inspect", "config.toml", "--format", "json", "-n", "1"]);
     let output = parse_lines(&output.success());
     assert_eq!(output.len(), 1);
     assert_eq!(output[0]["id"], "train.jsonl:1");
     let tokens = output[0]["tokens"].as_array().expect("tokens");
-    let text_where = |is_learned: bool| -> String {
+    let text_where = |is_supervised: bool| -> String {
         tokens
             .iter()
-            .filter(|token| (token["weight"] != json!(0.0)) == is_learned)
+            .filter(|token| (token["weight"] != json!(0.0)) == is_supervised)
             .map(|token| token["text"].as_str().expect("a text"))
             .collect()
     };
-    assert_eq!(text_where(true), learned);
+    assert_eq!(text_where(true), supervised);
     let context = text_where(false);
     assert!(
         context.starts_with("<|im_start|>user\n") && context.contains("A day."),

@@ -39,7 +39,7 @@ save_total_limit = 9
 fn trained_workplace() -> Workplace {
     let workplace = workplace();
     train(&workplace, &[]).success();
-    assert_eq!(best(&workplace), 4, "the last step must be the best");
+    assert_eq!(best_step(&workplace), 4, "the last step must be the best");
     workplace
 }
 
@@ -54,7 +54,7 @@ fn train(workplace: &Workplace, sets: &[&str]) -> CommandOutput {
 }
 
 /// The step in `BEST`.
-fn best(workplace: &Workplace) -> u64 {
+fn best_step(workplace: &Workplace) -> u64 {
     let best: Value = serde_json::from_str(&workplace.read("run/BEST")).unwrap();
     best["step"].as_u64().expect("a step")
 }
@@ -72,14 +72,14 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-fn steps(workplace: &Workplace) -> Vec<String> {
+fn checkpoints(workplace: &Workplace) -> Vec<String> {
     let entries = std::fs::read_dir(workplace.path("run")).unwrap();
     let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let mut steps: Vec<String> = names
+    let mut checkpoints: Vec<String> = names
         .filter(|name| name.starts_with("checkpoint-"))
         .collect();
-    steps.sort();
-    steps
+    checkpoints.sort();
+    checkpoints
 }
 
 /// Invariant: `BEST` moves before a checkpoint is deleted and can be restored from the checkpoints.
@@ -104,16 +104,16 @@ fn a_best_checkpoint_without_its_pointer_is_found_again_and_never_dropped() {
         );
         output.success();
         assert_eq!(workplace.read("run/BEST"), expected);
-        assert!(steps(&workplace).contains(&"checkpoint-000004".to_owned()));
+        assert!(checkpoints(&workplace).contains(&"checkpoint-000004".to_owned()));
     }
     // The best one is older, and the next one is not better.
     let workplace = workplace_whose_first_is_best();
     workplace.write("run/BEST", earlier);
     std::fs::remove_dir_all(workplace.path("run/checkpoint-000004")).unwrap();
     train(&workplace, &["checkpoint.save_total_limit=1"]).success();
-    assert_eq!(best(&workplace), 0);
+    assert_eq!(best_step(&workplace), 0);
     assert_eq!(
-        steps(&workplace),
+        checkpoints(&workplace),
         ["checkpoint-000000", "checkpoint-000004"]
     );
 }
@@ -124,7 +124,11 @@ fn workplace_whose_first_is_best() -> Workplace {
     let config = config.replace("suites =", "greater_is_better = true\nsuites =");
     workplace.write("config.toml", config);
     train(&workplace, &[]).success();
-    assert_eq!(best(&workplace), 0, "the first loss must be the highest");
+    assert_eq!(
+        best_step(&workplace),
+        0,
+        "the first loss must be the highest"
+    );
     workplace
 }
 
@@ -135,22 +139,22 @@ fn what_a_user_selected_stays_until_a_newer_checkpoint_is_evaluated() {
     workplace
         .run(select.split(' ').chain(["--lower-is-better"]))
         .success();
-    assert_eq!(best(&workplace), 4);
+    assert_eq!(best_step(&workplace), 4);
     // None of the three completions is right, so BEST stays among equals.
     workplace
         .run("select run --metric slot.exact_match".split(' '))
         .success();
-    assert_eq!(best(&workplace), 4);
+    assert_eq!(best_step(&workplace), 4);
     workplace
         .run("select run --metric slot.exact_match+loss".split(' '))
         .success();
-    assert_eq!(best(&workplace), 0);
+    assert_eq!(best_step(&workplace), 0);
     let chosen = workplace.read("run/BEST");
     train(&workplace, &[]).success();
     assert_eq!(workplace.read("run/BEST"), chosen);
     std::fs::remove_dir_all(workplace.path("run/checkpoint-000004")).unwrap();
     train(&workplace, &[]).success();
-    assert_eq!(best(&workplace), 4);
+    assert_eq!(best_step(&workplace), 4);
 }
 
 #[test]
@@ -418,11 +422,11 @@ fn a_failing_judge_in_a_run_loses_no_step() {
         );
         workplace.run(synth.split(' ')).success();
     }
-    let is_well = Arc::new(AtomicBool::new(true));
+    let is_judge_up = Arc::new(AtomicBool::new(true));
     let server = {
-        let is_well = is_well.clone();
+        let is_judge_up = is_judge_up.clone();
         TestServer::start(move |_, _| {
-            if is_well.load(Ordering::SeqCst) {
+            if is_judge_up.load(Ordering::SeqCst) {
                 chat("{\"answer_status\": \"Solved\"}")
             } else {
                 Response::json(400, &json!({"error": {"message": "no such model"}}))
@@ -449,15 +453,15 @@ fn a_failing_judge_in_a_run_loses_no_step() {
     workplace.write("run.toml", config);
     // The evaluation before the first step has its judge; the last one has none.
     let failing = std::thread::spawn({
-        let (metrics, is_well) = (workplace.path("run/metrics.jsonl"), is_well.clone());
+        let (metrics, is_judge_up) = (workplace.path("run/metrics.jsonl"), is_judge_up.clone());
         move || {
             let deadline = std::time::Instant::now() + std::time::Duration::from_secs(300);
-            let begun =
+            let has_evaluated =
                 || std::fs::read_to_string(&metrics).is_ok_and(|text| text.contains("eval/"));
-            while !begun() && std::time::Instant::now() < deadline {
+            while !has_evaluated() && std::time::Instant::now() < deadline {
                 std::thread::sleep(std::time::Duration::from_millis(1));
             }
-            is_well.store(false, Ordering::SeqCst);
+            is_judge_up.store(false, Ordering::SeqCst);
         }
     });
     let failed = workplace.run(["train", "run.toml"]);
@@ -467,7 +471,7 @@ fn a_failing_judge_in_a_run_loses_no_step() {
     assert!(failed.stderr.contains(expected), "{}", failed.stderr);
     assert!(failed.stderr.contains("goat.judge"), "{}", failed.stderr);
     let before = workplace.read("run/timing.jsonl");
-    is_well.store(true, Ordering::SeqCst);
+    is_judge_up.store(true, Ordering::SeqCst);
     workplace.run(["train", "run.toml"]).success();
     // No step was repeated, and the evaluation was done.
     assert_eq!(workplace.read("run/timing.jsonl"), before);

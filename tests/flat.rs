@@ -69,9 +69,9 @@ fn a_flat_run_shows_flat_schemas_and_scores_nested_answers() {
     let inspect = ["inspect", "config.toml", "--format", "json", "-n", "2"];
     let output = workplace.run(inspect.into_iter().chain(RUN_FLAT)).success();
     let row = &parse_lines(&output)[1];
-    let text = |learned: bool| -> String {
+    let text = |only_supervised: bool| -> String {
         let tokens = row["tokens"].as_array().unwrap().iter();
-        let selected = tokens.filter(|token| !learned || token["weight"] == 1.0);
+        let selected = tokens.filter(|token| !only_supervised || token["weight"] == 1.0);
         selected
             .map(|token| token["text"].as_str().unwrap())
             .collect()

@@ -404,7 +404,7 @@ fn the_default_supervised_part_of_trl_follows_from_the_rows() {
     let workplace = workplace();
     let pair = json!({"prompt": "Hi", "completion": "Hello."});
     workplace.write("pairs.jsonl", format!("{pair}\n"));
-    for (rows, learned) in [("rows.jsonl", "all"), ("pairs.jsonl", "completion")] {
+    for (rows, train_on) in [("rows.jsonl", "all"), ("pairs.jsonl", "completion")] {
         let model = fixture("tiny_chat_model");
         let trl = format!(
             "trl sft --model_name_or_path '{}' --dataset_name {rows} --lora_r 8 --use_peft",
@@ -412,10 +412,10 @@ fn the_default_supervised_part_of_trl_follows_from_the_rows() {
         );
         workplace.write("sft.sh", trl);
         let answer = workplace.run(["init", "--from", "sft.sh"]);
-        let line = format!("(default of TRL) -> mask.train_on = \"{learned}\"");
+        let line = format!("(default of TRL) -> mask.train_on = \"{train_on}\"");
         assert!(answer.stderr.contains(&line), "{rows}: {}", answer.stderr);
         let config = answer.success();
-        let setting = format!("train_on = \"{learned}\"");
+        let setting = format!("train_on = \"{train_on}\"");
         assert!(config.contains(&setting), "{rows}: {config}");
     }
 }

@@ -550,11 +550,11 @@ fn a_text_gets_the_prompt_of_its_row_and_rows_need_no_gold() {
         assert_eq!(texts.len(), 1);
         texts.remove(0)
     };
-    let of_row = generate_line(&["--max-samples", "1"], "");
-    assert!(of_row.get("reference").is_some());
+    let row_line = generate_line(&["--max-samples", "1"], "");
+    assert!(row_line.get("reference").is_some());
     let same = |other: &Value| {
-        assert_eq!(other["prompt"], of_row["prompt"]);
-        assert_eq!(other["text"], of_row["text"]);
+        assert_eq!(other["prompt"], row_line["prompt"]);
+        assert_eq!(other["text"], row_line["text"]);
         assert_eq!(other.get("reference"), None);
     };
     same(&generate_line(

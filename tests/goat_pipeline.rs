@@ -17,7 +17,7 @@ mod oracle;
 const TOOLS: [&str; 4] = ["RoomKey", "TownDesk", "SkyLedger", "FerryLine"];
 
 /// The oracle's reply to a prompt.
-pub(crate) fn oracle_says() -> impl Fn(&str, u64) -> Value {
+pub(crate) fn oracle_reply() -> impl Fn(&str, u64) -> Value {
     let oracle = oracle::Oracle::new();
     move |text, seed| oracle.reply_for(text, seed)
 }
@@ -53,20 +53,20 @@ fn oracle_response(oracle: &oracle::Oracle, body: &str) -> Response {
 
 pub(crate) fn command(server: &TestServer, output: &str, options: &str) -> Vec<String> {
     let encoder = model("all-minilm-l6-v2");
-    let usual = [("--rows", "20"), ("--threshold", "0.4")];
+    let defaults = [("--rows", "20"), ("--threshold", "0.4")];
     let is_again = options.contains("--seen-from");
-    let is_left = |(option, _): &&(&str, &str)| {
+    let is_not_overridden = |(option, _): &&(&str, &str)| {
         !(options.contains(option) || is_again && *option == "--threshold")
     };
-    let usual: Vec<String> = usual
+    let defaults: Vec<String> = defaults
         .iter()
-        .filter(is_left)
+        .filter(is_not_overridden)
         .map(|(option, value)| format!("{option} {value}"))
         .collect();
     let line = format!(
         "data goat documents.jsonl --output {output} {} --retriever {} --endpoint {}/v1 \
          --endpoint-model m --concurrency 4 {options}",
-        usual.join(" "),
+        defaults.join(" "),
         encoder.display(),
         server.url()
     );
@@ -272,9 +272,9 @@ fn edges_are_measured_and_rows_become_a_benchmark_that_people_review() {
         "{done}"
     );
     let rows = files(&dir, "seen")["test_seen.jsonl"].clone();
-    let learned = parse_lines(&outputs["train.jsonl"]);
+    let train_rows = parse_lines(&outputs["train.jsonl"]);
     for row in parse_lines(&rows) {
-        let earlier = learned.iter().find(|earlier| earlier["id"] == row["id"]);
+        let earlier = train_rows.iter().find(|earlier| earlier["id"] == row["id"]);
         let earlier = earlier.unwrap();
         assert_eq!(row["subgraph"], earlier["subgraph"]);
         assert_ne!(row["query"], earlier["query"]);

@@ -11,7 +11,7 @@ const MODEL: &str = "org/tiny-chat";
 
 /// A Hub with the tiny chat model and a workplace's rows, and the workplace, whose config uses
 /// both.
-fn by_name() -> (TestHub, Workplace) {
+fn hub_workplace() -> (TestHub, Workplace) {
     let workplace = Workplace::new();
     let hub = TestHub::start();
     for file in std::fs::read_dir(fixture("tiny_chat_model")).unwrap() {
@@ -74,7 +74,7 @@ const NOWHERE: &str = "http://127.0.0.1:9";
 
 #[test]
 fn a_run_with_hub_names_keeps_commits_and_resumes_offline() {
-    let (hub, workplace) = by_name();
+    let (hub, workplace) = hub_workplace();
     let commit = hub.repo("models/org/tiny-chat").commit();
     let answer = run(&workplace, &hub.url(), "train config.toml");
     assert_eq!(answer.status, Some(0), "{}", answer.stderr);
@@ -119,7 +119,7 @@ fn a_run_with_hub_names_keeps_commits_and_resumes_offline() {
 
 #[test]
 fn fetch_downloads_files_for_plan_and_train_and_refuses_wrong_names() {
-    let (hub, workplace) = by_name();
+    let (hub, workplace) = hub_workplace();
     let rows = "hf://datasets/org/rows/data/train.jsonl";
     let answer = run(&workplace, &hub.url(), &format!("fetch {MODEL} {rows}"));
     let paths = answer.success();
@@ -156,7 +156,7 @@ fn fetch_downloads_files_for_plan_and_train_and_refuses_wrong_names() {
 /// Rows in columns, with a weight for one file, and some rows of both held out for evaluation.
 #[test]
 fn hub_parquet_files_support_weights_and_held_out_rows() {
-    let (hub, workplace) = by_name();
+    let (hub, workplace) = hub_workplace();
     let lines = workplace.read("train.jsonl");
     let lines: Vec<&str> = lines.split_inclusive('\n').collect();
     for (name, lines) in [("train-00000", &lines[..16]), ("train-00001", &lines[16..])] {
@@ -202,8 +202,8 @@ fn hub_parquet_files_support_weights_and_held_out_rows() {
     // contents.
     let plan = run(&workplace, NOWHERE, "plan config.toml --format json").success();
     let plan: Value = serde_json::from_str(&plan).unwrap();
-    let learned = plan["examples"].as_u64().unwrap();
-    assert!((14..=22).contains(&learned), "{plan}");
+    let n_examples = plan["examples"].as_u64().unwrap();
+    assert!((14..=22).contains(&n_examples), "{plan}");
     run(&workplace, NOWHERE, "train config.toml").success();
     let lock: Value = serde_json::from_str(&workplace.read("run/run.lock.json")).unwrap();
     let inputs = lock["inputs"].as_array().unwrap();
@@ -225,7 +225,7 @@ fn hub_parquet_files_support_weights_and_held_out_rows() {
 
 #[test]
 fn an_export_is_pushed_with_its_card_and_fetched_unchanged() {
-    let (hub, workplace) = by_name();
+    let (hub, workplace) = hub_workplace();
     run(&workplace, &hub.url(), "train config.toml").success();
     hub.take_token(TOKEN);
     let export = "export run --checkpoint last --output adapter --push-to-hub org/mine";
@@ -311,9 +311,9 @@ fn an_export_is_uploaded_after_a_kill_and_not_if_its_base_was_replaced() {
     std::fs::write(&weights, original).unwrap();
 
     // A kill between the last file of the export and its digests leaves this record.
-    let mut begun: Value = serde_json::from_str(&record).unwrap();
-    begun["files"] = Value::Null;
-    workplace.write("merged.upload.json", begun.to_string());
+    let mut unfinished: Value = serde_json::from_str(&record).unwrap();
+    unfinished["files"] = Value::Null;
+    workplace.write("merged.upload.json", unfinished.to_string());
     let uploaded = run(&workplace, &hub.url(), export);
     assert!(
         uploaded

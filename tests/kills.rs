@@ -33,8 +33,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const RESPONSE_TIME: Duration = Duration::from_millis(2);
 
 /// The value of the environment variable, or the default.
-fn env_or(variable: &str, usual: usize) -> usize {
-    std::env::var(variable).map_or(usual, |text| text.parse().expect("a number"))
+fn env_or(variable: &str, default: usize) -> usize {
+    std::env::var(variable).map_or(default, |text| text.parse().expect("a number"))
 }
 
 /// A pipeline that sends requests to servers.
@@ -85,8 +85,8 @@ fn marked_response(reply: &Value, request: &Received) -> Response {
 
 /// Requests that arrived completely: chats and API calls.
 fn complete_requests(server: &TestServer) -> Vec<Received> {
-    let is_whole = |request: &Received| serde_json::from_str::<Value>(&request.body).is_ok();
-    server.received().into_iter().filter(is_whole).collect()
+    let is_complete = |request: &Received| serde_json::from_str::<Value>(&request.body).is_ok();
+    server.received().into_iter().filter(is_complete).collect()
 }
 
 /// The contents of a folder's journal.
@@ -149,13 +149,13 @@ impl Pipeline<'_> {
         reason = "scripts/pipeline-kills shows what was lost"
     )]
     fn kill_repeatedly(&self, n_kills: usize, seed: u64) {
-        let well = (self.server)();
-        let begun = Instant::now();
-        self.finish(&well, "whole");
-        let whole_span = begun.elapsed();
+        let reference_server = (self.server)();
+        let started = Instant::now();
+        self.finish(&reference_server, "whole");
+        let whole_span = started.elapsed();
         let mut span = whole_span;
-        let all = count_markers(complete_requests(&well).iter().map(marker));
-        let (chats, calls): (Vec<_>, Vec<_>) = complete_requests(&well)
+        let all = count_markers(complete_requests(&reference_server).iter().map(marker));
+        let (chats, calls): (Vec<_>, Vec<_>) = complete_requests(&reference_server)
             .into_iter()
             .partition(|request| !is_call(request));
         let now = read_journal(self.dir, "whole");
@@ -189,8 +189,8 @@ impl Pipeline<'_> {
                 // Requests that arrived completely are answered after the client is gone.
                 let sent = requests_after_quiet(&server);
                 let now = read_journal(self.dir, &output);
-                let of_life = &sent[n_sent..];
-                n_lost += count_lost_requests(of_life, &paid, &now, &all);
+                let sent_before_kill = &sent[n_sent..];
+                n_lost += count_lost_requests(sent_before_kill, &paid, &now, &all);
                 n_sent = sent.len();
                 paid = now;
             }
@@ -207,8 +207,12 @@ impl Pipeline<'_> {
                 );
             }
             let sent = count_markers(sent.iter().map(marker));
-            let is_asked = |(marker, n): (&String, &usize)| count_of(&sent, marker) >= *n;
-            assert!(all.iter().all(is_asked), "{output} has fewer requests");
+            let is_sent_often_enough =
+                |(marker, n): (&String, &usize)| count_of(&sent, marker) >= *n;
+            assert!(
+                all.iter().all(is_sent_often_enough),
+                "{output} has fewer requests"
+            );
             assert!(
                 sent.keys().all(|marker| all.contains_key(marker)),
                 "{output} has other requests"
@@ -226,14 +230,14 @@ impl Pipeline<'_> {
 
 /// All requests, after no more arrive.
 fn requests_after_quiet(server: &TestServer) -> Vec<Received> {
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut n_before = usize::MAX;
     loop {
         let sent = server.received();
         if sent.len() == n_before {
             return complete_requests(server);
         }
-        assert!(begun.elapsed() < PATIENCE);
+        assert!(started.elapsed() < PATIENCE);
         n_before = sent.len();
         std::thread::sleep(5 * RESPONSE_TIME);
     }
@@ -318,7 +322,7 @@ fn a_goat_pipeline_that_is_killed_at_random_moments_ends_the_same_and_pays_once(
             goat_pipeline::command(server, output, &executor)
         },
         server: &|| {
-            let reply = goat_pipeline::oracle_says();
+            let reply = goat_pipeline::oracle_reply();
             let executor = Mutex::new(GoatExecutor::new());
             TestServer::start(move |request, _| {
                 // A killed process leaves half a request.

@@ -360,7 +360,7 @@ fn check(case: &Case, field: Option<(&str, Value)>) {
     case.write(&workplace, "model").unwrap();
     check_training(&workplace);
     check_exports(&workplace, case);
-    let [read_as, exported] = in_gguf(&workplace, case, field);
+    let [read_as, exported] = check_base_in_gguf(&workplace, case, field);
     let model_type = case.config()["model_type"].as_str().unwrap().to_owned();
     let mut families = FAMILIES.iter();
     let family = families.find(|family| family.model_type == model_type.as_str());
@@ -378,7 +378,11 @@ fn check(case: &Case, field: Option<(&str, Value)>) {
 }
 
 /// The `model_type` that a GGUF file of the family is read as, and the cell for whole GGUF models.
-fn in_gguf(workplace: &Workplace, case: &Case, field: Option<(&str, Value)>) -> [String; 2] {
+fn check_base_in_gguf(
+    workplace: &Workplace,
+    case: &Case,
+    field: Option<(&str, Value)>,
+) -> [String; 2] {
     let (field, patch) = field.unzip();
     let plain = case.with_fields(&patch.unwrap_or_default());
     let read_as = check_gguf_model(workplace, case, field, &plain);

@@ -264,8 +264,8 @@ fn a_folder_with_other_files_is_refused_as_run_directory() {
 fn an_evaluation_is_written_to_a_folder_of_its_own() {
     let workplace = Workplace::new();
     let evaluate = |output| {
-        let of_base = ["eval", "config.toml", "--checkpoint", "base"];
-        [&of_base[..], &["--max-samples", "1", "--output", output]].concat()
+        let eval_base = ["eval", "config.toml", "--checkpoint", "base"];
+        [&eval_base[..], &["--max-samples", "1", "--output", output]].concat()
     };
     // Next to other evaluations, and next to hidden files.
     std::fs::create_dir_all(workplace.path("run/eval/base")).unwrap();

@@ -25,7 +25,7 @@ pub(crate) fn prompt(body: &str) -> String {
 }
 
 /// A number derived from a text.
-fn number(text: &str) -> u64 {
+fn hash_of(text: &str) -> u64 {
     text.bytes()
         .fold(7, |n, byte| (n * 31 + u64::from(byte)) % 100_003)
 }
@@ -42,10 +42,10 @@ pub(crate) fn rule_based_reply(prompt: &str) -> String {
         "required": ["seats"],
     });
     if prompt.starts_with("You annotate") {
-        return json!({"json_schema": schema, "gold": {"seats": number(prompt)}}).to_string();
+        return json!({"json_schema": schema, "gold": {"seats": hash_of(prompt)}}).to_string();
     }
     let pair = |n: u64| {
-        let seats = number(prompt) + n;
+        let seats = hash_of(prompt) + n;
         let gold = match seats % 5 {
             0 => json!({"seats": "many"}),
             _ => json!({"seats": seats}),
@@ -90,11 +90,12 @@ pub(crate) fn files(dir: &TempDir, output: &str) -> BTreeMap<String, String> {
         .map(|path| {
             let name = path.file_name().unwrap().to_string_lossy().into_owned();
             let text = std::fs::read_to_string(&path).unwrap();
-            let places = ["of {}", "{}/", "{}&#x2f;"].map(|pattern| pattern.replace("{}", output));
-            let places = places.iter();
+            let patterns =
+                ["of {}", "{}/", "{}&#x2f;"].map(|pattern| pattern.replace("{}", output));
+            let patterns = patterns.iter();
             (
                 name,
-                places.fold(text, |text, pattern| text.replace(pattern, "OUT")),
+                patterns.fold(text, |text, pattern| text.replace(pattern, "OUT")),
             )
         })
         .collect()
@@ -150,7 +151,7 @@ fn pairs_become_rows_that_training_reads_and_the_same_command_sends_nothing_agai
 fn a_signal_ends_a_pipeline_in_order_and_says_what_is_kept() {
     let dir = TempDir::new().unwrap();
     for (signal, status) in [("-INT", 130), ("-TERM", 75)] {
-        let server = TestServer::start(|request, number| match number {
+        let server = TestServer::start(|request, hash_of| match hash_of {
             0..=2 => chat(&rule_based_reply(&prompt(&request.body))),
             _ => Response::Hang,
         });
@@ -161,9 +162,9 @@ fn a_signal_ends_a_pipeline_in_order_and_says_what_is_kept() {
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
         let child = child.spawn().unwrap();
-        let begun = Instant::now();
+        let started = Instant::now();
         while server.received().len() < 7 {
-            assert!(begun.elapsed() < PATIENCE);
+            assert!(started.elapsed() < PATIENCE);
             std::thread::sleep(Duration::from_millis(5));
         }
         let sent = std::process::Command::new("kill")
@@ -183,8 +184,9 @@ fn a_signal_ends_a_pipeline_in_order_and_says_what_is_kept() {
 #[test]
 fn a_failing_server_loses_no_pair_and_limits_end_the_run() {
     let dir = TempDir::new().unwrap();
-    let well = TestServer::start(|request, _| chat(&rule_based_reply(&prompt(&request.body))));
-    run(&dir, &command(&well, "whole", "")).success();
+    let faultless_server =
+        TestServer::start(|request, _| chat(&rule_based_reply(&prompt(&request.body))));
+    run(&dir, &command(&faultless_server, "whole", "")).success();
     let request_counts: Arc<Mutex<BTreeMap<String, usize>>> = Arc::default();
     let n_faults = Arc::new(AtomicUsize::new(0));
     let server = {
@@ -339,9 +341,9 @@ fn a_folder_has_one_writer() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    let begun = Instant::now();
+    let started = Instant::now();
     while slow.received().is_empty() {
-        assert!(begun.elapsed() < PATIENCE);
+        assert!(started.elapsed() < PATIENCE);
         std::thread::sleep(Duration::from_millis(5));
     }
     let second = run(&dir, &arguments);
@@ -367,9 +369,9 @@ fn peak_mib(id: u32) -> Option<usize> {
 }
 
 /// A request without a fault is answered; the others get their fault once.
-fn reply_with_fault(request: &Received, is_first: bool) -> Response {
+fn faulty_reply(request: &Received, is_first: bool) -> Response {
     let fault = if is_first {
-        number(&request.body) % 20
+        hash_of(&request.body) % 20
     } else {
         20
     };
@@ -388,7 +390,7 @@ fn reply_with_fault(request: &Received, is_first: bool) -> Response {
             b"HTTP/1.1 200 OK\r\n\r\n".to_vec(),
             Duration::from_millis(10),
         ),
-        8 if number(&request.body) % 40 == 8 => {
+        8 if hash_of(&request.body) % 40 == 8 => {
             Response::Reply(200, Vec::new(), vec![b' '; 6 << 20])
         }
         _ => chat(&rule_based_reply(&prompt(&request.body))),
@@ -405,27 +407,34 @@ fn a_thousand_requests_at_once_to_a_hostile_server_lose_nothing_within_time_and_
         let arguments = arguments.replace("--concurrency 4", "--concurrency 1000");
         arguments.split(' ').map(str::to_owned).collect::<Vec<_>>()
     };
-    let well = TestServer::start(|request, _| chat(&rule_based_reply(&prompt(&request.body))));
-    run(&dir, &arguments(&well, "whole", "")).success();
+    let faultless_server =
+        TestServer::start(|request, _| chat(&rule_based_reply(&prompt(&request.body))));
+    run(&dir, &arguments(&faultless_server, "whole", "")).success();
     let request_counts: Mutex<BTreeMap<String, usize>> = Mutex::default();
-    let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (n_concurrent, max_concurrent) =
+        (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let server = {
-        let most = most.clone();
+        let max_concurrent = max_concurrent.clone();
         TestServer::start(move |request, _| {
-            most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            max_concurrent.fetch_max(
+                n_concurrent.fetch_add(1, Ordering::SeqCst) + 1,
+                Ordering::SeqCst,
+            );
             // So that a thousand have arrived before the first one is answered, within its timeout.
             let started = Instant::now();
-            while most.load(Ordering::SeqCst) <= 900 && started.elapsed() < Duration::from_secs(4) {
+            while max_concurrent.load(Ordering::SeqCst) <= 900
+                && started.elapsed() < Duration::from_secs(4)
+            {
                 std::thread::sleep(Duration::from_millis(20));
             }
-            now.fetch_sub(1, Ordering::SeqCst);
+            n_concurrent.fetch_sub(1, Ordering::SeqCst);
             let mut request_counts = request_counts.lock().unwrap();
             let n = request_counts.entry(request.body.clone()).or_default();
             *n += 1;
-            reply_with_fault(request, *n == 1)
+            faulty_reply(request, *n == 1)
         })
     };
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut child = tooltune()
         .current_dir(dir.path())
         .args(arguments(&server, "hostile", "--timeout 5 --retries 2"))
@@ -449,10 +458,13 @@ fn a_thousand_requests_at_once_to_a_hostile_server_lose_nothing_within_time_and_
     ] {
         assert_eq!(actual[name], expected[name], "{name}");
     }
-    assert!(most.load(Ordering::SeqCst) > 900, "{most:?}");
-    let seconds = begun.elapsed().as_secs();
+    assert!(
+        max_concurrent.load(Ordering::SeqCst) > 900,
+        "{max_concurrent:?}"
+    );
+    let seconds = started.elapsed().as_secs();
     assert!(peak > 20 && peak < 600, "{peak} MiB in {seconds} s");
-    assert!(begun.elapsed() < PATIENCE, "{seconds} s");
+    assert!(started.elapsed() < PATIENCE, "{seconds} s");
 }
 
 #[test]

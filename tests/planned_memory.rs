@@ -145,9 +145,9 @@ fn retriever_workplace(tokens: usize) -> Workplace {
     let is_word = |word: &&str| word.len() > 3 && word.bytes().all(|b| b.is_ascii_lowercase());
     let words: Vec<&str> = vocabulary.lines().filter(is_word).collect();
     let text = |first: usize| {
-        let places = (0..tokens).map(|i| (first * tokens + i) * 31 % words.len());
-        places
-            .map(|place| words[place])
+        let indices = (0..tokens).map(|i| (first * tokens + i) * 31 % words.len());
+        indices
+            .map(|index| words[index])
             .collect::<Vec<_>>()
             .join(" ")
     };
@@ -298,11 +298,11 @@ save_steps = 1
     let beside = plan("train = \"trajectories\"\nmax_steps = 3\nper_device_train_batch_size = 16");
     let retriever = &beside["retriever"];
     assert_eq!(retriever["steps"], 3);
-    let of_retriever = 12 * retriever["parameters"].as_u64().unwrap();
+    let retriever_state_bytes = 12 * retriever["parameters"].as_u64().unwrap();
     let peak = |plan: &Value| plan["memory"]["peak_bytes"].as_u64().unwrap();
-    assert!(peak(&beside) > peak(&alone) + of_retriever);
+    assert!(peak(&beside) > peak(&alone) + retriever_state_bytes);
     let checkpoint = |plan: &Value| plan["checkpoint_bytes"].as_u64().unwrap();
-    assert!(checkpoint(&beside) > checkpoint(&alone) + of_retriever);
+    assert!(checkpoint(&beside) > checkpoint(&alone) + retriever_state_bytes);
     let measured = peak_of_training(&workplace, "joint.toml", &[]);
     assert_within_15_percent(&beside["memory"]["peak_bytes"], measured, &["joint"]);
 }

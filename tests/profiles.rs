@@ -56,19 +56,19 @@ fn the_table_and_the_trace_of_a_profile_have_the_same_operations_and_no_time_twi
         serde_json::from_str(&workplace.read("run/profile/trace.json")).unwrap();
     let begin_events = trace.iter().filter(|event| event["ph"] == "B");
     let mut names = BTreeSet::new();
-    let mut begun = 0;
+    let mut n_begins = 0;
     for event in begin_events {
-        begun += 1;
+        n_begins += 1;
         let name = event["name"].as_str().unwrap();
         let shape = event["args"]["shape"].as_str();
         names.insert(shape.map_or(name.to_owned(), |shape| format!("{name} {shape}")));
     }
-    let of_table: BTreeSet<String> = table.iter().map(|(name, _)| name.clone()).collect();
-    assert_eq!(names, of_table);
+    let table_names: BTreeSet<String> = table.iter().map(|(name, _)| name.clone()).collect();
+    assert_eq!(names, table_names);
     let calls: f64 = table.iter().map(|(_, [calls, ..])| calls).sum();
-    assert_eq!(begun as f64, 2.0 * calls, "events of two steps");
-    let ends = trace.iter().filter(|event| event["ph"] == "E").count();
-    assert_eq!(begun, ends);
+    assert_eq!(n_begins as f64, 2.0 * calls, "events of two steps");
+    let n_ends = trace.iter().filter(|event| event["ph"] == "E").count();
+    assert_eq!(n_begins, n_ends);
 }
 
 #[test]

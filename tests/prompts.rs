@@ -87,8 +87,8 @@ fn a_custom_prompt_is_used_in_training_generation_requests_and_exports() {
         );
         assert_eq!(workplace.read(prompt), PROMPT, "{to}");
         let template = prompt.replace("prompt.jinja", "chat_template.jinja");
-        let of_run = workplace.read("run/checkpoint-000002/chat_template.jinja");
-        assert_eq!(workplace.read(&template), of_run, "{to}");
+        let run_template = workplace.read("run/checkpoint-000002/chat_template.jinja");
+        assert_eq!(workplace.read(&template), run_template, "{to}");
     }
 
     // Even a single export uses the training prompt.
@@ -143,10 +143,10 @@ fn a_run_keeps_the_built_in_prompt_that_it_was_trained_with() {
     run_successfully(&workplace, "train config.toml --set train.max_steps=2");
     let config = workplace.read("run/config.resolved.toml");
     assert!(config.contains("slot_prompt = \"typed\"\n"), "{config}");
-    let of_checkpoint = workplace.read("run/checkpoint-000002/prompt.jinja");
+    let checkpoint_prompt = workplace.read("run/checkpoint-000002/prompt.jinja");
     assert!(
-        of_checkpoint.contains("numbers and booleans without quotes"),
-        "{of_checkpoint}"
+        checkpoint_prompt.contains("numbers and booleans without quotes"),
+        "{checkpoint_prompt}"
     );
     let lock: Value = serde_json::from_str(&workplace.read("run/run.lock.json")).unwrap();
     let key = "data.slot_prompt = \"typed\"";

@@ -77,10 +77,14 @@ fn every_recipe_is_planned_with_only_the_shape_of_its_model() {
         assert_eq!(plan["compute_dtype"], "bf16", "{recipe}");
         // Adapter and optimizer state, in f32.
         let n_trained = plan["trained_weights"].as_u64().unwrap();
-        let of_retriever = plan["retriever"]["n_parameters"].as_u64().unwrap_or(0);
-        assert_eq!(recipe.starts_with("goat"), of_retriever > 0, "{recipe}");
+        let n_retriever_parameters = plan["retriever"]["n_parameters"].as_u64().unwrap_or(0);
+        assert_eq!(
+            recipe.starts_with("goat"),
+            n_retriever_parameters > 0,
+            "{recipe}"
+        );
         let checkpoint = plan["checkpoint_bytes"].as_u64().unwrap();
-        let values = 12 * (n_trained + of_retriever);
+        let values = 12 * (n_trained + n_retriever_parameters);
         assert!((values..values + 40_000).contains(&checkpoint), "{recipe}");
         let peak = plan["memory"]["peak_bytes"].as_u64().unwrap();
         assert!(peak > 2 * n_weights, "{recipe}: {peak}");
@@ -122,8 +126,8 @@ fn goat_recipes_have_the_settings_of_the_paper() {
     assert_eq!(recipes.len(), 5);
     for (name, config) in recipes {
         let lora = &config.lora;
-        let of_lora = (lora.r, lora.lora_alpha, lora.lora_dropout);
-        assert_eq!(of_lora, (8, 16.0, 0.05), "{name}");
+        let lora_settings = (lora.r, lora.lora_alpha, lora.lora_dropout);
+        assert_eq!(lora_settings, (8, 16.0, 0.05), "{name}");
         assert!(!lora.use_rslora, "{name}");
         assert_eq!(
             lora.target_modules,
@@ -141,8 +145,8 @@ fn slot_recipes_have_the_settings_of_the_paper() {
     assert_eq!(recipes.len(), 3);
     for (name, config) in recipes {
         let (lora, train, eval) = (&config.lora, &config.train, &config.eval);
-        let of_lora = (lora.r, lora.lora_alpha, lora.lora_dropout);
-        assert_eq!(of_lora, (32, 64.0, 0.05), "{name}");
+        let lora_settings = (lora.r, lora.lora_alpha, lora.lora_dropout);
+        assert_eq!(lora_settings, (32, 64.0, 0.05), "{name}");
         assert!(!lora.use_rslora, "{name}");
         assert_eq!(train.learning_rate, 1e-5, "{name}");
         assert_eq!(train.length(), RunLength::Epochs(2.0), "{name}");

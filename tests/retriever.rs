@@ -309,8 +309,8 @@ fn a_joint_run_has_one_checkpoint_one_resume_and_one_evaluation() {
         assert_eq!(measured.len(), 3, "{name}: {metrics:?}");
     }
     // The agents' documents come from the trained retriever.
-    let of_goat = values(&metrics, "eval/goat.recall_at_5");
-    assert_eq!(of_goat, values(&metrics, "eval/retrieval.recall_at_5"));
+    let goat_recalls = values(&metrics, "eval/goat.recall_at_5");
+    assert_eq!(goat_recalls, values(&metrics, "eval/retrieval.recall_at_5"));
     let best = workplace.read("run/BEST");
     assert!(best.contains("checkpoint-"), "{best}");
     let select = [
@@ -349,7 +349,7 @@ fn a_joint_run_has_one_checkpoint_one_resume_and_one_evaluation() {
     workplace.run(eval.split(' ')).success();
     let report: Value = serde_json::from_str(&workplace.read("results/metrics.json")).unwrap();
     let recall = report["retrieval"]["recall_at_5"]["value"].as_f64();
-    assert_eq!(recall, of_goat.last().copied(), "{report}");
+    assert_eq!(recall, goat_recalls.last().copied(), "{report}");
 }
 
 #[test]

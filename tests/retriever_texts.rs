@@ -121,11 +121,11 @@ fn truncated_texts_are_counted_and_equal_ones_count_as_one() {
     // The second query's only wrong document is the first query's positive, with other
     // capitalisation.
     let long = "train hotel ".repeat(40);
-    let alike = rows(&[
+    let two_pairs = rows(&[
         ("get a train", format!("{long} oslo")),
         ("book the hotel", format!("{long} lund")),
     ]);
-    workplace.write("pairs.jsonl", alike);
+    workplace.write("pairs.jsonl", two_pairs);
     let refused = workplace.run(["train", "retriever.toml", "--set", "train.output_dir=other"]);
     let stderr = words(&refused.stderr);
     assert!(

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::workplace::{CommandOutput, Workplace, put_begin_token, tooltune};
 
 /// A separate cache, for tests that inspect it.
-fn with_cache(workplace: &Workplace, words: &str) -> CommandOutput {
+fn run_with_cache(workplace: &Workplace, words: &str) -> CommandOutput {
     let mut command = tooltune();
     command
         .current_dir(workplace.folder())
@@ -174,22 +174,22 @@ fn held_out_rows_are_evaluated_and_never_trained() {
     workplace.run(train.split_whitespace()).success();
     let lock: Value = serde_json::from_str(&workplace.read("run/run.lock.json")).unwrap();
     let split = &lock["validation"];
-    let (learned, kept) = (
+    let (learned, n_held_out) = (
         split["n_training"].as_u64().unwrap(),
         split["n_validation"].as_u64().unwrap(),
     );
-    assert_eq!(learned + kept, 60);
-    assert!((4..25).contains(&kept), "{kept}");
+    assert_eq!(learned + n_held_out, 60);
+    assert!((4..25).contains(&n_held_out), "{n_held_out}");
     assert_eq!(split["validation_sha256"].as_str().unwrap().len(), 64);
 
     let eval = workplace
         .run("eval run --output scored".split(' '))
         .success();
     let predictions = workplace.read("scored/predictions.jsonl");
-    assert_eq!(predictions.lines().count() as u64, kept, "{eval}");
+    assert_eq!(predictions.lines().count() as u64, n_held_out, "{eval}");
     let inspected = workplace
         .run(format!("inspect config.toml --rows 100 --format json {words}").split_whitespace());
-    let learned_ids: Vec<String> = inspected
+    let train_ids: Vec<String> = inspected
         .success()
         .lines()
         .map(|line| {
@@ -199,11 +199,11 @@ fn held_out_rows_are_evaluated_and_never_trained() {
                 .to_owned()
         })
         .collect();
-    assert_eq!(learned_ids.len() as u64, learned);
+    assert_eq!(train_ids.len() as u64, learned);
     for line in predictions.lines() {
         let id = serde_json::from_str::<Value>(line).unwrap()["id"].clone();
         assert!(
-            !learned_ids.iter().any(|learned| id == learned.as_str()),
+            !train_ids.iter().any(|learned| id == learned.as_str()),
             "{id}"
         );
     }
@@ -243,7 +243,7 @@ fn held_out_rows_are_evaluated_and_never_trained() {
 fn prepared_examples_are_reused_and_never_stale() {
     let workplace = Workplace::new();
     let plan = |words: &str| {
-        with_cache(
+        run_with_cache(
             &workplace,
             &format!("plan config.toml --format json {words}"),
         )
@@ -345,12 +345,12 @@ fn prepared_examples_are_reused_and_never_stale() {
         }
     }
 
-    let output = with_cache(&workplace, "data cache").success();
+    let output = run_with_cache(&workplace, "data cache").success();
     assert!(
         output.contains(&format!("holds {} sets", sets(&workplace).len())),
         "{output}"
     );
-    let output = with_cache(&workplace, "data cache --purge").success();
+    let output = run_with_cache(&workplace, "data cache --purge").success();
     assert!(output.contains("removed"), "{output}");
     assert_eq!(sets(&workplace), [""; 0]);
 }
@@ -359,7 +359,7 @@ fn prepared_examples_are_reused_and_never_stale() {
 fn an_unwritable_cache_folder_does_not_stop_the_run() {
     let workplace = Workplace::new();
     workplace.write("cache", "no folder");
-    let answer = with_cache(&workplace, "train config.toml");
+    let answer = run_with_cache(&workplace, "train config.toml");
     answer.success();
     assert!(workplace.path("run/LATEST").exists());
 }
@@ -380,11 +380,11 @@ fn concurrent_and_killed_processes_leave_only_complete_cache_entries() {
             .stderr(Stdio::null());
         command.spawn().unwrap()
     };
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut process = start();
     assert!(process.wait().unwrap().success());
-    let took = begun.elapsed();
-    with_cache(&workplace, "data cache --purge").success();
+    let took = started.elapsed();
+    run_with_cache(&workplace, "data cache --purge").success();
     for part in 1..8 {
         let mut child = start();
         std::thread::sleep(took * part / 8);

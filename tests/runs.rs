@@ -101,7 +101,7 @@ fn assert_same_outcome(run: &Path, expected: &[(&'static str, Vec<u8>)]) {
 
 /// Waits until the run has taken `step` steps.
 pub(crate) fn wait_for_step(run: &Path, step: usize, child: &mut Child) {
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
         let timing = std::fs::read_to_string(run.join("timing.jsonl")).unwrap_or_default();
         if timing.lines().count() >= step {
@@ -113,7 +113,7 @@ pub(crate) fn wait_for_step(run: &Path, step: usize, child: &mut Child) {
             "the run ended before step {step}: {ended:?}"
         );
         assert!(
-            begun.elapsed() < Duration::from_secs(300),
+            started.elapsed() < Duration::from_secs(300),
             "no step {step} in five minutes"
         );
         std::thread::sleep(Duration::from_millis(2));
@@ -168,9 +168,9 @@ fn a_run_resumed_after_a_signal_equals_the_uninterrupted_run() {
 #[test]
 fn killing_at_random_moments_never_leaves_a_run_that_cannot_be_resumed() {
     let workplace = workplace();
-    let begun = Instant::now();
+    let started = Instant::now();
     finish(&workplace, "whole");
-    let run_time = begun.elapsed();
+    let run_time = started.elapsed();
     let expected = outcome(&workplace.path("whole"));
     let mut random = SeededRandom::new(5, 0);
     let mut name = String::new();
@@ -243,9 +243,9 @@ fn a_run_without_gain_stops_early_and_continues_with_more_patience() {
     // The first evaluation is at step 0, and nothing changes when the patience is exhausted.
     let again = "nothing to do: the run stopped early at step 10 of 30";
     let more = "resuming from stopped/checkpoint-000010 (step 10 of 30)";
-    for (patience, steps, begun) in [(1, 10, ""), (1, 10, again), (2, 20, more)] {
+    for (patience, steps, start) in [(1, 10, ""), (1, 10, again), (2, 20, more)] {
         let answer = stop_after(patience);
-        assert!(answer.stderr.contains(begun), "{}", answer.stderr);
+        assert!(answer.stderr.contains(start), "{}", answer.stderr);
         let output = answer.success();
         assert!(output.contains(&format!("{steps} steps done")), "{output}");
         let stopped = format!("stopped early: {patience} evaluations in a row");
@@ -329,8 +329,8 @@ fn a_run_keeps_its_start_date() {
     assert_ne!(texts[0], texts[1]);
     assert!(texts[0].contains("04"), "{}", texts[0]);
     // A run without a configured day keeps the current one.
-    let mut begun = train(&workplace, "begun");
-    CommandOutput::from_command(begun.args(["--set", "train.max_steps=1"])).success();
+    let mut start = train(&workplace, "begun");
+    CommandOutput::from_command(start.args(["--set", "train.max_steps=1"])).success();
     let config = workplace.read("begun/config.resolved.toml");
     assert!(config.contains("\ntemplate_date = \"20"), "{config}");
 }

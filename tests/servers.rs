@@ -35,9 +35,9 @@ fn spawn(workplace: &Workplace, arguments: &str) -> Child {
 }
 
 fn wait_until(mut is_so: impl FnMut() -> bool, what: &str) {
-    let begun = Instant::now();
+    let started = Instant::now();
     while !is_so() {
-        assert!(begun.elapsed() < PATIENCE, "{what}");
+        assert!(started.elapsed() < PATIENCE, "{what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -224,12 +224,12 @@ fn a_refused_prompt_loses_only_its_completion_also_after_a_resume() {
         let origin = metrics.as_object_mut().unwrap().shift_remove("origin");
         (metrics, origin.expect("an origin"))
     };
-    let (again, of_predictions) = without_origin("again/metrics.json");
-    let (out, of_server) = without_origin("out/metrics.json");
+    let (again, predictions_origin) = without_origin("again/metrics.json");
+    let (out, server_origin) = without_origin("out/metrics.json");
     assert_eq!(again, out);
-    assert_eq!(of_server["endpoint"]["model"], "m");
+    assert_eq!(server_origin["endpoint"]["model"], "m");
     assert_eq!(
-        of_predictions["predictions"]["file"],
+        predictions_origin["predictions"]["file"],
         "out/predictions.jsonl"
     );
 }

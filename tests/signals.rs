@@ -23,14 +23,14 @@ fn spawn(workplace: &Workplace, arguments: &[&str]) -> Child {
 
 /// Waits until `is_there` is true while the command runs.
 fn wait_until(child: &mut Child, what: &str, is_there: impl Fn() -> bool) {
-    let begun = Instant::now();
+    let started = Instant::now();
     while !is_there() {
         let ended = child.try_wait().unwrap();
         assert!(
             ended.is_none(),
             "the program ended before {what}: {ended:?}"
         );
-        assert!(begun.elapsed() < BOUND, "no {what}");
+        assert!(started.elapsed() < BOUND, "no {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
@@ -231,10 +231,10 @@ fn a_chat_from_a_file_ends_when_its_reader_closes_or_at_the_first_signal() {
     }
     let (mut child, answers) = conversation(&workplace);
     drop(answers);
-    let begun = Instant::now();
+    let started = Instant::now();
     while child.try_wait().unwrap().is_none() {
         assert!(
-            begun.elapsed() < BOUND,
+            started.elapsed() < BOUND,
             "the program must end when its output is closed"
         );
         std::thread::sleep(Duration::from_millis(10));

@@ -187,7 +187,7 @@ fn a_resumed_run_repeats_its_noise_and_its_rates() {
 #[test]
 fn an_adapter_with_any_initialization_continues_on_the_original_base() {
     let workplace = workplace();
-    for (run, set, go_on) in [
+    for (run, set, continuation) in [
         (
             "principal",
             "lora.init_weights=pissa",
@@ -207,7 +207,7 @@ fn an_adapter_with_any_initialization_continues_on_the_original_base() {
         let output = format!("train.output_dir={run}-2");
         let sets = [
             &[from.as_str(), output.as_str(), "train.max_steps=2"],
-            go_on,
+            continuation,
         ]
         .concat();
         train(&workplace, &sets);
@@ -389,8 +389,8 @@ fn whole_weights_are_trained_saved_resumed_and_merged() {
     let [saved, base] = [adapter, "untied/model.safetensors"]
         .map(|file| Weights::open(&workplace.path(file)).unwrap());
     for name in ["lm_head.weight", "model.embed_tokens.weight"] {
-        let of_adapter = saved.read_f32(&format!("base_model.model.{name}")).unwrap();
-        assert_ne!(of_adapter, base.read_f32(name).unwrap(), "{name}");
+        let saved_weight = saved.read_f32(&format!("base_model.model.{name}")).unwrap();
+        assert_ne!(saved_weight, base.read_f32(name).unwrap(), "{name}");
     }
 
     let export = ["export", "whole", "--to", "peft", "--output", "whole-peft"];
@@ -414,10 +414,14 @@ fn whole_weights_are_trained_saved_resumed_and_merged() {
         let best = format!("whole/{best}/adapter_model.safetensors");
         let adapter = Weights::open(&workplace.path(&best)).unwrap();
         for name in ["lm_head.weight", "model.embed_tokens.weight"] {
-            let learned = adapter
+            let trained_weight = adapter
                 .read_f32(&format!("base_model.model.{name}"))
                 .unwrap();
-            assert_eq!(weights.read_f32(name).unwrap(), learned, "{to}, {name}");
+            assert_eq!(
+                weights.read_f32(name).unwrap(),
+                trained_weight,
+                "{to}, {name}"
+            );
         }
     }
     let refused = workplace.run(["export", "whole", "--to", "gguf", "--output", "a.gguf"]);

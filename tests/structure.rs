@@ -433,12 +433,12 @@ fn a_first_model_answers_prompts_and_its_texts_are_structured() {
 
     // The text itself gives the same JSON as the rendered prompt.
     let words = format!("{STRUCTURE} --schema schema.json --prompt one {upstream}");
-    let of_prompt = &parse_lines(&workplace.run(words.split_whitespace()).success())[0];
+    let prompt_answer = &parse_lines(&workplace.run(words.split_whitespace()).success())[0];
     let base: Vec<&str> = STRUCTURE.split_whitespace().collect();
     let more = ["--schema", "schema.json", "--text", "An answer to one."];
-    let of_text = &parse_lines(&workplace.run([&base[..], &more].concat()).success())[0];
-    assert_eq!(of_prompt["json"], of_text["json"]);
-    assert_eq!(of_prompt["json"], answers[0]["json"]);
+    let text_answer = &parse_lines(&workplace.run([&base[..], &more].concat()).success())[0];
+    assert_eq!(prompt_answer["json"], text_answer["json"]);
+    assert_eq!(prompt_answer["json"], answers[0]["json"]);
 }
 
 #[test]
@@ -481,10 +481,10 @@ fn interrupted_answers_resume_to_the_same_file() {
     let mut child = command.spawn().unwrap();
     let partial = workplace.path("answers.jsonl.partial");
     let n_lines = || std::fs::read_to_string(&partial).map_or(0, |text| text.lines().count());
-    let begun = Instant::now();
+    let started = Instant::now();
     while n_lines() < 5 {
         assert!(
-            begun.elapsed() < Duration::from_secs(60),
+            started.elapsed() < Duration::from_secs(60),
             "no response arrives"
         );
         std::thread::sleep(Duration::from_millis(2));

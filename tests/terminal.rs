@@ -105,7 +105,7 @@ fn ctrl_c_is_answered_at_once_and_ends_a_run_that_saved_with_130() {
     let arguments: Vec<&str> = long.split_whitespace().collect();
     let mut child = spawn(&workplace, &arguments);
     let timing = workplace.path("run/timing.jsonl");
-    let begun = Instant::now();
+    let started = Instant::now();
     while std::fs::read_to_string(&timing)
         .unwrap_or_default()
         .lines()
@@ -117,7 +117,7 @@ fn ctrl_c_is_answered_at_once_and_ends_a_run_that_saved_with_130() {
             None,
             "the run ended before step 3"
         );
-        assert!(begun.elapsed() < Duration::from_secs(120), "no step 3");
+        assert!(started.elapsed() < Duration::from_secs(120), "no step 3");
         std::thread::sleep(Duration::from_millis(5));
     }
     let killed = Command::new("kill")

@@ -44,10 +44,10 @@ fn every_integration_test_that_computes_runs_on_a_gpu() {
     let computes = regex(
         r"\buse (?:crate|super)::(?:workplace|support)\b[^;]*\b(?:TestDevice|Workplace|test_device|load_base(?:_in)?)\b",
     );
-    let places = ["support", "workplace"];
+    let helpers = ["support", "workplace"];
     let expected: BTreeSet<String> = modules()
         .into_iter()
-        .filter(|(name, _)| !places.contains(&name.as_str()))
+        .filter(|(name, _)| !helpers.contains(&name.as_str()))
         .filter(|(_, texts)| texts.iter().any(|text| computes.is_match(text)))
         .map(|(name, _)| name)
         .collect();

@@ -42,13 +42,13 @@ fn the_device_is_opened_in_one_file() {
 /// Invariant: Only one function starts autodiff.
 #[test]
 fn autodiff_begins_in_one_function() {
-    let begun = regex(r"\.(?:require_grad|autodiff)\s*\(");
+    let autodiff_call = regex(r"\.(?:require_grad|autodiff)\s*\(");
     let path = "trainer/src/optim/backward.rs";
-    let violations = in_library(&begun, |source| {
+    let violations = in_library(&autodiff_call, |source| {
         source.path != path && source.top() != "kernels"
     });
     assert_none("autodiff starts only in the function `leaf`", &violations);
-    let here = in_library(&begun, |source| source.path == path);
+    let here = in_library(&autodiff_call, |source| source.path == path);
     assert_eq!(here.len(), 1, "{here:?}");
     let source = rust_sources()
         .iter()

@@ -15,7 +15,7 @@ use crate::support::root;
 
 /// Files of a checkout that do not belong to the project; see `.gitignore`. Hidden files belong to
 /// an editor or git, except those of `.ci`.
-const NOT_OURS: [&str; 3] = ["target", "models", "runs"];
+const IGNORED_FOLDERS: [&str; 3] = ["target", "models", "runs"];
 
 /// One Rust file.
 pub(super) struct Source {
@@ -96,7 +96,7 @@ fn walk(root: &Path, dir: &Path, found: &mut Vec<String>) {
             .to_string_lossy()
             .replace('\\', "/");
         let is_hidden = relative.starts_with('.') && !relative.starts_with(".ci");
-        let is_skipped = NOT_OURS.contains(&relative.as_str())
+        let is_skipped = IGNORED_FOLDERS.contains(&relative.as_str())
             || is_hidden
             || relative.ends_with("__pycache__")
             || relative.ends_with(".tmp");
@@ -115,11 +115,11 @@ pub(super) fn read(path: &str) -> String {
 
 impl Source {
     fn read(path: &str) -> Self {
-        Self::of_text(path, &read(path))
+        Self::from_text(path, &read(path))
     }
 
     /// A file with this path and contents.
-    pub(super) fn of_text(path: &str, text: &str) -> Self {
+    pub(super) fn from_text(path: &str, text: &str) -> Self {
         let code = without_comments_and_strings(text);
         let (mut library, mut strings) = (code.clone(), only_strings(text));
         for item in items_under_test(&code) {
@@ -159,11 +159,11 @@ impl Source {
     pub(super) fn matches(&self, view: &str, pattern: &Regex) -> Vec<String> {
         pattern
             .find_iter(view)
-            .map(|hit| self.place(view, hit.start()))
+            .map(|hit| self.location(view, hit.start()))
             .collect()
     }
 
-    fn place(&self, view: &str, offset: usize) -> String {
+    fn location(&self, view: &str, offset: usize) -> String {
         let line = line_of(view, offset);
         let code = self.text.lines().nth(line - 1).unwrap_or_default().trim();
         format!("{}:{line}: {code}", self.path)

@@ -149,7 +149,7 @@ fn every_way_to_name_a_suite_is_detected() {
     let toolqa = SuiteInfo::named("toolqa").expect("a suite");
     let slot = SuiteInfo::named("slot").expect("a suite");
     let count_lines = |text: &str, suite: &SuiteInfo| {
-        let source = Source::of_text("trainer/src/a.rs", text);
+        let source = Source::from_text("trainer/src/a.rs", text);
         lines_naming(&source, suite).len()
     };
     for text in [

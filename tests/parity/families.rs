@@ -136,7 +136,7 @@ fn an_adapter_survives(family: &str) {
 }
 
 /// A vision-language model whose language model is a fixture's model.
-fn with_pictures(family: &str, model_type: &str, [prefix, head]: [&str; 2]) {
+fn check_vision_model(family: &str, model_type: &str, [prefix, head]: [&str; 2]) {
     let folder = fixture(&format!("models/{family}"));
     let text = std::fs::read(folder.join("config.json")).unwrap();
     let text: Value = serde_json::from_slice(&text).unwrap();
@@ -157,13 +157,13 @@ fn with_pictures(family: &str, model_type: &str, [prefix, head]: [&str; 2]) {
         shape: vec![2],
         values: vec![1.0; 2],
     };
-    for of_pictures in [
+    for unrelated_tensor in [
         "vision_tower.x.weight",
         "model.multi_modal_projector.y.weight",
         "model.visual.z.weight",
         "mtp.norm.weight",
     ] {
-        tensors.insert(of_pictures.to_owned(), vision_tensor.clone());
+        tensors.insert(unrelated_tensor.to_owned(), vision_tensor.clone());
     }
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("config.json"), config.to_string()).unwrap();
@@ -180,8 +180,8 @@ fn only_the_language_model_of_a_vision_model_is_loaded() {
         ["model.language_model.", ""],
         ["language_model.model.", "language_model."],
     ] {
-        with_pictures("ministral3", "mistral3", names);
-        with_pictures("gemma3_text", "gemma3", names);
-        with_pictures("qwen3_5_text", "qwen3_5", names);
+        check_vision_model("ministral3", "mistral3", names);
+        check_vision_model("gemma3_text", "gemma3", names);
+        check_vision_model("qwen3_5_text", "qwen3_5", names);
     }
 }

@@ -401,11 +401,11 @@ fn five_steps_of_minilm_agree_with_pytorch() {
     let mut flat = start.clone();
     let mut optimizer = Optimizer::new(adamw, number("max_grad_norm"), &flat);
     let n = case.queries.len();
-    let of_a_step = hyperparameters["pairs_of_a_step"].as_u64().unwrap() as usize;
+    let pairs_per_step = hyperparameters["pairs_of_a_step"].as_u64().unwrap() as usize;
     let all: Vec<usize> = (0..n).collect();
     for step in case.record["training"]["steps"].as_array().unwrap() {
         let first = step["first_pair"].as_u64().unwrap() as usize;
-        let pairs: Vec<usize> = (first..first + of_a_step).map(|i| i % n).collect();
+        let pairs: Vec<usize> = (first..first + pairs_per_step).map(|i| i % n).collect();
         let (sentences, batch) = case.batch(&pairs);
         let pass = encoder
             .gradient(&flat, &sentences, &batch, &LOSS, 5)

@@ -70,10 +70,14 @@ const ROLES: [(Role, &str, &str); 3] = [
 ];
 
 #[track_caller]
-fn assert_embedded(case: &Value, of_all: &Value, (files, encoder): &(EncoderFiles, MiniLmEncoder)) {
+fn assert_embedded(
+    case: &Value,
+    texts_by_role: &Value,
+    (files, encoder): &(EncoderFiles, MiniLmEncoder),
+) {
     let name = &case["name"];
     for (role, all, one) in ROLES {
-        let texts = texts(&of_all[all]);
+        let texts = texts(&texts_by_role[all]);
         let ids = files.token_ids(role, &texts).unwrap();
         let ids: Vec<&[u32]> = ids.texts.iter().map(|text| &text.ids[..]).collect();
         let expected: Vec<Vec<u32>> =

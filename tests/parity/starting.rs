@@ -124,8 +124,11 @@ fn the_principal_singular_values_and_five_steps_are_those_of_peft() {
     let theirs = tensors_of(&folder.join("adapter/adapter_model.safetensors"));
     let ours = adapters.to_tensors();
     let slots = adapters.slots.clone();
-    let begun = difference_of_products(&slots, |name| ours[name].clone(), &theirs);
-    assert!(begun < Quantity::PrincipalFactors.bound(), "{begun}");
+    let initial_difference = difference_of_products(&slots, |name| ours[name].clone(), &theirs);
+    assert!(
+        initial_difference < Quantity::PrincipalFactors.bound(),
+        "{initial_difference}"
+    );
     // The factors are equal up to the sign of each singular vector.
     for (name, tensor) in &ours {
         let theirs = theirs(name);
@@ -140,8 +143,11 @@ fn the_principal_singular_values_and_five_steps_are_those_of_peft() {
     replay_five_steps(&mut decoder, &mut adapters, &folder, &batches);
     let trained = adapters.to_tensors();
     let theirs = tensors_of(&folder.join("final.safetensors"));
-    let learned = difference_of_products(&slots, |name| trained[name].clone(), &theirs);
-    assert!(learned < Quantity::TrainedAdapter.bound(), "{learned}");
+    let trained_difference = difference_of_products(&slots, |name| trained[name].clone(), &theirs);
+    assert!(
+        trained_difference < Quantity::TrainedAdapter.bound(),
+        "{trained_difference}"
+    );
 
     // The saved adapter is the one that PEFT converts it to.
     let converted = load_adapter(&folder.join("converted")).unwrap();
@@ -175,7 +181,7 @@ fn tensors_of(file: &Path) -> impl Fn(&str) -> HostTensor + use<> {
 
 /// Residual of the adapted weights after subtracting the products that `adapters` start with: the
 /// root of the sum of squares.
-fn left_over(adapters: &Adapters) -> f64 {
+fn residual_norm(adapters: &Adapters) -> f64 {
     let weights = Weights::open(&model()).unwrap();
     let initial = adapters.initial.as_ref().unwrap();
     let squares = adapters.slots.iter().map(|slot| {
@@ -190,7 +196,7 @@ fn left_over(adapters: &Adapters) -> f64 {
 
 #[test]
 fn a_sketch_approximates_the_singular_values() {
-    let residual = |init| left_over(&initial_model(init).1);
+    let residual = |init| residual_norm(&initial_model(init).1);
     let exact = residual(PrincipalInit::Exact);
     let more = |iterations| residual(PrincipalInit::Sketched(iterations)) / exact - 1.0;
     let (few, many) = (more(1), more(200));

@@ -165,10 +165,10 @@ fn fewer_bits_never_have_the_tighter_bound() {
     for quantity in ALL {
         let row = quantity.row();
         let [f32_on_cpu, f32_on_cuda, bf16_on_cpu, bf16_on_cuda] = row;
-        let most_on_cpu = [f32_on_cpu, bf16_on_cpu, bf16_on_cuda];
-        assert!(most_on_cpu.is_sorted(), "{quantity:?}: {row:?}");
-        let most_in_f32 = [f32_on_cpu, f32_on_cuda, bf16_on_cuda];
-        assert!(most_in_f32.is_sorted(), "{quantity:?}: {row:?}");
+        let by_dtype_on_cpu = [f32_on_cpu, bf16_on_cpu, bf16_on_cuda];
+        assert!(by_dtype_on_cpu.is_sorted(), "{quantity:?}: {row:?}");
+        let by_device_in_f32 = [f32_on_cpu, f32_on_cuda, bf16_on_cuda];
+        assert!(by_device_in_f32.is_sorted(), "{quantity:?}: {row:?}");
         // A completely wrong result differs by its own magnitude.
         assert!(
             f32_on_cpu > 0.0 && bf16_on_cuda < 0.5,
