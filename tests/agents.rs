@@ -1,5 +1,5 @@
-//! Trajectories in every command: generated, inspected, trained on, and answered by agent loops
-//! that call APIs.
+//! Trajectories in every command: they are generated, inspected and trained on, and agent loops
+//! answer their queries by calling APIs.
 
 use serde_json::{Value, json};
 
@@ -33,7 +33,7 @@ max_new_tokens = 8
     )
 }
 
-/// Trajectories of both splits, documents, and a config for each method.
+/// A workplace with trajectories of both splits, their documents, and a config for each method.
 fn workplace() -> Workplace {
     let workplace = Workplace::new();
     workplace.generate_trajectories();
@@ -114,7 +114,7 @@ fn agents_of_every_method_are_trained_evaluated_and_selected() {
     }
 }
 
-/// The examples of a trajectory belong to its line, even if it has its own id.
+/// `inspect --row LINE` shows all examples of the trajectory in that line, even if it has an id.
 #[test]
 fn a_trajectory_is_inspected_by_its_line() {
     let workplace = workplace();
@@ -250,7 +250,8 @@ fn a_specification_becomes_documents() {
     assert_eq!(documents[0]["required_parameters"][0]["name"], "city");
 }
 
-/// Neither the model nor the retriever exists, so that no other error can come first.
+/// Writes a config whose model and retriever do not exist, so that only errors before loading them
+/// can occur.
 fn write_config_of_missing_models(workplace: &Workplace) {
     let missing = config("global", "")
         .replace(
@@ -345,7 +346,7 @@ fn constrained_agents_call_only_retrieved_apis() {
     }
     let outcomes =
         |folder: &str| parse_lines(&workplace.read(&format!("{folder}/predictions.jsonl")));
-    // A random model plans nothing by itself.
+    // Without a constraint, a random model writes no plan.
     for row in outcomes("free") {
         assert!(row["outcome"].get("plan").is_none(), "{row}");
     }
@@ -364,7 +365,7 @@ fn constrained_agents_call_only_retrieved_apis() {
     }
 }
 
-/// A port with one operation, and a trajectory that calls it, in both splits.
+/// Writes a specification with one operation, and a trajectory that calls it as both splits.
 fn write_port(workplace: &Workplace, berths: &Value) {
     std::fs::create_dir(workplace.path("goat")).unwrap();
     let parameter = json!({"name": "port", "in": "query", "required": true,
@@ -436,12 +437,12 @@ fn agents_see_the_shortened_outputs_that_they_were_trained_on() {
     let body: Value = serde_json::from_str(&received.last().unwrap().body).unwrap();
     let prompt = body["messages"][0]["content"].as_str().unwrap();
     assert_eq!(result(prompt), trained);
-    // The outcome stores the whole output.
+    // The saved outcome has the full output.
     let prediction = &parse_lines(&workplace.read("out/predictions.jsonl"))[0];
     assert_eq!(prediction["outcome"]["calls"][0]["output"], berths);
 }
 
-/// Tables of both benchmarks, each with its executor settings.
+/// Config tables of both benchmarks, each with its own executor.
 const BENCHMARKS: &str = r#"
 [eval.restbench]
 data = ["queries.json"]
@@ -486,7 +487,8 @@ fn several_agent_benchmarks_select_a_checkpoint_together() {
         (2, 2),
         "one evaluation before and one after training"
     );
-    // A model trained on a single call repeats it: the right path, and one right call of two.
+    // A model that is trained on a single call repeats it, so the path and one of two calls are
+    // correct.
     assert_eq!((paths[1], calls[1]), (1.0, 0.5));
     let best_sum = f64::max(paths[0] + calls[0], paths[1] + calls[1]);
     let best: Value = serde_json::from_str(&workplace.read("run/BEST")).unwrap();

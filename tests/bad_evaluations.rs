@@ -1,5 +1,5 @@
-//! Evaluations with mismatched inputs: predictions of other rows, adapters of other models, prompts
-//! that exceed every context.
+//! Evaluations with mismatched inputs: predictions for other rows, adapters for other models, and
+//! prompts that exceed the context.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::bad_input::{CONFIG, FILES, ROWS, assert_refused, edit, row};
 use crate::support::fixture;
 use crate::workplace::{CommandOutput, Workplace, tooltune};
 
-/// `eval` of saved predictions for the three rows of `dev.jsonl`.
+/// Runs `eval` on saved predictions for the three rows of `dev.jsonl`.
 const RESCORE: [&str; 6] = [
     "eval",
     "config.toml",
@@ -77,7 +77,7 @@ fn invalid_or_foreign_predictions_are_refused_with_their_location() {
     let expected =
         ["predictions.jsonl:1: this line is a prediction for the suite calls, not for slot"];
     assert_refused(&workplace, &RESCORE, CONFIG, &expected);
-    // The same file in another folder has the same rows, in any order.
+    // The ids are also joined if the file is in another folder and the rows are in another order.
     let moved = [3, 1, 2].map(|n| line(&format!("elsewhere/dev.jsonl:{n}")));
     workplace.write("predictions.jsonl", moved.concat());
     let answer = workplace.run(RESCORE);
@@ -203,7 +203,8 @@ fn adapters_with_hostile_settings_are_refused_and_those_of_another_base_are_name
             CONFIG,
             &["../../etc/passwd", "matches no linear layer"],
         ),
-        // PEFT rejects `layers_to_transform` together with a pattern as target, as `all-linear` is.
+        // PEFT rejects `layers_to_transform` together with a pattern as `target_modules`, such as
+        // `all-linear`.
         (
             "layers_to_transform",
             json!([0]),
@@ -238,7 +239,7 @@ fn rows_of_another_format_are_refused_by_the_suite_slot_and_have_their_loss() {
         CONFIG,
         &expected,
     );
-    // Nothing can be called without tools.
+    // Rows without tools cannot be scored by calls.
     let expected = ["the suite calls needs", "the row has no tools"];
     assert_refused(
         &workplace,
@@ -260,7 +261,7 @@ fn rows_of_another_format_are_refused_by_the_suite_slot_and_have_their_loss() {
                 --set eval.suites=[] --set eval.metric_for_best_model=loss";
     let output = workplace.run(loss.split_whitespace()).success();
     assert!(output.starts_with("loss "), "{output}");
-    // Predictions from elsewhere have no loss here.
+    // Saved predictions have no loss.
     workplace.write(
         "texts.jsonl",
         "{\"id\": \"alpaca.jsonl:1\", \"prediction\": \"Hi.\"}\n",

@@ -1,4 +1,4 @@
-//! Bad input gives an error with the problem, its location and a fix; nothing else happens.
+//! Bad input gives an error with the problem, its location and a remedy, and changes no file.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,7 +16,7 @@ pub(crate) const FILES: i32 = 1;
 pub(crate) const CONFIG: i32 = 2;
 pub(crate) const ROWS: i32 = 3;
 
-/// Every file below a folder with its bytes.
+/// Returns the bytes of every file below a folder.
 fn snapshot(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut files = BTreeMap::new();
     let mut folders = vec![folder.to_owned()];
@@ -31,7 +31,7 @@ fn snapshot(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
             }
         }
     }
-    // Locked by the process, empty, and meaningless after it has ended.
+    // Lock files are empty, and have no meaning after their process has ended.
     files.retain(|path, _| !path.ends_with(".lock"));
     files
 }
@@ -75,7 +75,8 @@ pub(crate) fn row(workplace: &Workplace, change: impl Fn(&mut Value)) -> String 
     row.to_string()
 }
 
-/// Forty definitions, each of which tries the previous one twice: 2^40 ways to fail.
+/// A schema of forty definitions, each of which uses the previous one twice, so that naive
+/// validation takes 2^40 steps.
 fn doubling_schema() -> Value {
     let mut definitions = json!({"d0": {"type": "string"}});
     for i in 1..=40 {
@@ -439,8 +440,8 @@ fn existing_output_is_never_overwritten() {
     assert_refused(&workplace, &train, CONFIG, &["file is a file"]);
 }
 
-/// A run whose adapters have 266 kB, their optimizer state 525 kB, and all other files below 100
-/// kB.
+/// Settings of a run whose adapters have 266 kB, whose optimizer states have 525 kB, and whose
+/// other files have less than 100 kB.
 fn long_run(name: &str) -> Vec<String> {
     let settings = [
         "lora.r=64".to_string(),
@@ -459,7 +460,7 @@ fn long_run(name: &str) -> Vec<String> {
         .collect()
 }
 
-/// Starts `long_run` and asks it to stop after its first steps.
+/// Starts `long_run` and interrupts it after its first steps.
 fn interrupt(workplace: &Workplace, name: &str) {
     let mut command = tooltune();
     command
@@ -486,8 +487,8 @@ fn interrupt(workplace: &Workplace, name: &str) {
     assert_eq!(child.wait().unwrap().code(), Some(75));
 }
 
-/// Runs with a file size limit of 300 blocks, which have 512 or 1,024 bytes depending on the shell;
-/// a larger write fails as on a full disk.
+/// Runs with a file size limit of 300 blocks, so that a larger write fails as on a full disk. A
+/// block has 512 or 1,024 bytes, depending on the shell.
 #[cfg(unix)]
 fn run_on_a_full_disk(workplace: &Workplace, arguments: &[String]) -> CommandOutput {
     let program = tooltune();
@@ -531,7 +532,7 @@ fn a_full_disk_during_a_checkpoint_loses_no_saved_state() {
         saved == checkpoints(),
         "checkpoints were lost or half written"
     );
-    // The newest checkpoint that can be found is still complete.
+    // The newest checkpoint in the folder is still complete.
     let newest = [
         "verify",
         "run",
@@ -550,7 +551,7 @@ fn a_full_disk_during_a_checkpoint_loses_no_saved_state() {
         let bytes = |run: &str| std::fs::read(workplace.path(run).join(file)).unwrap();
         assert!(bytes("run") == bytes("whole"), "{file} differs");
     }
-    // A run that cannot start leaves nothing that prevents the next one from starting.
+    // A run that cannot start does not prevent the next one from starting.
     let arguments = long_run("late");
     assert_error(
         &run_on_a_full_disk(&workplace, &arguments),

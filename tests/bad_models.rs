@@ -1,5 +1,5 @@
-//! Models and encoders that would compute something other than their files specify, or nothing at
-//! all: rejected with file and field, before or at the first step.
+//! Models and encoders whose files are damaged, or specify a computation that is not supported,
+//! are rejected with file and field, at the latest at the first step.
 
 use std::path::{Path, PathBuf};
 
@@ -50,7 +50,7 @@ fn weights_that_are_not_finite_are_named_at_the_first_step() {
     );
     let advice = "lower train.learning_rate";
     assert!(!answer.stderr.contains(advice), "{}", answer.stderr);
-    // Generation would choose its tokens among NaN.
+    // Generation is also refused, because its logits would be NaN.
     for verb in ["generate --prompt Hello", "eval"] {
         let arguments = format!("{verb} config.toml --checkpoint base");
         let arguments = arguments.split(' ').chain(MODEL);
@@ -65,7 +65,7 @@ fn weights_that_are_not_finite_are_named_at_the_first_step() {
 fn a_run_without_a_finite_step_does_not_succeed() {
     let workplace = Workplace::new();
     let file = workplace.copy_model("model").join("model.safetensors");
-    // Finite, but too large for the computation.
+    // The weights are finite, but too large for the computation.
     for layer in 0..2 {
         for module in ["mlp.up_proj", "mlp.down_proj", "mlp.gate_proj"] {
             let tensor = format!("model.layers.{layer}.{module}.weight");
@@ -78,7 +78,7 @@ fn a_run_without_a_finite_step_does_not_succeed() {
         let arguments = [&["train", "config.toml"], &MODEL[..], &more].concat();
         let expected = "steps had a finite loss and gradient norm, so the model was not trained";
         for _ in 0..2 {
-            // The second time nothing is left to do, which is not a success either.
+            // The second time no step is left, but the command still fails.
             assert_error(
                 &workplace.run(arguments.iter().copied()),
                 NOT_FINITE,
@@ -141,7 +141,8 @@ fn model_config_keys_for_another_computation_are_refused() {
     assert_refused(&workplace, &arguments, FILES, &["2^44 parameters"]);
 }
 
-/// An encoder in the folder `encoder`, with small files to be changed.
+/// Creates the folder `encoder`: its small files are copies that a test can change, and its
+/// weights are a link to the fixture.
 fn copy_encoder(workplace: &Workplace, encoder: &Path) -> PathBuf {
     let folder = workplace.path("encoder");
     std::fs::create_dir(&folder).unwrap();
@@ -262,7 +263,7 @@ fn encoders_are_checked_as_language_models_are() {
         assert!(answer.contains(expected), "{file} {field}: {answer}");
         std::fs::write(&path, original).unwrap();
     }
-    // The pooling mode is read and supported.
+    // Another pooling mode is supported and changes the scores.
     let path = folder.join("1_Pooling/config.json");
     let mut pooling: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
     pooling["pooling_mode_cls_token"] = json!(true);

@@ -1,5 +1,5 @@
-//! The suite calls: turns of conversations with tools, in a run, with `eval`, on a server, and with
-//! flattened tools.
+//! The suite calls, which scores turns of conversations with tools: in a run, with `eval`, on a
+//! server, and with flattened tools.
 
 use serde_json::{Value, json};
 
@@ -75,7 +75,7 @@ fn a_run_chooses_the_checkpoint_whose_calls_are_right_and_eval_scores_the_same()
         values.collect()
     };
     let (right, losses) = (values_of("eval/calls.balanced"), values_of("eval/loss"));
-    // One turn requires a text, and an untrained model calls nothing.
+    // One turn expects text. An untrained model never calls a tool, so only this turn is right.
     assert_eq!(*right.last().unwrap(), 1.0, "{right:?}");
     assert!(right[0] < 0.5, "{right:?}");
     assert_eq!(losses.len(), right.len());
@@ -103,7 +103,7 @@ fn a_run_chooses_the_checkpoint_whose_calls_are_right_and_eval_scores_the_same()
     let best: Value = serde_json::from_str(&workplace.read("best/metrics.json")).unwrap();
     assert_eq!(best["right"]["value"], 1.0);
     assert_eq!(best["finish_reasons"], json!({"stop": 3}));
-    // Of several evaluations with the best value, the first was chosen.
+    // If several evaluations have the best value, the first is chosen.
     let chosen = right.iter().position(|value| *value == 1.0).unwrap();
     let loss = best["loss"].as_f64().unwrap();
     assert!((loss - losses[chosen]).abs() < 1e-6, "{loss} {losses:?}");
@@ -164,7 +164,7 @@ fn a_run_chooses_the_checkpoint_whose_calls_are_right_and_eval_scores_the_same()
     assert_eq!(alone["loss"], best["loss"]);
 }
 
-/// An untrained model that is constrained to the tools calls only them.
+/// With constrained decoding, even an untrained model calls only the given tools.
 #[test]
 fn a_constrained_model_calls_the_tools_of_its_row() {
     let workplace = workplace();
@@ -204,7 +204,7 @@ fn a_server_receives_the_tools_and_its_calls_are_scored() {
                 "{\"city\": \"Rome\", \"days\": 2}"
             )])),
             "noon" => json!({"role": "assistant", "content": "It rains at noon."}),
-            // In another order, and with the default written out.
+            // The arguments are in another order, and the default value is written explicitly.
             _ => calls(json!([
                 function("now", ""),
                 function("weather", "{\"days\": 1, \"city\": \"Oslo\"}")
@@ -244,7 +244,7 @@ fn a_server_receives_the_tools_and_its_calls_are_scored() {
     );
 }
 
-/// Answers are joined by id; an answer that is cut or empty is wrong if a text is required.
+/// Answers are joined with turns by id. A truncated or empty answer is wrong if text is expected.
 #[test]
 fn saved_predictions_are_joined_by_id_and_incomplete_ones_are_wrong() {
     let workplace = workplace();
@@ -260,7 +260,7 @@ fn saved_predictions_are_joined_by_id_and_incomplete_ones_are_wrong() {
     ]);
     let rome = tagged(&[call("weather", json!({"city": "Rome", "days": 2}))]);
     let scored = |text: &str, finish_reason: &str, output: &str| {
-        // Not in the order of the turns.
+        // The predictions are not in the order of the turns.
         let saved = [
             json!({"id": "chats.jsonl:2#1", "prediction": rome}),
             json!({"id": "chats.jsonl:1#4", "prediction": text, "finish_reason": finish_reason}),
@@ -289,7 +289,7 @@ fn saved_predictions_are_joined_by_id_and_incomplete_ones_are_wrong() {
     assert_eq!(scored("<think>It", "stop", "thought"), (1.0, 0.0, 0.0));
 }
 
-/// A template whose calls cannot be parsed would score 0 for any completion.
+/// A template whose call format is unknown is refused, because every completion would score 0.
 #[test]
 fn a_template_with_unparsable_calls_is_refused_before_generation() {
     let workplace = workplace();
@@ -314,7 +314,7 @@ fn a_template_with_unparsable_calls_is_refused_before_generation() {
     }
 }
 
-/// The model is shown flattened tools; its output is nested again before scoring.
+/// Prompts contain flattened tools, and the arguments of calls are nested again before scoring.
 #[test]
 fn flat_calls_are_nested_before_they_are_scored() {
     let workplace = Workplace::new();

@@ -1,4 +1,5 @@
-//! Each command of the program once, in a user's order: from a first config to an exported adapter.
+//! Runs each command once, in the order in which a user runs them: from a first config to an
+//! exported adapter.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -42,7 +43,7 @@ fn shells_complete_verbs_and_each_verb_has_a_manual_page() {
         }
     }
     assert_eq!(workplace.run(["completions", "cmd"]).status, Some(2));
-    // The pages of an earlier version are replaced.
+    // Manual pages of an earlier version are replaced.
     for _ in 0..2 {
         let output = workplace.run(["man", "share/man1"]).success();
         assert!(output.contains("pages in share/man1"), "{output}");
@@ -198,7 +199,7 @@ fn old_checkpoints_are_ranked_by_a_metric_measured_afterwards() {
         "{}",
         measured.stderr
     );
-    // The old BEST is marked on another line each time; the ranking is the same.
+    // The line that reports the old BEST differs each time; the ranking is the same.
     let ranking = |answer: CommandOutput| -> Vec<String> {
         let output = answer.success();
         let lines = output
@@ -312,7 +313,7 @@ fn a_run_goes_from_training_over_evaluation_and_selection_to_an_exported_adapter
     }
 }
 
-/// Base model and best checkpoint, generated again and from a file.
+/// Evaluates the base model and the best checkpoint, and scores their saved predictions again.
 fn evaluate(workplace: &Workplace) {
     let run = |line: &str| workplace.run(line.split(' '));
     for checkpoint in ["base", "best"] {
@@ -463,7 +464,7 @@ fn schema_prints_json_that_describes_every_table_of_a_config() {
 #[test]
 fn a_run_without_an_update_is_reported_at_its_end_and_in_evaluations() {
     let workplace = Workplace::new();
-    // Too small to change a token.
+    // The change is too small to change a token.
     let train = "train config.toml --set train.learning_rate=1e-12";
     let output = workplace.run(train.split(' ')).success();
     for part in [

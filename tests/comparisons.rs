@@ -37,7 +37,7 @@ fn path(id: &str, is_right: bool) -> Value {
         "success": null, "delta_len": 3, "parse_error": false}})
 }
 
-/// A query whose gold document is ranked first or second.
+/// A retrieval sample whose gold document is ranked first or second.
 fn ranking(query: &str, is_first: bool) -> Value {
     let ranked = if is_first { [4, 1, 2] } else { [1, 4, 2] };
     json!({"suite": "retrieval", "type": "ranking", "query": query, "gold": [4], "ranked": ranked})
@@ -50,7 +50,7 @@ fn completion(id: &str, parses: bool) -> Value {
         "gold_depth": 1 + usize::from(parses), "violations": []}})
 }
 
-/// The line of a metric, which may be shared by metrics with the same scores.
+/// Returns the line of a metric. Metrics with the same scores share a line.
 fn line_of<'s>(table: &'s str, suite: &str, measure: &str) -> Option<&'s str> {
     let names = |line: &str| -> Option<bool> {
         let cell = line.strip_prefix("| ")?.split(" | ").next()?;
@@ -62,7 +62,7 @@ fn line_of<'s>(table: &'s str, suite: &str, measure: &str) -> Option<&'s str> {
 
 #[test]
 fn evaluations_of_every_suite_are_compared_and_fewer_errors_are_better() {
-    // The results of both systems for the samples `one` and `two`: the second is better on `one`.
+    // Results of two systems for the samples `one` and `two`: the second system is better on `one`.
     type Row = fn(&str, bool) -> Value;
     let gain = "| 2 | 0.000 | 0.500 | +0.500 [";
     let cases: [(&str, Row, &str, &[&str]); 7] = [
@@ -130,7 +130,7 @@ fn evaluations_of_every_suite_are_compared_and_fewer_errors_are_better() {
             assert!(!output.contains("worse: one"), "{output}");
         }
     }
-    // No query was solved twice, so there are no lengths to compare.
+    // No query is solved in both evaluations, so there are no lengths to compare.
     workplace.write(
         "before.jsonl",
         json_lines(&[outcome("one", true), outcome("two", false)]),
@@ -176,7 +176,7 @@ fn comparing_checkpoints_of_several_suites_needs_a_suite() {
         "{table}"
     );
 
-    // The folder of one evaluation, with and without its suite.
+    // A folder of an evaluation can be given with or without the suite.
     for folder in ["a", "b"] {
         let own = format!("{folder}/predictions.jsonl");
         workplace.write(&own, json_lines(&[completion("one", folder == "b")]));
@@ -291,7 +291,7 @@ fn each_of_several_evaluations_is_compared_with_the_first() {
     assert_refused(&workplace, &alone, CONFIG, &["2 values required"]);
 }
 
-/// Three runs in `slow`, `fast` and `run`; the config of the last is `config.toml`.
+/// A workplace with three runs: `slow`, `fast`, and `run`, whose config is `config.toml`.
 fn three_runs() -> Workplace {
     let workplace = Workplace::new();
     for (folder, rate) in [("slow", "1e-4"), ("fast", "3e-3"), ("run", "1e-2")] {
@@ -325,7 +325,7 @@ fn any_number_of_runs_is_compared_by_folder_or_config() {
     ] {
         assert!(output.contains(part), "{part}: {output}");
     }
-    // The paths of the runs differ, which does not explain a difference.
+    // Different output paths are not listed as differing settings.
     assert!(!output.contains("output_dir"), "{output}");
     let best = |line: &&str| line.starts_with("| slot.schema_accuracy | best |");
     let best = output.lines().find(best).expect("a line");
@@ -387,7 +387,7 @@ fn any_number_of_runs_is_compared_by_folder_or_config() {
         .success();
     assert!(!output.contains("slot.mean"), "{output}");
 
-    // A config selects its run for `select` and `report`, as for `eval`.
+    // `select` and `report` also accept a config in place of its run.
     let select = [
         "select",
         "config.toml",
@@ -469,7 +469,7 @@ fn a_report_of_a_chat_run_has_losses_training_rows_and_completions() {
     for part in [
         "<h4>Training loss</h4>",
         "<h4>Evaluation loss</h4>",
-        // The supervised tokens with the text before them.
+        // The saved losses name the supervised tokens and the text before them.
         "class=\"t supervised\"",
         "Is",
         "<h2 id=\"samples-heading\">",

@@ -1,4 +1,4 @@
-//! Every config for users, and the guide that explains its keys.
+//! The configs in the repository load, and docs/config.md explains every key.
 
 use std::collections::BTreeMap;
 
@@ -94,7 +94,7 @@ fn a_misspelt_key_in_any_config_is_refused() {
     }
 }
 
-/// A key's default in the guide, by table.
+/// The default of each key in the guide, by table.
 type Guide = BTreeMap<(String, String), String>;
 
 /// The rows of docs/config.md: `| key | default | meaning |` under a heading for each table.
@@ -123,7 +123,7 @@ fn guide() -> Guide {
     rows
 }
 
-/// The target of a reference within the schema; any other value is returned unchanged.
+/// Resolves a `$ref` within the schema; returns any other value unchanged.
 fn resolve<'a>(root: &'a Value, schema: &'a Value) -> &'a Value {
     match schema["$ref"]
         .as_str()

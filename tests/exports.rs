@@ -1,5 +1,5 @@
-//! Outputs of a run for others: adapters and merged weights, read again with the rules of their
-//! targets, a report page, and a comparison with an earlier run.
+//! Outputs of a run: adapters and merged weights, which are read again by the rules of their target
+//! programs, a report page, and a comparison with an earlier run.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -106,7 +106,7 @@ fn every_export_computes_what_the_checkpoint_does_by_the_rules_of_its_target() {
         workplace.run(arguments.split(' ')).success()
     });
     assert_eq!(greedy[1], greedy[2]);
-    // A merged model is complete: it needs nothing else.
+    // A merged model needs no other files.
     let plain = "eval config.toml --checkpoint base --set model.model_name_or_path=merged";
     workplace.run(plain.split(' ')).success();
 }
@@ -140,7 +140,8 @@ fn targets_that_a_pattern_chose_are_exported_by_name() {
     assert_eq!(check("peft"), None);
     let output = verify(&workplace, "peft-rules", "peft").success();
     assert!(output.contains(" matches "), "{output}");
-    // Without the base at hand every module is named, which chooses the same.
+    // If the base is not available, the export lists every module by name, which selects the same
+    // modules.
     std::fs::write(
         workplace.path("run/config.resolved.toml"),
         workplace
@@ -151,13 +152,13 @@ fn targets_that_a_pattern_chose_are_exported_by_name() {
     export(&workplace, "--to peft --output far");
     let config: Value = serde_json::from_str(&workplace.read("far/adapter_config.json")).unwrap();
     assert_eq!(config["target_modules"].as_array().unwrap().len(), 5);
-    // The checkpoint keeps the configured value, with which a run is resumed.
+    // The checkpoint keeps the configured pattern, because resuming compares it with the config.
     let own = workplace.read("run/checkpoint-000004/adapter_config.json");
     let own: Value = serde_json::from_str(&own).unwrap();
     assert!(own["target_modules"].is_string(), "{own}");
 }
 
-/// Peak memory of a command in bytes, as Linux reports it until the command ends.
+/// Returns the peak memory of a command in bytes, from `/proc`.
 fn peak_of(command: &mut Command) -> u64 {
     let mut child = command.stdout(Stdio::null()).spawn().unwrap();
     let status = format!("/proc/{}/status", child.id());
@@ -203,13 +204,13 @@ fn merging_takes_the_memory_of_a_tensor_and_not_that_of_the_model() {
         .map(|file| file.unwrap().metadata().unwrap().len())
         .sum();
     assert!(model_bytes > 500_000_000, "{model_bytes}");
-    // The largest tensor, the embeddings, has 113 MB; the base of 98 MB is read in place.
+    // The largest tensor, the embedding, has 113 MB. The base of 98 MB is not loaded into memory.
     assert!(
         peak < model_bytes / 2,
         "{peak} bytes for a model of {model_bytes}"
     );
-    // W + sBA is rounded differently from W and sBA one after the other; the difference grows with
-    // the logits.
+    // Computing with W + sBA rounds differently from computing with W and sBA separately. The
+    // difference grows with the logits.
     let output = verify(&workplace, "merged", "merged").success();
     assert!(output.contains(" matches "), "{output}");
 }
@@ -268,7 +269,7 @@ fn an_adapter_of_another_base_is_not_merged_into_this_one() {
     assert!(!workplace.path("merged").exists());
     export_of("someone/Tiny_Chat_Model", "merged").success();
 
-    // The run's own checkpoints identify their weights by a hash.
+    // Checkpoints of a run identify their base weights by a hash.
     let resolved = workplace.read("run/config.resolved.toml");
     let model = crate::support::fixture("tiny_chat_model")
         .display()
@@ -390,7 +391,7 @@ fn options_that_do_not_apply_to_an_export_format_are_refused() {
     }
 }
 
-/// Writes `predictions` of two test rows and evaluates them in `output`.
+/// Writes `predictions` for two test rows, and evaluates them into the folder `output`.
 fn evaluate_predictions(workplace: &Workplace, predictions: [&str; 2], output: &str) {
     let line = |(i, text): (usize, &&str)| {
         let line = serde_json::json!({"id": format!("test.jsonl:{}", i + 1), "prediction": text});
@@ -429,7 +430,8 @@ fn a_report_shows_further_evaluations_with_their_worst_sample_first() {
     ] {
         assert!(page.contains(part), "{part} is not in the page");
     }
-    // A row that is invalid JSON in one of them is shown; a row that is right in both is not.
+    // The page shows the row with invalid JSON in one evaluation, but not the row that is right in
+    // both.
     let (_, page) = page.split_once("id=\"samples\"").expect("worst samples");
     let position_of = |id: &str| page.find(&format!("<h3><code>{id}</code></h3>"));
     let worst = position_of("test.jsonl:2").unwrap();

@@ -1,11 +1,11 @@
-//! File calls that fail, end short or are a process's last: an even sample of the faults in
-//! `scripts/faults`.
+//! Injected faults: a file call fails, is cut short, or kills the process. The test runs an even
+//! sample of the faults in `scripts/faults`.
 
 use std::process::Command;
 
 use crate::support::{program, root};
 
-/// Out of about twenty thousand faults: about a minute.
+/// Number of injected faults, out of about twenty thousand; they take about a minute.
 const SAMPLE: &str = "150";
 
 #[cfg(target_os = "linux")]

@@ -1,5 +1,5 @@
-//! Runs that died at a bad moment, whose files are damaged, or whose input files have changed.
-//! `tests/fault_sweep.rs` makes single file calls fail.
+//! Runs that were killed at a bad moment, whose files are damaged, or whose input files have
+//! changed. `tests/fault_sweep.rs` injects failures into individual file calls.
 
 use std::fs::File;
 use std::path::Path;
@@ -35,7 +35,7 @@ save_total_limit = 9
     workplace
 }
 
-/// The same workplace after its run.
+/// [`workplace`] after its run.
 fn trained_workplace() -> Workplace {
     let workplace = workplace();
     train(&workplace, &[]).success();
@@ -87,7 +87,8 @@ fn checkpoints(workplace: &Workplace) -> Vec<String> {
 fn a_best_checkpoint_without_its_pointer_is_found_again_and_never_dropped() {
     let workplace = trained_workplace();
     let expected = workplace.read("run/BEST");
-    // Died between the checkpoint and the pointer, which is the earlier one, missing, or truncated.
+    // The run was killed between writing the checkpoint and writing BEST, which names an earlier
+    // checkpoint, is missing, or is truncated.
     let earlier = r#"{"checkpoint":"checkpoint-000002","step":2,"metric":"loss","value":9.0}"#;
     for damaged in [Some(earlier), None, Some("{\"checkpo"), Some("")] {
         match damaged {
@@ -106,7 +107,7 @@ fn a_best_checkpoint_without_its_pointer_is_found_again_and_never_dropped() {
         assert_eq!(workplace.read("run/BEST"), expected);
         assert!(checkpoints(&workplace).contains(&"checkpoint-000004".to_owned()));
     }
-    // The best one is older, and the next one is not better.
+    // The best checkpoint is older, and the next one is not better.
     let workplace = workplace_whose_first_is_best();
     workplace.write("run/BEST", earlier);
     std::fs::remove_dir_all(workplace.path("run/checkpoint-000004")).unwrap();
@@ -140,7 +141,8 @@ fn what_a_user_selected_stays_until_a_newer_checkpoint_is_evaluated() {
         .run(select.split(' ').chain(["--lower-is-better"]))
         .success();
     assert_eq!(best_step(&workplace), 4);
-    // None of the three completions is right, so BEST stays among equals.
+    // None of the three completions is right, so all checkpoints are equal and BEST does not
+    // change.
     workplace
         .run("select run --metric slot.exact_match".split(' '))
         .success();
@@ -167,14 +169,14 @@ fn an_evaluation_without_a_saved_checkpoint_is_ignored() {
         let first_line = lines.iter().position(|line| line.starts_with(&begin));
         first_line.expect("an evaluation of this step")
     };
-    // The run died three times between the evaluation after step 4 and its checkpoint.
+    // The run was killed three times between the evaluation after step 4 and its checkpoint.
     std::fs::remove_dir_all(workplace.path("run/checkpoint-000004")).unwrap();
     let last = lines[evaluated(4)];
     workplace.write(
         "run/metrics.jsonl",
         format!("{metrics}{last}\n{last}\n{last}\n"),
     );
-    // And once in the one after step 2, whose line is in the file twice.
+    // It was also killed in the evaluation after step 2, whose line is in the file twice.
     let mut twice = lines.clone();
     twice.insert(evaluated(2), lines[evaluated(2)]);
     for damaged in [
@@ -211,7 +213,7 @@ fn check_with_change(
     }
 }
 
-/// The last byte with its lowest bit flipped: in weights, part of a mantissa.
+/// Flips the lowest bit near the end of a file, which in weights is part of a mantissa.
 fn flip_bit(bytes: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     // Two bytes from the end, so that the value stays finite.
@@ -257,7 +259,8 @@ fn every_changed_input_file_of_a_run_is_named() {
             assert!(!refused.stderr.contains("_sha256"), "{}", refused.stderr);
         });
     }
-    // Without the lock the checkpoints have the digest, and the file is written again.
+    // If the lock is missing, the digests in the checkpoints are compared, and the lock is written
+    // again.
     let lock = workplace.read("run/run.lock.json");
     std::fs::remove_file(workplace.path("run/run.lock.json")).unwrap();
     check_with_change(&workplace, "train.jsonl", append_newline, || {
@@ -355,7 +358,7 @@ fn damaged_metrics_are_reported_and_change_no_pointer() {
             assert!(output.stderr.contains(&expected), "{}", output.stderr);
             output.success();
             assert_eq!(workplace.read("run/BEST"), best);
-            // A run that was resumed from there has printed it once.
+            // The warning is printed once if the run resumed and wrote the metrics again.
             let again = train(&workplace, &[]);
             assert_eq!(
                 again.stderr.contains("differ from those of the checkpoint"),
@@ -364,7 +367,7 @@ fn damaged_metrics_are_reported_and_change_no_pointer() {
                 again.stderr
             );
         }
-        // The last checkpoint is marked with the state at that time.
+        // Start again: the last checkpoint has a digest of the damaged metrics.
         workplace.write("run/metrics.jsonl", &metrics);
         std::fs::remove_dir_all(workplace.path("run")).unwrap();
         train(&workplace, &[]).success();
@@ -384,7 +387,7 @@ fn a_run_without_its_config_still_refuses_other_settings() {
         "{}",
         refused.stderr
     );
-    // Without both, the checkpoints have the digest.
+    // If config and lock are missing, the checkpoints still have the digest.
     std::fs::remove_file(workplace.path("run/run.lock.json")).unwrap();
     let refused = train(&workplace, &["train.seed=18"]);
     assert_eq!(refused.status, Some(2), "{}", refused.stderr);
@@ -405,7 +408,7 @@ fn evaluation_files_may_change_by_name_and_not_by_content() {
         assert_eq!(refused.status, Some(2), "{}", refused.stderr);
         assert!(refused.stderr.contains("other.jsonl"), "{}", refused.stderr);
     });
-    // Training files must not change; the config names the setting.
+    // Training files must not change; the error names the setting.
     std::fs::copy(workplace.path("train.jsonl"), workplace.path("more.jsonl")).unwrap();
     let refused = train(&workplace, &["data.train=[\"more.jsonl\"]"]);
     assert_eq!(refused.status, Some(2), "{}", refused.stderr);
@@ -451,7 +454,7 @@ fn a_failing_judge_in_a_run_loses_no_step() {
             "max_new_tokens = 4\nsuites = [\"goat\"]\neval_steps = 3",
         );
     workplace.write("run.toml", config);
-    // The evaluation before the first step has its judge; the last one has none.
+    // The judge works during the evaluation before the first step, and fails during the last one.
     let failing = std::thread::spawn({
         let (metrics, is_judge_up) = (workplace.path("run/metrics.jsonl"), is_judge_up.clone());
         move || {
@@ -473,7 +476,7 @@ fn a_failing_judge_in_a_run_loses_no_step() {
     let before = workplace.read("run/timing.jsonl");
     is_judge_up.store(true, Ordering::SeqCst);
     workplace.run(["train", "run.toml"]).success();
-    // No step was repeated, and the evaluation was done.
+    // No step was repeated, and the last evaluation is complete.
     assert_eq!(workplace.read("run/timing.jsonl"), before);
     let metrics = workplace.read("run/metrics.jsonl");
     assert_eq!(metrics.matches("\"eval/goat.sr\"").count(), 2, "{metrics}");
@@ -525,7 +528,7 @@ fn two_evaluations_do_not_share_an_output() {
     workplace.run(eval.split(' ')).success();
 }
 
-/// The message of a shell that writes to a full disk.
+/// If the output cannot be written, as on a full disk, the exit code reports it.
 #[test]
 fn a_full_disk_under_the_output_neither_panics_nor_is_silent() {
     let full = || File::options().write(true).open("/dev/full").unwrap();
@@ -541,12 +544,12 @@ fn a_full_disk_under_the_output_neither_panics_nor_is_silent() {
         };
         CommandOutput::from_command(&mut program).status
     };
-    // If an error cannot be printed, its exit status remains; a run does not need a reader for its
-    // warnings.
+    // If an error message cannot be printed, the exit code is unchanged. A run whose warnings
+    // cannot be printed succeeds.
     assert_eq!(status("plan nowhere.toml", false), Some(2));
     assert_eq!(status("score nowhere.jsonl", false), Some(1));
     assert_eq!(status("train config.toml", false), Some(0));
-    // Rows that fit in a buffer are lost as well.
+    // Output that fits into a buffer is also checked when it is flushed.
     assert_eq!(status("data synth slot --rows 2", true), Some(1));
     assert_eq!(status("data reduce train.jsonl", true), Some(1));
 }

@@ -1,4 +1,4 @@
-//! A path of the wrong kind is reported with its kind, and files next to a run are found.
+//! Paths of the wrong kind are reported with their kind, and commands find the files next to a run.
 
 use serde_json::json;
 
@@ -98,7 +98,7 @@ fn a_run_is_named_by_its_folder_and_its_checkpoints_by_their_steps() {
     assert_refused(&workplace, &last, CONFIG, &expected);
 }
 
-/// If a template shows the model no tools, the model is not scored by its calls.
+/// The suite calls is refused if the chat template does not render tools.
 #[test]
 fn calls_need_a_template_with_tools() {
     let workplace = Workplace::new();

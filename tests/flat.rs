@@ -1,4 +1,4 @@
-//! Nested schemas that are trained and shown flattened, and scored in nested form.
+//! Nested schemas: training and prompts use flattened schemas, and scoring uses the nested ones.
 
 use serde_json::{Value, json};
 
@@ -45,7 +45,8 @@ fn slot_row(json_schema: &Value, gold: &Value) -> Value {
     json!({"input_text": format!("Say {gold}."), "json_schema": json_schema, "gold": gold})
 }
 
-/// Eight training rows, and six evaluation rows, of which the last has no flat form.
+/// A workplace with eight training rows and six evaluation rows. The schema of the last row of each
+/// cannot be flattened.
 fn workplace() -> Workplace {
     let workplace = Workplace::new();
     let rows = |range: std::ops::Range<usize>| {
@@ -127,7 +128,7 @@ fn flat_golds_get_full_score_and_malformed_ones_zero() {
     let mut texts: Vec<String> = flat.iter().map(|row| row["gold"].to_string()).collect();
     workplace.write("golds.jsonl", predictions(&texts));
 
-    // The key is from the run's own config.
+    // `flatten` comes from the run's config.
     let golds = "eval run --predictions golds.jsonl --output golds";
     let output = workplace.run(golds.split(' '));
     assert!(
@@ -153,7 +154,7 @@ fn flat_golds_get_full_score_and_malformed_ones_zero() {
         [json!({"id": "dev.jsonl:6", "reason": "recursive"})]
     );
 
-    // Fields outside the mapping cannot be restored, even from the nested gold itself.
+    // A completion with fields outside the mapping is malformed, even if it is the nested gold.
     texts[0] = person_row(10).to_string();
     texts[1] = "{\"who_name\": \"Ida 11\"".to_owned();
     workplace.write("faults.jsonl", predictions(&texts));
@@ -169,7 +170,7 @@ fn flat_golds_get_full_score_and_malformed_ones_zero() {
     let compared = "eval run --predictions golds.jsonl --compare faults/metrics.json";
     workplace.run(compared.split(' ')).success();
 
-    // The same flat completions are not answers to nested schemas.
+    // Without flattening, the same flat completions violate the nested schemas.
     let nested = format!("{golds}-nested --set data.flatten=none");
     workplace.run(nested.split(' ')).success();
     let metrics = workplace.read("golds-nested/metrics.json");

@@ -1,4 +1,5 @@
-//! Rows of other programs from the file to a run, and the reports about rows in every command.
+//! Rows in the formats of other programs, from the file to a run, and the messages about rows in
+//! every command.
 
 use serde_json::{Value, json};
 
@@ -6,7 +7,7 @@ use crate::bad_input::{CONFIG, ROWS, assert_refused};
 use crate::support::fixture;
 use crate::workplace::Workplace;
 
-/// Without a format, without suites, and with a template that renders tools.
+/// The config without `format` and `suites`, and with a chat template that renders tools.
 fn workplace(train: &str) -> Workplace {
     let workplace = Workplace::new();
     let config = format!(
@@ -51,7 +52,7 @@ fn a_run_detects_the_row_format_reports_and_keeps_it() {
             out.contains("the field \"id\" of rows.jsonl:1 is not read"),
             format == "xlam"
         );
-        // The same config continues its run, and so does the resolved one.
+        // Both the config and the resolved config resume the run.
         for config in ["auto.toml", "run/config.resolved.toml"] {
             workplace
                 .run(["train", config, "--set", "train.max_steps=1"])
@@ -246,7 +247,7 @@ fn results_without_their_calls_are_reported() {
     assert_eq!(plan["tools"]["tagged_results"]["n"], 2);
 }
 
-/// Files with rows in other formats give a one-line message with a fix.
+/// Files whose rows are in other formats give a one-line error with a remedy.
 #[test]
 fn tables_and_folders_instead_of_rows_are_reported() {
     let workplace = workplace(&rows("alpaca"));
@@ -305,7 +306,7 @@ fn tables_and_folders_instead_of_rows_are_reported() {
     );
 }
 
-/// `inspect` shows a row without supervised tokens, and fails like training.
+/// `inspect` shows a row without supervised tokens, and fails with the exit code of training.
 #[test]
 fn a_row_without_supervised_tokens_is_shown_and_refused() {
     let turns = json!([

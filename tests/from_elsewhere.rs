@@ -199,7 +199,7 @@ fn configs_of_four_trainers_become_configs_that_plan() {
     }
 }
 
-/// The command succeeded, and its config needs no completion by the user.
+/// Asserts that the command succeeded and wrote a config that loads without changes.
 fn assert_valid_config(output: CommandOutput) {
     let warning = "not a valid config yet";
     assert!(!output.stderr.contains(warning), "{}", output.stderr);
@@ -280,7 +280,8 @@ fn a_config_of_another_trainer_is_told_so_in_one_line() {
     );
 }
 
-/// A Hub name that is not a path gives an error with the command that fetches it.
+/// If a model does not exist as a path and its name looks like a Hub name, the error shows the
+/// command that fetches it.
 #[test]
 fn hub_names_are_answered_with_the_fetch_command() {
     let workplace = workplace();
@@ -309,7 +310,7 @@ fn hub_names_are_answered_with_the_fetch_command() {
             "{command:?}: {}",
             refused.stderr
         );
-        // As one string, whatever the line breaks of the message box.
+        // Remove the line breaks and the frame of the message box.
         let stderr: String = refused
             .stderr
             .chars()
@@ -324,7 +325,7 @@ fn hub_names_are_answered_with_the_fetch_command() {
     let retriever = "[retriever]\nmodel_name_or_path = \"acme/tiny\"\ntrain = [\"acme/tides\"]\n\
                      [train]\noutput_dir = \"found\"\nmax_steps = 1\n";
     workplace.write("retriever.toml", retriever);
-    // Names in settings are downloaded, which is not possible here.
+    // Names in settings are downloaded, which fails in this test.
     for (command, expected) in [
         (set("model.model_name_or_path=acme/tiny"), model),
         (set("eval.encoder=acme/tiny"), model),
@@ -347,13 +348,13 @@ fn hub_names_are_answered_with_the_fetch_command() {
     workplace.write("hub.yaml", axolotl);
     let answer = workplace.run("init --from hub.yaml --output hub.toml".split(' '));
     assert!(answer.stderr.contains(rows), "{}", answer.stderr);
-    // Commands with a config fetch its model by name, so there is nothing else to do.
+    // Commands with a config download its model by name, so no `to do` line is printed.
     let to_do = "model.model_name_or_path:";
     assert!(!answer.stderr.contains(to_do), "{}", answer.stderr);
     answer.success();
 }
 
-/// A multi-line string with characters that YAML and TOML escape differently is the same in both.
+/// A multi-line string has the same value in YAML and TOML, although they escape it differently.
 #[test]
 fn a_system_prompt_of_several_lines_is_translated_as_it_is() {
     let workplace = workplace();
@@ -398,7 +399,7 @@ fn a_preset_is_written_in_yaml_and_names_its_file() {
     assert!(refused.stderr.contains(expected), "{}", refused.stderr);
 }
 
-/// The tokens that TRL supervises by default depend on the rows, which are inspected.
+/// Which tokens TRL supervises by default depends on the row format, so `init` reads the rows.
 #[test]
 fn the_default_supervised_part_of_trl_follows_from_the_rows() {
     let workplace = workplace();
@@ -428,7 +429,7 @@ fn unsupported_words_are_answered_with_remove_it() {
     workplace.write("mine.toml", config + "[log]\nreport_to = \"wandb\"\n");
     let expected = ["remove it", "fp16", "use_peft", "wandb", "3 mistakes in"];
     assert_refused(&workplace, &["plan", "mine.toml"], CONFIG, &expected);
-    // In a table other than its own, an invalid value is also reported.
+    // An invalid value is also reported if its key is in the wrong table.
     let moved = workplace.read("config.toml");
     let moved = moved.replace("[train]\n", "[train]\nreport_to = \"wandb\"\n");
     workplace.write("moved.toml", moved);
@@ -440,7 +441,7 @@ fn unsupported_words_are_answered_with_remove_it() {
     assert_refused(&workplace, &["plan", "moved.toml"], CONFIG, &expected);
 }
 
-/// Keys and values of a file remain strings: none becomes a line of the config or of the terminal.
+/// Keys and values with line breaks stay strings: they add no line to the config or to the output.
 #[test]
 fn strings_in_a_file_never_become_settings() {
     let workplace = workplace();
@@ -491,7 +492,7 @@ fn strings_in_a_file_never_become_settings() {
     );
 }
 
-/// A script is read as a shell reads it, and one of several runs is selected.
+/// Scripts are parsed like a shell, and `--command` selects one of several runs.
 #[test]
 fn a_script_of_two_runs_is_translated_by_number() {
     let workplace = workplace();
@@ -527,7 +528,8 @@ fn a_script_of_two_runs_is_translated_by_number() {
     assert!(workplace.read("two.toml").contains("r = 8"));
 }
 
-/// Entries of data sets: their files, in several formats, are evaluated as in the other trainer.
+/// Data set entries with files in several formats are translated, and the number of evaluations is
+/// the one of the other trainer.
 #[test]
 fn files_of_several_formats_are_one_run() {
     let workplace = workplace();

@@ -6,7 +6,7 @@ use crate::bad_input::{CONFIG, FILES, ROWS, assert_refused};
 use crate::support::{fixture, model};
 use crate::workplace::{Workplace, parse_lines};
 
-/// The tests' config for rows of messages, with `chats.jsonl` as evaluation rows.
+/// Settings for rows of messages, with `chats.jsonl` as evaluation rows.
 fn chats() -> Vec<String> {
     let settings = [
         "data.format=messages",
@@ -167,7 +167,7 @@ fn turns_with_calls_are_asked_unless_others_are_named(workplace: &Workplace) {
     );
 }
 
-/// The result of the call is typed in, and the answer is from the row with the same history.
+/// The user types the result of the call, and the model writes the answer that it was trained on.
 fn a_conversation_has_calls_and_results(workplace: &Workplace) {
     let words = "chat run --checkpoint last --tools tools.json --set eval.max_new_tokens=60";
     let output = workplace.run_with_input(
@@ -188,12 +188,12 @@ fn a_conversation_has_calls_and_results(workplace: &Workplace) {
     calls_are_answered_by_the_executor(workplace);
 }
 
-/// With `--execute` the canned response is the result, and nothing is read from the input.
+/// With `--execute`, the executor returns the result, and no result is read from the input.
 fn calls_are_answered_by_the_executor(workplace: &Workplace) {
     let city = json!({"name": "city", "type": "string"});
     let document = json!({"api_name": "weather", "required_parameters": [city]});
     workplace.write("apis.jsonl", format!("{document}\n"));
-    // A terminal would interpret these two characters.
+    // A terminal would interpret these two control characters.
     let sky = "rain\u{9b}2J\u{202e}";
     let canned = json!({"api": "weather", "response": {"sky": sky}});
     workplace.write("canned.jsonl", format!("{canned}\n"));
@@ -228,7 +228,7 @@ fn calls_are_answered_by_the_executor(workplace: &Workplace) {
     );
 }
 
-/// A run, its checkpoint by step, name and path, and its export.
+/// `generate` accepts a run, a checkpoint by step, name or path, and an export.
 fn every_target_is_the_same_model(workplace: &Workplace) {
     workplace
         .run("export run --checkpoint last --output exported".split(' '))
@@ -319,7 +319,8 @@ fn assert_prompts_begin_the_examples(workplace: &Workplace, chats: &[String], te
     }
 }
 
-/// With the row's tools from a file; as a prompt the same text needs no template.
+/// `--message` with the row's tools from a file gives the row's prompt; `--prompt` with the
+/// rendered text needs no template.
 fn a_question_is_answered_as_the_row_that_asks_it(workplace: &Workplace) {
     workplace.write("tools.json", tools().to_string());
     let generate = "generate run --checkpoint last --set eval.max_new_tokens=60 --output";
@@ -511,7 +512,7 @@ fn unusable_prompts_are_refused_before_anything_is_written() {
         &["gone: cannot open"],
     );
 
-    // A row that ends with a question is completed with its answer.
+    // A row that ends with a user message is answered.
     let open = ["--data", "open.jsonl", "--set", "eval.max_new_tokens=4"];
     let words = start
         .into_iter()
@@ -527,8 +528,8 @@ fn unusable_prompts_are_refused_before_anything_is_written() {
     }
 }
 
-/// A text with its schema gives the same prompt as the row with that text, from the command line
-/// and from a file; a constrained answer matches the schema.
+/// A text with a schema gives the same prompt as a slot row, both from the command line and from a
+/// file. A constrained answer matches the schema.
 #[test]
 fn a_text_gets_the_prompt_of_its_row_and_rows_need_no_gold() {
     let workplace = Workplace::new();
@@ -567,7 +568,7 @@ fn a_text_gets_the_prompt_of_its_row_and_rows_need_no_gold() {
     ));
     same(&generate_line(&["--data", "asked.jsonl"], ""));
     same(&generate_line(&["--data", "-"], &unlabelled.to_string()));
-    // The start of a text is used byte for byte.
+    // `--prompt` is used byte for byte.
     for beginning in ["Once\n", "Once", "Once \r\n\n"] {
         let piped = generate_line(&["--prompt", "-"], beginning);
         assert_eq!(piped["prompt"], beginning);

@@ -1,4 +1,4 @@
-//! Generation: single or batched, sampled, truncated, or constrained to a schema; local or by a
+//! Generation: single or batched, greedy or sampled, truncated, constrained to a schema, and on a
 //! server.
 
 use std::sync::Arc;
@@ -122,7 +122,7 @@ fn no_completion_exceeds_the_context() {
 fn a_real_model_completes_the_same_alone_and_in_a_batch() {
     let decoder = load_base(&model("smollm2-135m-instruct.gguf"));
     let prompts = prompts(6, 20_000);
-    // The most frequent tokens: commas, full stops and line ends.
+    // The most frequent tokens are punctuation and line breaks.
     let options = |n| GenerationOptions::greedy(12, n, vec![28, 30, 198]);
     let alone = generate_all(&decoder, &prompts, &options(1));
     assert_eq!(generate_all(&decoder, &prompts, &options(3)), alone);
@@ -227,7 +227,7 @@ fn random_weights_write_valid_json_under_a_schema() {
     let base = &model.0;
     let vocabulary =
         Vocabulary::new(&base.tokenizer, base.config.vocab_size, &base.stop_ids).unwrap();
-    // All of it is bounded, so that even random weights finish.
+    // Every part of the schema is bounded, so that even random weights finish.
     let schema = json!({
         "type": "object",
         "properties": {
@@ -331,7 +331,7 @@ fn an_interrupted_server_evaluation_resumes() {
     let n_before = server.received().len();
     is_well.store(true, Ordering::SeqCst);
     workplace.run(command.split(' ')).success();
-    // Three rows: one was answered before the failure, two after it.
+    // Of three rows, one was answered before the failure and two after it.
     let requests = server.received();
     assert_eq!(requests.len() - n_before, 2);
     assert!(!workplace.path("out/texts.partial.jsonl").exists());

@@ -1,4 +1,4 @@
-//! `data goat` with an orders API whose calls a server or a recording answers.
+//! `data goat` on an API for orders, with a server or a recording as the executor.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,8 @@ use crate::workplace::{Workplace, parse_lines, tooltune};
 const ORDER: &str = "POST /orders";
 const STATUS: &str = "GET /orders/{order_id}";
 
-/// Orders with a nested body, and their documents.
+/// A workplace with the specification of an orders API with a nested request body, and its
+/// documents.
 fn workplace() -> Workplace {
     let workplace = Workplace::new();
     let text = json!({"type": "string"});
@@ -45,7 +46,7 @@ fn first_order() -> Value {
     json!({"customer": {"name": "Ada", "city": "Aldmouth"}, "items": [{"sku": "lamp", "count": 2}]})
 }
 
-/// A model's possible reply to a prompt about these two APIs.
+/// The reply of a simulated model to a prompt about these two APIs.
 fn model_reply(prompt: &str) -> Value {
     let is_about = |part: &str| prompt.contains(part);
     let starts_with = |prefix: &str| prompt.starts_with(prefix);
@@ -181,11 +182,11 @@ fn nested_calls_reach_a_server_and_a_recording_gives_the_same_rows() {
         (&json!(0), &json!("order_id"))
     );
     assert_eq!(row["facts"], json!(["packed"]));
-    // The body arrives nested, and each call is made once: for the edge, and for the row.
+    // The body of requests is nested. The call is made twice: for the edge and for the row.
     let received = shop.received();
     let body: Value = serde_json::from_str(&received[0].body).unwrap();
     assert_eq!((body, received.len()), (first_order(), 2));
-    // The model was shown the structure of the body.
+    // The prompt describes the structure of the body.
     let prompts = model_server.received();
     assert!(prompts.iter().any(|request| {
         request

@@ -1,4 +1,4 @@
-//! `data goat` with a server that answers by rules about the invented world.
+//! `data goat` with a rule-based server instead of a model, on the synthetic APIs.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::workplace::{CommandOutput, assert_contains, parse_lines, tooltune};
 #[path = "../data/pipelines/src/goat/tests/oracle.rs"]
 mod oracle;
 
-/// Enough tools that one can be held out.
+/// The tools of the documents; there are enough of them to hold one out.
 const TOOLS: [&str; 4] = ["RoomKey", "TownDesk", "SkyLedger", "FerryLine"];
 
 /// The oracle's reply to a prompt.
@@ -135,7 +135,7 @@ fn documents_become_splits_pairs_statistics_and_a_graph() {
         executed.len()
     );
 
-    // Existing commands read all of the output.
+    // Other commands can read every output file.
     let check = |line: &str| {
         let arguments: Vec<String> = line.split(' ').map(str::to_owned).collect();
         run(&dir, &arguments).success()
@@ -221,7 +221,7 @@ fn executors_are_chosen_by_their_keys_and_errors_precede_requests() {
     assert_eq!(server.received().len(), n_requests);
 }
 
-/// The labels of the true edges that the server knows, as a file of settled edges.
+/// Writes the edges that are valid according to the oracle, for `--true-edges`.
 fn write_true_edges(dir: &TempDir) {
     let edges = "data synth goat --rows 1 --output again.row.jsonl --edges edges.jsonl";
     run(dir, &words(edges)).success();
@@ -308,7 +308,7 @@ fn edges_are_measured_and_rows_become_a_benchmark_that_people_review() {
     let bench = parse_lines(&std::fs::read_to_string(dir.path().join("bench.jsonl")).unwrap());
     assert_eq!(bench.len(), review.len() - 1);
     assert_eq!(bench[0]["query"], "What else?");
-    // A suite reads both.
+    // The suite goat can evaluate both benchmarks.
     let stats = "data stats bench.jsonl --documents out/documents.jsonl";
     run(&dir, &words(stats)).success();
 

@@ -1,4 +1,5 @@
-//! API documents to a graph, its sub-graphs and tasks, and trajectories to pairs.
+//! `data graph` and `data pairs`: a graph of API documents, its sub-graphs and tasks, and pairs
+//! from trajectories.
 
 use serde_json::json;
 
@@ -87,7 +88,7 @@ fn documents_become_tasks_and_trajectories_pairs() {
     );
 }
 
-/// `scripts/fixtures/subgraphs.py` found the sub-graphs with networkx.
+/// The expected sub-graphs come from networkx (`scripts/fixtures/subgraphs.py`).
 #[test]
 fn every_sub_graph_is_listed_even_without_an_order_of_calls() {
     let workplace = Workplace::new();

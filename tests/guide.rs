@@ -40,8 +40,8 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// Line and text of every fenced block in a language. A block ends with a fence as long as its
-/// opening fence.
+/// Returns line and text of every fenced block in a language. A block ends with a fence of the same
+/// length as its opening fence.
 fn blocks(page: &str, language: &str) -> Vec<(usize, String)> {
     let text = read(page);
     let mut blocks = Vec::new();
@@ -106,7 +106,7 @@ fn every_command_in_the_guide_exists() {
     assert!(n_commands >= 9, "only {n_commands} commands found");
 }
 
-/// Commands in running text are in backticks, sometimes shortened.
+/// Commands in prose are in backticks, and sometimes abbreviated.
 #[test]
 fn every_verb_and_option_in_the_text_exists() {
     let help = all_help();
@@ -151,7 +151,8 @@ fn every_config_in_the_guide_loads() {
             match (LoadedConfig::parse(source, &[]), text.contains("[model]")) {
                 (Ok(_), _) => n_loaded += 1,
                 (Err(error), true) => panic!("{page}:{line}: {error}"),
-                // A part of a config may only lack the rest.
+                // A config without `[model]` is an excerpt, so missing settings are the only
+                // errors.
                 (Err(error), false) => error.to_string().lines().for_each(|line| {
                     assert!(line.contains("is missing"), "{page}: {line}");
                 }),
@@ -232,7 +233,7 @@ fn every_path_in_the_architecture_exists() {
     }
 }
 
-/// A budget without documentation would stop a run without a remedy.
+/// Errors about budgets refer to docs/limits.md, so it must list every budget.
 #[test]
 fn every_budget_is_on_the_page_of_limits() {
     let page = read("docs/limits.md");

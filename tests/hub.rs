@@ -1,5 +1,6 @@
-//! Hub names instead of folders, against a server with the Hub's protocol: a run by name, its
-//! commit in the lock, resuming and evaluating without the server, and uploading an adapter.
+//! Hub names in place of folders, with a server that implements the Hub's protocol: training by
+//! name, the commit in the lock, resuming and evaluating without the server, and uploading an
+//! adapter.
 
 use serde_json::{Value, json};
 use tooltune_hub::test_hub::{Fault, TestHub};
@@ -9,8 +10,7 @@ use crate::workplace::{CommandOutput, Workplace, tooltune};
 
 const MODEL: &str = "org/tiny-chat";
 
-/// A Hub with the tiny chat model and a workplace's rows, and the workplace, whose config uses
-/// both.
+/// A Hub that serves the tiny chat model and rows, and a workplace whose config uses their names.
 fn hub_workplace() -> (TestHub, Workplace) {
     let workplace = Workplace::new();
     let hub = TestHub::start();
@@ -105,7 +105,7 @@ fn a_run_with_hub_names_keeps_commits_and_resumes_offline() {
         "{resolved}"
     );
 
-    // The branch moves; the run keeps its original commit, from the cache only.
+    // After the branch moves, the run still uses its original commit, without network access.
     hub.add("models/org/tiny-chat", "config.json", b"{}", false);
     for arguments in [
         "train config.toml --set train.max_steps=6",
@@ -153,7 +153,7 @@ fn fetch_downloads_files_for_plan_and_train_and_refuses_wrong_names() {
     assert!(answer.stderr.contains("org/absent"), "{}", answer.stderr);
 }
 
-/// Rows in columns, with a weight for one file, and some rows of both held out for evaluation.
+/// Parquet files from the Hub, one with a weight, and held-out rows from both.
 #[test]
 fn hub_parquet_files_support_weights_and_held_out_rows() {
     let (hub, workplace) = hub_workplace();
@@ -198,7 +198,7 @@ fn hub_parquet_files_support_weights_and_held_out_rows() {
     let text = json!(inspected).to_string();
     let input = row["input_text"].to_string();
     assert!(text.contains(input.trim_matches('"')), "{text}");
-    // From here on the cache has all 24 rows; about a quarter is held out, depending on the rows'
+    // The files have 24 rows. About a quarter is held out; the exact number depends on their
     // contents.
     let plan = run(&workplace, NOWHERE, "plan config.toml --format json").success();
     let plan: Value = serde_json::from_str(&plan).unwrap();
@@ -244,13 +244,13 @@ fn an_export_is_pushed_with_its_card_and_fetched_unchanged() {
     let adapter: Value =
         serde_json::from_str(&workplace.read("adapter/adapter_config.json")).unwrap();
     assert_eq!(adapter["base_model_name_or_path"], MODEL);
-    // A missing Hub is noticed before anything is written.
+    // If the Hub is unreachable, the command fails before it writes a file.
     let export = "export run --checkpoint last --output again --push-to-hub org/mine";
     let answer = run(&workplace, NOWHERE, export);
     assert_eq!(answer.status, Some(1), "{}", answer.stderr);
     assert!(answer.stderr.contains("no connection"), "{}", answer.stderr);
     assert!(!workplace.path("again").exists());
-    // The same command repeats a failed upload, without writing anything again.
+    // The same command repeats a failed upload without exporting again.
     hub.add("models/org/mine", "model.safetensors", b"merged", true);
     hub.fail("/commit/", 1, Fault::Status(500, vec![]));
     let answer = run(&workplace, &hub.url(), export);
@@ -277,7 +277,7 @@ fn an_export_is_pushed_with_its_card_and_fetched_unchanged() {
         std::fs::metadata(&path).unwrap().modified().unwrap(),
         modified
     );
-    // Another export is not uploaded instead, and an uploaded one is no longer pending.
+    // A pending upload does not upload a different export, and is cleared after the upload.
     let answer = run(&workplace, &hub.url(), export);
     assert_eq!(answer.status, Some(1), "{}", answer.stderr);
     assert!(answer.stderr.contains("exists"), "{}", answer.stderr);
@@ -295,7 +295,7 @@ fn an_export_is_uploaded_after_a_kill_and_not_if_its_base_was_replaced() {
     assert_eq!(failed.status, Some(1), "{}", failed.stderr);
     let record = workplace.read("merged.upload.json");
 
-    // Other weights of the same size under the same name.
+    // A file of the same name and size, but with other weights.
     let weights = workplace.path("base/model.safetensors");
     let original = std::fs::read(&weights).unwrap();
     let mut others = original.clone();
@@ -310,7 +310,7 @@ fn an_export_is_uploaded_after_a_kill_and_not_if_its_base_was_replaced() {
     );
     std::fs::write(&weights, original).unwrap();
 
-    // A kill between the last file of the export and its digests leaves this record.
+    // The record after a kill between the last file of the export and its digests.
     let mut unfinished: Value = serde_json::from_str(&record).unwrap();
     unfinished["files"] = Value::Null;
     workplace.write("merged.upload.json", unfinished.to_string());

@@ -1,5 +1,4 @@
-//! Evaluations that are interrupted by a failure or a limit: finished requests are not paid for
-//! again.
+//! Evaluations that are interrupted by a failure or a limit: finished requests are not sent again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,7 +25,7 @@ fn interrupted_agents_resume_without_repeating_a_call() {
             "Finish: It is -3.".to_owned(),
         ];
         TestServer::start(move |_, number| {
-            // The second request fails until the server recovers; it is then sent again.
+            // The second request fails until the server recovers; then it succeeds.
             let is_well = is_well.load(Ordering::SeqCst);
             match number {
                 0 => chat(&texts[0]),
@@ -49,7 +48,7 @@ fn interrupted_agents_resume_without_repeating_a_call() {
     let failed = workplace.run(eval.split_whitespace());
     assert_eq!(failed.status, Some(1), "{}", failed.stderr);
     assert_eq!((writer.received().len(), called.received().len()), (2, 1));
-    // The header, a completion and the result of its call.
+    // The journal has a header, a completion and the result of its call.
     assert_eq!(workplace.read("out/texts.partial.jsonl").lines().count(), 3);
 
     is_well.store(true, Ordering::SeqCst);

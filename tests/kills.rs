@@ -1,9 +1,10 @@
-//! Both data pipelines killed at random moments: the results and costs of a resumed pipeline.
+//! Both data pipelines are killed at random moments and resumed; the tests compare their results
+//! and the number of requests with an uninterrupted run.
 //!
 //! At a kill, a request is in flight if the server has received it completely and its reply is not
-//! in the journal. Only these are sent again, and their number never exceeds the concurrency: a
-//! worker starts no request before the reply to its previous one is in the journal. API calls are
-//! made one after the other, so at most one of them is in flight.
+//! in the journal. Only requests in flight are sent again, and their number never exceeds the
+//! concurrency, because a worker sends a request only after the reply to its previous one is in the
+//! journal. API calls are made one after the other, so at most one of them is in flight.
 //!
 //! `TOOLTUNE_KILLS` sets the number of kills per pipeline; `scripts/pipeline-kills` runs more
 //! kills, at moments from other seeds (`TOOLTUNE_KILLS_SEED`).
@@ -41,15 +42,14 @@ fn env_or(variable: &str, default: usize) -> usize {
 struct Pipeline<'a> {
     /// Working directory of the pipeline.
     dir: &'a TempDir,
-    /// Its arguments, with the server's address and the folder.
+    /// Returns the arguments for a server and an output folder.
     arguments: &'a dyn Fn(&TestServer, &str) -> Vec<String>,
     /// Starts a new server.
     server: &'a dyn Fn() -> TestServer,
 }
 
-/// A digest that identifies a request: a hash of its body, which its item determines.
-///
-/// Two items may send the same body, so requests are counted by their markers.
+/// Returns a hash of a request's address and body. Two items may send the same request, so tests
+/// count how often each hash occurs.
 fn marker(request: &Received) -> String {
     let mut digest: u64 = 0xcbf2_9ce4_8422_2325;
     for byte in format!("{} {}", request.target, request.body).bytes() {
@@ -69,7 +69,7 @@ fn count_markers(markers: impl IntoIterator<Item = String>) -> Counts {
     counts
 }
 
-/// How often a marker occurs; 0 without one.
+/// How often a marker occurs.
 fn count_of(counts: &Counts, marker: &str) -> usize {
     counts.get(marker).copied().unwrap_or_default()
 }
@@ -77,7 +77,8 @@ fn count_of(counts: &Counts, marker: &str) -> usize {
 /// Separates the JSON of a reply from the marker of its request.
 const MARK: &str = "\nrequest ";
 
-/// A chat completion whose text ends with the request's marker; pipelines parse the JSON before it.
+/// Returns a chat completion whose text ends with the request's marker. Pipelines parse only the
+/// JSON before it.
 fn marked_response(reply: &Value, request: &Received) -> Response {
     std::thread::sleep(RESPONSE_TIME);
     chat(&format!("{reply}{MARK}{}", marker(request)))
@@ -89,7 +90,7 @@ fn complete_requests(server: &TestServer) -> Vec<Received> {
     server.received().into_iter().filter(is_complete).collect()
 }
 
-/// The contents of a folder's journal.
+/// The contents of a pipeline's journal.
 #[derive(Default)]
 struct JournalContents {
     /// Replies by the markers of their requests.
@@ -177,7 +178,8 @@ impl Pipeline<'_> {
             while n_killed < n_kills {
                 let mut child = self.spawn(&server, &output);
                 std::thread::sleep(span.mul_f64(random.uniform_f64()));
-                // The machine may have become faster or slower since the first run.
+                // If the pipeline ended before the kill, kill earlier next time: the speed of the
+                // machine may have changed since the first run.
                 if child.try_wait().unwrap().is_some() {
                     span = span.mul_f64(0.8);
                     break;
@@ -186,7 +188,7 @@ impl Pipeline<'_> {
                 child.kill().unwrap();
                 child.wait().unwrap();
                 n_killed += 1;
-                // Requests that arrived completely are answered after the client is gone.
+                // The server also answers requests that arrived completely before the kill.
                 let sent = requests_after_quiet(&server);
                 let now = read_journal(self.dir, &output);
                 let sent_before_kill = &sent[n_sent..];
@@ -223,12 +225,12 @@ impl Pipeline<'_> {
             "{n_killed} kills in {n_folders} folders: {n_lost} requests in flight were sent again"
         );
         assert!(n_lost <= CONCURRENCY * n_killed);
-        // Moments without work would test nothing.
+        // Kills that lose no request would prove nothing.
         assert!(n_folders < n_killed && n_lost > 0, "{n_folders} {n_lost}");
     }
 }
 
-/// All requests, after no more arrive.
+/// Waits until no more requests arrive, and returns all of them.
 fn requests_after_quiet(server: &TestServer) -> Vec<Received> {
     let started = Instant::now();
     let mut n_before = usize::MAX;
@@ -243,7 +245,8 @@ fn requests_after_quiet(server: &TestServer) -> Vec<Received> {
     }
 }
 
-/// Number of requests lost in one life of the process; none of them was paid for before.
+/// Number of requests of one process that got no reply before the kill. Asserts that no journaled
+/// request was sent again.
 fn count_lost_requests(
     sent: &[Received],
     before: &JournalContents,
@@ -288,7 +291,7 @@ fn a_slot_pipeline_that_is_killed_at_random_moments_ends_the_same_and_pays_once(
     );
 }
 
-/// The invented APIs behind a server with StableToolBench's protocol.
+/// Serves the synthetic APIs with StableToolBench's protocol.
 fn answered_call(executor: &Mutex<GoatExecutor>, request: &Value) -> Response {
     let standard = |name: &str| name.to_lowercase().replace(' ', "_");
     let document = goat::documents().into_iter().find(|document| {

@@ -13,11 +13,10 @@ fn manifest(folder: &str) -> Table {
         .unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// Kinds of Cargo tables whose dependencies are linked into a crate.
+/// Cargo tables whose dependencies are linked into a crate.
 const LINKED: [&str; 2] = ["dependencies", "build-dependencies"];
 
-/// A crate's dependencies with their features, in tables of these kinds, including target-specific
-/// ones.
+/// A crate's dependencies with their features in these tables, including target-specific tables.
 fn dependencies(folder: &str, kinds: &[&str]) -> Table {
     let manifest = manifest(folder);
     let systems = manifest.get("target").and_then(toml::Value::as_table);
@@ -162,7 +161,7 @@ fn the_version_of_burn_is_in_one_manifest() {
     let violations: Vec<String> = files()
         .iter()
         .filter(|path| !["Cargo.toml", "Cargo.lock"].contains(&path.as_str()))
-        // A measured table names the version that it was measured with.
+        // Recorded measurements name the version that they were made with.
         .filter(|path| !path.starts_with("benchmarks/"))
         .filter(|path| {
             [".rs", ".toml", ".md", ".sh"]
@@ -183,7 +182,7 @@ fn the_version_of_burn_is_in_one_manifest() {
     assert_none(&format!("only Cargo.toml contains {version}"), &violations);
 }
 
-/// The names that follow `path` in a file's library code, each with its line.
+/// The names that follow `path` in the library code of a file, each with its line.
 fn names_after<'s>(source: &'s Source, path: &Regex) -> Vec<(usize, &'s str)> {
     let code = &source.library;
     let names = path.captures_iter(code).flat_map(|captures| {

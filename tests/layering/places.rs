@@ -1,5 +1,5 @@
-//! Code that occurs in one file only: device, autodiff, shift, `unsafe`, and each operation's
-//! reference.
+//! Code that may occur in only one file: opening the device, autodiff, shifting targets, `unsafe`,
+//! and the reference of each operation.
 
 use super::sources::{files, read, regex, rust_sources};
 use super::{assert_none, in_library};
@@ -153,7 +153,7 @@ fn every_faster_path_is_compared_with_its_reference() {
 #[test]
 fn tolerances_are_in_one_table() {
     let bounds_path = "tests/support/bounds.rs";
-    // The expected value of a comparison, written out or by name.
+    // The expected value of a comparison: a call of the reference, or a variable that holds it.
     let compared = regex(r"<=?\s*[^;{}&|()<>=]*(?:\de-\d|\b0\.0)");
     let named_bound = regex(r"\b(?:bound|tolerance)\s*(?::[^=]*)?=\s*[^;{}()]*(?:\de-\d|\b0\.0)");
     let mut violations = Vec::new();
@@ -191,7 +191,8 @@ fn every_unsafe_block_says_why_it_is_sound() {
                 .and_then(|n| n.parse().ok())
                 .expect("a line");
             let lines: Vec<&str> = source.text.lines().take(line).collect();
-            // The reason may be above the statement that contains the block, but not further away.
+            // The SAFETY comment may be above the statement that contains the block, but not
+            // further away.
             let mut near = lines
                 .iter()
                 .rev()
@@ -206,7 +207,7 @@ fn every_unsafe_block_says_why_it_is_sound() {
     assert_none("every unsafe block has a SAFETY comment", &violations);
 }
 
-/// Library code that opens files for reading in its own way, and the reason.
+/// Library code that opens files for reading without `regular_file`, and the reason.
 const OWN_READING: &[(&str, &str)] = &[
     ("data/disk/src/regular_file.rs", "the function itself"),
     (
@@ -257,7 +258,7 @@ fn files_are_opened_to_read_in_one_place() {
         r"\bFile::open\b|\bfs::read\s*\(|\bfs::read_to_string\b|\bread_to_string\s*\(|\.read\(true\)|\.is_file\(\)",
     );
     let is_excepted = |path: &str| OWN_READING.iter().any(|(excepted, _)| *excepted == path);
-    // They append to files that they have checked.
+    // These append to files that they have checked.
     let appending = [
         "checkpoints/src/run_dir/metrics_file.rs",
         "data/agents/src/executors/recording.rs",
@@ -284,8 +285,8 @@ fn files_are_opened_to_read_in_one_place() {
 #[test]
 fn only_the_staging_module_makes_files_under_their_final_names() {
     let makes = regex(r"\bfs::write\s*\(|\bFile::create|\bFile::options\b|\bOpenOptions::new\b");
-    // Opening for reading, appending to a growing file, locks and syncs; and files that live as
-    // long as a process.
+    // These open for reading, append to growing files, lock or sync, or create files that exist
+    // only as long as the process.
     let others = [
         "data/disk/src/regular_file.rs",
         "data/disk/src/appended.rs",

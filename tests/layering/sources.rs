@@ -1,8 +1,9 @@
-//! The repository's files as the layering tests see them: text, code without comments and strings,
+//! Views of the repository's files for the layering tests: text, code without comments and strings,
 //! and library code without tests.
 //!
-//! A small lexer for Rust, because a word in a comment is not a use, and a brace in a string closes
-//! nothing. Removed parts are replaced by blanks, so that line numbers are unchanged.
+//! A small lexer for Rust is needed, because a word in a comment is not a use, and a brace in a
+//! string does not close a block. Removed parts are replaced by blanks, so line numbers do not
+//! change.
 
 use std::fs;
 use std::ops::Range;
@@ -13,8 +14,8 @@ use regex::Regex;
 
 use crate::support::root;
 
-/// Files of a checkout that do not belong to the project; see `.gitignore`. Hidden files belong to
-/// an editor or git, except those of `.ci`.
+/// Folders of a checkout that do not belong to the project; see `.gitignore`. Hidden files are also
+/// ignored, except in `.ci`.
 const IGNORED_FOLDERS: [&str; 3] = ["target", "models", "runs"];
 
 /// One Rust file.
@@ -154,8 +155,7 @@ impl Source {
             .collect()
     }
 
-    /// `path:line: the line` for each match of `pattern` in `view`, which is one of this file's
-    /// views.
+    /// Returns `path:line: TEXT` for each match of `pattern` in `view`, one of this file's views.
     pub(super) fn matches(&self, view: &str, pattern: &Regex) -> Vec<String> {
         pattern
             .find_iter(view)
@@ -205,7 +205,7 @@ fn line_of(text: &str, offset: usize) -> usize {
     text[..offset].matches('\n').count() + 1
 }
 
-/// The braces of the item that starts at `start`, or `None` if a semicolon ends it.
+/// The range of the braces of the item that starts at `start`, or `None` if a semicolon ends it.
 fn body_after(code: &str, start: usize) -> Option<Range<usize>> {
     let mut depth = 0usize;
     let mut brackets = 0usize;

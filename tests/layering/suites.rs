@@ -6,9 +6,9 @@
 //! - or has a string with its settings (`eval.toolqa`), one of its metrics (`slot.mean`), its name
 //!   after the word suite, or only its name.
 //!
-//! Row formats, presets and prompting methods have their own names, after which some suites are
-//! named: `slot`, `goat` and `calls` by themselves, the table `[goat]`, `SlotRow` and the layouts
-//! of `data import` do not name a suite.
+//! Some suites have the names of row formats, presets and prompting methods. `slot`, `goat` and
+//! `calls` alone, the table `[goat]`, `SlotRow` and the layouts of `data import` therefore do not
+//! name a suite.
 
 use tooltune_suites::{SUITES, SuiteInfo};
 
@@ -25,7 +25,7 @@ const AGENTS: &[&str] = &[
 /// Suites in another suite's module.
 const IN_GOAT: [&str; 2] = ["restbench", "apibank"];
 
-/// Names of row formats, of a config table and of fields, which do not name a suite by themselves.
+/// Names that row formats, a config table or fields share with a suite; alone, they do not name it.
 const NAMES_OF_MORE: [&str; 3] = ["slot", "goat", "calls"];
 
 /// Files that may name other suites, and the reason.

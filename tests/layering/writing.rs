@@ -58,7 +58,7 @@ fn files_and_functions_keep_to_their_sizes() {
     );
 }
 
-/// A GPU kernel is one sequential program: splitting it would hide where its units wait for each
+/// A GPU kernel is one sequential program: splitting it would hide where its threads wait for each
 /// other.
 fn most_lines(location: &str) -> usize {
     if location.contains("/cuda/") {
