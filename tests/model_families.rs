@@ -1,6 +1,6 @@
-//! Each model family through the program: it trains, is planned, exported in every format and read
-//! again, and its GGUF files compute the same as its folder. Each family's row in docs/models.md is
-//! compared with the results.
+//! Each model family in the whole program: training, `plan`, and every export, which is read again.
+//! Its GGUF files must compute the same logits as its folder, and its row in docs/models.md must
+//! match the results.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,17 +18,16 @@ use crate::bad_input::edit;
 use crate::support::{fixture, load_base, max_abs_difference, root};
 use crate::workplace::Workplace;
 
-/// Fields that llama.cpp does not support in some architectures, as named in docs/models.md, each
-/// with a config that uses it. A family that does not read a field computes the same with and
-/// without it.
+/// Fields in docs/models.md that llama.cpp does not support in some architectures, each with config
+/// values that use it. If a family does not have a field, the field does not change its logits.
 fn fields(n_layers: usize) -> [(&'static str, Value); 6] {
     let window = json!({
         "sliding_window": 8, "use_sliding_window": true, "max_window_layers": 0, "layer_types": null,
     });
-    let turned: Vec<u8> = (0..n_layers).map(|layer| (layer > 0).into()).collect();
+    let rotated_layers: Vec<u8> = (0..n_layers).map(|layer| (layer > 0).into()).collect();
     [
         ("sliding_window", window),
-        ("no_rope_layers", json!({"no_rope_layers": turned})),
+        ("no_rope_layers", json!({"no_rope_layers": rotated_layers})),
         ("query_pre_attn_scalar", json!({"query_pre_attn_scalar": 7})),
         ("attention_bias", json!({"attention_bias": true})),
         ("attention_out_bias", json!({"attention_out_bias": true})),
@@ -38,7 +37,7 @@ fn fields(n_layers: usize) -> [(&'static str, Value); 6] {
 
 /// A tiny model with the tokenizer of the tiny chat model, in its own folder.
 struct Case {
-    /// Its shape, a folder of tests/fixtures/models.
+    /// A folder of tests/fixtures/models, whose config has the shape.
     shape: &'static str,
     /// Fields that override the shape.
     patch: Value,
@@ -55,7 +54,7 @@ impl Case {
                 config[key] = value.clone();
             }
         }
-        // GGUF only has the settings of published models.
+        // GGUF does not store this value; llama.cpp uses the one of the published models.
         if config["rope_scaling"]["rope_type"] == "llama3" {
             config["rope_scaling"]["original_max_position_embeddings"] = 8192.into();
         }
@@ -115,9 +114,9 @@ fn logits(workplace: &Workplace, model: &str) -> Vec<f32> {
     logits.into_data().iter::<f32>().collect()
 }
 
-/// The largest difference relative to the largest value of the second argument.
+/// The largest absolute difference, relative to the largest absolute value of `theirs`.
 fn relative_change(ours: &[f32], theirs: &[f32]) -> f64 {
-    let largest = theirs.iter().fold(0.0_f32, |most, x| most.max(x.abs()));
+    let largest = theirs.iter().fold(0.0_f32, |max, x| max.max(x.abs()));
     max_abs_difference(ours, theirs) / f64::from(largest)
 }
 
@@ -139,7 +138,8 @@ fn check_training(workplace: &Workplace) {
     assert!(lines.any(|line| is_evaluated(&line)), "{metrics}");
 }
 
-/// Every export of the run except whole GGUF models, read with the rules of its target.
+/// Writes every export of the run except whole GGUF models, and reads it by the rules of its
+/// target.
 fn check_exports(workplace: &Workplace, case: &Case) {
     for (target, output, reader) in [
         ("peft", "peft", "peft-rules"),
@@ -165,7 +165,7 @@ fn check_exports(workplace: &Workplace, case: &Case) {
         relative_change(&merged, &base) > 1e-3,
         "training did not change the logits"
     );
-    // A merged model is a model of the same family.
+    // The merged model has the same model type.
     let config = |folder: &str| ModelFiles::read_config(&workplace.path(folder)).unwrap();
     assert_eq!(
         config("merged")["model_type"],
@@ -173,11 +173,11 @@ fn check_exports(workplace: &Workplace, case: &Case) {
     );
 }
 
-/// The run as a whole GGUF model, in every format and for Ollama, compared with its merged folder;
-/// returns the family that reads it.
+/// Exports the run as a whole GGUF model, in every dtype and for Ollama, compares the models with
+/// the merged folder, and returns the `model_type` that the GGUF file is read as.
 ///
-/// If llama.cpp does not support a `field` of the model, the export is rejected with its name, and
-/// the adapter is merged with the model of the same weights without it, the case `without`.
+/// If llama.cpp does not support a `field` of the model, the export must fail and name the field.
+/// Then the adapter is merged into the case `without`: the same weights without the field.
 fn check_gguf_model(
     workplace: &Workplace,
     case: &Case,
@@ -200,17 +200,17 @@ fn check_gguf_model(
         );
     }
     let theirs = logits(workplace, merged);
-    // f32 stores the sums of the folder; other formats round each weight once.
-    for (dtype, most) in [("f32", 1e-6), ("f16", 5e-3), ("q8_0", 0.1)] {
+    // In f32 the file has the weights of the folder; other dtypes round each weight once.
+    for (dtype, bound) in [("f32", 1e-6), ("f16", 5e-3), ("q8_0", 0.1)] {
         let output = format!("{dtype}.gguf");
         run(
             workplace,
             &format!("export {adapter} --to gguf --merged --dtype {dtype} --output {output}"),
         );
-        let differs = relative_change(&logits(workplace, &output), &theirs);
-        assert!(differs <= most, "{} {dtype}: {differs}", case.shape);
+        let difference = relative_change(&logits(workplace, &output), &theirs);
+        assert!(difference <= bound, "{} {dtype}: {difference}", case.shape);
         assert!(
-            dtype == "f32" || differs > 0.0,
+            dtype == "f32" || difference > 0.0,
             "{} {dtype} is not rounded",
             case.shape
         );
@@ -233,7 +233,7 @@ fn check_gguf_model(
     if case.shape == "phi3" {
         check_context_size(workplace, adapter);
     }
-    // The vocabulary is read as the folder's tokenizer, and the file is a trainable model.
+    // The file's tokenizer gives the same completion as the folder's, and the file can be trained.
     let texts = ["f32.gguf", merged].map(|model| {
         run(
             workplace,
@@ -252,9 +252,9 @@ fn check_gguf_model(
     config["model_type"].as_str().unwrap().to_owned()
 }
 
-/// llama.cpp uses longrope's factors for long texts if its context is larger than the original one:
-/// the export prints that size, and the Modelfile sets it for a model that was trained on short
-/// texts.
+/// llama.cpp uses the factors for long texts if its context is larger than the original one. The
+/// export therefore prints the original size, and the Modelfile sets it if the model was trained
+/// only on short texts.
 fn check_context_size(workplace: &Workplace, adapter: &str) {
     for (max_length, is_set) in [(64, true), (65, false)] {
         let output = format!("ollama-{max_length}");
@@ -268,8 +268,8 @@ fn check_context_size(workplace: &Workplace, adapter: &str) {
     }
 }
 
-/// Exports a model that llama.cpp computes differently: rejected with the name of the field, or of
-/// the tensors that the field concerns.
+/// Asserts that the export of a model that llama.cpp computes differently is refused, and that the
+/// error names the field or its tensors.
 fn assert_export_refused(workplace: &Workplace, target: &str, field: &str) -> String {
     let export = format!("export {target} --to gguf --merged --output refused.gguf");
     let answer = workplace.run(export.split(' '));
@@ -293,23 +293,27 @@ fn assert_export_refused(workplace: &Workplace, target: &str, field: &str) -> St
     answer.stderr
 }
 
-/// For each of [`fields`], the base as a GGUF file computes the same as the folder, or is rejected.
-/// Returns the names of the rejected ones.
+/// Exports the base with each of [`fields`] as a GGUF file, which must compute the same logits as
+/// the folder or be refused. Returns the refused fields.
 fn refused_fields(workplace: &Workplace, case: &Case) -> Vec<&'static str> {
     let n_layers = case.config()["num_hidden_layers"].as_u64().unwrap() as usize;
     let mut refused = Vec::new();
     for (field, patch) in fields(n_layers) {
         let changed = case.with_fields(&patch);
-        // Fields that transformers does not have in this family are rejected wherever they are
-        // read.
+        // Skip fields that transformers does not have in this family: the config is rejected.
         if changed.write(workplace, field).is_err() {
             continue;
         }
         let output = format!("{field}.gguf");
         let export = format!("export {field} --to gguf --merged --dtype f32 --output {output}");
         if workplace.run(export.split(' ')).status == Some(0) {
-            let differs = relative_change(&logits(workplace, &output), &logits(workplace, field));
-            assert!(differs <= 1e-6, "{} with {field}: {differs}", case.shape);
+            let difference =
+                relative_change(&logits(workplace, &output), &logits(workplace, field));
+            assert!(
+                difference <= 1e-6,
+                "{} with {field}: {difference}",
+                case.shape
+            );
         } else {
             assert_export_refused(workplace, field, field);
             refused.push(field);
@@ -318,7 +322,7 @@ fn refused_fields(workplace: &Workplace, case: &Case) -> Vec<&'static str> {
     refused
 }
 
-/// Puts the row of a family into the table of docs/models.md, with the models that it names.
+/// Writes the row of a family into the table of docs/models.md; the cell with the models is kept.
 fn write_row(page: &Path, model_type: &str, row: &str) {
     static WRITING: Mutex<()> = Mutex::new(());
     let _one_at_a_time = WRITING.lock().unwrap();
@@ -398,7 +402,7 @@ fn check_base_in_gguf(
 
 macro_rules! family_round_trip {
     ($($shape:ident $(, $field:literal: $without:tt)?);+ $(;)?) => {
-        /// Shapes of the families, each of which has a test here.
+        /// The shapes that are tested here.
         const SHAPES: &[&str] = &[$(stringify!($shape)),+];
 
         $(#[test]
@@ -413,8 +417,8 @@ macro_rules! family_round_trip {
 
 shapes_of_families!(family_round_trip);
 
-/// Key and value heads of two sizes, layers in irregular order, and sections that rotate texts
-/// differently: llama.cpp loads only the second.
+/// llama.cpp does not support key heads and value heads of different sizes, nor RoPE sections that
+/// change the rotation of text. It does support layers in an irregular order.
 #[test]
 fn linear_attention_unsupported_by_llama_cpp_is_not_exported() {
     let workplace = Workplace::new();
@@ -439,11 +443,11 @@ fn linear_attention_unsupported_by_llama_cpp_is_not_exported() {
         "export kinds --to gguf --merged --dtype f32 --output kinds.gguf",
     );
     let [ours, theirs] = ["kinds.gguf", "kinds"].map(|model| logits(&workplace, model));
-    let differs = relative_change(&ours, &theirs);
-    assert!(differs <= 1e-6, "{differs}");
+    let difference = relative_change(&ours, &theirs);
+    assert!(difference <= 1e-6, "{difference}");
 }
 
-/// llama.cpp multiplies cosines and sines by its own factor, in every family.
+/// llama.cpp computes the attention factor of YaRN itself, so other values are refused.
 #[test]
 fn yarn_with_another_attention_factor_is_not_exported() {
     let workplace = Workplace::new();
@@ -459,7 +463,8 @@ fn yarn_with_another_attention_factor_is_not_exported() {
     assert_export_refused(&workplace, "yarn", "attention_factor");
 }
 
-/// The table of docs/models.md has one row per family, which its test compares, and no other.
+/// The table of docs/models.md has one row per family, and every family has a test that compares
+/// it.
 ///
 /// Invariant: Every model family matches transformers and PEFT in logits, training and decoding.
 #[test]

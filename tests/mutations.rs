@@ -1,4 +1,4 @@
-//! Every reader on files with changed bytes and values: a fixed sample of `scripts/mutations`.
+//! Runs a fixed sample of `scripts/mutations`: every reader on files with changed bytes and values.
 
 use std::process::Command;
 

@@ -1,5 +1,5 @@
-//! Paths that are not regular files, and folders that cannot hold a run: rejected immediately, with
-//! the path and its kind.
+//! Paths that are not regular files, and folders that cannot be run directories, are refused
+//! immediately. The error names the path and its kind.
 
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::bad_input::{CONFIG, FILES, assert_refused};
 use crate::workplace::{CommandOutput, Workplace, tooltune};
 
-/// Waiting for a pipe never ends; a loaded machine may need some seconds for everything else.
+/// Time limit of a command. Reading a pipe would never end; everything else takes seconds.
 const BOUND: Duration = Duration::from_secs(60);
 
 fn pipe(path: &Path) {
@@ -18,7 +18,7 @@ fn pipe(path: &Path) {
     assert!(status.success());
 }
 
-/// Kinds of non-files: a name in the workplace and the expected message.
+/// Paths that are not regular files, each with the kind that the error names.
 fn non_files(workplace: &Workplace) -> (Vec<(String, &'static str)>, UnixListener) {
     pipe(&workplace.path("fifo"));
     let listener = UnixListener::bind(workplace.path("socket")).unwrap();
@@ -32,7 +32,8 @@ fn non_files(workplace: &Workplace) -> (Vec<(String, &'static str)>, UnixListene
     (kinds, listener)
 }
 
-/// Runs without a snapshot of the folder, whose pipes cannot be read.
+/// Asserts that a command fails quickly. Unlike `assert_refused`, it does not compare the folder,
+/// which may contain pipes.
 fn assert_refused_quickly(
     workplace: &Workplace,
     arguments: &[&str],
@@ -42,7 +43,7 @@ fn assert_refused_quickly(
     let started = Instant::now();
     let mut command = tooltune();
     command.current_dir(workplace.folder()).args(arguments);
-    // Enough for the tiny model, but not for reading a whole device.
+    // The limit is enough for the tiny model, but not for reading a whole device.
     let limited = Command::new("sh")
         .args(["-c", "ulimit -v 8000000; exec \"$0\" \"$@\""])
         .arg(command.get_program())
@@ -108,7 +109,7 @@ fn pipes_and_devices_are_refused_as_input_files() {
             let model = workplace.copy_model("model");
             let _ = std::fs::remove_file(model.join(file));
             symlink(path, model.join(file)).unwrap();
-            // The map is used only with a tokenizer_config.json without added tokens.
+            // special_tokens_map.json is used only if tokenizer_config.json has no added tokens.
             if file == "special_tokens_map.json" {
                 std::fs::write(model.join("tokenizer_config.json"), "{}").unwrap();
             }
@@ -203,7 +204,7 @@ fn a_folder_with_other_files_is_refused_as_run_directory() {
     std::fs::create_dir(workplace.path("others")).unwrap();
     workplace.write("others/letter.txt", "of somebody");
     let long = format!("train.output_dir=\"{}\"", "a".repeat(5_000));
-    // Other programs also have a `.lock`.
+    // Other programs also create a `.lock`.
     std::fs::create_dir(workplace.path("project")).unwrap();
     workplace.write("project/.lock", "");
     workplace.write("project/main.py", "");
@@ -244,7 +245,7 @@ fn a_folder_with_other_files_is_refused_as_run_directory() {
             assert_refused_quickly(&workplace, &arguments, CONFIG, expected);
         }
     }
-    // An empty folder, a folder with only hidden files, and a run's own folder can hold a run.
+    // Folders that are empty, have only hidden files, or have a run are accepted.
     std::fs::create_dir(workplace.path("empty")).unwrap();
     workplace.write("empty/.gitkeep", "");
     for _ in 0..2 {
@@ -267,7 +268,7 @@ fn an_evaluation_is_written_to_a_folder_of_its_own() {
         let eval_base = ["eval", "config.toml", "--checkpoint", "base"];
         [&eval_base[..], &["--max-samples", "1", "--output", output]].concat()
     };
-    // Next to other evaluations, and next to hidden files.
+    // An output folder may have hidden files, and other evaluations next to it.
     std::fs::create_dir_all(workplace.path("run/eval/base")).unwrap();
     workplace.write("run/eval/base/.gitkeep", "");
     for name in ["run/eval/base", "run/eval/other"] {

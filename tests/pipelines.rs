@@ -1,5 +1,5 @@
-//! The program's data pipelines with a rule-based server and with a local model: interrupted,
-//! rejected and resumed.
+//! Data pipelines with a rule-based server and with a local model: they are interrupted, refused
+//! and resumed.
 
 use std::collections::BTreeMap;
 use std::process::Stdio;
@@ -24,13 +24,13 @@ pub(crate) fn prompt(body: &str) -> String {
     content.unwrap_or_default().to_owned()
 }
 
-/// A number derived from a text.
+/// A hash of a text.
 fn hash_of(text: &str) -> u64 {
     text.bytes()
         .fold(7, |n, byte| (n * 31 + u64::from(byte)) % 100_003)
 }
 
-/// The reply of a rule-based model, right for four pairs out of five.
+/// The reply of a rule-based model, which is right for four pairs out of five.
 pub(crate) fn rule_based_reply(prompt: &str) -> String {
     if prompt.starts_with("Judge") {
         let is_supported = !prompt.contains("9 seats");
@@ -80,8 +80,8 @@ pub(crate) fn check_dry_run(
     assert!(server.received().is_empty() && !dir.path().join("out").exists());
 }
 
-/// The files of a pipeline except its journal, whose lines are in the order of the replies; without
-/// the name of their folder, which pages contain.
+/// The files of a pipeline, except for the journal, whose order depends on the replies. The name of
+/// the folder, which pages contain, is replaced by "OUT".
 pub(crate) fn files(dir: &TempDir, output: &str) -> BTreeMap<String, String> {
     let entries = std::fs::read_dir(dir.path().join(output)).unwrap();
     let paths = entries.map(|entry| entry.unwrap().path());
@@ -322,7 +322,7 @@ fn damaged_files_of_a_folder_are_named_with_what_to_do() {
         assert!(refused.stderr.contains(expected), "{}", refused.stderr);
         std::fs::write(path(name), &uninterrupted[name]).unwrap();
     }
-    // As the message suggests.
+    // Follow the suggestion of the message.
     std::fs::remove_file(path("report.json")).unwrap();
     run(&dir, &arguments).success();
     assert_eq!(files(&dir, "out"), uninterrupted);
@@ -368,7 +368,8 @@ fn peak_mib(id: u32) -> Option<usize> {
     Some(kib / 1024)
 }
 
-/// A request without a fault is answered; the others get their fault once.
+/// Answers a request. Some requests get a faulty response the first time that they are sent; which
+/// one depends on a hash of the request.
 fn faulty_reply(request: &Received, is_first: bool) -> Response {
     let fault = if is_first {
         hash_of(&request.body) % 20
@@ -420,7 +421,7 @@ fn a_thousand_requests_at_once_to_a_hostile_server_lose_nothing_within_time_and_
                 n_concurrent.fetch_add(1, Ordering::SeqCst) + 1,
                 Ordering::SeqCst,
             );
-            // So that a thousand have arrived before the first one is answered, within its timeout.
+            // Answer only after nearly a thousand requests have arrived, but within their timeout.
             let started = Instant::now();
             while max_concurrent.load(Ordering::SeqCst) <= 900
                 && started.elapsed() < Duration::from_secs(4)
@@ -518,7 +519,7 @@ fn a_local_model_follows_its_grammar_and_completes_each_prompt_once() {
         plan.contains("up to 2 requests remain") || plan.contains("up to 6 requests remain"),
         "{plan}"
     );
-    // Its weights are random: its output starts according to the schema and is cut.
+    // The weights are random, so the output follows the schema but is cut at the token limit.
     let is_refused = |command: &str| {
         let done = workplace.run(command.split_whitespace());
         assert_eq!(done.status, Some(1), "{}", done.stderr);
@@ -540,7 +541,7 @@ fn a_local_model_follows_its_grammar_and_completes_each_prompt_once() {
     }
     is_refused(command);
     assert_eq!(workplace.read("out/journal.jsonl"), journal);
-    // Sampling depends on the requests, not on earlier output.
+    // Sampling depends only on the request, not on earlier output.
     let first: String = journal.split_inclusive('\n').take(2).collect();
     std::fs::create_dir(workplace.path("again")).unwrap();
     workplace.write("again/journal.jsonl", first);

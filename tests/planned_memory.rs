@@ -1,4 +1,4 @@
-//! Memory predicted by `plan` compared with actual runs.
+//! The memory that `plan` predicts, compared with actual runs.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -16,7 +16,7 @@ fn the_predicted_memory_of_a_step_is_within_20_percent() {
     let workplace = Workplace::new();
     let gguf = model("smollm2-135m-instruct.gguf");
     let base = format!("model.model_name_or_path=\"{}\"", gguf.display());
-    // Each changes another part: dropout, tokens per batch, adapter.
+    // Each setting changes a different part of the memory: dropout, tokens per batch, adapter.
     for setting in [
         "lora.lora_dropout=0.05",
         "train.per_device_train_batch_size=5",
@@ -33,8 +33,8 @@ fn the_predicted_memory_of_a_step_is_within_20_percent() {
     }
 }
 
-/// A config for two steps of a random model of this family in `model`, large enough that its
-/// activations are measurable compared with the program.
+/// Writes a config for two steps of a random model of this family. The model, in `model`, is large
+/// enough to measure its activations next to the memory of the program itself.
 fn family_workplace(family: &str, more: &Value) -> Workplace {
     let workplace = Workplace::with_rows("16");
     let mut config = json!({
@@ -130,14 +130,14 @@ fn the_predicted_memory_is_within_15_percent_for_any_blocks_and_settings() {
             let [predicted, measured] = planned_and_measured(&workplace, &settings);
             let ratio = predicted / measured;
             let what = format!("{family} {settings:?}: {predicted} / {measured} = {ratio:.3}");
-            // Too low is worse than too high: such a run fails with insufficient memory.
+            // A prediction that is too low is worse, because the run then runs out of memory.
             assert!((0.93..1.15).contains(&ratio), "{what}");
             std::fs::remove_dir_all(workplace.path("run")).unwrap();
         }
     }
 }
 
-/// A retriever run that trains on pairs of random words that fill its `tokens`.
+/// A retriever run on pairs of random words with `tokens` tokens each.
 fn retriever_workplace(tokens: usize) -> Workplace {
     let workplace = Workplace::new();
     let encoder = model("all-minilm-l6-v2");
@@ -307,8 +307,8 @@ save_steps = 1
     assert_within_15_percent(&beside["memory"]["peak_bytes"], measured, &["joint"]);
 }
 
-/// Rows of a suite, and a config for two steps of SmolLM2 with an evaluation before, between and
-/// after them.
+/// Writes the rows of a suite, and a config for two steps of SmolLM2 with evaluations before,
+/// between and after them.
 fn evaluating_workplace(suite: &str) -> Workplace {
     let workplace = Workplace::new();
     let (format, suites, metric, more) = match suite {
@@ -382,7 +382,7 @@ report_to = ["jsonl"]
     workplace
 }
 
-/// A row of slot as a conversation.
+/// Converts a slot row to a conversation.
 fn as_messages(row: &str) -> String {
     let row: Value = serde_json::from_str(row).unwrap();
     let question = format!("{} {}", row["input_text"], row["json_schema"]);
@@ -416,7 +416,7 @@ fn peak_of(command: &mut Command) -> f64 {
 /// Invariant: The predicted peak memory is within 15 % of the measured peak.
 #[test]
 fn the_predicted_memory_of_a_run_with_evaluations_is_within_15_percent() {
-    // With recomputed layers, generation is the peak.
+    // With recomputed layers, generation needs the most memory.
     let generates = [
         "train.gradient_checkpointing=\"full\"",
         "eval.batch_size=16",

@@ -1,4 +1,4 @@
-//! Predictions of `plan` compared with training, findings of `doctor`, and measurements of `data
+//! Predictions of `plan` compared with training, messages of `doctor`, and measures of `data
 //! stats`.
 
 use serde_json::Value;
@@ -6,10 +6,10 @@ use serde_json::Value;
 use crate::bad_input::row;
 use crate::workplace::{CommandOutput, Workplace, tooltune};
 
-/// Requests a plan with a probe, as JSON, with additional settings.
+/// Returns the plan as JSON, with `--probe` and additional settings.
 pub(crate) fn probed_plan(workplace: &Workplace, settings: &[&str]) -> Value {
     let sets = settings.iter().flat_map(|setting| ["--set", setting]);
-    // The predicted memory is for a step on the CPU.
+    // Memory is predicted for a step on the CPU.
     let arguments = "plan config.toml --probe --format json --device cpu".split(' ');
     let text = workplace.run(arguments.chain(sets)).success();
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
@@ -170,7 +170,7 @@ fn a_plan_checks_the_run_directory() {
         assert!(output.contains(expected), "{mode:?}: {output}");
         for (set, output) in [
             ("lora.r=3", "lora.r: 2 -> 3"),
-            // Nobody makes a file there, not even root.
+            // Even root cannot create a file there.
             (
                 "train.output_dir=/proc/run",
                 "no file can be created in /proc",
@@ -199,7 +199,7 @@ fn a_plan_counts_the_checkpoints_that_are_on_disk_together() {
         let plan: Value = serde_json::from_str(&workplace.run(arguments).success()).unwrap();
         plan["disk_bytes"].as_u64().unwrap() / plan["checkpoint_bytes"].as_u64().unwrap()
     };
-    // The kept checkpoints, among them the best and the newest, and the one being written.
+    // The kept checkpoints, including the best and the newest, and the one that is being written.
     assert_eq!(checkpoints(1, "no"), 2);
     assert_eq!(checkpoints(1, "steps"), 3);
     assert_eq!(checkpoints(2, "steps"), 3);

@@ -1,4 +1,4 @@
-//! The configs that `init` writes, planned with few rows.
+//! The configs that `init` writes are valid for small data sets.
 
 use serde_json::{Value, json};
 
@@ -102,7 +102,7 @@ fn plan(workplace: &Workplace, preset: &str, options: &[&str]) -> CommandOutput 
     CommandOutput::from_command(&mut command)
 }
 
-/// The lines on standard error, except for the format of the rows.
+/// The lines on standard error, without the message about the row format.
 fn warnings(answer: &CommandOutput) -> Vec<&str> {
     let lines = answer.stderr.lines();
     lines

@@ -1,4 +1,4 @@
-//! The breakdown of a run's time by `train --profile`.
+//! `train --profile`: the time of a run by operation.
 
 use std::collections::BTreeSet;
 
@@ -47,7 +47,8 @@ fn the_table_and_the_trace_of_a_profile_have_the_same_operations_and_no_time_twi
         .map(|(_, [calls, ..])| calls)
         .sum();
     assert_eq!(linear, 4.0 * row("block")[0], "four stacks per block");
-    // All operations of a step are within it, so own times add up to it, up to two decimals each.
+    // A step contains all its operations, so their own times add up to its time, except for the
+    // rounding to two decimals.
     let own: f64 = table.iter().map(|(_, [_, own, _])| own).sum();
     let rounding = 0.01 * (table.len() + 1) as f64;
     assert!((own - step_ms).abs() < rounding, "{own} and {step_ms}");

@@ -1,5 +1,5 @@
-//! The model's prompt: the prompt of SLOT rows, chat templates by name, and system messages, in
-//! training, generation, requests and exports.
+//! Prompts in training, generation, requests and exports: the prompt of SLOT rows, built-in chat
+//! templates, and system messages.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use crate::workplace::Workplace;
 
 const PROMPT: &str = "Read: {{ input_text }}\nSchema: {{ json_schema }}\n";
 
-/// The config with further settings of `[data]`.
+/// The config with additional settings in `[data]`.
 fn workplace(settings: &str) -> Workplace {
     let workplace = Workplace::new();
     workplace.write("mine.jinja", PROMPT);
@@ -25,7 +25,7 @@ fn run_successfully(workplace: &Workplace, command: &str) -> String {
     workplace.run(command.split_whitespace()).success()
 }
 
-/// The prompt of a run's, or a config's, first evaluation row.
+/// The prompt of the first evaluation row of a run or config.
 fn generated_prompt(workplace: &Workplace, target: &str) -> String {
     let first = if target.contains("--message") || target.contains("--text") {
         ""
@@ -49,7 +49,7 @@ fn sent_messages(workplace: &Workplace, target: &str) -> Value {
     body["messages"].clone()
 }
 
-/// The rendered prompt of the first row.
+/// Renders the prompt of the first row.
 fn expected_prompt(workplace: &Workplace) -> String {
     let row: Value =
         serde_json::from_str(workplace.read("dev.jsonl").lines().next().unwrap()).unwrap();
@@ -91,7 +91,7 @@ fn a_custom_prompt_is_used_in_training_generation_requests_and_exports() {
         assert_eq!(workplace.read(&template), run_template, "{to}");
     }
 
-    // Even a single export uses the training prompt.
+    // `generate` with an export also uses the training prompt.
     assert_eq!(
         generated_prompt(&workplace, "adapter --data dev.jsonl"),
         prompt
@@ -101,7 +101,7 @@ fn a_custom_prompt_is_used_in_training_generation_requests_and_exports() {
     let expected = "user\nRead: Hallo\nSchema: {\"type\":\"object\"}<|im_end|>";
     assert!(text.contains(expected), "{text}");
 
-    // Another text under the same name is another prompt.
+    // A changed file under the same name is a different prompt.
     workplace.write("mine.jinja", PROMPT.replace("Read", "Hear"));
     let train: Vec<&str> = "train config.toml --set train.max_steps=2"
         .split(' ')
@@ -120,7 +120,7 @@ fn a_custom_prompt_is_used_in_training_generation_requests_and_exports() {
         let complaint = ["files differ from those that the run was trained with: mine.jinja"];
         assert_error(&workplace.run(command), CONFIG, &complaint);
     }
-    // A deliberately different prompt needs another name.
+    // To use a different prompt, set another name.
     let other = generated_prompt(
         &workplace,
         "run --checkpoint last --set data.slot_prompt=paper",
@@ -152,7 +152,7 @@ fn a_run_keeps_the_built_in_prompt_that_it_was_trained_with() {
     let key = "data.slot_prompt = \"typed\"";
     assert!(lock["built_in"][key].is_string(), "{lock}");
 
-    // As written by a version with another text.
+    // The lock of a version whose built-in prompt was different.
     let mut other = lock.clone();
     other["built_in"][key] = json!("0".repeat(64));
     workplace.write("run/run.lock.json", other.to_string());
@@ -166,7 +166,7 @@ fn a_run_keeps_the_built_in_prompt_that_it_was_trained_with() {
     }
     workplace.write("run/run.lock.json", lock.to_string());
 
-    // As written by a version without the setting.
+    // The lock of a version without this setting.
     workplace.write(
         "run/config.resolved.toml",
         config.replace("slot_prompt = \"typed\"\n", ""),
@@ -279,7 +279,7 @@ fn the_system_message_is_shown_with_its_source_and_used_everywhere() {
     );
     assert_eq!(messages[1]["role"], "user");
 
-    // A server without a system message in its request writes the training one.
+    // If a request has no system message, the template adds the one of training.
     run_successfully(
         &workplace,
         "export run --checkpoint last --to merged --output merged",

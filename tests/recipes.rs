@@ -1,5 +1,5 @@
-//! The recipes for models that are not in this repository: each is planned with only the shape of
-//! its model, as a user would before downloading it.
+//! The recipes for models that are not in this repository: each is planned with only the
+//! `config.json` of its model, as a user does before downloading the model.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Executors' answers, recorded and replayed.
+//! Results of executors, recorded and replayed.
 
 use serde_json::json;
 
@@ -31,7 +31,7 @@ fn a_recording_of_a_server_gives_the_same_evaluation_without_it() {
         run_with(&workplace, &[("SKY_KEY", "s3cret-0123")], &eval).success()
     };
     eval("sky.toml", "busy");
-    // A busy server's reply is not an answer; the others are one call.
+    // The reply of a busy server is not recorded, and a repeated call is recorded once.
     let recorded = workplace.read("kept/replay.jsonl");
     let call = json!({"api_name": "GET /weather", "input": {"city": "Oslo"},
         "output": {"degrees": -3, "key": "***"}, "exception": null});
@@ -54,7 +54,7 @@ fn a_recording_of_a_server_gives_the_same_evaluation_without_it() {
     };
     assert_eq!(outcomes("replayed"), outcomes("served"));
 
-    // A file that is not a recording is detected before a model is loaded.
+    // A file that is not a recording is refused before a model is loaded.
     let text = config(replay).replace(
         "kept/replay.jsonl\"\n",
         "kept/replay.jsonl\"\nrecord = \"queries.json\"\n",

@@ -1,6 +1,5 @@
-//! Model files that repeat a setting, or specify randomness: computed or rejected.
-//!
-//! The expected losses are from a forward pass in numpy with 64 bits, on the tiny chat model.
+//! Model files that contain a setting twice, or set dropout. The expected losses come from a
+//! forward pass of the tiny chat model in numpy with 64 bits.
 
 use std::path::Path;
 
@@ -10,14 +9,14 @@ use crate::bad_input::{CONFIG, FILES, assert_refused};
 use crate::support::test_device::TestDevice;
 use crate::workplace::{CommandOutput, Workplace, tooltune};
 
-/// Loss of the unchanged model.
+/// Loss of the original model.
 const PLAIN: f64 = 7.405_061;
 /// With all rotary frequencies divided by 4.
 const LINEAR_4: f64 = 7.502_137;
 /// With a separate head: the rows of the embedding, shifted by one.
 const OWN_HEAD: f64 = 7.006_119;
 
-/// A copy of the tiny chat model in `model`, and a run of one step with it.
+/// A workplace with a copy of the tiny chat model in `model`, and a config for one step with it.
 fn workplace() -> Workplace {
     let workplace = Workplace::with_rows("1");
     workplace.copy_model("model");
@@ -68,7 +67,7 @@ fn change(workplace: &Workplace, file: &str, change: impl FnOnce(&mut Value)) {
     workplace.write(&name, value.to_string());
 }
 
-/// Trains into `run`; the returned output includes warnings.
+/// Trains into `run`, and returns the output, including warnings.
 fn train(workplace: &Workplace, run: &str) -> CommandOutput {
     let mut command = tooltune();
     let output = format!("train.output_dir={run}");
@@ -161,7 +160,7 @@ fn a_head_that_the_config_ties_and_the_weights_do_not_is_refused() {
     });
     train(&workplace, "own");
     assert_loss(&workplace, "own", OWN_HEAD);
-    // The exported model also specifies this, and computes the same.
+    // The exported model has the same setting and the same loss.
     let export = "export own --checkpoint last --to merged --output merged";
     workplace.run(export.split(' ')).success();
     let merged: Value = serde_json::from_str(&workplace.read("merged/config.json")).unwrap();
@@ -173,7 +172,7 @@ fn a_head_that_the_config_ties_and_the_weights_do_not_is_refused() {
             .success()
             .contains(" matches ")
     );
-    // A copy of the embedding is treated as the embedding.
+    // A head that equals the embedding is treated as tied.
     let copy = workplace.path("copy");
     std::fs::rename(workplace.copy_model("other"), &copy).unwrap();
     add_head(&copy.join("model.safetensors"), 0);
@@ -206,7 +205,7 @@ fn dropout_in_model_files_is_ignored_and_reported_once() {
     }
     let metrics = ["one", "two"].map(|run| workplace.read(&format!("{run}/metrics.jsonl")));
     assert_eq!(metrics[0], metrics[1]);
-    // The served model tokenizes texts as in training.
+    // The exported model tokenizes text as in training.
     let export = "export one --checkpoint last --to merged --output merged";
     workplace.run(export.split(' ')).success();
     let tokenizer = workplace.read("merged/tokenizer.json");

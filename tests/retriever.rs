@@ -1,5 +1,5 @@
-//! Retrievers in every command: trained by themselves and with a model, resumed, evaluated,
-//! exported.
+//! Retrievers in every command: trained alone and together with a language model, resumed,
+//! evaluated and exported.
 
 use serde_json::Value;
 use tooltune::encoder::{EncoderFiles, EncoderOptions, MiniLmEncoder};
@@ -73,7 +73,8 @@ metric_for_best_model = "0.5*goat.sa + 0.5*retrieval.recall_at_5"
     )
 }
 
-/// Queries and documents that share a word with no other pair.
+/// A workplace with pairs of query and document that share two words with each other, but not with
+/// any other pair.
 fn workplace() -> Workplace {
     let workplace = Workplace::new();
     let words = ["train", "hotel", "ticket", "table", "report", "forecast"];
@@ -105,7 +106,7 @@ fn values(lines: &[Value], key: &str) -> Vec<f64> {
     lines.iter().filter_map(|line| line[key].as_f64()).collect()
 }
 
-/// The contents of a checkpoint that must be the same, however it was created.
+/// The contents of checkpoint files that must not depend on interruptions.
 fn contents(workplace: &Workplace, checkpoint: &str, files: &[&str]) -> Vec<Vec<u8>> {
     let read =
         |file: &&str| std::fs::read(workplace.path(&format!("{checkpoint}/{file}"))).unwrap();

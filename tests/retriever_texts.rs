@@ -1,4 +1,5 @@
-//! A retriever's texts: truncated, equal after normalisation, tied in rankings, single in a batch.
+//! Queries and documents that are truncated, equal after normalization, tied in rankings, or alone
+//! in a batch.
 
 use serde_json::{Value, json};
 
@@ -42,7 +43,7 @@ fn metrics(workplace: &Workplace, run: &str, key: &str) -> Vec<f64> {
     lines.iter().filter_map(|line| line[key].as_f64()).collect()
 }
 
-/// The words of a message without the terminal's line breaks.
+/// A message without the line breaks and frame of the terminal.
 fn words(text: &str) -> String {
     text.replace('│', " ")
         .split_whitespace()
@@ -50,7 +51,7 @@ fn words(text: &str) -> String {
         .join(" ")
 }
 
-/// Two documents that differ only after the truncation, and a different one.
+/// Pairs with two documents that differ only after the truncation, and a different document.
 fn cut_pairs() -> String {
     let long = "train hotel ".repeat(40);
     rows(&[
@@ -118,8 +119,7 @@ fn truncated_texts_are_counted_and_equal_ones_count_as_one() {
     assert!(stderr.contains("they share their ranks"), "{stderr}");
     answer.success();
 
-    // The second query's only wrong document is the first query's positive, with other
-    // capitalisation.
+    // After truncation, both documents have the same tokens, so neither query has a wrong document.
     let long = "train hotel ".repeat(40);
     let two_pairs = rows(&[
         ("get a train", format!("{long} oslo")),
@@ -149,7 +149,7 @@ fn mining_skips_documents_with_the_tokens_of_a_positive() {
     workplace.run(["train", "retriever.toml"]).success();
     let state = workplace.read("run/checkpoint-000001/retriever_state.json");
     let state: Value = serde_json::from_str(&state).unwrap();
-    // Documents: the two long ones as one, the museum, the ferry.
+    // The documents are: the two long ones, which are one, then the museum, and the ferry.
     let mut mined: Vec<Vec<u64>> = serde_json::from_value(state["mined"].clone()).unwrap();
     mined.iter_mut().for_each(|mined| mined.sort_unstable());
     assert_eq!(mined, [[1, 2], [0, 1]]);
@@ -275,7 +275,7 @@ fn no_step_has_a_single_pair_without_a_negative() {
     assert!(output.contains("14 steps"), "{output}");
 }
 
-/// A copy of the tiny encoder with other settings in some files.
+/// Copies the tiny encoder, and replaces some of its files.
 fn encoder(workplace: &Workplace, name: &str, changes: &[(&str, Value)]) {
     let source = fixture("retriever/model");
     for folder in ["", "1_Pooling", "2_Normalize"] {
@@ -437,7 +437,7 @@ fn lower_casing_of_an_encoder_folder_is_used_and_exported() {
     let verify = "verify run --checkpoint last -n 9 --embeddings embeddings.jsonl";
     workplace.run(verify.split(' ')).success();
     let lines = parse_lines(&workplace.read("embeddings.jsonl"));
-    // In the order of the held-out pairs.
+    // The lines are in the order of the held-out pairs.
     assert_eq!(lines[1]["embedding"], lines[2]["embedding"]);
     assert_eq!(lines[4]["embedding"], lines[5]["embedding"]);
     let export = "export run --to sentence-transformers --checkpoint last --output exported";

@@ -1,4 +1,4 @@
-//! Row files in every format: training from each, splits, weights, columns, and the example cache.
+//! Row files in every format, held-out rows, weights, columns, and the cache of examples.
 
 use std::fs;
 use std::process::Stdio;
@@ -8,13 +8,13 @@ use serde_json::{Value, json};
 
 use crate::workplace::{CommandOutput, Workplace, put_begin_token, tooltune};
 
-/// A separate cache, for tests that inspect it.
+/// Runs a command with a separate cache, for tests that inspect the cache.
 fn run_with_cache(workplace: &Workplace, words: &str) -> CommandOutput {
     let mut command = tooltune();
     command
         .current_dir(workplace.folder())
         .env("TOOLTUNE_CACHE", workplace.path("cache"))
-        // Preparing a set again is a warning.
+        // If rows are prepared again, a warning is printed.
         .env("RUST_LOG", "warn")
         .args(words.split_whitespace());
     CommandOutput::from_command(&mut command)
@@ -31,7 +31,7 @@ fn sets(workplace: &Workplace) -> Vec<String> {
     names
 }
 
-/// The lines of a run that do not name a file of rows.
+/// The metrics of a run.
 fn metrics(workplace: &Workplace, run: &str) -> String {
     workplace.read(&format!("{run}/metrics.jsonl"))
 }
@@ -292,7 +292,7 @@ fn prepared_examples_are_reused_and_never_stale() {
         assert_eq!(answer.status, Some(0), "{other}: {}", answer.stderr);
         assert_eq!(sets(&workplace).len(), n + 2, "{other}");
     }
-    // The special tokens of plain texts are included in the cached counts.
+    // The cached counts include the special tokens that are added to plain text.
     let model = workplace.copy_model("model");
     let own = "--set model.model_name_or_path=model";
     assert!(plan(own).stderr.contains("from the cache"));
@@ -318,8 +318,7 @@ fn prepared_examples_are_reused_and_never_stale() {
     file.set_modified(times).unwrap();
     assert!(!plan("").stderr.contains("from the cache"));
 
-    // Damage is detected, and damaged sets are rebuilt: one flipped bit anywhere, or a missing
-    // byte.
+    // A damaged set is detected and prepared again: one flipped bit anywhere, or a missing byte.
     let good = data(&plan("").success());
     let cut = |bytes: &mut Vec<u8>| _ = bytes.remove(0);
     let middle = |bytes: &mut Vec<u8>| {
@@ -409,7 +408,7 @@ fn a_conversion_that_a_limit_ends_leaves_no_file() {
     let workplace = Workplace::new();
     let convert = |from: &str, to: &str| workplace.run(["data", "convert", from, "--output", to]);
     convert("train.jsonl", "rows.jsonl.gz").success();
-    // GZIP_MEMBERS: the rows are followed by more empty gzip members than are read.
+    // The rows are followed by more empty gzip members than the limit GZIP_MEMBERS.
     let mut bytes = std::fs::read(workplace.path("rows.jsonl.gz")).unwrap();
     let empty = [
         0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0,

@@ -1,4 +1,5 @@
-//! Whole runs of the program: interrupted ones end as uninterrupted ones, to the last byte.
+//! Runs of the program: an interrupted run that is resumed writes the same bytes as an
+//! uninterrupted run.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -13,10 +14,10 @@ use crate::workplace::{
     CommandOutput, SLOT_DATA, Workplace, parse_lines, tiny_model_lora, tooltune,
 };
 
-/// Optimizer steps of a run; evaluations happen every tenth step, saves every sixth.
+/// Optimizer steps of a run. It evaluates every ten steps and saves every six.
 const STEPS: u64 = 30;
 
-/// A folder with a config and rows, for as many run directories as needed.
+/// A workplace with a config and rows, for any number of run directories.
 fn workplace() -> Workplace {
     let workplace = Workplace::with_rows("40");
     let config = format!(
@@ -157,7 +158,7 @@ fn a_run_resumed_after_a_signal_equals_the_uninterrupted_run() {
     assert_eq!(child.wait().unwrap().code(), None);
     finish(&workplace, "killed");
     assert_same_outcome(&run, &expected);
-    // A finished run has nothing left to do.
+    // A finished run reports that there is nothing to do.
     let output = CommandOutput::from_command(&mut train(&workplace, "killed"));
     let done = "nothing to do: all 30 steps are done";
     assert!(output.stderr.contains(done), "{}", output.stderr);
@@ -175,13 +176,13 @@ fn killing_at_random_moments_never_leaves_a_run_that_cannot_be_resumed() {
     let mut random = SeededRandom::new(5, 0);
     let mut name = String::new();
     for kill in 0..20 {
-        // Seven kills per run, so that the moments are spread over its whole length.
+        // Each run is killed seven times, so that the kills spread over its whole length.
         if kill % 7 == 0 {
             name = format!("killed-{kill}");
         }
         let mut child = train(&workplace, &name).spawn().unwrap();
         std::thread::sleep(run_time.mul_f64(random.uniform_f64() * 0.5));
-        // It may have ended already; then there is nothing to kill.
+        // The run may already have ended.
         let _ = child.kill();
         child.wait().unwrap();
         let run = RunDir::create_or_open(&workplace.path(&name)).unwrap();
@@ -235,12 +236,13 @@ fn a_run_without_gain_stops_early_and_continues_with_more_patience() {
     let run = workplace.path("stopped");
     let stop_after = |patience: u64| {
         let mut command = train(&workplace, "stopped");
-        // No score exceeds another by 2.
+        // No score improves by 2.
         command.args(["--set", "eval.early_stopping_threshold=2", "--set"]);
         command.arg(format!("eval.early_stopping_patience={patience}"));
         CommandOutput::from_command(command.stdout(Stdio::piped()))
     };
-    // The first evaluation is at step 0, and nothing changes when the patience is exhausted.
+    // The first evaluation is at step 0. If the patience is exhausted, the same command does
+    // nothing.
     let again = "nothing to do: the run stopped early at step 10 of 30";
     let more = "resuming from stopped/checkpoint-000010 (step 10 of 30)";
     for (patience, steps, start) in [(1, 10, ""), (1, 10, again), (2, 20, more)] {
@@ -312,14 +314,14 @@ fn a_run_keeps_its_start_date() {
         .pop()
         .expect("a checkpoint");
     std::fs::remove_dir_all(&last.path).unwrap();
-    // Without the setting it would be today.
+    // Without the recorded date, a run without the setting would use today's date.
     run("later", None).success();
     assert_same_outcome(&workplace.path("later"), &expected);
     let other = run("later", Some("2019-03-05"));
     assert_eq!(other.status, Some(2));
     let change = "data.template_date: \"2019-03-04\" -> \"2019-03-05\"";
     assert!(other.stderr.contains(change), "{}", other.stderr);
-    // The day is part of the text.
+    // The date is part of the rendered text.
     let texts = [day, "2019-03-05"].map(|day| {
         let date = format!("data.template_date={day}");
         let arguments = "inspect config.toml --rows 1 --format json --set".split(' ');
@@ -328,7 +330,7 @@ fn a_run_keeps_its_start_date() {
     });
     assert_ne!(texts[0], texts[1]);
     assert!(texts[0].contains("04"), "{}", texts[0]);
-    // A run without a configured day keeps the current one.
+    // A run without the setting records the current date.
     let mut start = train(&workplace, "begun");
     CommandOutput::from_command(start.args(["--set", "train.max_steps=1"])).success();
     let config = workplace.read("begun/config.resolved.toml");
@@ -379,7 +381,7 @@ fn a_run_is_made_longer_and_never_shorter() {
         "{}",
         shorter.stderr
     );
-    // The number in another unit may be smaller or larger: only the number of steps matters.
+    // Only the number of steps is compared, also between max_steps and num_train_epochs.
     let config = workplace.read("config.toml");
     let in_epochs = config.replace("max_steps = 4", "num_train_epochs = 4");
     assert_ne!(in_epochs, config);

@@ -1,5 +1,5 @@
-//! Servers that reject requests, send wrong responses or stop responding, also during signals and
-//! with process limits: paid results are kept, and every exit states its cause.
+//! Servers that reject requests, send invalid responses or stop responding, also with signals and
+//! process limits. Finished results are kept, and every error names its cause.
 
 use std::io::Read;
 use std::process::{Child, Stdio};
@@ -42,7 +42,7 @@ fn wait_until(mut is_so: impl FnMut() -> bool, what: &str) {
     }
 }
 
-/// Sends one signal; returns the status and the output. A server that is waited for would be silent
+/// Sends one signal, and returns the exit code and the output. The server would otherwise be silent
 /// for two minutes.
 fn send_signal(mut child: Child, signal: &str) -> (Option<i32>, String) {
     let sent = std::process::Command::new("kill")
@@ -73,12 +73,12 @@ fn send_signal(mut child: Child, signal: &str) -> (Option<i32>, String) {
 fn one_signal_ends_a_wait_for_a_server_and_keeps_completions() {
     let workplace = Workplace::new();
     for (signal, status) in [("-INT", 130), ("-TERM", 75)] {
-        let is_well = Arc::new(AtomicBool::new(false));
+        let is_server_up = Arc::new(AtomicBool::new(false));
         let server = {
-            let is_well = is_well.clone();
+            let is_server_up = is_server_up.clone();
             TestServer::start(move |_, number| match number {
                 0 => chat("{}"),
-                _ if is_well.load(Ordering::SeqCst) => chat("{}"),
+                _ if is_server_up.load(Ordering::SeqCst) => chat("{}"),
                 _ => Response::Hang,
             })
         };
@@ -94,7 +94,7 @@ fn one_signal_ends_a_wait_for_a_server_and_keeps_completions() {
         ] {
             assert!(stderr.contains(part), "{part}: {stderr}");
         }
-        is_well.store(true, Ordering::SeqCst);
+        is_server_up.store(true, Ordering::SeqCst);
         workplace.run(command.split(' ')).success();
         assert_eq!(
             server.received().len(),
@@ -152,7 +152,7 @@ fn one_signal_ends_a_wait_for_an_executor_whose_call_stays_open() {
     let (status, stderr) = send_signal(child, "-INT");
     assert_eq!(status, Some(130), "{stderr}");
     assert!(stderr.contains("executor calls"), "{stderr}");
-    // The head and the text that asks for the call.
+    // The journal has a header and the completion with the call.
     assert_eq!(workplace.read("out/texts.partial.jsonl").lines().count(), 2);
 }
 
@@ -160,14 +160,14 @@ fn one_signal_ends_a_wait_for_an_executor_whose_call_stays_open() {
 #[test]
 fn a_refused_prompt_loses_only_its_completion_also_after_a_resume() {
     let workplace = Workplace::new();
-    let is_well = Arc::new(AtomicBool::new(false));
+    let is_server_up = Arc::new(AtomicBool::new(false));
     let long = json!({"error": {"message": "This model's maximum context length is 10 tokens"}});
     let server = {
-        let is_well = is_well.clone();
+        let is_server_up = is_server_up.clone();
         TestServer::start(move |_, number| match number {
             0 => Response::json(400, &long),
             1 => chat("{}"),
-            _ if is_well.load(Ordering::SeqCst) => Response::Reply(
+            _ if is_server_up.load(Ordering::SeqCst) => Response::Reply(
                 200,
                 Vec::new(),
                 b"{\"choices\": [{\"message\": {\"content\": \"\xff\"}}]}".to_vec(),
@@ -182,7 +182,7 @@ fn a_refused_prompt_loses_only_its_completion_also_after_a_resume() {
     assert!(failed.stderr.contains("answered 401"), "{}", failed.stderr);
     assert!(failed.stderr.contains("--api-key-env"), "{}", failed.stderr);
     assert_eq!(server.received().len(), 3);
-    is_well.store(true, Ordering::SeqCst);
+    is_server_up.store(true, Ordering::SeqCst);
     let done = workplace.run(command.split(' '));
     assert_eq!(
         server.received().len(),
@@ -267,24 +267,24 @@ fn a_server_that_refuses_every_prompt_stops_the_evaluation_without_results() {
 #[test]
 fn an_evaluation_that_died_after_its_numbers_were_written_is_finished_by_the_same_command() {
     let workplace = Workplace::new();
-    let is_well = Arc::new(AtomicBool::new(false));
+    let is_server_up = Arc::new(AtomicBool::new(false));
     let server = {
-        let is_well = is_well.clone();
+        let is_server_up = is_server_up.clone();
         TestServer::start(move |_, number| match number {
-            2 if !is_well.load(Ordering::SeqCst) => Response::json(401, &json!({})),
+            2 if !is_server_up.load(Ordering::SeqCst) => Response::json(401, &json!({})),
             _ => chat("{}"),
         })
     };
     let command = eval_arguments(&server, "out");
     assert_eq!(workplace.run(command.split(' ')).status, Some(1));
     let journal = workplace.read("out/texts.partial.jsonl");
-    is_well.store(true, Ordering::SeqCst);
+    is_server_up.store(true, Ordering::SeqCst);
     workplace.run(command.split(' ')).success();
     let files = ["metrics.json", "predictions.jsonl"];
     let expected = files.map(|file| workplace.read(&format!("out/{file}")));
     let partial = workplace.path("out/texts.partial.jsonl");
     assert!(!partial.exists());
-    // The state that a kill leaves after the last file, and between the two.
+    // The files after a kill that followed the last file, and after a kill between the last two.
     for removed in [None, Some("out/metrics.json")] {
         if let Some(removed) = removed {
             std::fs::remove_file(workplace.path(removed)).unwrap();
@@ -304,7 +304,7 @@ fn an_evaluation_that_died_after_its_numbers_were_written_is_finished_by_the_sam
         "{}",
         refused.stderr
     );
-    // It works the same without a server: the file with the settings exists from the start.
+    // A local evaluation resumes in the same way, because it writes its settings first.
     let saved =
         "eval config.toml --max-samples 3 --predictions out/predictions.jsonl --output saved";
     workplace.run(saved.split(' ')).success();

@@ -1,4 +1,4 @@
-//! Evaluations on several files, limits of answers, and `data stats` for all kinds of files.
+//! Evaluations on several files, token limits per suite, and `data stats` for every file format.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,8 @@ fn metrics(workplace: &Workplace, folder: &str) -> Value {
     serde_json::from_str(&workplace.read(&format!("{folder}/metrics.json"))).unwrap()
 }
 
-/// Two files with two and with one SLOT row, and answers of which the first and the last are right.
+/// Writes two files with two SLOT rows and one SLOT row, and predictions; the first and the last of
+/// them are right.
 fn slot(workplace: &Workplace) {
     let row = |n: usize| {
         json!({"input_text": format!("Quay {n}"), "gold": {"n": n},
@@ -49,14 +50,14 @@ fn each_file_has_metrics_and_equal_weight_in_the_mean() {
     ] {
         assert!(output.contains(line), "{line}: {output}");
     }
-    // One file has no table of files.
+    // For a single file, no table of files is printed.
     let one = "eval config.toml --data tides.jsonl --predictions last.jsonl --output one";
     let last = workplace.read("answers.jsonl");
     workplace.write("last.jsonl", last.lines().last().unwrap());
     let output = workplace.run(one.split(' ')).success();
     assert!(!output.contains("macro mean"), "{output}");
     assert_eq!(metrics(&workplace, "one")["by_file"], Value::Null);
-    // Commands that read evaluations also read those of several files.
+    // Commands that read evaluations also accept evaluations on several files.
     workplace.run("compare both both".split(' ')).success();
     let change = format!("{eval} --compare both/metrics.json");
     workplace.run(change.split(' ')).success();
@@ -118,7 +119,7 @@ fn questions_and_sequences_have_metrics_by_file() {
         json!({"sample_id": id, "input": "?", "output": [call], "tools": [spec("add")],
             "gold_answer": answer})
     };
-    // The gold of the second file does not compute its own answer.
+    // The gold calls of the second file do not give its gold answer.
     workplace.write("c.jsonl", json_lines(&[row("c", 3)]));
     workplace.write("d.jsonl", json_lines(&[row("d", 4)]));
     let gold = row("c", 3)["output"].to_string();
@@ -155,7 +156,7 @@ fn answers_about_outputs_have_their_own_token_limit() {
         body.map(|body| body["max_tokens"].clone())
             .collect::<Vec<_>>()
     };
-    // The config has eval.max_new_tokens = 12, which is for other suites.
+    // eval.max_new_tokens = 12 in the config does not apply to this suite.
     assert_eq!(requested_max_tokens(""), vec![json!(1000); 3]);
     assert_eq!(
         requested_max_tokens(" --set eval.toolqa.setting=cot_answer_schema"),
@@ -223,7 +224,7 @@ fn data_stats_detects_rows_by_their_fields() {
     toolqa(&workplace);
     let table = stats("a.jsonl --responses responses.jsonl");
     assert!(table.starts_with("2 questions in a.jsonl"), "{table}");
-    // Python writes {'name': 'Old Quay'}: 20 characters.
+    // In Python's format, {'name': 'Old Quay'} has 20 characters.
     assert!(table.contains("20.0"), "{table}");
     let table = stats("responses.jsonl");
     assert!(

@@ -1,5 +1,4 @@
-//! Signals that end a command immediately or after saving; and the message of a run whose folder is
-//! removed.
+//! Signals that end a command at once or after saving, and runs whose files are removed.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -11,7 +10,7 @@ use crate::runs::{signal, wait_for_step};
 use crate::support::fixture;
 use crate::workplace::{Workplace, tooltune};
 
-/// More than enough time for any of the commands.
+/// Time limit of a command; all of them are much faster.
 const BOUND: Duration = Duration::from_secs(120);
 
 fn spawn(workplace: &Workplace, arguments: &[&str]) -> Child {
@@ -73,7 +72,7 @@ fn a_signal_during_the_evaluation_before_the_first_step_leaves_a_run_that_can_be
     let workplace = Workplace::new();
     let rows = workplace.read("dev.jsonl");
     workplace.write("dev.jsonl", rows.repeat(200));
-    // Rows with duplicate ids would be rejected.
+    // The ids of slot rows are their lines, so repeated rows are accepted.
     let long = [
         "--set",
         "eval.max_new_tokens=200",
@@ -90,7 +89,7 @@ fn a_signal_during_the_evaluation_before_the_first_step_leaves_a_run_that_can_be
     let short = ["--set", "eval.max_samples=3"];
     let arguments = [&arguments[..], &short].concat();
     let answer = workplace.run(arguments);
-    // The same command continues, or prints which setting of the run differs.
+    // The same command continues. With another setting, the error names it.
     assert!(matches!(answer.status, Some(0 | 2)), "{}", answer.stderr);
 }
 
@@ -120,7 +119,7 @@ fn a_signal_ends_an_evaluation_in_order_only_if_its_completions_are_saved() {
     for (name, status) in [("-TERM", 143), ("-INT", 130)] {
         let mut child = spawn(&workplace, &eval);
         let id = child.id();
-        // It computes, and nothing is saved.
+        // The command is computing and has saved nothing.
         let ticks = || {
             let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
             let fields = stat.rsplit(')').next().unwrap_or_default().to_owned();
@@ -204,7 +203,7 @@ fn a_run_whose_metrics_file_is_removed_writes_it_again() {
     assert_eq!(n_lines, 200);
 }
 
-/// A conversation about a file of questions that would take minutes, after its first answer.
+/// Starts `chat` with questions that take minutes, and waits for the first answer.
 fn conversation(workplace: &Workplace) -> (Child, BufReader<ChildStdout>) {
     workplace.write("questions", "hello there\n".repeat(20_000));
     let questions = std::fs::File::open(workplace.path("questions")).unwrap();

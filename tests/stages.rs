@@ -1,4 +1,4 @@
-//! `scripts/stage.sh`: which stages of a script run again, and which of them resume.
+//! `scripts/stage.sh`: which stages of a script run again, and which stages resume.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,7 +6,8 @@ use std::time::{Duration, SystemTime};
 
 use tempfile::TempDir;
 
-/// A stage whose command notes whether it resumes, and exits with the status of the file `status`.
+/// Runs a stage whose command records whether it resumes, and exits with the code in the file
+/// `status`.
 const SCRIPT: &str = r#"set -euo pipefail
 data=$1
 . scripts/stage.sh
@@ -47,19 +48,19 @@ fn an_interrupted_stage_resumes_unless_its_inputs_changed() {
     assert_eq!(run(data, 75), Some(75));
     assert_eq!(run(data, 75), Some(75));
     assert_eq!(log(), "no\nyes\n");
-    // The input is newer than the beginning of the stage.
+    // The input is newer than the start of the stage.
     change(&data.join("started/work"), 50);
     change(&data.join("input"), 10);
     assert_eq!(run(data, 75), Some(75));
     assert_eq!(run(data, 0), Some(0));
     assert_eq!(log(), "no\nyes\nno\nyes\n");
-    // A finished stage is skipped. Without its output it starts from the beginning.
+    // A finished stage is skipped. If its output is missing, it starts from the beginning.
     assert_eq!(run(data, 0), Some(0));
     assert_eq!(log(), "no\nyes\nno\nyes\n");
     std::fs::remove_file(data.join("output")).unwrap();
     assert_eq!(run(data, 1), Some(1));
     assert_eq!(run(data, 2), Some(2));
     assert_eq!(run(data, 0), Some(0));
-    // The second failure refused the unfinished results.
+    // The second attempt failed because it refused the unfinished results.
     assert_eq!(log(), "no\nyes\nno\nyes\nno\nyes\nno\n");
 }

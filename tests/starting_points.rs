@@ -1,4 +1,5 @@
-//! Alternatives to a plain start and plain steps: another adapter, LoRA+, NEFTune.
+//! Other initial adapters and training methods: `init_from`, PiSSA, DoRA, whole trained modules,
+//! LoRA+ and NEFTune.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +10,7 @@ use crate::support::bounds::Quantity;
 use crate::support::fixture;
 use crate::workplace::{SLOT_DATA, Workplace, parse_lines, small_lora};
 
-/// A folder with rows and a config whose evaluations only measure the loss.
+/// A workplace whose config evaluates only the loss.
 fn workplace() -> Workplace {
     let workplace = Workplace::with_rows("24");
     let model = fixture("tiny_chat_model").display().to_string();
@@ -62,7 +63,7 @@ fn a_run_continues_from_another_adapter() {
     let second = losses(&workplace, "second");
     assert_eq!(second[&0], best, "{first:?} {second:?}");
     assert!(second[&4] < best, "{first:?} {second:?}");
-    // As a PEFT folder, the same adapter is the same starting point.
+    // The exported PEFT folder gives the same run as the run directory.
     workplace
         .run(["export", "first", "--to", "peft", "--output", "exported"])
         .success();
@@ -71,7 +72,7 @@ fn a_run_continues_from_another_adapter() {
     assert_eq!(losses(&workplace, "third"), second);
     let lock = workplace.read("third/run.lock.json");
     assert!(lock.contains("\"lora.init_from\""), "{lock}");
-    // The starting adapter is part of the run.
+    // A run refuses a changed initial adapter.
     let weights = workplace.path("exported/adapter_model.safetensors");
     let mut bytes = std::fs::read(&weights).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
@@ -216,7 +217,7 @@ fn an_adapter_with_any_initialization_continues_on_the_original_base() {
         let difference = (second[&0] - best).abs();
         let bound = Quantity::StepLoss.bound();
         assert!(difference < bound, "{run}: {first:?} {second:?}");
-        // The export is the same adapter, and the merged model is the same model.
+        // The export computes the same logits as the checkpoint.
         let against = ["--against", "peft-rules", "--export", &exported];
         workplace
             .run(["verify", run].into_iter().chain(against))
@@ -268,7 +269,7 @@ fn contradictory_initializations_are_refused() {
         ),
         (&["lora.init_weights=pissa", "lora.r=33"], "lower lora.r"),
     ] {
-        // A run with a printed plan can start.
+        // `plan` and `train` refuse the same settings.
         for verb in ["plan", "train"] {
             let sets = sets.iter().flat_map(|set| ["--set", set]);
             let answer = workplace.run([verb, "config.toml"].into_iter().chain(sets));
@@ -324,7 +325,7 @@ fn the_untrained_checkpoint_is_never_exported() {
         ("decomposed", &["lora.use_dora=true"]),
     ] {
         let output = format!("train.output_dir={run}");
-        // Steps so small that no later checkpoint is better.
+        // The steps are so small that no later checkpoint is better.
         let still = ["train.learning_rate=1e-12", output.as_str()];
         let model = ["model.model_name_or_path=\"untied\""];
         train(&workplace, &[&still[..], &model, sets].concat());
@@ -335,7 +336,7 @@ fn the_untrained_checkpoint_is_never_exported() {
     }
 }
 
-/// The model of the workplace with a separate head.
+/// Writes the tiny chat model with a separate head to `untied`.
 fn write_untied_model(workplace: &Workplace) {
     let from = fixture("tiny_chat_model");
     let to = workplace.path("untied");
@@ -385,7 +386,7 @@ fn whole_weights_are_trained_saved_resumed_and_merged() {
     std::fs::remove_dir_all(workplace.path("whole/checkpoint-000004")).unwrap();
     train(&workplace, &sets);
     assert!(trained == std::fs::read(workplace.path(adapter)).unwrap());
-    // Both have changed.
+    // Training has changed both weights.
     let [saved, base] = [adapter, "untied/model.safetensors"]
         .map(|file| Weights::open(&workplace.path(file)).unwrap());
     for name in ["lm_head.weight", "model.embed_tokens.weight"] {
@@ -428,7 +429,7 @@ fn whole_weights_are_trained_saved_resumed_and_merged() {
     assert_ne!(refused.status, Some(0));
     assert!(refused.stderr.contains("--merged"), "{}", refused.stderr);
 
-    // Another run starts from the trained weights.
+    // Another run can start from the trained weights.
     let from = "lora.init_from=whole";
     let sets = [
         model,

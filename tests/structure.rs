@@ -1,5 +1,5 @@
-//! `tooltune structure`: converts texts to JSON by their schemas, as a stream, with all kinds of
-//! rows, servers and signals.
+//! `tooltune structure` converts a stream of text to JSON: rows of every kind, servers, and
+//! interruptions.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 use crate::support::server::{Response, TestServer, chat};
 use crate::workplace::{Workplace, parse_lines, tooltune};
 
-/// The tiny model with little memory for rows: sixteen of them are decoded together.
+/// `structure` with the tiny model and the smallest batch size, which decodes sixteen rows together.
 const STRUCTURE: &str = "structure config.toml --checkpoint base --set eval.max_new_tokens=120 \
                          --set eval.batch_size=1";
 
-/// A schema whose texts end, whatever a model prefers to write.
+/// A schema without unbounded parts, so that even random weights complete it.
 fn schema(number: usize) -> Value {
     json!({
         "type": "object",
@@ -128,7 +128,7 @@ fn every_answer_is_valid_and_in_row_order() {
         assert_eq!(answer["violations"], json!([]));
         assert_eq!(answer.as_object().unwrap().len(), 4, "{answer}");
     }
-    // Batched or not, on the terminal or in a file: an answer depends only on its row.
+    // An answer depends only on its row, not on the batch size or the output.
     assert_eq!(run("--set eval.batch_size=7").success(), text);
     let names: Vec<_> = std::fs::read_dir(workplace.path("folder"))
         .unwrap()
@@ -215,7 +215,7 @@ fn a_truncated_completion_is_invalid_and_reported() {
 #[test]
 fn an_endless_completion_is_generated_again_with_short_limits() {
     let workplace = Workplace::new();
-    // The tiny model closes most lists, but never a string.
+    // The tiny model ends most lists, but never a string.
     let schemas = [
         json!({"type": "array", "items": {"enum": [1, 2]}}),
         json!({"type": "string"}),
@@ -431,7 +431,7 @@ fn a_first_model_answers_prompts_and_its_texts_are_structured() {
         json!([{"role": "user", "content": "one"}])
     );
 
-    // The text itself gives the same JSON as the rendered prompt.
+    // `--text` gives the same JSON as the rendered prompt.
     let words = format!("{STRUCTURE} --schema schema.json --prompt one {upstream}");
     let prompt_answer = &parse_lines(&workplace.run(words.split_whitespace()).success())[0];
     let base: Vec<&str> = STRUCTURE.split_whitespace().collect();
@@ -497,7 +497,7 @@ fn interrupted_answers_resume_to_the_same_file() {
     assert!(!workplace.path("answers.jsonl").exists());
     assert!((6..121).contains(&n_lines()), "{}", n_lines());
 
-    // Another command ignores them, and a truncated line is written again.
+    // A command with other settings refuses these answers. A truncated line is written again.
     let other = workplace.run(format!("{} --free", words("answers.jsonl")).split_whitespace());
     assert_eq!(other.status, Some(2));
     assert!(

@@ -1,5 +1,5 @@
-//! The agent suites with external services: a server that answers calls, a judge behind an
-//! endpoint, recorded calls, and outcomes that are scored again without a model.
+//! The agent suites with external services: a server that executes calls, a judge on a server,
+//! recorded calls, and saved outcomes that are scored again without a model.
 
 use serde_json::{Value, json};
 
@@ -38,7 +38,8 @@ max_new_tokens = 64
     )
 }
 
-/// A specification with two operations, its documents, and queries in RestBench's layout.
+/// A workplace with a specification of two operations, its documents, and queries in RestBench's
+/// layout.
 pub(crate) fn workplace() -> Workplace {
     let workplace = Workplace::new();
     let parameter = |name: &str, location: &str| {
@@ -67,8 +68,8 @@ pub(crate) fn workplace() -> Workplace {
     workplace
 }
 
-/// Trains SmolLM2 for some steps to repeat the same call, which takes seconds; more often than a
-/// loop's limit, so that the result does not depend on learning to stop.
+/// Trains SmolLM2 for a few seconds to repeat the same call. The training row repeats it more often
+/// than a loop allows, so that the result does not depend on the model ending the loop.
 pub(crate) fn train_to_call(workplace: &Workplace) {
     write_calls(workplace);
     workplace.write("teach.toml", training_config("taught"));
@@ -84,7 +85,7 @@ pub(crate) fn write_calls(workplace: &Workplace) {
     workplace.write("calls.jsonl", format!("{row}\n"));
 }
 
-/// A run that trains on `calls.jsonl` without evaluations.
+/// The config of a run on `calls.jsonl` without evaluations.
 pub(crate) fn training_config(run: &str) -> String {
     let steps = "max_steps = 12\nper_device_train_batch_size = 2\nlearning_rate = 1e-3\n\
                  lr_scheduler_type = \"constant\"";
@@ -101,7 +102,7 @@ pub(crate) fn metrics(workplace: &Workplace, folder: &str) -> Value {
     serde_json::from_str(&workplace.read(&format!("{folder}/metrics.json"))).unwrap()
 }
 
-/// Runs the program with variables of the environment.
+/// Runs the program with additional environment variables.
 pub(crate) fn run_with(
     workplace: &Workplace,
     variables: &[(&str, &str)],
@@ -185,7 +186,7 @@ fn calls_reach_a_server_and_its_errors_are_failed_calls() {
     assert_eq!(report["restbench"]["correct_path"]["value"], 1.0);
     assert_eq!(report["restbench"]["sr"], Value::Null);
 
-    // A document that the specification does not have can never be called.
+    // A document whose operation is not in the specification is refused.
     let documents = workplace
         .read("documents.jsonl")
         .replace("/tides", "/floods");
@@ -203,7 +204,7 @@ fn calls_reach_a_server_and_its_errors_are_failed_calls() {
     );
 }
 
-/// Outcomes of an earlier evaluation: the right calls for both queries.
+/// Saved outcomes with the right calls for both queries.
 pub(crate) fn saved_outcomes() -> String {
     let outcome = |id: &str, names: &[&str]| {
         let call =
@@ -387,7 +388,7 @@ fn a_failing_judge_loses_no_outcome() {
     assert!(unset.received().is_empty());
 }
 
-/// Documents, a recording and samples in API-Bank's layouts.
+/// Writes documents, a recording and samples in API-Bank's layouts.
 pub(crate) fn write_api_bank(workplace: &Workplace) {
     let answer = json!({"degrees": -3});
     workplace.write(
@@ -453,7 +454,7 @@ fn recorded_calls_answer_api_bank() {
     assert_eq!(loops["sample_accuracy"]["value"], 0.0);
     assert_eq!(loops["n_response_samples"], 1);
 
-    // Some published samples contradict their documents, and are scored anyway.
+    // Some published samples do not match their documents; they are scored unchanged.
     let misfit =
         workplace
             .read("dialogues.jsonl")
@@ -532,13 +533,13 @@ fn a_run_uses_the_judge_only_if_enabled() {
         workplace.write("run.toml", config);
         run_with(&workplace, &key, &["train", "run.toml"]).success();
         let metrics = workplace.read(&format!("{run}/metrics.jsonl"));
-        // Completions of eight tokens are truncated, and a truncated answer solves nothing,
-        // whatever the judge decides.
+        // Completions of eight tokens are truncated, and a truncated answer never solves a query,
+        // even if the judge decides otherwise.
         assert!(!metrics.contains("\"eval/goat.sr\":1.0"), "{metrics}");
         if in_loop {
             assert!(metrics.contains("\"eval/goat.sr\":0.0"), "{metrics}");
         }
-        // Two queries, before and after the step.
+        // Two queries are judged before the step and two after it.
         assert_eq!(server.received().len(), if in_loop { 4 } else { 0 });
         let path = format!("{run}/checkpoint-000001/eval.goat.judge.jsonl");
         assert_eq!(workplace.path(&path).exists(), in_loop);

@@ -1,4 +1,4 @@
-//! Gradients: block by block against plain autodiff, and both against PyTorch with PEFT.
+//! Gradients: the block-wise pass compared with plain autodiff, and both with PyTorch and PEFT.
 
 use tooltune::lora::AdapterSlot;
 use tooltune::models::families::SEPARATE;
@@ -39,7 +39,7 @@ fn every_gradient_agrees_with_peft() {
     check_gradients("llama31");
 }
 
-/// Every gradient of a family's first step.
+/// Compares every gradient of a family's first step with PEFT's.
 pub(crate) fn check_gradients(model: &str) {
     let folder = fixture(&format!("models/{model}/lora"));
     let mut decoder = load_base(&fixture(&format!("models/{model}")));
@@ -68,7 +68,8 @@ fn block_wise_backward_equals_plain_autodiff() {
     check_pieces("llama31");
 }
 
-/// The gradient of a family with and without kept layers, dropout and a teacher.
+/// Compares the gradients of a family with plain autodiff, with and without kept layers, dropout
+/// and a teacher.
 pub(crate) fn check_pieces(model: &str) {
     let folder = fixture(&format!("models/{model}/lora"));
     let mut decoder = load_base(&fixture(&format!("models/{model}")));

@@ -19,7 +19,8 @@ use super::peft::check_steps;
 use crate::support::bounds::Quantity;
 use crate::support::{attach_adapter, fixture, load_base, load_base_in};
 
-/// Logits of a pack, gradients, five steps, pieces, the cache and bf16 of one model.
+/// Tests of one model: logits of a pack, gradients, five steps, the block-wise pass, the KV cache,
+/// and bf16.
 macro_rules! agrees {
     ($($family:ident),+ $(,)?) => {$(
         mod $family {
@@ -74,14 +75,15 @@ fn check_family_cached(family: &str) {
     check_cached(family, &decoder, &[23, 5, 90, 40]);
 }
 
-/// Rounding to bf16 changes the logits of Qwen3.5's random model more than others', because its
-/// norms amplify small values; at most a quarter more than in transformers.
+/// Compares bf16 logits with f32 logits. In Qwen3.5's random model, rounding to bf16 changes the
+/// logits more than in other models, because its norms amplify small values; the bound is then a
+/// quarter more than the change in transformers.
 fn check_family_in_bf16(family: &str) {
     let folder = fixture(&format!("models/{family}"));
     let decoder = load_base_in(ComputeDtype::Bf16, &folder);
     let made_by = std::fs::read(folder.join("made_by.json")).unwrap();
     let made_by: Value = serde_json::from_slice(&made_by).unwrap();
-    // Without a recorded value, the bound applies.
+    // If no value is recorded, the general bound applies.
     let theirs = made_by["bf16_against_f32_max_abs"]
         .as_f64()
         .unwrap_or_default();
@@ -89,7 +91,7 @@ fn check_family_in_bf16(family: &str) {
     check_logits(family, &decoder, bound);
 }
 
-/// Contents of a GGUF file and a GGUF adapter of one model.
+/// Tests of the GGUF file and the GGUF adapter of one model.
 macro_rules! in_gguf {
     ($($family:ident),+ $(,)?) => {
         mod gguf {$(
@@ -104,8 +106,8 @@ macro_rules! in_gguf {
 
 shapes_in_gguf!(in_gguf);
 
-/// Logits of `model.gguf`, with llama.cpp's names and layout, and its config except for fields that
-/// GGUF encodes differently.
+/// Compares the logits of `model.gguf`, which has llama.cpp's names and layout, and its config,
+/// except for fields that GGUF encodes differently.
 fn a_gguf_file_computes_the_same(family: &str) {
     let folder = fixture(&format!("models/{family}"));
     let decoder = load_base(&folder.join("model.gguf"));
@@ -120,7 +122,7 @@ fn a_gguf_file_computes_the_same(family: &str) {
     );
 }
 
-/// PEFT's adapter as a GGUF file and back.
+/// Writes PEFT's adapter as a GGUF file, reads it again, and compares both.
 fn an_adapter_survives(family: &str) {
     let folder = fixture(&format!("models/{family}"));
     let adapter = load_adapter(&folder.join("lora/adapter")).unwrap();
@@ -135,7 +137,7 @@ fn an_adapter_survives(family: &str) {
     assert_eq!(read.scalings, scalings);
 }
 
-/// A vision-language model whose language model is a fixture's model.
+/// Checks the logits of a vision-language model whose language model is the fixture of `family`.
 fn check_vision_model(family: &str, model_type: &str, [prefix, head]: [&str; 2]) {
     let folder = fixture(&format!("models/{family}"));
     let text = std::fs::read(folder.join("config.json")).unwrap();

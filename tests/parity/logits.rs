@@ -1,4 +1,4 @@
-//! Logits of tiny random models against transformers, every position and token.
+//! Logits of tiny random models compared with transformers, for every position and token.
 
 use tooltune::models::{BatchContext, Decoder};
 
@@ -17,7 +17,8 @@ pub(crate) fn logits(decoder: &Decoder, documents: &[Vec<u32>]) -> Vec<f32> {
     decoder.logits(hidden).into_data().iter::<f32>().collect()
 }
 
-/// Both documents in one pack: the fixture was computed one document at a time.
+/// Compares the logits of two documents in one pack with the fixture, which was computed one
+/// document at a time.
 pub(crate) fn check_family(name: &str) {
     let decoder = load_base(&fixture(&format!("models/{name}")));
     check_logits(name, &decoder, Quantity::Logits.bound());
@@ -92,7 +93,8 @@ fn cached_decoding_equals_reading_the_whole_text() {
     check_cached("llama31", &decoder, &[23, 5, 40]);
 }
 
-/// Decodes the last tokens of texts of these lengths one by one.
+/// Decodes the last tokens of documents of these lengths one by one, and compares the logits with
+/// the uncached ones.
 pub(crate) fn check_cached(name: &str, decoder: &Decoder, lengths: &[usize]) {
     let vocab_size = decoder.config.vocab_size;
     let ids = |n: u32| (0..n).map(|i| (i * 37 + 11) % vocab_size as u32).collect();

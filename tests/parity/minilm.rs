@@ -1,4 +1,4 @@
-//! The real all-MiniLM-L6-v2 against sentence-transformers.
+//! Embeddings of the real all-MiniLM-L6-v2 compared with sentence-transformers.
 
 use serde_json::Value;
 use tooltune::encoder::MiniLmEncoder;

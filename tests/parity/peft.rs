@@ -1,4 +1,4 @@
-//! Optimizer steps of PEFT and PyTorch's AdamW, replayed.
+//! Replays recorded optimizer steps of PEFT with PyTorch's AdamW.
 
 use std::path::Path;
 
@@ -14,8 +14,8 @@ use crate::support::{
     Tensors, attach_adapter, fixture, load_base, micro_batch, relative_difference,
 };
 
-/// Replays the steps of `steps.json`, comparing each loss and gradient norm; returns our loss and
-/// PEFT's for each step.
+/// Replays the steps of `steps.json`, compares each loss and gradient norm, and returns our loss
+/// and PEFT's loss of each step.
 pub(crate) fn replay(
     decoder: &mut Decoder,
     adapters: &mut Adapters,
@@ -86,7 +86,7 @@ fn twenty_steps_on_a_tiny_model_agree_with_peft() {
     );
 }
 
-/// Losses, norms and the trained adapter after these steps.
+/// Compares losses, norms and the trained adapter after `n_steps` steps.
 pub(crate) fn check_steps(model: &str, n_steps: usize) -> Vec<f32> {
     let plain = StepFiles {
         steps: "steps.json",
@@ -95,13 +95,13 @@ pub(crate) fn check_steps(model: &str, n_steps: usize) -> Vec<f32> {
     trained_as_peft(model, &plain, n_steps)
 }
 
-/// PEFT's steps in the folder of a model, and their results.
+/// Names of the files with PEFT's steps and with the trained adapter.
 struct StepFiles {
     steps: &'static str,
     result: &'static str,
 }
 
-/// Our results, after comparison with PEFT's.
+/// Trains the recorded steps, compares the results with PEFT's, and returns our adapter.
 fn trained_as_peft(model: &str, files: &StepFiles, n_steps: usize) -> Vec<f32> {
     let StepFiles { steps, result } = files;
     let folder = fixture(&format!("models/{model}/lora"));

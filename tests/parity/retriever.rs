@@ -1,4 +1,4 @@
-//! InfoNCE, its gradients and five steps of MiniLM against sentence-transformers.
+//! InfoNCE, its gradients and five steps of MiniLM compared with sentence-transformers.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ fn ids(texts: &Value) -> Vec<Vec<u32>> {
     texts.as_array().unwrap().iter().map(ids_of).collect()
 }
 
-/// A batch of the fixture, whose texts may repeat: every column is a separate candidate.
+/// A batch of the fixture. Its texts may repeat, because every column is a separate candidate.
 struct Case {
     batch: PairBatch,
     queries: Vec<Vec<u32>>,
@@ -143,7 +143,7 @@ fn losses_and_gradients_agree_with_sentence_transformers() {
         let name = case["name"].as_str().unwrap();
         let ours = Case::new(case);
         let mini_batches: &[usize] = match case["mini_batch_size"].as_u64() {
-            // Only GradCache, and all at once.
+            // The case's mini-batches, and the whole batch at once.
             Some(size) => &[size as usize, usize::MAX],
             None => &[usize::MAX, 3],
         };
@@ -162,7 +162,7 @@ fn losses_and_gradients_agree_with_sentence_transformers() {
             let gradient = floats(&pass.gradient);
             let nothing = Quantity::VanishingGradient.bound();
             if norm < nothing {
-                // A single pair has nothing to learn: only rounding remains.
+                // The gradient of a single pair is 0 up to rounding.
                 let mut sizes = gradient.iter().map(|g| f64::from(g.abs()));
                 assert!(sizes.all(|g| g < nothing), "{name}");
                 n_compared += 1;
@@ -192,7 +192,7 @@ fn losses_and_gradients_agree_with_sentence_transformers() {
     assert!(n_compared >= 14, "compared {n_compared} gradients");
 }
 
-/// A matter of memory alone: 64 pairs at once and eight at a time give the same gradient.
+/// GradCache only saves memory: 64 pairs at once and eight at a time give the same gradient.
 ///
 /// Invariant: InfoNCE losses, gradients and steps match sentence-transformers, with and without
 /// GradCache.
@@ -233,8 +233,8 @@ fn mini_batches_of_eight_equal_one_batch_of_sixty_four() {
     assert!(off < Quantity::OtherPieces.bound(), "{off}");
 }
 
-/// The gradient of the factors is the matrices' gradient propagated through `W + s B A`: checked
-/// against finite differences of the loss.
+/// The gradient of LoRA factors is the gradient of the matrices, propagated through `W + s B A`. It
+/// is compared with finite differences of the loss.
 #[test]
 fn lora_factors_have_the_gradient_of_their_matrices() {
     let (_, mut encoder, base) = open(&fixture("retriever/model"), ComputeDtype::F32);
@@ -249,7 +249,7 @@ fn lora_factors_have_the_gradient_of_their_matrices() {
             .gradient(flat, &case.sentences(), &case.batch, &case.loss, usize::MAX)
             .unwrap()
     };
-    // B is zero initially, which would hide A's gradient.
+    // B is initially 0, which would make A's gradient 0.
     let n = start.dims()[0];
     let noise: Vec<f32> = (0..n)
         .map(|i| 0.1 * ((i * 37 % 101) as f32 / 50.0 - 1.0))
@@ -270,7 +270,7 @@ fn lora_factors_have_the_gradient_of_their_matrices() {
         let direction = Tensor::<1>::from_data(direction, &test_device());
         let loss_at = |step: f64| run(&flat.clone().add(direction.clone().mul_scalar(step))).loss;
         let difference = (loss_at(1e-3) - loss_at(-1e-3)) / 2e-3;
-        // In f32 the loss has an error of about 1e-6, which the difference divides by 2e-3.
+        // The f32 loss has an error of about 1e-6, which the central difference divides by 2e-3.
         let scale = 0.2 + expected.abs();
         assert!(
             (difference - expected).abs() < Quantity::Slope.bound() * scale,
@@ -354,7 +354,7 @@ fn gradients_of_minilm_agree_with_sentence_transformers() {
         let bound = Quantity::Gradient.bound_in(dtype.dtype());
         for (name, norm) in norms(&encoder.layout, &gradient) {
             let theirs = case.record["gradient_norms"][&name].as_f64().unwrap();
-            // For each parameter, relative to the whole.
+            // The gradient norm of each parameter; the bound is relative to the global norm.
             assert!(
                 (norm - theirs).abs() < bound * global,
                 "{name}: {norm} {theirs}"
@@ -373,7 +373,7 @@ fn gradients_of_minilm_agree_with_sentence_transformers() {
     }
 }
 
-/// From the start of a parameter, or of its row: `name[row]`.
+/// The values of a parameter, or from one of its rows on: `name[row]`.
 fn first_values(layout: &ParameterLayout, values: &[f32], name: &str) -> Vec<f32> {
     let (name, row) = match name.split_once('[') {
         Some((name, row)) => (name, row.trim_end_matches(']').parse().unwrap()),
@@ -438,7 +438,8 @@ fn five_steps_of_minilm_agree_with_pytorch() {
         let expected = case.record["training"]["change_norms"][&name]
             .as_f64()
             .unwrap();
-        // Gradients that are only rounding change the sign of the step: key biases.
+        // The gradients of key biases are only rounding error, so the sign of their steps may
+        // differ.
         if !name.ends_with("key.bias") {
             let off = (norm / expected - 1.0).abs();
             assert!(

@@ -1,4 +1,4 @@
-//! Poolings, prompts and tokenizer settings of encoders against sentence-transformers.
+//! Poolings, prompts and tokenizer settings of encoders compared with sentence-transformers.
 
 use std::path::{Path, PathBuf};
 
@@ -29,7 +29,7 @@ fn vectors(value: &Value) -> Vec<Vec<f32>> {
     serde_json::from_value(value.clone()).unwrap()
 }
 
-/// The model of the fixture `retriever` with a case's files instead of its own.
+/// Copies the model of the fixture `retriever`, and replaces its config files by those of a case.
 fn folder(case: &Value) -> TempDir {
     fn copy(from: &Path, to: &Path) {
         std::fs::create_dir_all(to).unwrap();
@@ -62,7 +62,7 @@ fn open(dir: &Path) -> (EncoderFiles, MiniLmEncoder) {
     (files, encoder)
 }
 
-/// Texts of each role with their ids and embeddings: the key of the texts, and the case's key.
+/// Roles, each with the key of its texts, and the key prefix of its ids and embeddings in a case.
 const ROLES: [(Role, &str, &str); 3] = [
     (Role::Query, "queries", "query"),
     (Role::Document, "documents", "document"),

@@ -1,4 +1,4 @@
-//! The real SmolLM2-135M, from its GGUF file, against transformers and PEFT.
+//! The real SmolLM2-135M from its GGUF file, compared with transformers and PEFT.
 
 use burn::tensor::DType;
 use serde_json::Value;
@@ -28,8 +28,8 @@ fn logits_and_greedy_tokens_agree_with_transformers() {
     let values: Vec<f32> = logits.into_data().iter::<f32>().collect();
     let vocab_size = decoder.config.vocab_size;
     let last = &values[values.len() - vocab_size..];
-    // The fixture's f32 is itself up to 1e-4 from its f64; a port may be between the two, so the
-    // smaller difference is used.
+    // The fixture's f32 logits differ from its f64 logits by up to 1e-4. Our logits may be near
+    // either of them, so the smaller difference is used.
     let nearest = |ours: &[f32], name: &str| {
         let f32_side = expected.floats(name);
         let f64_side = expected.floats(&format!("f64.{name}"));
@@ -66,7 +66,7 @@ fn logits_and_greedy_tokens_agree_with_transformers() {
     }
 }
 
-/// `scripts/fixtures/smollm2.py` documents the formula.
+/// Values of an initial A; `scripts/fixtures/smollm2.py` documents the formula.
 fn initial_factor(tensor_number: u64, in_features: usize, count: usize) -> Vec<f32> {
     let start = 20_240_607u64
         .wrapping_add(tensor_number << 32)
@@ -120,7 +120,7 @@ fn bf16_losses_of_twenty_steps_stay_near_those_of_f32() {
         &fixture("smollm2/sft_steps.json"),
         &fixture("smollm2/sft_batches.safetensors"),
     );
-    // PEFT's losses are f32 losses: the next test shows that ours agree with them.
+    // PEFT's losses stand for our f32 losses, because the next test shows that they agree.
     let shares = losses
         .iter()
         .map(|(ours, f32_loss)| (ours - f32_loss).abs() / f32_loss);

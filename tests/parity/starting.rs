@@ -1,5 +1,5 @@
-//! PiSSA, DoRA and fully trained weights against PEFT: logits, gradients, five steps, and saved
-//! files.
+//! PiSSA, DoRA and whole trained modules compared with PEFT: logits, gradients, five steps, and
+//! saved files.
 
 use std::path::{Path, PathBuf};
 
@@ -149,7 +149,7 @@ fn the_principal_singular_values_and_five_steps_are_those_of_peft() {
         "{trained_difference}"
     );
 
-    // The saved adapter is the one that PEFT converts it to.
+    // The saved adapter equals the one that PEFT's conversion writes.
     let converted = load_adapter(&folder.join("converted")).unwrap();
     let saved = settings().to_saved_peft("");
     let rank_and_alpha = |config: &PeftConfig| (config.r, config.lora_alpha);
@@ -167,20 +167,20 @@ fn the_principal_singular_values_and_five_steps_are_those_of_peft() {
         "{difference}"
     );
 
-    // The reloaded adapter is the trained one, and the base is reduced by the same product.
+    // The reloaded adapter equals the trained one, and the same initial product is subtracted from
+    // the base.
     let again = Adapters::from_doubled(slots, &saved, &test_device());
     assert_eq!(again.to_values(), adapters.to_values());
     assert_eq!(again.initial, adapters.initial);
 }
 
-/// A tensor of PEFT's file, by its location in the model.
+/// Returns a function from the name of a module's tensor to the tensor in PEFT's file.
 fn tensors_of(file: &Path) -> impl Fn(&str) -> HostTensor + use<> {
     let tensors = Tensors::open(file);
     move |name| host(&tensors, &format!("base_model.model.{name}"))
 }
 
-/// Residual of the adapted weights after subtracting the products that `adapters` start with: the
-/// root of the sum of squares.
+/// The Euclidean norm of the adapted weights after subtracting the initial products of `adapters`.
 fn residual_norm(adapters: &Adapters) -> f64 {
     let weights = Weights::open(&model()).unwrap();
     let initial = adapters.initial.as_ref().unwrap();
@@ -200,7 +200,7 @@ fn a_sketch_approximates_the_singular_values() {
     let exact = residual(PrincipalInit::Exact);
     let more = |iterations| residual(PrincipalInit::Sketched(iterations)) / exact - 1.0;
     let (few, many) = (more(1), more(200));
-    // No product of this rank leaves a smaller residual than the singular values do.
+    // The exact singular values give the smallest residual for this rank.
     let bound = Quantity::SketchedFactors.bound();
     assert!(few > many && many.abs() < bound, "{few} {many}");
 }
@@ -230,7 +230,7 @@ fn whole_weights_compute_and_learn_as_in_peft() {
     learns_as_in_peft("mistral_window", "modules_to_save");
 }
 
-/// Logits, gradients and five steps of an adapter from PEFT.
+/// Compares logits, gradients and five steps of a PEFT adapter.
 fn learns_as_in_peft(family: &str, kind: &str) {
     let base = fixture(&format!("models/{family}"));
     let folder = base.join(kind);
@@ -289,7 +289,7 @@ fn learns_as_in_peft(family: &str, kind: &str) {
     }
     assert!(relative_difference(&adapters.to_values(), &before) > 1e-3);
 
-    // The merged model computes the same as the adapter.
+    // The merged model computes the same logits as base and adapter.
     let adapter = load_adapter(&folder.join("adapter")).unwrap();
     let merged = tempfile::tempdir().unwrap();
     merge_weights(&base, &adapter, merged.path());
@@ -323,8 +323,7 @@ fn logits(decoder: &Decoder, ids: &[u32]) -> Vec<f32> {
     logits.into_data().iter::<f32>().collect()
 }
 
-/// The tiny models have no tokenizer, which a whole merged model needs: adds another model's
-/// tokenizer.
+/// Adds another model's tokenizer, because a merged model needs one and the tiny models have none.
 fn merge_weights(base: &Path, adapter: &Adapter, merged: &Path) {
     let with_tokenizer = tempfile::tempdir().unwrap();
     for name in ["config.json", "model.safetensors"] {
