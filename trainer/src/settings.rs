@@ -17,7 +17,7 @@ use tooltune_template::ChatTemplate;
 use crate::config::{self, Config, fetch_hint};
 use crate::error::Error;
 use crate::models::minilm::EmbeddingHead;
-use crate::optim::{EmbeddingNoise, LearningRateSchedule};
+use crate::optim::EmbeddingNoise;
 use crate::retriever::{Direction, InfoNce};
 
 /// Checks that the model named by a setting exists.
@@ -245,19 +245,6 @@ pub fn embedding_noise(
     Some(EmbeddingNoise::new(alpha, config.seed, step, micro_batch))
 }
 
-/// Learning-rate schedule of a retriever run of `total_steps`.
-pub fn retriever_learning_rate(
-    config: &config::RetrieverConfig,
-    total_steps: u64,
-) -> LearningRateSchedule {
-    LearningRateSchedule {
-        schedule: config.lr_scheduler_type,
-        peak: config.learning_rate,
-        warmup_steps: config::Warmup::Ratio(config.warmup_ratio).steps(total_steps),
-        total_steps,
-    }
-}
-
 /// Scale for cosine similarities, a temperature of 0.05.
 const SCALE: f64 = 20.0;
 
@@ -275,16 +262,6 @@ pub fn info_nce(config: &config::RetrieverConfig, head: EmbeddingHead) -> InfoNc
         } else {
             Direction::QueryToDocument
         },
-    }
-}
-
-/// Learning-rate schedule of a run of `total_steps`.
-pub fn learning_rate(config: &config::TrainConfig, total_steps: u64) -> LearningRateSchedule {
-    LearningRateSchedule {
-        schedule: config.lr_scheduler_type,
-        peak: config.learning_rate,
-        warmup_steps: config.warmup().steps(total_steps),
-        total_steps,
     }
 }
 

@@ -10,7 +10,6 @@ use crate::optim::LearningRateSchedule;
 use crate::recipes::preparation::Preparation;
 use crate::recipes::retriever::RetrieverPreparation;
 use crate::rows::{more_rows, note_lines};
-use crate::settings;
 
 /// Reports the detected row format if the config leaves it open.
 pub(super) fn say_recognised(loaded: &LoadedConfig) -> Result<(), Error> {
@@ -109,7 +108,7 @@ fn unlearned_lines(turns: &UnsupervisedTurns) -> Vec<String> {
 
 /// Warnings about the learning-rate schedules of a run.
 pub(super) fn learning_rate_lines(config: &Config, preparation: &Preparation) -> Vec<String> {
-    let schedule = settings::learning_rate(&config.train, preparation.total_steps);
+    let schedule = LearningRateSchedule::of_training(&config.train, preparation.total_steps);
     let retriever = preparation.retriever.as_ref();
     let retriever = retriever.and_then(|pairs| retriever_learning_rate_line(config, pairs));
     schedule_line("train", schedule)
@@ -124,7 +123,7 @@ pub(super) fn retriever_learning_rate_line(
     preparation: &RetrieverPreparation,
 ) -> Option<String> {
     let training = config.trained_retriever()?;
-    let schedule = settings::retriever_learning_rate(training, preparation.total_steps);
+    let schedule = LearningRateSchedule::of_retriever(training, preparation.total_steps);
     schedule_line("retriever", schedule)
 }
 
@@ -197,17 +196,18 @@ fn say_flattened(preparation: &Preparation) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::LrSchedulerType;
+    use crate::config::{LrSchedulerType, TrainConfig};
 
     #[test]
     fn a_schedule_without_updates_or_peak_is_reported() {
         let line = |schedule, peak, warmup_steps, total_steps| {
-            let schedule = LearningRateSchedule {
-                schedule,
-                peak,
-                warmup_steps,
-                total_steps,
+            let config = TrainConfig {
+                lr_scheduler_type: schedule,
+                learning_rate: peak,
+                warmup_steps: Some(warmup_steps),
+                ..TrainConfig::default()
             };
+            let schedule = LearningRateSchedule::of_training(&config, total_steps);
             schedule_line("train", schedule).unwrap_or_default()
         };
         let nothing = line(LrSchedulerType::Linear, 2e-4, 1, 1);

@@ -1,6 +1,6 @@
 //! Learning-rate schedules of transformers.
 
-use crate::config::LrSchedulerType;
+use crate::config::{LrSchedulerType, RetrieverConfig, TrainConfig};
 
 /// Parameters of a schedule.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -16,6 +16,27 @@ pub struct LearningRateSchedule {
 }
 
 impl LearningRateSchedule {
+    /// The schedule of a run of `total_steps`.
+    pub fn of_training(config: &TrainConfig, total_steps: u64) -> Self {
+        Self {
+            schedule: config.lr_scheduler_type,
+            peak: config.learning_rate,
+            warmup_steps: config.warmup().steps(total_steps),
+            total_steps,
+        }
+    }
+
+    /// The schedule of a retriever run of `total_steps`.
+    pub fn of_retriever(config: &RetrieverConfig, total_steps: u64) -> Self {
+        let settings = TrainConfig {
+            lr_scheduler_type: config.lr_scheduler_type,
+            learning_rate: config.learning_rate,
+            warmup_ratio: Some(config.warmup_ratio),
+            ..TrainConfig::default()
+        };
+        Self::of_training(&settings, total_steps)
+    }
+
     /// Learning rate of update `step`, counted from 1.
     ///
     /// # Source
@@ -38,9 +59,7 @@ impl LearningRateSchedule {
                 LrSchedulerType::Cosine => 0.5 * (1.0 + (std::f64::consts::PI * progress).cos()),
             }
     }
-}
 
-impl LearningRateSchedule {
     /// Largest learning rate of the run: below the peak if warm-up covers all steps, and 0 for a
     /// run of one step with warm-up.
     pub fn largest(&self) -> f64 {
@@ -50,23 +69,27 @@ impl LearningRateSchedule {
     }
 }
 
-/// Warm-up steps of a ratio, rounded up as in `TrainingArguments.get_warmup_steps`.
-pub fn warmup_steps(ratio: f64, total_steps: u64) -> u64 {
-    (ratio * total_steps as f64).ceil() as u64
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn at(schedule: LrSchedulerType, step: u64) -> f64 {
-        LearningRateSchedule {
-            schedule,
-            peak: 2.0,
-            warmup_steps: 4,
-            total_steps: 24,
-        }
-        .at(step)
+    /// A schedule with peak 2.
+    fn schedule(
+        kind: LrSchedulerType,
+        warmup_steps: u64,
+        total_steps: u64,
+    ) -> LearningRateSchedule {
+        let config = TrainConfig {
+            lr_scheduler_type: kind,
+            learning_rate: 2.0,
+            warmup_steps: Some(warmup_steps),
+            ..TrainConfig::default()
+        };
+        LearningRateSchedule::of_training(&config, total_steps)
+    }
+
+    fn at(kind: LrSchedulerType, step: u64) -> f64 {
+        schedule(kind, 4, 24).at(step)
     }
 
     /// Values of `get_scheduler(name, opt, 4, 24).get_last_lr()`, transformers 5.23.
@@ -98,14 +121,9 @@ mod tests {
             LrSchedulerType::Linear,
             LrSchedulerType::Cosine,
         ];
-        for schedule in schedules {
+        for kind in schedules {
             for (warmup_steps, total_steps) in [(0, 1), (1, 1), (1, 2), (4, 24), (9, 9), (30, 7)] {
-                let schedule = LearningRateSchedule {
-                    schedule,
-                    peak: 2.0,
-                    warmup_steps,
-                    total_steps,
-                };
+                let schedule = schedule(kind, warmup_steps, total_steps);
                 let steps = (1..=total_steps).map(|step| schedule.at(step));
                 assert_eq!(
                     schedule.largest(),
@@ -114,12 +132,5 @@ mod tests {
                 );
             }
         }
-    }
-
-    #[test]
-    fn a_warmup_ratio_rounds_up() {
-        assert_eq!(warmup_steps(0.05, 40), 2);
-        assert_eq!(warmup_steps(0.05, 41), 3);
-        assert_eq!(warmup_steps(0.0, 41), 0);
     }
 }

@@ -110,7 +110,7 @@ impl<'a> RetrieverRun<'a> {
             optimizer: Optimizer::new(adamw, training.max_grad_norm, &parameters),
             state: RetrieverState::default(),
             loss: settings::info_nce(training, files.compared_head()),
-            schedule: settings::retriever_learning_rate(training, preparation.total_steps),
+            schedule: LearningRateSchedule::of_retriever(training, preparation.total_steps),
             mini_batch_size: training.mini_batch_size.unwrap_or(usize::MAX),
             hard_negatives: training.hard_negatives,
             max_nonfinite: config.train.max_nonfinite,
