@@ -36,7 +36,7 @@
 //! assert!(score_turn(&item, &read_calls(answer, &item.tools)).right);
 //! let answer = r#"{"name": "tide", "parameters": {"port": "Rye", "days": "1"}}"#;
 //! let score = score_turn(&item, &read_calls(answer, &item.tools));
-//! assert_eq!(score.faults[0].message, "tide.days is \"1\", and is not wanted");
+//! assert_eq!(score.faults[0].message, "tide.days is \"1\", but is not expected");
 //! # Ok::<(), serde_json::Error>(())
 //! ```
 
