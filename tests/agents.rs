@@ -46,7 +46,7 @@ fn workplace() -> Workplace {
 const METHODS: [&str; 4] = ["global", "react", "global-id", "react-id"];
 
 #[test]
-fn argument_values_are_in_the_prompt_and_not_trained() {
+fn argument_values_are_tokenized_but_not_supervised() {
     let workplace = workplace();
     for method in METHODS {
         let file = format!("{method}.toml");
@@ -116,7 +116,7 @@ fn agents_of_every_method_are_trained_evaluated_and_selected() {
 
 /// `inspect --row LINE` shows all examples of the trajectory in that line, even if it has an id.
 #[test]
-fn a_trajectory_is_inspected_by_its_line() {
+fn inspect_selects_a_trajectory_by_its_line() {
     let workplace = workplace();
     let inspect_row = |row: &str| {
         let words = ["inspect", "global.toml", "--format", "json", "--row", row];
@@ -176,7 +176,7 @@ fn distractor_documents_can_be_the_highest_ranked_ones() {
 }
 
 #[test]
-fn unusable_trajectories_are_refused_with_location_and_remedy() {
+fn invalid_trajectories_are_refused_with_location_and_remedy() {
     let workplace = workplace();
     let first = workplace.read("goat/train.jsonl");
     let mut row: Value = serde_json::from_str(first.lines().next().unwrap()).unwrap();
@@ -227,7 +227,7 @@ fn unusable_trajectories_are_refused_with_location_and_remedy() {
 }
 
 #[test]
-fn a_specification_becomes_documents() {
+fn an_openapi_specification_is_imported_as_documents() {
     let workplace = Workplace::new();
     let parameter = r#"{"name": "city", "in": "query", "required": true,
         "schema": {"type": "string"}, "description": "Name of the city."}"#;
@@ -322,7 +322,7 @@ fn a_duplicate_trajectory_is_refused_in_evaluations() {
 }
 
 #[test]
-fn an_executor_that_does_not_fit_is_refused_before_the_retriever_is_opened() {
+fn an_executor_that_lacks_an_api_is_refused_before_the_retriever_is_loaded() {
     let workplace = workplace();
     write_config_of_missing_models(&workplace);
     let foreign = r#"{"tool_name": "Harbour", "api_name": "Tides"}"#;

@@ -147,7 +147,7 @@ fn a_prompt_beyond_the_context_loses_only_its_row() {
 }
 
 #[test]
-fn adapters_with_hostile_settings_are_refused_and_those_of_another_base_are_named() {
+fn invalid_adapter_settings_are_refused_and_another_base_is_named() {
     let workplace = Workplace::new();
     let train = ["train", "config.toml", "--set", "train.max_steps=2"];
     workplace.run(train).success();
@@ -224,7 +224,7 @@ fn adapters_with_hostile_settings_are_refused_and_those_of_another_base_are_name
 }
 
 #[test]
-fn rows_of_another_format_are_refused_by_the_suite_slot_and_have_their_loss() {
+fn the_suite_slot_refuses_other_row_formats_but_their_loss_is_measured() {
     let workplace = Workplace::new();
     let row = serde_json::json!({"messages": [{"role": "user", "content": "Hi"},
         {"role": "assistant", "content": "Hello."}]});
@@ -281,7 +281,7 @@ fn rows_of_another_format_are_refused_by_the_suite_slot_and_have_their_loss() {
 }
 
 #[test]
-fn a_model_with_rows_of_no_training_format_asks_for_a_suite() {
+fn rows_without_a_training_format_need_an_explicit_suite() {
     let workplace = Workplace::new();
     workplace.copy_model("base");
     let export = "export base --to gguf --merged --output base.gguf";
@@ -314,7 +314,7 @@ fn a_model_with_rows_of_no_training_format_asks_for_a_suite() {
 }
 
 #[test]
-fn rows_of_the_command_line_are_evaluated_without_rows_in_the_config() {
+fn rows_from_the_command_line_replace_missing_rows_of_the_config() {
     let workplace = Workplace::new();
     let config = workplace
         .read("config.toml")

@@ -87,7 +87,7 @@ fn doubling_schema() -> Value {
 }
 
 #[test]
-fn unusable_rows_are_refused_with_line_field_and_remedy() {
+fn invalid_rows_are_refused_with_line_field_and_remedy() {
     let workplace = Workplace::new();
     let good = row(&workplace, |_| {});
     let second = |line: String| format!("{good}\n{line}\n").into_bytes();
@@ -204,7 +204,7 @@ fn calls_that_do_not_match_their_tools_are_reported_together() {
 }
 
 #[test]
-fn a_row_beyond_the_positions_of_the_model_is_refused_with_the_setting_that_cuts_it() {
+fn a_row_longer_than_the_model_context_is_refused_with_the_setting_that_truncates_it() {
     let workplace = Workplace::new();
     let model = workplace.copy_model("short");
     let config = std::fs::read_to_string(model.join("config.json")).unwrap();
@@ -220,7 +220,7 @@ fn a_row_beyond_the_positions_of_the_model_is_refused_with_the_setting_that_cuts
 }
 
 #[test]
-fn five_megabytes_in_one_line_are_refused_with_the_number_of_tokens() {
+fn a_row_of_five_megabytes_is_refused_with_its_number_of_tokens() {
     let workplace = Workplace::new();
     let long = row(&workplace, |row| {
         row["input_text"] = json!("portions of ".repeat(5_000_000 / 12));
@@ -348,7 +348,7 @@ fn damaged_model_folders_are_refused_with_file_tensor_and_remedy() {
 }
 
 #[test]
-fn a_truncated_gguf_is_refused_wherever_it_was_cut() {
+fn a_gguf_file_truncated_anywhere_is_refused() {
     let workplace = Workplace::new();
     let model_file = model("smollm2-135m-instruct.gguf");
     let n_bytes = std::fs::metadata(&model_file).unwrap().len();
@@ -566,7 +566,7 @@ fn a_full_disk_during_a_checkpoint_loses_no_saved_state() {
 }
 
 #[test]
-fn a_run_as_a_file_setting_is_refused_with_its_key() {
+fn a_run_directory_in_place_of_a_file_is_refused_with_the_setting() {
     let workplace = Workplace::new();
     for verb in ["train", "plan"] {
         for dir in ["dev.jsonl", "dev.jsonl/run"] {
@@ -586,7 +586,7 @@ fn a_run_as_a_file_setting_is_refused_with_its_key() {
 }
 
 #[test]
-fn absurd_numbers_of_threads_are_refused() {
+fn invalid_thread_counts_are_refused() {
     let workplace = Workplace::new();
     for threads in ["0", "1000000"] {
         let arguments = ["plan", "config.toml", "--threads", threads];

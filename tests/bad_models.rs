@@ -33,7 +33,7 @@ const MODEL: [&str; 4] = [
 
 /// Invariant: A run without a finite step fails and names base weights that are not finite.
 #[test]
-fn weights_that_are_not_finite_are_named_at_the_first_step() {
+fn non_finite_weights_are_named_at_the_first_step() {
     let workplace = Workplace::new();
     let file = workplace.copy_model("model").join("model.safetensors");
     let tensor = "model.layers.1.mlp.up_proj.weight";
@@ -90,7 +90,7 @@ fn a_run_without_a_finite_step_does_not_succeed() {
 }
 
 #[test]
-fn model_config_keys_for_another_computation_are_refused() {
+fn unsupported_model_config_keys_are_refused() {
     let workplace = Workplace::new();
     let path = workplace.copy_model("model").join("config.json");
     let original: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
@@ -169,7 +169,7 @@ fn copy_encoder(workplace: &Workplace, encoder: &Path) -> PathBuf {
 }
 
 #[test]
-fn encoders_are_checked_as_language_models_are() {
+fn encoders_are_checked_like_language_models() {
     let workplace = Workplace::new();
     let folder = copy_encoder(&workplace, &model("all-minilm-l6-v2"));
     let line = json!({"op": "slot.value_sim", "input": {"a": "a red cat", "b": "the dog"}});
@@ -277,7 +277,7 @@ fn encoders_are_checked_as_language_models_are() {
 }
 
 #[test]
-fn an_encoder_with_weights_that_are_not_finite_is_refused() {
+fn an_encoder_with_non_finite_weights_is_refused() {
     let workplace = Workplace::new();
     let folder = copy_encoder(&workplace, &fixture("retriever/model"));
     let tensor = "embeddings.word_embeddings.weight";
@@ -314,7 +314,7 @@ fn a_token_without_an_embedding_row_is_refused() {
 }
 
 #[test]
-fn ranks_beyond_every_matrix_are_refused() {
+fn ranks_larger_than_every_matrix_are_refused() {
     let workplace = Workplace::new();
     for (set, expected) in [
         ("lora.r=65536", "`lora.r` is 65536"),

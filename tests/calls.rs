@@ -58,7 +58,7 @@ fn settings() -> Vec<String> {
 }
 
 #[test]
-fn a_run_chooses_the_checkpoint_whose_calls_are_right_and_eval_scores_the_same() {
+fn a_run_selects_the_checkpoint_with_the_right_calls_and_eval_gives_the_same_scores() {
     let workplace = workplace();
     let settings = settings();
     let settings = settings.iter().map(String::as_str);

@@ -28,7 +28,7 @@ fn subcommands(help: &str) -> Vec<String> {
 }
 
 #[test]
-fn shells_complete_verbs_and_each_verb_has_a_manual_page() {
+fn completions_and_manual_pages_cover_every_command() {
     let workplace = Workplace::new();
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         let script = workplace.run(["completions", shell]).success();
@@ -63,7 +63,7 @@ fn shells_complete_verbs_and_each_verb_has_a_manual_page() {
 }
 
 #[test]
-fn device_options_exist_only_on_commands_that_compute() {
+fn only_commands_that_run_a_model_have_device_options() {
     let workplace = Workplace::new();
     for verb in ["init", "compare", "export", "schema"] {
         let answer = workplace.run([verb, "--threads", "2"]);
@@ -133,7 +133,7 @@ fn a_config_from_init_only_lacks_its_files() {
 }
 
 #[test]
-fn inspect_marks_exactly_the_gold_in_schema_order_as_trained() {
+fn inspect_marks_only_the_gold_as_supervised() {
     let workplace = Workplace::new();
     let city = json!({"type": "object", "properties": {"zip": {}, "name": {}}});
     let schema = json!({
@@ -184,7 +184,7 @@ fn tensors(workplace: &Workplace, name: &str) -> Value {
 }
 
 #[test]
-fn old_checkpoints_are_ranked_by_a_metric_measured_afterwards() {
+fn select_can_rank_checkpoints_by_a_new_metric() {
     let workplace = Workplace::new();
     let train = "train config.toml --set eval.suites=[] --set eval.metric_for_best_model=loss";
     workplace.run(train.split(' ')).success();
@@ -248,7 +248,7 @@ fn old_checkpoints_are_ranked_by_a_metric_measured_afterwards() {
 }
 
 #[test]
-fn a_run_goes_from_training_over_evaluation_and_selection_to_an_exported_adapter() {
+fn a_run_is_trained_evaluated_selected_and_exported() {
     let workplace = Workplace::new();
     let run = |line: &str| workplace.run(line.split(' '));
     let plan = parse(&run("plan config.toml --format json").success());

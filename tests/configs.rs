@@ -61,7 +61,7 @@ fn every_config_and_preset_loads() {
 }
 
 #[test]
-fn every_config_says_how_to_run_it_and_what_it_needs() {
+fn every_config_documents_its_command_and_its_inputs() {
     for (name, text) in configs() {
         let comment: String = text
             .lines()

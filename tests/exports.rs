@@ -29,7 +29,7 @@ fn export(workplace: &Workplace, more: &str) {
 }
 
 #[test]
-fn every_export_computes_what_the_checkpoint_does_by_the_rules_of_its_target() {
+fn every_export_matches_the_checkpoint_by_the_rules_of_its_target() {
     let workplace = trained_workplace();
     export(&workplace, "--to peft --output peft");
     export(&workplace, "--to peft --neutral --output neutral");
@@ -112,7 +112,7 @@ fn every_export_computes_what_the_checkpoint_does_by_the_rules_of_its_target() {
 }
 
 #[test]
-fn targets_that_a_pattern_chose_are_exported_by_name() {
+fn modules_selected_by_a_pattern_are_exported_by_name() {
     let workplace = Workplace::new();
     let targets = r"target_modules = '.*q_proj|.*v_proj|.*\.1\.mlp\.up_proj'";
     let table = format!("{targets}\nrank_pattern = {{ q_proj = 3 }}");
@@ -178,7 +178,7 @@ fn peak_of(command: &mut Command) -> u64 {
 }
 
 #[test]
-fn merging_takes_the_memory_of_a_tensor_and_not_that_of_the_model() {
+fn merging_needs_memory_for_one_tensor_at_a_time() {
     let workplace = Workplace::new();
     let model = crate::support::model("smollm2-135m-instruct.gguf");
     let set = format!("model.model_name_or_path={}", model.display());
@@ -216,7 +216,7 @@ fn merging_takes_the_memory_of_a_tensor_and_not_that_of_the_model() {
 }
 
 #[test]
-fn a_merge_with_another_scaling_is_detected_with_its_remedy() {
+fn verify_detects_a_merge_with_a_wrong_scaling() {
     let workplace = trained_workplace();
     export(&workplace, "--to peft --output adapter");
     edit(
@@ -239,7 +239,7 @@ fn a_merge_with_another_scaling_is_detected_with_its_remedy() {
 }
 
 #[test]
-fn an_adapter_of_another_base_is_not_merged_into_this_one() {
+fn an_adapter_is_not_merged_into_a_different_base() {
     let workplace = trained_workplace();
     export(&workplace, "--to peft --output adapter");
     let config = workplace.read("adapter/adapter_config.json");
@@ -511,7 +511,7 @@ fn an_export_contains_its_card_tokenizer_and_base_name() {
 }
 
 #[test]
-fn a_run_without_its_best_checkpoint_names_it_in_every_command_and_exports_its_base() {
+fn a_missing_best_checkpoint_is_named_by_every_command() {
     let workplace = trained_workplace();
     let base = "export run --checkpoint base --to merged --output merged";
     workplace.run(base.split(' ')).success();

@@ -11,7 +11,7 @@ const SAMPLE: &str = "150";
 #[cfg(target_os = "linux")]
 /// Invariant: After any failed file call the same command completes with the same result.
 #[test]
-fn commands_end_the_same_after_a_failed_or_final_file_call() {
+fn commands_give_the_same_result_after_an_injected_fault() {
     let output = Command::new("python3")
         .arg(root().join("scripts/faults"))
         .args(["--sample", SAMPLE, "--jobs", "2", "--program"])

@@ -84,7 +84,7 @@ fn checkpoints(workplace: &Workplace) -> Vec<String> {
 
 /// Invariant: `BEST` moves before a checkpoint is deleted and can be restored from the checkpoints.
 #[test]
-fn a_best_checkpoint_without_its_pointer_is_found_again_and_never_dropped() {
+fn a_damaged_best_pointer_is_restored_and_its_checkpoint_kept() {
     let workplace = trained_workplace();
     let expected = workplace.read("run/BEST");
     // The run was killed between writing the checkpoint and writing BEST, which names an earlier
@@ -134,7 +134,7 @@ fn workplace_whose_first_is_best() -> Workplace {
 }
 
 #[test]
-fn what_a_user_selected_stays_until_a_newer_checkpoint_is_evaluated() {
+fn a_selection_by_the_user_is_kept_until_the_next_evaluation() {
     let workplace = trained_workplace();
     let select = "select run --metric loss";
     workplace
@@ -396,7 +396,7 @@ fn a_run_without_its_config_still_refuses_other_settings() {
 }
 
 #[test]
-fn evaluation_files_may_change_by_name_and_not_by_content() {
+fn evaluation_files_can_be_renamed_but_not_changed() {
     let workplace = trained_workplace();
     std::fs::copy(workplace.path("dev.jsonl"), workplace.path("other.jsonl")).unwrap();
     let other = "data.eval=[\"other.jsonl\"]";
@@ -530,7 +530,7 @@ fn two_evaluations_do_not_share_an_output() {
 
 /// If the output cannot be written, as on a full disk, the exit code reports it.
 #[test]
-fn a_full_disk_under_the_output_neither_panics_nor_is_silent() {
+fn output_on_a_full_disk_is_reported_without_a_panic() {
     let full = || File::options().write(true).open("/dev/full").unwrap();
     let workplace = workplace();
     let status = |command: &str, stdout_is_full: bool| {

@@ -28,7 +28,7 @@ fn a_path_that_is_not_a_run_is_described() {
 }
 
 #[test]
-fn a_run_is_named_by_its_folder_and_its_checkpoints_by_their_steps() {
+fn runs_are_selected_by_folder_and_checkpoints_by_step() {
     let workplace = Workplace::new();
     let mut train = tooltune();
     train

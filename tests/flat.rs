@@ -65,7 +65,7 @@ fn predictions(texts: &[String]) -> String {
 }
 
 #[test]
-fn a_flat_run_shows_flat_schemas_and_scores_nested_answers() {
+fn a_run_with_flatten_prompts_with_flat_schemas_and_scores_nested_answers() {
     let workplace = workplace();
     let inspect = ["inspect", "config.toml", "--format", "json", "-n", "2"];
     let output = workplace.run(inspect.into_iter().chain(RUN_FLAT)).success();
@@ -115,7 +115,7 @@ fn a_flat_run_shows_flat_schemas_and_scores_nested_answers() {
 }
 
 #[test]
-fn flat_golds_get_full_score_and_malformed_ones_zero() {
+fn flat_golds_score_one_and_malformed_completions_zero() {
     let workplace = workplace();
     let train = ["train", "config.toml", "--set", "train.max_steps=1"];
     let train = train.into_iter().chain(RUN_FLAT);
@@ -208,7 +208,7 @@ fn constrained_answers_to_flat_schemas_are_never_malformed() {
 }
 
 #[test]
-fn tools_and_their_calls_are_shown_flat() {
+fn tools_and_calls_are_flattened_in_prompts() {
     let workplace = workplace();
     let tool = json!({"type": "function",
         "function": {"name": "register", "parameters": nested_schema()}});

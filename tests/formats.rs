@@ -27,7 +27,7 @@ fn rows(name: &str) -> String {
 const XLAM: &str = r#"{"id": 1, "query": "How deep is Northcove at low tide?", "tools": "[{\"name\": \"harbour_depth\", \"description\": \"Depth of a harbour.\", \"parameters\": {\"harbour\": {\"type\": \"str\", \"description\": \"Name\"}, \"tide\": {\"type\": \"str, optional\", \"description\": \"low or high\", \"default\": \"high\"}}}]", "answers": "[{\"name\": \"harbour_depth\", \"arguments\": {\"harbour\": \"Northcove\", \"tide\": \"low\"}}]"}"#;
 
 #[test]
-fn a_run_detects_the_row_format_reports_and_keeps_it() {
+fn a_run_detects_reports_and_records_the_row_format() {
     for (text, format, train_on) in [
         (rows("sharegpt"), "sharegpt", "assistant"),
         (rows("alpaca"), "alpaca", "assistant"),

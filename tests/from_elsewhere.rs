@@ -111,7 +111,7 @@ fn workplace() -> Workplace {
 }
 
 #[test]
-fn configs_of_four_trainers_become_configs_that_plan() {
+fn configs_of_four_trainers_are_translated_and_planned() {
     let workplace = workplace();
     let model = fixture("tiny_chat_model").display().to_string();
     let cases = [
@@ -207,7 +207,7 @@ fn assert_valid_config(output: CommandOutput) {
 }
 
 #[test]
-fn a_config_of_another_trainer_is_told_so_in_one_line() {
+fn a_config_of_another_trainer_gives_a_one_line_error() {
     let workplace = workplace();
     workplace.write("axolotl.yaml", AXOLOTL);
     let expected = [
@@ -283,7 +283,7 @@ fn a_config_of_another_trainer_is_told_so_in_one_line() {
 /// If a model does not exist as a path and its name looks like a Hub name, the error shows the
 /// command that fetches it.
 #[test]
-fn hub_names_are_answered_with_the_fetch_command() {
+fn hub_names_in_place_of_paths_give_the_fetch_command() {
     let workplace = workplace();
     let model = "`tooltune fetch acme/tiny`";
     let rows = "hf://datasets/acme/tides/train.jsonl";
@@ -422,7 +422,7 @@ fn the_default_supervised_part_of_trl_follows_from_the_rows() {
 }
 
 #[test]
-fn unsupported_words_are_answered_with_remove_it() {
+fn unsupported_words_give_the_remedy_to_remove_them() {
     let workplace = workplace();
     let config = workplace.read("config.toml");
     let config = config.replace("[train]\n", "[train]\nfp16 = true\nuse_peft = true\n");
@@ -531,7 +531,7 @@ fn a_script_of_two_runs_is_translated_by_number() {
 /// Data set entries with files in several formats are translated, and the number of evaluations is
 /// the one of the other trainer.
 #[test]
-fn files_of_several_formats_are_one_run() {
+fn files_in_several_formats_are_translated_into_one_run() {
     let workplace = workplace();
     let alpaca = (0..40).map(|i| {
         let row = json!({"instruction": format!("Name {i}"), "input": "", "output": "Ida"});

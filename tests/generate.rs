@@ -52,7 +52,7 @@ const CALL: &str =
 
 /// Invariant: The prompt of `generate` is the start of the row's training example.
 #[test]
-fn a_trained_checkpoint_writes_its_references_and_the_base_model_does_not() {
+fn a_trained_checkpoint_generates_its_references_and_the_base_model_does_not() {
     let workplace = workplace();
     let chats = chats();
     let settings = chats.iter().map(String::as_str);
@@ -361,7 +361,7 @@ fn a_question_is_answered_as_the_row_that_asks_it(workplace: &Workplace) {
 }
 
 #[test]
-fn completions_after_messages_equal_those_of_transformers() {
+fn completions_of_messages_equal_transformers() {
     let workplace = Workplace::new();
     let greedy = std::fs::read_to_string(fixture("smollm2/greedy.json")).unwrap();
     let greedy: Vec<Value> = serde_json::from_str(&greedy).unwrap();

@@ -74,7 +74,7 @@ pub(crate) fn command(server: &TestServer, output: &str, options: &str) -> Vec<S
 }
 
 #[test]
-fn documents_become_splits_pairs_statistics_and_a_graph() {
+fn the_pipeline_writes_splits_pairs_statistics_and_a_graph() {
     let (dir, server) = (folder(), server());
     let dry_run = command(&server, "out", "--dry-run --max-edges 150");
     let expected = ["| parse ", "| at most 450 |", "API calls", "at most 300 |"];
@@ -242,7 +242,7 @@ fn words(line: &str) -> Vec<String> {
 }
 
 #[test]
-fn edges_are_measured_and_rows_become_a_benchmark_that_people_review() {
+fn edge_precision_is_measured_and_rows_become_a_reviewed_benchmark() {
     let (dir, server) = (folder(), server());
     write_true_edges(&dir);
     let options = "--global-functions --hold-out RoomKey --true-edges edges.jsonl";

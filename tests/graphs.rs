@@ -7,7 +7,7 @@ use crate::support::{fixture, model};
 use crate::workplace::{Workplace, parse_lines};
 
 #[test]
-fn documents_become_tasks_and_trajectories_pairs() {
+fn documents_become_tasks_and_trajectories_become_pairs() {
     let workplace = Workplace::new();
     let synth = "data synth goat --rows 6 --output rows.jsonl --documents documents.jsonl";
     workplace.run(synth.split(' ')).success();

@@ -67,7 +67,7 @@ fn interrupted_agents_resume_without_repeating_a_call() {
 }
 
 #[test]
-fn loops_end_at_their_time_and_at_their_steps() {
+fn agent_loops_end_at_their_time_limit_and_step_limit() {
     let workplace = workplace();
     workplace.write(
         "sky.toml",

@@ -273,7 +273,7 @@ fn count_lost_requests(
 /// Invariant: A pipeline never repeats a request that has its reply, and ends the same after any
 /// interruption.
 #[test]
-fn a_slot_pipeline_that_is_killed_at_random_moments_ends_the_same_and_pays_once() {
+fn a_slot_pipeline_killed_at_random_moments_gives_the_same_result_and_repeats_no_paid_request() {
     let dir = TempDir::new().unwrap();
     Pipeline {
         dir: &dir,
@@ -313,7 +313,7 @@ fn answered_call(executor: &Mutex<GoatExecutor>, request: &Value) -> Response {
 /// Invariant: A pipeline never repeats a request that has its reply, and ends the same after any
 /// interruption.
 #[test]
-fn a_goat_pipeline_that_is_killed_at_random_moments_ends_the_same_and_pays_once() {
+fn a_goat_pipeline_killed_at_random_moments_gives_the_same_result_and_repeats_no_paid_request() {
     let dir = goat_pipeline::folder();
     Pipeline {
         dir: &dir,

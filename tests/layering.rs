@@ -1,5 +1,5 @@
-//! Checks the rules of ARCHITECTURE.md against the source: which crate may use which, what occurs
-//! in one file only, how code is written, and which tests check which invariant.
+//! Checks the rules of ARCHITECTURE.md against the source: dependencies between crates, code that
+//! may occur in only one file, style, and the list of invariants.
 //!
 //! Each test prints every violation as `file:line`. Change a rule here and in ARCHITECTURE.md
 //! together.
@@ -130,7 +130,7 @@ const LAYERS: [&str; 29] = [
     "main",
 ];
 
-/// The modules of the trainer's config, likewise; `load` is its entry.
+/// The modules of the trainer's config in the same order; `load` is the entry point.
 const CONFIG_LAYERS: [&str; 26] = [
     "budgets",
     "diagnostics",
@@ -170,9 +170,9 @@ fn assert_none(rule: &str, violations: &[String]) {
     );
 }
 
-/// Matches in library code of the files that `is_bound` accepts.
-fn in_library(pattern: &Regex, is_bound: impl Fn(&Source) -> bool) -> Vec<String> {
-    let bound = rust_sources().iter().filter(|source| is_bound(source));
+/// Matches of `pattern` in the library code of the files that `is_checked` accepts.
+fn in_library(pattern: &Regex, is_checked: impl Fn(&Source) -> bool) -> Vec<String> {
+    let bound = rust_sources().iter().filter(|source| is_checked(source));
     bound
         .flat_map(|source| source.matches(&source.library, pattern))
         .collect()

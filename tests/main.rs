@@ -1,5 +1,5 @@
-//! Integration tests across crates, in reading order: numbers against PyTorch and PEFT first, then
-//! runs, then users' files, then the project's rules.
+//! Integration tests across crates: comparisons with PyTorch and PEFT (`parity`), the program and
+//! its files, and the project's rules (`layering`, `guide`, `configs`).
 
 #[macro_use]
 mod shapes;
@@ -44,7 +44,6 @@ mod retriever;
 mod retriever_texts;
 mod row_files;
 mod runs;
-
 mod saved_predictions;
 mod servers;
 mod several_files;

@@ -262,7 +262,7 @@ fn a_folder_with_other_files_is_refused_as_run_directory() {
 }
 
 #[test]
-fn an_evaluation_is_written_to_a_folder_of_its_own() {
+fn an_evaluation_needs_its_own_output_folder() {
     let workplace = Workplace::new();
     let evaluate = |output| {
         let eval_base = ["eval", "config.toml", "--checkpoint", "base"];

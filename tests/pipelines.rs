@@ -102,7 +102,7 @@ pub(crate) fn files(dir: &TempDir, output: &str) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn pairs_become_rows_that_training_reads_and_the_same_command_sends_nothing_again() {
+fn the_pipeline_writes_training_rows_and_a_repeated_command_sends_nothing() {
     let dir = TempDir::new().unwrap();
     let server = TestServer::start(|request, _| chat(&rule_based_reply(&prompt(&request.body))));
     let dry_run = command(
@@ -148,7 +148,7 @@ fn pairs_become_rows_that_training_reads_and_the_same_command_sends_nothing_agai
 }
 
 #[test]
-fn a_signal_ends_a_pipeline_in_order_and_says_what_is_kept() {
+fn a_signal_ends_a_pipeline_and_reports_the_kept_replies() {
     let dir = TempDir::new().unwrap();
     for (signal, status) in [("-INT", 130), ("-TERM", 75)] {
         let server = TestServer::start(|request, hash_of| match hash_of {
@@ -287,7 +287,7 @@ fn invalid_arguments_are_refused_before_any_request_or_file() {
 }
 
 #[test]
-fn damaged_files_of_a_folder_are_named_with_what_to_do() {
+fn damaged_pipeline_files_are_named_with_a_remedy() {
     let dir = TempDir::new().unwrap();
     let server = TestServer::start(|request, _| chat(&rule_based_reply(&prompt(&request.body))));
     let arguments = command(&server, "out", "");
@@ -469,7 +469,7 @@ fn a_thousand_requests_at_once_to_a_hostile_server_lose_nothing_within_time_and_
 }
 
 #[test]
-fn texts_are_annotated_with_prompts_of_the_users() {
+fn texts_are_annotated_with_custom_prompts() {
     let dir = TempDir::new().unwrap();
     let server = TestServer::start(|request, _| chat(&rule_based_reply(&prompt(&request.body))));
     let texts = "{\"text\": \"A hall for many.\"}\n\"A boat for six.\"\n";

@@ -252,7 +252,7 @@ fn the_predicted_memory_of_a_retriever_is_within_15_percent() {
 }
 
 #[test]
-fn a_retriever_next_to_a_model_counts_in_the_peak() {
+fn the_peak_of_a_joint_run_includes_its_retriever() {
     let workplace = Workplace::new();
     let synth = "data synth goat --rows 24 --output train.jsonl --documents documents.jsonl";
     std::fs::remove_file(workplace.path("train.jsonl")).unwrap();

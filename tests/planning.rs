@@ -189,7 +189,7 @@ fn a_plan_checks_the_run_directory() {
 }
 
 #[test]
-fn a_plan_counts_the_checkpoints_that_are_on_disk_together() {
+fn a_plan_reserves_disk_space_for_simultaneous_checkpoints() {
     let workplace = Workplace::new();
     let checkpoints = |limit: u64, strategy: &str| -> u64 {
         let limit = format!("checkpoint.save_total_limit={limit}");
@@ -207,7 +207,7 @@ fn a_plan_counts_the_checkpoints_that_are_on_disk_together() {
 }
 
 #[test]
-fn a_named_checkpoint_is_exported_only_if_it_is_whole() {
+fn only_a_complete_checkpoint_is_exported() {
     let workplace = Workplace::new();
     workplace.run(["train", "config.toml"]).success();
     let path = "run/checkpoint-000004/adapter_model.safetensors";

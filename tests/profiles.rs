@@ -21,7 +21,7 @@ fn operations(page: &str) -> Vec<(String, [f64; 3])> {
 }
 
 #[test]
-fn the_table_and_the_trace_of_a_profile_have_the_same_operations_and_no_time_twice() {
+fn the_table_and_trace_of_a_profile_have_the_same_operations() {
     let workplace = Workplace::new();
     let command = "train config.toml --profile=2 --set train.output_dir=run \
                    --set eval.eval_strategy=no";

@@ -146,7 +146,7 @@ fn add_head(path: &Path, shift: usize) {
 /// Invariant: Conflicting values in model files resolve as in the reference implementation or are
 /// an error.
 #[test]
-fn a_head_that_the_config_ties_and_the_weights_do_not_is_refused() {
+fn a_head_that_contradicts_tie_word_embeddings_is_refused() {
     let workplace = workplace();
     add_head(&workplace.path("model/model.safetensors"), 1);
     let arguments = ["train", "run.toml"];

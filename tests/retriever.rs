@@ -354,7 +354,7 @@ fn a_joint_run_has_one_checkpoint_one_resume_and_one_evaluation() {
 }
 
 #[test]
-fn unusable_retriever_data_is_refused_with_the_remedy() {
+fn invalid_retriever_data_is_refused_with_a_remedy() {
     let workplace = workplace();
     workplace.write("one.jsonl", r#"{"query": "q", "positive": "d"}"#);
     workplace.write("broken.jsonl", "{\"query\": \"q\"}\n");

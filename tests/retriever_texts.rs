@@ -71,7 +71,7 @@ fn write_held_out(workplace: &Workplace) {
 
 /// Invariant: Positive documents and duplicate texts are never negatives.
 #[test]
-fn truncated_texts_are_counted_and_equal_ones_count_as_one() {
+fn truncated_texts_are_counted_and_duplicates_are_merged() {
     let workplace = Workplace::new();
     workplace.write("pairs.jsonl", cut_pairs());
     write_held_out(&workplace);

@@ -404,7 +404,7 @@ fn concurrent_and_killed_processes_leave_only_complete_cache_entries() {
 }
 
 #[test]
-fn a_conversion_that_a_limit_ends_leaves_no_file() {
+fn a_conversion_stopped_by_a_limit_leaves_no_file() {
     let workplace = Workplace::new();
     let convert = |from: &str, to: &str| workplace.run(["data", "convert", from, "--output", to]);
     convert("train.jsonl", "rows.jsonl.gz").success();

@@ -230,7 +230,7 @@ fn repeated_non_finite_losses_stop_the_run_and_keep_checkpoints() {
 }
 
 #[test]
-fn a_run_without_gain_stops_early_and_continues_with_more_patience() {
+fn a_run_without_improvement_stops_early_and_continues_with_more_patience() {
     let workplace = workplace();
     finish(&workplace, "whole");
     let run = workplace.path("stopped");
@@ -269,7 +269,7 @@ fn a_run_without_gain_stops_early_and_continues_with_more_patience() {
 }
 
 #[test]
-fn a_run_directory_of_another_config_is_refused_and_left_as_it_is() {
+fn a_run_directory_of_another_config_is_refused_and_unchanged() {
     let workplace = workplace();
     finish(&workplace, "run");
     let expected = outcome(&workplace.path("run"));
@@ -340,7 +340,7 @@ fn a_run_keeps_its_start_date() {
 /// A longer run continues from its current step, prints the effect on its schedule, and updates its
 /// lock; a shorter one is rejected.
 #[test]
-fn a_run_is_made_longer_and_never_shorter() {
+fn a_run_can_be_extended_but_not_shortened() {
     let workplace = Workplace::new();
     workplace.run(["train", "config.toml"]).success();
     let train = |setting: &str| {

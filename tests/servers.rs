@@ -265,7 +265,7 @@ fn a_server_that_refuses_every_prompt_stops_the_evaluation_without_results() {
 
 /// Invariant: The same command completes an evaluation that died at any point.
 #[test]
-fn an_evaluation_that_died_after_its_numbers_were_written_is_finished_by_the_same_command() {
+fn an_evaluation_killed_after_writing_its_metrics_is_completed_by_the_same_command() {
     let workplace = Workplace::new();
     let is_server_up = Arc::new(AtomicBool::new(false));
     let server = {

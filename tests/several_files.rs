@@ -185,7 +185,7 @@ fn answers_about_outputs_have_their_own_token_limit() {
 }
 
 #[test]
-fn offered_families_exist() {
+fn families_in_error_messages_exist() {
     let workplace = Workplace::new();
     let schema = workplace.run(["schema"]).success();
     let guide = std::fs::read_to_string(crate::support::root().join("docs/config.md")).unwrap();

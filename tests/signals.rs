@@ -95,7 +95,7 @@ fn a_signal_during_the_evaluation_before_the_first_step_leaves_a_run_that_can_be
 
 /// Invariant: One signal ends the program at once if there is nothing to save.
 #[test]
-fn a_signal_ends_an_evaluation_in_order_only_if_its_completions_are_saved() {
+fn a_signal_ends_an_evaluation_gracefully_only_if_its_completions_are_saved() {
     let workplace = Workplace::new();
     let rows = workplace.read("dev.jsonl");
     workplace.write("dev.jsonl", rows.repeat(100));

@@ -94,7 +94,7 @@ fn a_run_continues_from_another_adapter() {
 }
 
 #[test]
-fn an_adapter_of_another_kind_is_refused_with_the_settings_to_change() {
+fn an_initial_adapter_of_another_shape_is_refused_with_the_settings_to_change() {
     let workplace = workplace();
     train(&workplace, &[]);
     for (set, parts) in [
@@ -127,7 +127,7 @@ fn an_adapter_of_another_kind_is_refused_with_the_settings_to_change() {
 }
 
 #[test]
-fn the_remedies_for_another_adapter_work() {
+fn the_remedies_for_an_initial_adapter_work() {
     let workplace = workplace();
     let first_layer = "lora.target_modules=\".*[.]layers[.]0[.].*\"";
     train(&workplace, &[first_layer]);
@@ -157,7 +157,7 @@ fn the_remedies_for_another_adapter_work() {
 }
 
 #[test]
-fn a_resumed_run_repeats_its_noise_and_its_rates() {
+fn a_resumed_run_has_the_same_noise_and_learning_rates() {
     let workplace = workplace();
     let adapter = |run: &str| {
         let path = format!("{run}/checkpoint-000004/adapter_model.safetensors");
@@ -364,7 +364,7 @@ fn write_untied_model(workplace: &Workplace) {
 }
 
 #[test]
-fn whole_weights_are_trained_saved_resumed_and_merged() {
+fn whole_modules_are_trained_saved_resumed_and_merged() {
     let workplace = workplace();
     let both = "lora.modules_to_save=[\"lm_head\", \"embed_tokens\"]";
     let refused = workplace.run(["train", "config.toml", "--set", both]);

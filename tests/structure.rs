@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use crate::support::server::{Response, TestServer, chat};
 use crate::workplace::{Workplace, parse_lines, tooltune};
 
-/// `structure` with the tiny model and the smallest batch size, which decodes sixteen rows together.
+/// `structure` with the tiny model and the smallest batch size, which decodes sixteen rows
+/// together.
 const STRUCTURE: &str = "structure config.toml --checkpoint base --set eval.max_new_tokens=120 \
                          --set eval.batch_size=1";
 
@@ -312,7 +313,7 @@ fn an_unreadable_row_has_an_error_or_is_counted() {
 }
 
 #[test]
-fn one_text_comes_from_the_command_line_or_the_standard_input() {
+fn a_single_text_is_read_from_the_command_line_or_standard_input() {
     let workplace = Workplace::new();
     workplace.write("schema.json", schema(0).to_string());
     let base = format!("{STRUCTURE} --schema schema.json");
@@ -370,7 +371,7 @@ fn an_answer_is_written_before_the_next_row_arrives() {
 }
 
 #[test]
-fn a_first_model_answers_prompts_and_its_texts_are_structured() {
+fn the_text_of_an_upstream_model_is_structured() {
     let workplace = Workplace::new();
     let server = TestServer::start(|received, _| {
         let body: Value = serde_json::from_str(&received.body).unwrap();

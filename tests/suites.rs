@@ -418,7 +418,7 @@ pub(crate) fn write_api_bank(workplace: &Workplace) {
 }
 
 #[test]
-fn recorded_calls_answer_api_bank() {
+fn api_bank_runs_on_recorded_calls() {
     let workplace = workplace();
     train_to_call(&workplace);
     write_api_bank(&workplace);
@@ -483,7 +483,7 @@ fn recorded_calls_answer_api_bank() {
 }
 
 #[test]
-fn every_mistake_in_the_tables_is_found_at_once() {
+fn all_mistakes_in_the_suite_tables_are_found_at_once() {
     let workplace = workplace();
     let tables = "[goat.executor]\nkind = \"replay\"\nresponses = \"x.jsonl\"\n[goat.judge]\n\
                   base_url = \"localhost:8000\"\nattempts = 0\napi_key_env = \"sk-abc-123\"\nmodle = \"x\"\n";

@@ -1,4 +1,4 @@
-//! Fixtures, and the device that all integration tests share; [`bounds`] has the tolerances.
+//! Fixtures and the device of the integration tests; [`bounds`] has the tolerances.
 //!
 //! The tests find the repository and the program where Cargo built them. `TOOLTUNE_TEST_ROOT` and
 //! `TOOLTUNE_TEST_PROGRAM` set their locations on another machine.
@@ -115,12 +115,12 @@ impl Tensors {
     }
 }
 
-/// The base model in a directory or GGUF file.
+/// Loads the base model from a directory or a GGUF file.
 pub(crate) fn load_base(path: &Path) -> Decoder {
     load_base_in(ComputeDtype::F32, path)
 }
 
-/// The same model for products in another dtype.
+/// Loads the base model with matrix multiplication in `compute_dtype`.
 pub(crate) fn load_base_in(compute_dtype: ComputeDtype, path: &Path) -> Decoder {
     // The tiny fixtures have weights but no tokenizer.
     let (config, weights) = if path.is_dir() {
@@ -134,7 +134,7 @@ pub(crate) fn load_base_in(compute_dtype: ComputeDtype, path: &Path) -> Decoder 
     load::load_decoder(&config, &weights, compute_dtype, &test_device()).unwrap()
 }
 
-/// A PEFT adapter for `decoder`, attached.
+/// Loads a PEFT adapter and attaches it to `decoder`.
 pub(crate) fn attach_adapter(decoder: &mut Decoder, dir: &Path) -> Adapters {
     let adapter = load_adapter(dir).unwrap();
     let slots = adapter_slots(&adapter.config, &decoder.config).unwrap();
@@ -152,7 +152,7 @@ pub(crate) fn attach_adapter(decoder: &mut Decoder, dir: &Path) -> Adapters {
     adapters
 }
 
-/// Right-padded rows, with unshifted weights, as one micro-batch.
+/// Reads the rows of a step, which are right-padded and have unshifted weights, as one micro-batch.
 pub(crate) fn micro_batch(file: &Tensors, step: &str) -> MicroBatch {
     let shape = file.shape(&format!("{step}.input_ids"));
     let ids = file.ids(&format!("{step}.input_ids"));
@@ -211,7 +211,7 @@ pub(crate) fn relative_difference(a: &[f32], b: &[f32]) -> f64 {
     difference / sum(&mut b.iter().map(|b| f64::from(*b))).max(1e-30)
 }
 
-/// The words of a command line, as a shell splits them.
+/// Splits a command line into words like a shell.
 pub(crate) fn words(line: &str) -> Vec<String> {
     shlex::split(line).unwrap_or_else(|| panic!("a quotation mark is not closed: {line}"))
 }

@@ -1,5 +1,5 @@
-//! Inputs of a chat template other than the messages, and rows' settings for their own turns: in
-//! training, prompts, requests and exports.
+//! Inputs of a chat template other than messages, and switches that exclude turns from supervision:
+//! in training, prompts, requests and exports.
 
 use serde_json::{Value, json};
 
@@ -58,7 +58,7 @@ fn variables_of_the_template_reach_training_prompts_requests_and_exports() {
     let config = workplace.read("run/config.resolved.toml");
     let table = "[data.chat_template_kwargs]\nenable_thinking = false\n";
     assert!(config.contains(table), "{config}");
-    // Checkpoints and exports include the variable, and the rest of the template unchanged.
+    // The template in checkpoints and exports sets the variable and is otherwise unchanged.
     let served = format!(
         "{{%- if enable_thinking is not defined %}}{{%- set enable_thinking = false %}}{{%- endif %}}\n{THINKING}"
     );
@@ -83,7 +83,7 @@ fn variables_of_the_template_reach_training_prompts_requests_and_exports() {
     let line: Value = serde_json::from_str(workplace.read("texts.jsonl").trim()).unwrap();
     let prompt = line["prompt"].as_str().unwrap();
     assert!(prompt.ends_with("assistant\n<think></think>"), "{prompt}");
-    // It is part of a run's identity.
+    // A run refuses to resume with another value.
     let other = OFF.replace("false", "true");
     let resumed = format!("train config.toml --set train.max_steps=2 {other}");
     let resumed: Vec<&str> = resumed.split_whitespace().collect();
@@ -168,7 +168,7 @@ fn an_unused_or_reserved_template_variable_is_refused() {
     );
 }
 
-/// Two turns, the first of which is switched off, with thoughts that the template does not print.
+/// A row with two turns, of which the first is switched off. The template drops their reasoning.
 fn rows() -> String {
     let row = |switch: Value, thought: &str| {
         let mut first = json!({"role": "assistant", "content": "A guess."});

@@ -1,5 +1,4 @@
-//! Output of a run on a terminal of 80 columns, and messages of its commands before and during the
-//! run.
+//! Output on a terminal of 80 columns, and messages of commands before and during a run.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -35,13 +34,13 @@ fn pieces(text: &str) -> Vec<String> {
     pieces.filter(|piece| !piece.trim().is_empty()).collect()
 }
 
-/// A run of 300 steps with an evaluation after half of them.
+/// A run of 300 steps that evaluates after every 150.
 const LONG: &str = "train config.toml --set train.max_steps=300 --set train.logging_steps=1000 \
                     --set eval.eval_steps=150";
 
 /// Invariant: Output fits the terminal, and the progress bar moves from the first step.
 #[test]
-fn a_bar_moves_from_the_first_step_and_nothing_is_wider_than_80_columns() {
+fn the_progress_bar_moves_from_the_first_step_and_output_fits_80_columns() {
     let workplace = Workplace::new();
     let text = on_a_terminal(&workplace, LONG);
     let pieces = pieces(&text);
@@ -64,7 +63,7 @@ fn a_bar_moves_from_the_first_step_and_nothing_is_wider_than_80_columns() {
     let device = format!("device {}", TestDevice::from_env());
     let is_printed = pieces.iter().any(|piece| piece.starts_with(&device));
     assert!(is_printed, "{text}");
-    // An evaluation is a table with the chosen metric first, next to the previous evaluation.
+    // An evaluation prints a table with the chosen metric first and the previous values next to it.
     let heading = pieces
         .iter()
         .rposition(|piece| piece.contains("evaluated in"))
@@ -85,7 +84,7 @@ fn a_bar_moves_from_the_first_step_and_nothing_is_wider_than_80_columns() {
     assert!(last.is_some(), "must be a separate line: {text}");
 }
 
-/// A long run whose errors are read while it runs.
+/// Starts a long run and returns its standard error, which the test reads while it runs.
 fn spawn(workplace: &Workplace, arguments: &[&str]) -> std::process::Child {
     let mut command = crate::workplace::tooltune();
     command.current_dir(workplace.folder()).args(arguments);
@@ -98,7 +97,7 @@ fn spawn(workplace: &Workplace, arguments: &[&str]) -> std::process::Child {
 
 /// Invariant: Ctrl-C ends a step within one micro-batch and leaves a complete run.
 #[test]
-fn ctrl_c_is_answered_at_once_and_ends_a_run_that_saved_with_130() {
+fn ctrl_c_ends_a_run_within_a_micro_batch_with_exit_code_130() {
     let workplace = Workplace::new();
     let long = "train config.toml --set train.max_steps=100000 --set eval.eval_strategy=no \
                 --set checkpoint.save_steps=100000";
@@ -144,7 +143,7 @@ fn ctrl_c_is_answered_at_once_and_ends_a_run_that_saved_with_130() {
 }
 
 #[test]
-fn a_plan_names_what_costs_most_and_ends_with_4_where_a_run_does_not_fit() {
+fn a_plan_that_does_not_fit_exits_with_4_and_names_the_most_expensive_setting() {
     let workplace = Workplace::new();
     let plan = "plan config.toml --set lora.r=8192 --set lora.lora_alpha=8192";
     let fits = workplace.run(plan.split(' ')).success();
@@ -157,7 +156,7 @@ fn a_plan_names_what_costs_most_and_ends_with_4_where_a_run_does_not_fit() {
     ] {
         assert!(fits.contains(part), "{part}: {fits}");
     }
-    // More rows per step than any machine has memory for.
+    // No machine has enough memory for this number of rows per step.
     let large = "plan config.toml --offline --set train.per_device_train_batch_size=16000000";
     let answer = workplace.run(large.split(' '));
     assert_eq!(answer.status, Some(4), "{}", answer.stderr);
@@ -168,7 +167,7 @@ fn a_plan_names_what_costs_most_and_ends_with_4_where_a_run_does_not_fit() {
     );
     let cause = "lower train.per_device_train_batch_size (16000000)";
     assert!(answer.stderr.contains(cause), "{}", answer.stderr);
-    // After some steps the pace is the run's own.
+    // After some steps, the estimate uses the run's own speed.
     let train = "train config.toml --set lora.lora_alpha=8 --set train.output_dir=paced";
     workplace.run(train.split(' ')).success();
     let again = train.replace("train config", "plan config");
@@ -177,7 +176,7 @@ fn a_plan_names_what_costs_most_and_ends_with_4_where_a_run_does_not_fit() {
 }
 
 #[test]
-fn unusual_settings_and_contradictions_are_one_line_each() {
+fn unusual_settings_and_contradictions_print_one_line_each() {
     let workplace = Workplace::new();
     let answer = workplace.run([
         "plan",
@@ -207,7 +206,7 @@ fn unusual_settings_and_contradictions_are_one_line_each() {
 }
 
 #[test]
-fn inspect_refuses_what_plan_refuses_after_the_rows_that_were_asked_for() {
+fn inspect_shows_its_rows_and_then_fails_like_plan() {
     let workplace = Workplace::new();
     let set = ["--set", "lora.target_modules=[\"no_such_proj\"]"];
     let [inspect, plan] =
@@ -221,8 +220,8 @@ fn inspect_refuses_what_plan_refuses_after_the_rows_that_were_asked_for() {
 #[test]
 fn a_rising_loss_is_reported_while_the_run_continues() {
     let workplace = Workplace::new();
-    // One row is fitted quickly; the rate rises until it is unlearned. The loss of the tiny model
-    // does not become low enough to triple on every processor.
+    // A single row is fitted quickly; then the rising learning rate increases the loss again. The
+    // tiny model is not used, because its loss does not triple on every processor.
     workplace.write(
         "train.jsonl",
         "{\"prompt\": \"Say it:\", \"completion\": \"zebra 7 Quartz? lamp, violin 42 moss! Kiwi\"}\n",

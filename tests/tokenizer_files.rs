@@ -1,4 +1,4 @@
-//! All files of a tokenizer are read as AutoTokenizer reads them, or the folder is rejected.
+//! All files of a tokenizer are interpreted as by AutoTokenizer, or the folder is rejected.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use tooltune_rows::text::{Specials, Tokenizer};
 
 use crate::support::fixture;
 
-/// RFC 7396.
+/// Applies a JSON merge patch (RFC 7396).
 fn patch(target: &mut Value, patch: &Value) {
     let Some(fields) = patch.as_object() else {
         *target = patch.clone();
@@ -28,7 +28,7 @@ fn json(path: &Path) -> Value {
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
 }
 
-/// The folder of a case, with the weights of the tiny chat model.
+/// Writes the folder of a case, with the weights of the tiny chat model.
 fn folder(case: &Value) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     for name in ["config.json", "model.safetensors"] {
@@ -47,7 +47,7 @@ fn folder(case: &Value) -> TempDir {
     dir
 }
 
-/// The program's reading of a folder.
+/// Loads the tokenizer of a folder as the program does.
 fn read(path: &Path) -> Result<(Tokenizer, ModelFiles), String> {
     let files = ModelFiles::open(path).map_err(|error| error.to_string())?;
     let tokenizer = BaseModel::open_tokenizer(path).map_err(|error| error.to_string())?;

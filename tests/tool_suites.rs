@@ -9,7 +9,8 @@ pub(crate) fn metrics(workplace: &Workplace, folder: &str) -> Value {
     serde_json::from_str(&workplace.read(&format!("{folder}/metrics.json"))).unwrap()
 }
 
-/// A quay with two berths of 12 metres and a gap of 3, and one whose gold needs a Python tool.
+/// Two samples of NESTFUL: one on the length of a quay, and one whose gold calls need a Python
+/// tool.
 pub(crate) fn nestful_samples() -> [Value; 2] {
     let spec = |name: &str| json!({"name": name, "parameters": {"arg_0": {}, "arg_1": {}}, "output_parameters": {"result": {}}});
     let berths = json!([
@@ -27,7 +28,7 @@ pub(crate) fn nestful_samples() -> [Value; 2] {
 }
 
 #[test]
-fn gold_sequences_win_and_sequences_with_python_tools_are_counted() {
+fn gold_sequences_win_and_python_tools_are_counted() {
     let workplace = Workplace::new();
     let rows = nestful_samples();
     workplace.write("nestful.jsonl", json_lines(&rows));
@@ -51,7 +52,7 @@ fn gold_sequences_win_and_sequences_with_python_tools_are_counted() {
         (&json!(1.0), &json!(true))
     );
 
-    // A random model writes something for each family's prompt, and it is scored.
+    // A random model generates a completion for each family's prompt, and it is scored.
     for family in ["json_list", "hermes"] {
         let base = format!(
             "{eval} --checkpoint base --set eval.nestful.family={family} --set eval.nestful.n_examples=1 --output {family}"
@@ -59,7 +60,8 @@ fn gold_sequences_win_and_sequences_with_python_tools_are_counted() {
         workplace.run(base.split(' ')).success();
         assert_eq!(metrics(&workplace, family)["n"], 2);
     }
-    // Constrained to the available tools, it writes lists of calls of them, within its token limit.
+    // With a constraint, it generates lists of calls to the available tools, within the token
+    // limit.
     let constrained = format!("{eval} --checkpoint base --output held --set eval.constrained=true");
     workplace.run(constrained.split(' ')).success();
     for line in workplace.read("held/predictions.jsonl").lines() {
@@ -228,7 +230,7 @@ fn questions_about_outputs_are_asked_and_scored() {
     for part in ["none of its 1 predictions", "\"z\"", "\"a\", \"b\""] {
         assert!(answer.stderr.contains(part), "{}", answer.stderr);
     }
-    // Only the suite slot prints a change next to its scores.
+    // Only the suite slot prints the change of each score.
     for suite in ["toolqa", "nestful", "goat", "retrieval"] {
         let compare = format!("eval config.toml --suite {suite} --compare golds/metrics.json");
         let answer = workplace.run(compare.split(' '));
@@ -259,7 +261,7 @@ responses = "responses.jsonl"
 max_new_tokens = 12
 "#;
 
-/// The workplace's config with both suites and their tables.
+/// Extends the workplace's config by both suites and their tables.
 fn write_suite_config(workplace: &Workplace, metric: &str) {
     let config = workplace.read("config.toml");
     let config = config
@@ -283,7 +285,7 @@ fn a_run_selects_by_both_suites() {
         .map(|line| serde_json::from_str(line).unwrap())
         .filter(|line: &Value| line.to_string().contains("nestful.win_strict"))
         .collect();
-    // Before the first step, in the middle and at the end.
+    // Evaluations before the first step, in the middle and at the end.
     assert_eq!(evaluated.len(), 3, "{evaluated:?}");
     for name in ["nestful.partial", "toolqa.exact_match_strict"] {
         assert!(evaluated[0].to_string().contains(name), "{name}");
@@ -333,7 +335,7 @@ fn a_run_selects_by_both_suites() {
     }
 }
 
-/// A folder of functions in the benchmark's layout.
+/// Writes a folder of functions in the benchmark's layout.
 fn write_functions(workplace: &Workplace) {
     let tools = workplace.path("functions");
     std::fs::create_dir(&tools).unwrap();
@@ -348,7 +350,7 @@ fn write_functions(workplace: &Workplace) {
 }
 
 #[test]
-fn lines_to_score_have_wins_with_the_benchmarks_own_functions() {
+fn score_computes_wins_with_the_benchmarks_functions() {
     let workplace = Workplace::new();
     write_functions(&workplace);
     let tide = &nestful_samples()[1];
@@ -374,11 +376,11 @@ fn lines_to_score_have_wins_with_the_benchmarks_own_functions() {
 }
 
 #[test]
-fn a_loop_of_calls_wins_with_the_benchmarks_own_functions() {
+fn a_react_loop_wins_with_the_benchmarks_functions() {
     let workplace = Workplace::new();
     write_functions(&workplace);
     workplace.write("nestful.jsonl", json_lines(&nestful_samples()));
-    // A model that calls the product, then the sum with it, and so on.
+    // The server's model calls `multiply`, then `add` with its result, and so on.
     let server = TestServer::start(|request, _| {
         let action = |name: &str, left: i32, right: i32| {
             let arguments = json!({"arg_0": left, "arg_1": right});
@@ -413,7 +415,7 @@ fn a_loop_of_calls_wins_with_the_benchmarks_own_functions() {
     assert_eq!(first["answer"], "27");
     assert_eq!(first["steps"][1]["result"], "27");
 
-    // Without the folder the second row has no win; a random model writes no call.
+    // Without the folder, the second row has no win. A random model generates no call.
     let random = "eval config.toml --suite nestful --data nestful.jsonl --set eval.nestful.react=true --checkpoint base \
                   --output random --set eval.nestful.max_steps=2";
     workplace
@@ -424,7 +426,8 @@ fn a_loop_of_calls_wins_with_the_benchmarks_own_functions() {
     assert_eq!(report["win_strict"]["value"], 0.0);
     assert_eq!(report["steps"]["value"], 2.0);
 
-    // The published comparison rounds a gold of 1.5e-07 to five digits, so nothing equals it.
+    // The published comparison rounds a gold answer of 1.5e-07 to five digits, so no result equals
+    // it.
     let divide = json!([{"name": "divide", "label": "$var_1",
         "arguments": {"arg_0": 3, "arg_1": 20_000_000}}]);
     let mut share = nestful_samples()[0].clone();

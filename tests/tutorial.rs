@@ -1,6 +1,6 @@
-//! The tutorial: its commands run in order, in a folder with its rows and model. Training is cut to
-//! two steps and evaluations to two rows. The hub is a local test server that serves a tiny model
-//! under the name of the page's model; the rest of each command is unchanged.
+//! Runs the commands of the tutorial in order, in a folder with its rows and model. Training is
+//! limited to two steps, and evaluations to two rows. The hub is a local test server that serves a
+//! tiny model under the name of the page's model. The rest of each command is unchanged.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -11,7 +11,7 @@ use tooltune_hub::test_hub::TestHub;
 use crate::support::{fixture, model, root, words};
 use crate::workplace::{CommandOutput, tooltune};
 
-/// The commands of the page, word by word.
+/// The commands of the page, each as a list of words.
 fn commands(page: &str) -> Vec<Vec<String>> {
     let mut is_shell = false;
     let mut commands = Vec::new();
@@ -56,7 +56,7 @@ fn hub() -> TestHub {
     hub
 }
 
-/// Adds the files of a folder, whose names in the repository start with `before`.
+/// Adds the files of a folder; `before` is the prefix of their names in the repository.
 fn add_folder(hub: &TestHub, repo: &str, folder: &Path, before: &str) {
     for file in std::fs::read_dir(folder).unwrap() {
         let path = file.unwrap().path();

@@ -45,7 +45,7 @@ impl CommandOutput {
         }
     }
 
-    /// Its standard output; fails if it did not succeed.
+    /// Returns the standard output; panics if the command failed.
     pub(crate) fn success(self) -> String {
         assert_eq!(self.status, Some(0), "{}", self.stderr);
         self.stdout
@@ -104,7 +104,7 @@ impl Workplace {
         CommandOutput::from_command(tooltune().current_dir(self.0.path()).args(arguments))
     }
 
-    /// Runs the program with a text on standard input.
+    /// Runs the program with `input` on standard input.
     pub(crate) fn run_with_input<'a>(
         &self,
         arguments: impl IntoIterator<Item = &'a str>,
@@ -121,7 +121,7 @@ impl Workplace {
         CommandOutput::from_command(&mut command)
     }
 
-    /// A copy of the tiny chat model, to be damaged.
+    /// Copies the tiny chat model, so that a test can change it.
     pub(crate) fn copy_model(&self, name: &str) -> PathBuf {
         let copy = self.path(name);
         std::fs::create_dir(&copy).unwrap();
@@ -145,7 +145,7 @@ format = "slot"
 max_length = 4096
 "#;
 
-/// The same for the trajectories of [`Workplace::generate_trajectories`].
+/// The tables `[data]` of configs for the trajectories of [`Workplace::generate_trajectories`].
 pub(crate) const GOAT_DATA: &str = r#"[data]
 train = ["goat/train.jsonl"]
 eval = ["goat/dev.jsonl"]
@@ -221,7 +221,7 @@ pub(crate) fn json_lines(rows: impl IntoIterator<Item: Display>) -> String {
     rows.into_iter().map(|row| format!("{row}\n")).collect()
 }
 
-/// Makes the tokenizer of a model add `<|endoftext|>` before plain texts.
+/// Changes the tokenizer of a model so that it adds `<|endoftext|>` before plain text.
 pub(crate) fn put_begin_token(model: &Path) {
     let path = model.join("tokenizer.json");
     let mut tokenizer: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();

@@ -78,7 +78,7 @@ TEST_MODULES = [
     "first_hour",
     "row_files",
 ]
-PARITY_TEST = "bf16_losses_of_twenty_steps_stay_near_those_of_f32"
+PARITY_TEST = "bf16_losses_of_twenty_steps_stay_near_f32_losses"
 # Maximum difference between a bf16 loss and the f32 loss, in percent. The test itself allows more for a single step,
 # because it also covers processors, where the loss of one well-fitted batch may differ more.
 PARITY_PERCENT = 2.0

@@ -102,7 +102,7 @@ fn training_crates_link_no_network_sandbox_or_grammar() {
 
 /// Invariant: The crates in `data` and `checkpoints` do not depend on Burn.
 #[test]
-fn burn_is_named_only_where_tensors_are_computed() {
+fn only_crates_with_tensors_depend_on_burn() {
     let without_tensors = ["checkpoints", "trainer/config", "trainer/terminal"];
     let below_tensors =
         |folder: &&str| folder.starts_with("data/") || without_tensors.contains(folder);

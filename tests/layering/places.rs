@@ -18,7 +18,7 @@ const NOT_OPERATIONS: [&str; 8] = [
 
 /// Invariant: `Backend` generics and `unsafe` occur only in `kernels`.
 #[test]
-fn backend_generics_and_unsafe_stay_in_kernels() {
+fn backend_generics_and_unsafe_occur_only_in_kernels() {
     let violations = in_library(&regex(r"\bBackend\b|\bunsafe\b"), |source| {
         source.top() != "kernels"
     });
@@ -177,7 +177,7 @@ fn tolerances_are_in_one_table() {
 
 /// Invariant: Each unsafe block states why it is sound.
 #[test]
-fn every_unsafe_block_says_why_it_is_sound() {
+fn every_unsafe_block_has_a_safety_comment() {
     let block = regex(r"\bunsafe\s*\{");
     let reason = regex(r"\bSAFETY:");
     let mut n_blocks = 0;
@@ -253,7 +253,7 @@ const OWN_READING: &[(&str, &str)] = &[
 
 /// Invariant: One module opens files for reading, and it accepts only regular files.
 #[test]
-fn files_are_opened_to_read_in_one_place() {
+fn one_module_opens_files_for_reading() {
     let opened = regex(
         r"\bFile::open\b|\bfs::read\s*\(|\bfs::read_to_string\b|\bread_to_string\s*\(|\.read\(true\)|\.is_file\(\)",
     );
@@ -283,7 +283,7 @@ fn files_are_opened_to_read_in_one_place() {
 
 /// Invariant: A file gets its final name only when it is complete.
 #[test]
-fn only_the_staging_module_makes_files_under_their_final_names() {
+fn only_the_atomic_module_creates_files_under_their_final_names() {
     let makes = regex(r"\bfs::write\s*\(|\bFile::create|\bFile::options\b|\bOpenOptions::new\b");
     // These open for reading, append to growing files, lock or sync, or create files that exist
     // only as long as the process.

@@ -10,7 +10,7 @@ const MAX_KERNEL_LINES: usize = 160;
 
 #[test]
 #[allow(clippy::print_stdout, reason = "the test reports the sizes")]
-fn files_and_functions_keep_to_their_sizes() {
+fn files_and_functions_stay_within_their_size_limits() {
     let sources = rust_sources();
     let mut sizes: Vec<(usize, &str)> = sources
         .iter()
@@ -111,7 +111,7 @@ fn no_module_has_a_generic_name() {
 
 /// Invariant: No test is ignored and no code is a stub.
 #[test]
-fn no_test_is_switched_off_and_no_code_is_a_stub() {
+fn no_test_is_ignored_and_no_code_is_a_stub() {
     let never = regex(
         r"#\[\s*(?:ignore|should_panic)\b|\b(?:todo|unimplemented|dbg)!|#!?\[allow\(dead_code",
     );

@@ -59,7 +59,7 @@ macro_rules! agrees {
             }
 
             #[test]
-            fn bf16_is_near() {
+            fn bf16_logits_are_near_f32() {
                 super::check_family_in_bf16(FAMILY);
             }
         }

@@ -76,7 +76,7 @@ fn check_adapter(folder: &str) {
 }
 
 #[test]
-fn an_adapter_that_peft_wrote_computes_the_same_here() {
+fn logits_with_an_adapter_from_peft_agree() {
     check_adapter("lora");
 }
 

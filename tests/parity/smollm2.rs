@@ -111,7 +111,7 @@ fn initial_adapters(decoder: &mut Decoder) -> Adapters {
     clippy::print_stdout,
     reason = "how near they are is what a reader of the test wants to see"
 )]
-fn bf16_losses_of_twenty_steps_stay_near_those_of_f32() {
+fn bf16_losses_of_twenty_steps_stay_near_f32_losses() {
     let mut decoder = load_base_in(ComputeDtype::Bf16, &model(GGUF));
     let mut adapters = initial_adapters(&mut decoder);
     let losses = replay(

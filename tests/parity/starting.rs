@@ -118,7 +118,7 @@ fn difference_of_products(
 
 /// Invariant: PiSSA, DoRA and whole trained modules match PEFT.
 #[test]
-fn the_principal_singular_values_and_five_steps_are_those_of_peft() {
+fn pissa_factors_and_five_steps_agree_with_peft() {
     let folder = model().join("pissa");
     let (mut decoder, mut adapters) = initial_model(PrincipalInit::Exact);
     let theirs = tensors_of(&folder.join("adapter/adapter_model.safetensors"));
@@ -220,13 +220,13 @@ fn a_rank_beyond_the_singular_values_is_refused() {
 
 /// Invariant: PiSSA, DoRA and whole trained modules match PEFT.
 #[test]
-fn dora_computes_and_learns_as_in_peft() {
+fn dora_logits_and_training_agree_with_peft() {
     learns_as_in_peft("llama31", "dora");
 }
 
 /// Invariant: PiSSA, DoRA and whole trained modules match PEFT.
 #[test]
-fn whole_weights_compute_and_learn_as_in_peft() {
+fn whole_trained_modules_agree_with_peft() {
     learns_as_in_peft("mistral_window", "modules_to_save");
 }
 

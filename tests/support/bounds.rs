@@ -161,7 +161,7 @@ impl Quantity {
 }
 
 #[test]
-fn fewer_bits_never_have_the_tighter_bound() {
+fn dtypes_with_fewer_bits_never_have_a_tighter_bound() {
     for quantity in ALL {
         let row = quantity.row();
         let [f32_on_cpu, f32_on_cuda, bf16_on_cpu, bf16_on_cuda] = row;

@@ -1,4 +1,4 @@
-//! A server on 127.0.0.1 for tests of the program, and a minimal chat completion.
+//! A server on 127.0.0.1 for integration tests, and a minimal chat completion.
 
 use serde_json::json;
 pub(crate) use tooltune_endpoint::http::test_server::{Answer as Response, Received, TestServer};

@@ -1,7 +1,7 @@
 //! The device of the tests: `TOOLTUNE_TEST_DEVICE`, by default `cpu`.
 //!
-//! The integration tests and those of `kernels` share this file. An unknown device is an error, and
-//! so is a missing GPU: a test never passes on another device than requested.
+//! The integration tests and the tests of `kernels` share this file. An unknown device or a missing
+//! GPU is an error, so a test never passes on a device other than the requested one.
 
 use std::fmt;
 use std::sync::LazyLock;

@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn hub_names_are_answered_with_the_fetch_command() {
+    fn hub_names_in_place_of_paths_give_the_fetch_command() {
         for (kind, name, command) in [
             (
                 RepoKind::Model,
