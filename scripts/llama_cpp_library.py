@@ -1,7 +1,7 @@
 """The C interface of llama.cpp, loaded from the wheel xllamacpp: the functions that scripts call.
 
-The fields are those of the version that scripts/requirements-xllamacpp.txt pins. A field added by another version would shift all
-later ones, so `library` checks the size of each structure and the defaults that llama.cpp fills in.
+The fields match the version in scripts/requirements-xllamacpp.txt. If another version adds a field, all later fields move, so
+`library` checks the size of each structure and the defaults that llama.cpp fills in.
 """
 
 import ctypes

@@ -12,7 +12,7 @@ from pathlib import Path
 # Compute capabilities of A100, of A10 and RTX 30, of H100 and H200, and of B200, in CubeCL's format.
 ARCHITECTURES = ["sm_80", "sm_86", "sm_90a", "sm_100a"]
 
-# A kernel may spill a few bytes of rarely used values, but not those of a loop, which would be more.
+# A kernel may spill a few bytes of rarely used values. Spilled values of a loop need more bytes.
 SPILL_LIMIT = 64
 
 

@@ -58,7 +58,7 @@ fn model_reply(prompt: &str) -> Value {
             "output": "the number of the order"})
     } else if starts_with("Decide whether what one API") {
         let holds = first.contains(ORDER);
-        json!({"reason": "The number stands at order_id.", "connectable": holds})
+        json!({"reason": "The number is in order_id.", "connectable": holds})
     } else if starts_with("Two APIs were called") {
         json!({"reason": "It is the same number.", "connectable": true})
     } else if starts_with("Write the arguments of a call of this API") {

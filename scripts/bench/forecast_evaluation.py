@@ -1,8 +1,7 @@
 """The section of benchmarks/forecast.md on evaluations during a run: how long one takes, and its share of the run.
 
-The settings are those of a config; prompts and answers are as long as those of the rows that the config is for. Rows join a batch
-and leave it as in trainer/src/eval/generate/batch.rs, which is played through. What prompts and a token launch was counted
-(scripts/gpu/launches.json).
+Settings come from a config, and prompts and answers have the lengths of its rows. The script simulates how rows join and leave a
+batch in trainer/src/eval/generate/batch.rs. The launches of prompts and of a token are counted in scripts/gpu/launches.json.
 """
 
 import collections
@@ -100,8 +99,8 @@ def scaled(rows: dict, layers: int, factor: float, passes: float = 1.0) -> list:
 
 
 def seconds(work: list, shape, gpu, attended: float) -> float:
-    """GPU seconds: each kernel takes the time of its bytes or operations, at least that of the shortest kernel, plus a
-    gap. Attention reads `attended` cache bytes per layer, or is negligible compared with the prompts' products."""
+    """GPU seconds: each kernel takes the time of its bytes or operations, at least the time of the shortest kernel, plus
+    a gap. Attention reads `attended` cache bytes per layer, or is negligible compared with the prompts' matmuls."""
     rate, bandwidth = gpu.tflops * gpu.products.share * 1e12, gpu.gbs * gpu.memory.share * 1e9
     least, all_seconds = rates.SHORTEST_US / 1e6, 0.0
     for what, launches, threads in work:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Preprocesses rows with datasets and TRL's SFTTrainer: the other side of scripts/bench/preprocess.
 
-The trainer has a tiny model, so its time is that of the preprocessing. Prints one JSON line: the number of examples,
+The trainer has a tiny model, so nearly all of its time is preprocessing. Prints one JSON line: the number of examples,
 and the peak RSS of this process and its children in total.
 """
 

@@ -1,13 +1,13 @@
 /*
- * A libcublasLt.so that computes on the host, on the memory and the streams of the driver beside this
- * file (driver.c): d = alpha * a b + beta * c + bias, bf16 or f32, sums in f32.
+ * A libcublasLt.so that computes on the CPU, with the memory and the streams of the simulated driver
+ * (driver.c): d = alpha * a b + beta * c + bias in bf16 or f32, accumulated in f32.
  *
- * It refuses what the library would: descriptors that were destroyed, layouts that are too narrow,
- * matrices beyond a block of the device's memory, addresses that are not aligned as was promised, a
- * workspace that is too small, a stream that is none. At its end a line on the error output says how
- * many products there were, of how many forms; with FAKE_CUDA_NAMES=1, a line for each size and type
- * says how many, as a row-major program sees them: rows x columns of sums, x what is summed up. Where
- * CUDA_ON_CPU_KERNELS is `none`, products are checked and counted and nothing is computed.
+ * It refuses the same errors as the library: destroyed descriptors, layouts that are too narrow,
+ * matrices outside a memory block of the device, addresses without the declared alignment, a workspace
+ * that is too small, and invalid streams. At exit it prints the number of products and of different
+ * shapes to standard error. With FAKE_CUDA_NAMES=1 it also prints a line per shape and type in row-major
+ * order: rows x columns x inner dimension. If CUDA_ON_CPU_KERNELS is `none`, products are checked and
+ * counted, but not computed.
  *
  *   gcc -O2 -shared -fPIC -o libcublasLt.so cublaslt.c -ldl
  */
@@ -36,7 +36,7 @@ typedef struct {
     uint32_t aligned[4];
 } Object;
 
-/* What the opaque 64 bytes of an algorithm hold: what it was promised. */
+/* The 64 opaque bytes of an algorithm: the alignments and the workspace that it was requested for. */
 typedef struct {
     uint32_t aligned[4];
     uint64_t workspace, form, unused[4];
@@ -99,10 +99,10 @@ static int make(Object **object, enum ObjectKind kind) {
     return OK;
 }
 
-/* Is never given back, so that whoever uses it again is seen. */
+/* The memory is never freed, so that a later use of the object is detected. */
 static int destroy(Object *object, enum ObjectKind kind) {
     if (object->kind != kind)
-        return refuse("something else is destroyed", object->kind);
+        return refuse("destroyed an object of another kind", object->kind);
     object->kind = DESTROYED;
     return OK;
 }
@@ -155,7 +155,7 @@ int cublasLtMatmulPreferenceSetAttribute(Object *preference, int attribute, cons
     return OK;
 }
 
-/* A product's sizes and types, of which an algorithm is one. */
+/* A hash of a product's sizes and types; an algorithm belongs to one of them. */
 static uint64_t form_of(const Object *product, Object *const layouts[4]) {
     uint64_t sum = product->transposed[0] + 2 * product->transposed[1] + 4 * product->epilogue;
     for (int i = 0; i < 4; i++) {
@@ -187,7 +187,7 @@ int cublasLtMatmulAlgoGetHeuristic(Object *handle, Object *product, Object *a, O
     return OK;
 }
 
-/* An algorithm that was kept is taken for the product that it was found for, unless FAKE_CUBLASLT_TAKES is 0. */
+/* Accepts a stored algorithm only for the product that it was found for, or never if FAKE_CUBLASLT_TAKES is 0. */
 int cublasLtMatmulAlgoCheck(Object *handle, Object *product, Object *a, Object *b, Object *c, Object *d, const Algorithm *algorithm,
                             struct Found *found) {
     Object *const layouts[4] = {a, b, c, d};
@@ -256,7 +256,7 @@ static void compute(void *of) {
         }
 }
 
-/* A product of a graph is counted each time that it is done. */
+/* A product in a graph is counted each time that the graph is launched. */
 static void compute_captured(void *of) {
     const struct Job *job = of;
     __atomic_add_fetch(&products, 1, __ATOMIC_RELAXED);

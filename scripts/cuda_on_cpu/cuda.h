@@ -1,9 +1,9 @@
-// As much of CUDA's language, for one core of a CPU, as CubeCL's texts use of it.
+// The part of the CUDA language that CubeCL's generated source uses, implemented on one CPU core.
 //
-// The threads of a block are contexts of one thread: each runs to the next barrier, in an order
-// that the caller chooses, so that a missing barrier shows as a result that depends on the order.
-// A fragment of a tensor core is a whole matrix in every thread: what a warp does together, each of
-// its threads does alone, to the same effect.
+// The threads of a block are contexts of one CPU thread. Each runs to the next barrier, in an order
+// that the caller chooses, so that a missing barrier makes the result depend on the order. Every
+// thread of a warp stores the whole matrix of a tensor core fragment and computes all of it, with the
+// same result as a warp that shares the work.
 
 #pragma once
 
@@ -41,12 +41,12 @@ static std::vector<ucontext_t> contexts;
 static std::vector<char> finished;
 static std::function<void()> body;
 
-/// The running thread of the block, and how many there are.
+/// The index of the running thread in its block, and the number of threads.
 static unsigned current, block_threads;
 
 static void let_others_run() { swapcontext(&contexts[current], &scheduler); }
 
-/// What a thread waits at: the block's next barrier, or one of its warp.
+/// The barrier that a thread waits for: of its block, or of its warp.
 enum class Wait { nothing, block, warp };
 static std::vector<Wait> waiting;
 
@@ -60,14 +60,14 @@ static void run_thread() {
     finished[current] = 1;
 }
 
-/// What a thread has given its warp, and what the warp's threads had given at its barrier.
+/// The value that a thread shares with its warp, and the values of all its threads at the barrier.
 struct Lane {
     unsigned long long own, given[32];
     unsigned active;
 };
 static std::vector<Lane> lanes;
 
-/// Lets the threads of a warp go on that wait for one another, if there are some.
+/// Resumes the threads of a warp that wait for each other; returns whether there were any.
 static bool release_warp(unsigned first, unsigned end) {
     unsigned active = 0;
     for (unsigned i = first; i < end; i++)
@@ -81,7 +81,7 @@ static bool release_warp(unsigned first, unsigned end) {
     return active != 0;
 }
 
-/// Gives a value to the warp and waits for the others'.
+/// Shares a value with the warp and waits for the values of the other threads.
 template <class T> static void share(T value) {
     static_assert(sizeof(T) <= 8);
     lanes[current].own = 0;
@@ -90,7 +90,7 @@ template <class T> static void share(T value) {
     let_others_run();
 }
 
-/// What a lane has given; a lane that is not there gives what was asked with.
+/// The value that a lane shared, or `otherwise` if the lane is inactive.
 template <class T> static T given(unsigned lane, T otherwise) {
     if (lane < 32 && lanes[current].active >> lane & 1)
         std::memcpy(&otherwise, &lanes[current].given[lane], sizeof(T));
@@ -99,12 +99,12 @@ template <class T> static T given(unsigned lane, T otherwise) {
 
 static int __clz(int a) { return a == 0 ? 32 : __builtin_clz(a); }
 
-/// Upper half of a product of two numbers of 32 bits.
+/// Upper half of the product of two 32-bit numbers.
 static unsigned __umulhi(unsigned a, unsigned b) {
     return static_cast<unsigned>(static_cast<unsigned long long>(a) * b >> 32);
 }
 
-/// `atom.add.f32`: one thread runs at a time.
+/// `atom.add.f32`: only one thread runs at a time, so a plain addition is atomic.
 static float add_at(const float *place, float value) {
     const float before = *place;
     *const_cast<float *>(place) = before + value;
@@ -145,10 +145,10 @@ struct Launch {
     unsigned blocks[3], threads[3], shared_bytes, descending;
 };
 
-/// Runs every thread of every block. False if some threads of a block end while others wait.
+/// Runs every thread of every block. Returns false if some threads of a block end while others wait.
 ///
-/// A thread runs until it waits. A warp goes on once none of its threads runs to a barrier of the
-/// warp any more; the block, once none of its threads does.
+/// A thread runs until it waits. A warp continues when none of its threads can still reach the warp's
+/// barrier, and the block continues when none of its threads can still reach the block's barrier.
 static bool launch(const Launch &launch, std::function<void()> thread) {
     constexpr size_t stack_bytes = 1 << 20;
     const unsigned threads = launch.threads[0] * launch.threads[1] * launch.threads[2];
@@ -160,7 +160,7 @@ static bool launch(const Launch &launch, std::function<void()> thread) {
     finished.resize(threads);
     waiting.resize(threads);
     lanes.resize(threads);
-    // Pages of a stack are taken when a thread first writes them.
+    // The pages of a stack are allocated when a thread first writes them.
     const size_t bytes = stack_bytes * threads;
     char *stacks = static_cast<char *>(mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
@@ -170,7 +170,7 @@ static bool launch(const Launch &launch, std::function<void()> thread) {
     const unsigned blocks = gridDim.x * gridDim.y * gridDim.z;
     for (unsigned block = 0; block < blocks && converged; block++) {
         blockIdx = {block % gridDim.x, block / gridDim.x % gridDim.y, block / gridDim.x / gridDim.y};
-        // What is read before it is written is NaN.
+        // Memory that is read before it is written contains NaN.
         std::memset(shared_memory, 0xff, shared_bytes);
         for (unsigned i = 0; i < threads; i++) {
             finished[i] = 0;
@@ -203,7 +203,7 @@ static bool launch(const Launch &launch, std::function<void()> thread) {
     return converged;
 }
 
-/// Upper half of an f32, rounded to the nearest, to even where two are near.
+/// The upper half of an f32, rounded to nearest, ties to even.
 struct __nv_bfloat16 {
     unsigned short bits;
 
@@ -238,7 +238,7 @@ template <class Use, int m, int n, int k, class T, class Layout = void> struct f
     float values[16][16];
 };
 
-/// What the hardware asks of a fragment in memory.
+/// Checks the alignment that the hardware requires of a fragment in memory.
 template <class T> void check_place(const T *place, unsigned pitch) {
     if (reinterpret_cast<size_t>(place) % 32 != 0 || pitch * sizeof(T) % 16 != 0) {
         std::fprintf(stderr, "a fragment is not aligned\n");
@@ -281,7 +281,7 @@ template <class D, class A, class B> void mma_sync(D &to, const A &a, const B &b
 
 } // namespace nvcuda::wmma
 
-// The text's own names, which would clash with those of the headers above.
+// Functions of the generated source whose names would clash with the headers above.
 namespace text {
 
 using std::exp;

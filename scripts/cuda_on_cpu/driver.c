@@ -1,29 +1,31 @@
 /*
- * A libcuda.so.1 that has no GPU: it answers as an H100, takes every kernel that the driver would
- * take, and gives zeros for memory.
+ * A libcuda.so.1 that simulates an H100 without a GPU: it accepts every kernel that the real driver
+ * accepts, and its device memory is initially zero.
  *
- * A program on it compiles its kernels, Burn's too, and launches them within the limits that are
- * checked here: blocks, threads, shared memory, pitches of copies, and the memory of the device,
- * FAKE_CUDA_GIB or 79.1 GiB. What is against them is refused and said. At its end a line on the error
- * output says how many kernels were loaded and launched, what was refused, and the most memory that
- * was held; with FAKE_CUDA_NAMES=1, a line for each kernel says how often it was launched, with how many
- * threads in all, and another one how often as part of a graph.
+ * A program on this driver compiles all its kernels, including Burn's, and launches them within the
+ * limits that are checked here: blocks, threads, shared memory, pitches of copies, and the device memory
+ * (FAKE_CUDA_GIB, by default 79.1 GiB). A violation is refused and printed. At exit the driver prints a
+ * line to standard error with the numbers of kernels that were loaded, launched and refused, and the peak
+ * memory. With FAKE_CUDA_NAMES=1 it also prints two lines per kernel: its launches with their total
+ * number of threads, and the same for launches in graphs.
  *
- * A stream that is captured does nothing and keeps what it is given as a graph, which does all of it each
- * time that it is launched, with the memory that it was captured with. What a capture does not allow, to
- * wait, to take memory, to copy from or to the host, is refused. FAKE_CUDA_NO_GRAPHS=begin refuses every
- * capture at its begin, FAKE_CUDA_NO_GRAPHS=instantiate when a graph is to be made of it.
+ * A stream that is being captured executes nothing and records its work as a graph. Each launch of the
+ * graph executes the work, with the memory addresses of the capture. Operations that a capture does not
+ * allow are refused: waiting, allocating memory, and copying from or to the host.
+ * FAKE_CUDA_NO_GRAPHS=begin refuses to begin a capture, and FAKE_CUDA_NO_GRAPHS=instantiate refuses to
+ * instantiate a graph.
  *
- * With the real NVRTC, or where CUDA_ON_CPU_KERNELS is `none`, kernels compute nothing. With the one beside this file (nvrtc.c) each is a
- * library for the CPU and computes what it says. Work of a stream is done as late as can be: when the
- * program waits for it, or another stream waits for an event behind it. So whoever forgets to wait
- * reads what was there before. FAKE_CUDA_WAITS=0 forgets what streams wait for, to show that it matters.
+ * With the real NVRTC, or if CUDA_ON_CPU_KERNELS is `none`, kernels compute nothing. With the simulated
+ * NVRTC (nvrtc.c), each kernel is a CPU library and computes its result. The work of a stream is executed
+ * as late as possible: when the program waits for it, or when another stream waits for an event after it.
+ * A program that forgets to wait therefore reads the old contents. FAKE_CUDA_WAITS=0 ignores the waits
+ * between streams, to prove that they matter.
  *
- * FAKE_CUDA_ADDRESSES=1 makes memory of the device addresses alone, for models that are larger than the
- * memory of the host: what comes from it and is not small is read, as a copy engine reads it, and
- * forgotten. At its end the program then says of these bytes how many came from pages that are locked,
- * as a copy engine wants them, and from others; when the first and the last were copied; and when the
- * first kernel behind them was launched.
+ * With FAKE_CUDA_ADDRESSES=1, device memory consists only of addresses, for models that are larger than
+ * the host's memory. Data that is copied to the device is read, as by a copy engine, and discarded unless
+ * it is small. At exit the driver prints how many of these bytes came from locked pages, which a copy
+ * engine needs, and from other pages, when the first and the last byte were copied, and when the first
+ * kernel after them was launched.
  *
  *   gcc -O1 -shared -fPIC -o libcuda.so.1 driver.c -ldl
  */
@@ -44,13 +46,13 @@ typedef unsigned long long Address;
 
 enum { OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_DEVICE = 101, NOT_FOUND = 500 };
 
-/* What an H100 allows; a kernel asks for more shared memory than SHARED_MEMORY before it may have it. */
+/* Limits of an H100. A kernel must request more shared memory than SHARED_MEMORY before it is launched. */
 enum { BLOCK_THREADS = 1024, BLOCK_Z = 64, GRID_YZ = 65535, SHARED_MEMORY = 48 << 10, MOST_SHARED_MEMORY = 227 << 10 };
 
 /* Larger uploads and copies are dropped: nothing reads them, and the host has less memory than a GPU. */
 static const size_t DROPPED = (size_t)64 << 20;
 
-/* With addresses alone, smaller uploads are kept: sizes, ids, scalars. */
+/* With FAKE_CUDA_ADDRESSES, smaller uploads are kept: sizes, ids, scalars. */
 static const size_t SMALL = (size_t)64 << 10;
 static int has_addresses_alone;
 
@@ -96,7 +98,7 @@ Result cuDeviceGetPCIBusId(char *name, int bytes, int device) { snprintf(name, b
 Result cuDeviceTotalMem_v2(size_t *bytes, int device) { *bytes = limit; return OK; }
 Result cuMemGetInfo_v2(size_t *free, size_t *total) { *free = limit - held; *total = limit; return OK; }
 
-/* NVRTC looks for a secret table of the driver; without an answer it would read a null pointer. */
+/* NVRTC requests an undocumented table of the driver; without an error code it would read a null pointer. */
 Result cuGetExportTable(const void **table, const void *id) { return NOT_FOUND; }
 
 Result cuDeviceGetAttribute(int *value, int attribute, int device) {
@@ -127,22 +129,22 @@ Result cuCtxSetCurrent(Object context) { return OK; }
 Result cuCtxGetCurrent(Object *context) { *context = (Object)1; return OK; }
 Result cuCtxGetStreamPriorityRange(int *least, int *greatest) { *least = 0; *greatest = -5; return OK; }
 
-/* Streams: work that waits for whoever needs it. */
+/* Streams: queued work that is executed when its result is needed. */
 
 typedef void (*Work)(void *job);
 struct Kernel;
 static Result refuse_captured(const char *what);
 
 struct Task {
-    Work run; /* None for what is counted alone. */
-    Work release; /* Of the job, when it is done for the last time. */
+    Work run; /* NULL if the task is only counted. */
+    Work release; /* Frees the job after its last execution. */
     void *job;
-    struct Event *event; /* To wait for, where there is no work. */
-    struct Kernel *kernel; /* Whose launch it is, with so many threads. */
+    struct Event *event; /* The event to wait for, if there is no work. */
+    struct Kernel *kernel; /* The launched kernel; `threads` is the number of its threads. */
     long threads;
     struct Task *next;
 };
-/* What was captured; a graph and what is made of it are the same here. */
+/* Captured work; the graph and its instance are the same object. */
 struct Graph {
     struct Task *first, *last;
     size_t nodes;
@@ -152,10 +154,10 @@ struct Stream {
     struct Task *first, *last;
     long queued, done;
     int is_running;
-    struct Graph *captured; /* While it is captured. */
+    struct Graph *captured; /* The graph, while the stream is being captured. */
     struct Stream *next;
 };
-/* The place in a stream up to which it stands for. */
+/* A position in a stream: the event is reached when all work before it is done. */
 struct Event {
     struct Stream *stream;
     long place;
@@ -222,7 +224,7 @@ static void append(struct Stream *stream, struct Task task) {
     pthread_mutex_unlock(&queue_lock);
 }
 
-/* For libraries beside this one, too: whether a stream was made here; work on it. */
+/* Also called by the other simulated libraries: whether the stream was created here. */
 int fake_cuda_is_stream(Object stream) {
     int found = 0;
     pthread_mutex_lock(&queue_lock);
@@ -232,9 +234,9 @@ int fake_cuda_is_stream(Object stream) {
     return found;
 }
 
-/* The job is given back with free. */
+/* Queues work on a stream; the job is freed after its execution. */
 void fake_cuda_enqueue(Object stream, Work run, void *job) {
-    if (!stream) { /* The stream of the device, which waits for all others. */
+    if (!stream) { /* The default stream, which waits for all other streams. */
         run(job);
         free(job);
         return;
@@ -260,7 +262,7 @@ static void catch_up_all(void) {
     pthread_mutex_unlock(&queue_lock);
 }
 
-/* What no thread may do while a stream is captured, as the mode of CubeCL's captures says. */
+/* Refuses an operation that no thread may run during a capture, because CubeCL captures in global mode. */
 static Result refuse_captured(const char *what) {
     fprintf(stderr, "fake CUDA: while a stream is captured: ");
     return refuse(what, 0);
@@ -324,7 +326,7 @@ Result cuEventElapsedTime(float *milliseconds, Object start, Object end) { *mill
 Result cuEventElapsedTime_v2(float *milliseconds, Object start, Object end) { *milliseconds = 1; return OK; }
 Result cuEventDestroy_v2(Object event) { free(event); return OK; }
 
-/* Memory: pages of the host that are zero until they are written. */
+/* Device memory: host pages that are zero until they are written. */
 
 static Result give(Address *address, size_t bytes) {
     Result result = OUT_OF_MEMORY;
@@ -367,7 +369,7 @@ static Result take(Address address) {
     return OK;
 }
 
-/* For libraries beside this one: whether bytes lie in one block. */
+/* Called by the other simulated libraries: whether the bytes are within one memory block. */
 int fake_cuda_holds(Address first, size_t bytes) {
     int found = 0;
     pthread_mutex_lock(&lock);
@@ -382,7 +384,7 @@ Result cuMemAllocAsync(Address *address, size_t bytes, Object stream) { return g
 Result cuMemFree_v2(Address address) { return take(address); }
 Result cuMemFreeAsync(Address address, Object stream) { return take(address); }
 
-/* Memory of the host whose pages are locked. */
+/* Host memory with locked pages. */
 struct Locked {
     const char *first;
     size_t bytes;
@@ -417,7 +419,7 @@ Result cuMemFreeHost(Object first) {
     return OK;
 }
 
-/* What was read and forgotten. */
+/* Statistics of the data that was read and discarded. */
 static struct {
     size_t from_locked, from_others;
     double first, last, seconds, launch_behind;
@@ -445,7 +447,7 @@ static void read_and_forget(const char *from, size_t bytes) {
     pthread_mutex_unlock(&lock);
 }
 
-/* A copy or a filling; what comes from the host is read when it is asked for, as pageable memory is. */
+/* A copy or fill. Data from the host is read when the copy is requested, as for pageable memory. */
 struct Copy {
     void *to;
     const void *from;
@@ -540,20 +542,20 @@ struct Launch {
     unsigned blocks[3], threads[3], shared_bytes, descending;
 };
 struct Kernel {
-    int shared_bytes; /* That it has asked for. */
+    int shared_bytes; /* The shared memory that was requested. */
     long launches, threads;
-    long replays, replayed_threads; /* As part of graphs. */
+    long replays, replayed_threads; /* Launches in graphs, and their threads. */
     char name[256];
     void *library;
     int (*run)(void **arguments, const struct Launch *launch);
-    const unsigned *sizes; /* Of its arguments, in bytes, behind their number. */
+    const unsigned *sizes; /* The number of arguments, then the size of each in bytes. */
     struct Kernel *next;
 };
 static struct Kernel *kernels;
 
 Result cuModuleLoadData(Object *module, const void *image) {
     struct Kernel *kernel = calloc(1, sizeof *kernel);
-    /* What nvrtc.c gives for a text is the path of a library behind this mark. */
+    /* nvrtc.c returns this prefix and the path of a library for each source. */
     static const char mark[] = "library for the CPU: ";
     if (!strncmp(image, mark, sizeof mark - 1)) {
         kernel->library = dlopen((const char *)image + sizeof mark - 1, RTLD_NOW | RTLD_LOCAL);
@@ -589,7 +591,7 @@ Result cuFuncSetAttribute(Object kernel, int attribute, int value) {
     return OK;
 }
 
-/* A launch with its arguments as they were. */
+/* A launch with a copy of its arguments. */
 struct Job {
     const struct Kernel *kernel;
     struct Launch launch;

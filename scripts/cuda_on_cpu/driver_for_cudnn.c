@@ -1,8 +1,8 @@
 /*
- * The driver beside it (driver.c) with what cuDNN asks of one while it makes plans for a GPU that is only
- * described: contexts, libraries, links and the tables by which the runtime finds the driver's inner
- * functions. Nothing is launched through it. The error output has a line for each kernel that a plan
- * loads: `fake CUDA: cuDNN takes NAME`.
+ * The simulated driver (driver.c), extended by the functions that cuDNN calls while it builds plans from
+ * the description of a GPU: contexts, libraries, links, and the tables in which the runtime finds internal
+ * functions of the driver. Nothing is launched. For each kernel that a plan loads, it prints a line to
+ * standard error: `fake CUDA: cuDNN takes NAME`.
  *
  *   gcc -w -O1 -shared -fPIC -o libcuda.so.1 driver_for_cudnn.c -ldl
  */
@@ -15,7 +15,7 @@ enum { NOT_SUPPORTED = 801 };
 
 static Object some(void) { return malloc(8); }
 
-/* Objects that are made, never used, and answered for. */
+/* Objects that are created but never used. */
 Result cuTensorMapEncodeTiled(void *map) { memset(map, 0, 128); return OK; }
 Result cuTensorMapEncodeIm2col(void *map) { memset(map, 0, 128); return OK; }
 Result cuLibraryLoadData(Object *library) { *library = some(); return OK; }
@@ -39,7 +39,7 @@ Result cuLinkComplete(Object state, void **image, size_t *bytes) {
 }
 Result cuLinkDestroy(void) { return OK; }
 
-/* The one context of the one device. */
+/* The only context of the only device. */
 Result cuCtxGetDevice(int *device) { *device = 0; return OK; }
 Result cuCtxGetApiVersion(Object context, unsigned *version) { *version = 13000; return OK; }
 Result cuCtxGetId(Object context, unsigned long long *id) { *id = 1; return OK; }
@@ -68,7 +68,7 @@ Result cuLaunchCooperativeKernel(void) { return OK; }
 
 static Result unsupported(void) { return NOT_SUPPORTED; }
 
-/* The newest version of a function that stands here. */
+/* Returns the newest version of a function that is defined here. */
 Result cuGetProcAddress_v2(const char *name, void **function, int version, uint64_t flags, int *found) {
     static const char *suffixes[] = {"_v3", "_v2", ""};
     char versioned[128];
@@ -86,7 +86,7 @@ Result cuGetProcAddress(const char *name, void **function, int version, uint64_t
     return cuGetProcAddress_v2(name, function, version, flags, NULL);
 }
 
-/* What the runtime keeps with a context. */
+/* Values that the runtime stores with a context. */
 static struct {
     void *key, *value;
 } kept[64];
@@ -113,7 +113,7 @@ static void first_hook(void **place, size_t *n) { *place = first_room; *n = 1024
 static void second_hook(void **place, size_t *n) { *place = second_room; *n = 14; }
 static Result primary(Object *context) { *context = (Object)1; return OK; }
 
-/* Tables of functions, by the first byte of their names; NVRTC does without its own (0xda). */
+/* Tables of functions, by the first byte of their names. NVRTC works without its table (0xda). */
 Result cuGetExportTable(const void **table, const void *name) {
     static void *storage[4] = {keep, forget, look_up};
     static void *hooks[8], *runtime[16], *others[256];
@@ -125,7 +125,7 @@ Result cuGetExportTable(const void **table, const void *name) {
             others[i] = zero;
         memcpy(hooks, others, sizeof hooks);
         memcpy(runtime, others, sizeof runtime);
-        /* The first entry says how long a table is. */
+        /* The first entry is the size of the table. */
         others[0] = (void *)sizeof others;
         hooks[0] = (void *)(7 * sizeof(void *));
         hooks[2] = first_hook;

@@ -1,6 +1,6 @@
 /*
- * The graphs of the driver beside this file, which is a part of it (driver.c): what a stream was given while
- * it was captured, to be done again.
+ * CUDA graphs of the simulated driver; driver.c includes this file. A graph has the work that a stream
+ * recorded during a capture.
  */
 
 static long graphs, graph_launches;

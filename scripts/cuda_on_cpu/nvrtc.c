@@ -1,9 +1,9 @@
 /*
- * A libnvrtc.so that makes of each text a library for the CPU, by module.py and g++, for the driver
- * beside this file to run.
+ * A libnvrtc.so that compiles each kernel source into a CPU library, with module.py and g++, which the
+ * simulated driver (driver.c) runs.
  *
- * CUDA_ON_CPU is the folder of this file, CUDA_ON_CPU_KERNELS the one for the libraries, which are
- * made once for a text. Where that is `none`, nothing is compiled and kernels compute nothing.
+ * CUDA_ON_CPU is the folder of this file. CUDA_ON_CPU_KERNELS is the folder for the libraries; each source
+ * is compiled once. If it is `none`, nothing is compiled and kernels compute nothing.
  *
  *   gcc -O1 -shared -fPIC -o libnvrtc.so nvrtc.c
  */

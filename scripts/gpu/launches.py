@@ -36,7 +36,7 @@ BATCHES = [
 RECIPE_BATCHES = [("llama-3-8b", 2, 310), ("llama-3.2-1b", 2, 290)]
 # Evaluations: shape, sequences generated together, tokens per prompt.
 GENERATIONS = [("qwen3-0.6b", 8, 240), ("llama-3-8b", 50, 280), ("llama-3.2-1b", 64, 246)]
-# The evaluations counted without --all; their kernels are the same as those of the others.
+# The evaluations counted without --all; the other evaluations launch the same kernels.
 FEW_GENERATIONS = GENERATIONS[:1]
 # Tokens per sequence: the first comes from its prompt, the second is recorded, and all later ones are alike.
 NEW_TOKENS = 11
