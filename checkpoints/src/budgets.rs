@@ -1,7 +1,7 @@
 //! Limits on bytes and nesting depth for the files of models, adapters and runs.
 //!
-//! Each constant documents its reason. docs/limits.md tells users what exceeds it and what to do.
-//! Errors name the requested amount, the limit, and its setting if there is one.
+//! Each constant documents its reason. docs/limits.md describes what exceeds it and what to do.
+//! Errors contain the requested amount, the limit, and the setting if there is one.
 
 use tooltune_disk::budgets::Limit;
 

@@ -1,7 +1,7 @@
 //! The errors of this crate, one variant per problem with a file.
 //!
-//! Each message names the file, the location in it, and what to do. The variants store their parts
-//! as fields, so a caller can tell a full disk from a damaged file.
+//! Each message names the file, the location in it, and what to do. The variants have fields, so
+//! that a caller can distinguish a full disk from a damaged file.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -25,13 +25,13 @@ pub enum CheckpointError {
         path: PathBuf,
         /// File names searched for.
         looked_for: &'static str,
-        /// Advice for the files found instead; empty or beginning with "; ".
+        /// Advice about files that were found instead; empty or starting with "; ".
         hint: String,
     },
 
     /// A file is shorter than its header requires.
     #[error(
-        "{path} is truncated: {part} needs {needs} bytes and the file has {has}; fetch or copy it again",
+        "{path} is truncated: {part} needs {needs} bytes, but the file has {has}; fetch or copy it again",
         path = path.display()
     )]
     Truncated {
@@ -53,9 +53,9 @@ pub enum CheckpointError {
     WrongMagic {
         /// File with the wrong first bytes.
         path: PathBuf,
-        /// Format that was expected.
+        /// The expected format.
         format: &'static str,
-        /// The first bytes, printable.
+        /// The first bytes, in printable form.
         first_bytes: String,
     },
 
@@ -70,11 +70,11 @@ pub enum CheckpointError {
         version: u32,
         /// Supported versions.
         supported: &'static str,
-        /// Advice; empty or beginning with "; ".
+        /// Advice; empty or starting with "; ".
         hint: &'static str,
     },
 
-    /// The header breaks the rules of its format.
+    /// The header violates the rules of its format.
     #[error(
         "{path} is damaged at {location}: {problem}; fetch or convert it again",
         path = path.display()
@@ -84,7 +84,7 @@ pub enum CheckpointError {
         path: PathBuf,
         /// Location: a byte offset, a key, or a tensor name.
         location: String,
-        /// The broken rule.
+        /// The violated rule.
         problem: String,
     },
 
@@ -128,7 +128,7 @@ pub enum CheckpointError {
         path: PathBuf,
         /// Tensor as named in the file.
         tensor: String,
-        /// Data type as its specification names it.
+        /// Data type, with the name in its specification.
         dtype: String,
         /// Supported data types.
         supported: &'static str,
@@ -146,7 +146,7 @@ pub enum CheckpointError {
         n_missing: usize,
         /// Absent file names, comma-separated.
         shards: String,
-        /// One tensor of the first absent shard.
+        /// A tensor in the first absent shard.
         tensor: String,
     },
 
@@ -157,7 +157,7 @@ pub enum CheckpointError {
         path: PathBuf,
         /// Requested Hugging Face name.
         tensor: String,
-        /// The most likely cause; empty or beginning with "; ".
+        /// The most likely cause; empty or starting with "; ".
         hint: String,
     },
 
@@ -309,8 +309,8 @@ pub enum CheckpointError {
 
     /// The run directory was removed or replaced while a run was writing to it.
     #[error(
-        "{path}: the folder of the run was removed or replaced while the run was writing to it; \
-         checkpoints saved there are lost: restore the folder from a copy and resume, or start \
+        "{path}: the run directory was removed or replaced while the run was writing to it; \
+         checkpoints saved there are lost: restore it from a copy and resume, or start \
          again",
         path = path.display()
     )]
@@ -334,7 +334,7 @@ pub enum CheckpointError {
     /// A checkpoint file exists but cannot be read. The checkpoint may be complete.
     #[error(
         "cannot read {path}: {source}; the checkpoint may be complete: look for the cause in the \
-         system log (dmesg) and run the same command again, or name an earlier checkpoint",
+             system log (dmesg) and run the same command again, or name an earlier checkpoint",
         path = path.display()
     )]
     UnreadableCheckpoint {
@@ -385,13 +385,13 @@ pub enum CheckpointError {
 }
 
 impl CheckpointError {
-    /// Returns a closure for `map_err` that makes a [`DiskError::Io`] with the failed operation.
+    /// Returns a closure for `map_err` that creates a [`DiskError::Io`] with the failed operation.
     pub fn io(doing: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> CheckpointError {
         let error = DiskError::io(doing, path);
         move |source| error(source).into()
     }
 
-    /// Returns a closure for `map_err` that makes a [`Json`](Self::Json) error with the parser's
+    /// Returns a closure for `map_err` that creates a [`Json`](Self::Json) error with the parser's
     /// position.
     pub fn json(path: &Path) -> impl FnOnce(serde_json::Error) -> CheckpointError {
         let path = path.to_owned();
@@ -461,18 +461,19 @@ impl TensorDifferences {
     }
 }
 
-/// Maximum names listed per kind; a wrong config can affect every tensor of a model.
-const N_LISTED: usize = 8;
+/// Maximum number of names listed per kind, because a wrong config can affect every tensor of a
+/// model.
+const MAX_LISTED: usize = 8;
 
-/// Comma-separated names, at most [`N_LISTED`].
+/// Formats at most [`MAX_LISTED`] names, separated by commas.
 struct Listed<'a>(&'a [String]);
 
 impl fmt::Display for Listed<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let n = self.0.len();
-        f.write_str(&self.0[..n.min(N_LISTED)].join(", "))?;
-        if n > N_LISTED {
-            write!(f, " and {} more", n - N_LISTED)?;
+        f.write_str(&self.0[..n.min(MAX_LISTED)].join(", "))?;
+        if n > MAX_LISTED {
+            write!(f, " and {} more", n - MAX_LISTED)?;
         }
         Ok(())
     }

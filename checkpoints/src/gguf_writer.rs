@@ -1,4 +1,4 @@
-//! Small complete GGUF files for tests, valid or with one defect.
+//! Writes small GGUF files for tests, valid or with one defect.
 
 use std::path::Path;
 
@@ -20,13 +20,13 @@ impl GgufWriter {
         }
     }
 
-    /// A model of architecture `architecture` with one block of hidden size 8, two heads of size 4,
-    /// four tokens, all f32 zeros.
+    /// A model of `architecture` with one block, hidden size 8, two heads of size 4 and four
+    /// tokens. All values are f32 zeros.
     pub(crate) fn tiny(architecture: &str) -> GgufWriter {
         GgufWriter::tiny_with(architecture, "gpt2", &["<s>", "</s>", "a", "b"])
     }
 
-    /// As [`Self::tiny`], with a vocabulary of type `model` and these four tokens.
+    /// Like [`Self::tiny`], with a vocabulary of type `model` and these four tokens.
     pub(crate) fn tiny_with(architecture: &str, model: &str, tokens: &[&str; 4]) -> GgufWriter {
         let key = |name: &str| format!("{architecture}.{name}");
         let mut gguf = GgufWriter::new()
@@ -88,7 +88,7 @@ impl GgufWriter {
         self
     }
 
-    /// Adds a tensor with the bytes `data`. `shape` has the outermost dimension first.
+    /// Adds a tensor with the bytes `data`. The outermost dimension of `shape` is first.
     pub(crate) fn tensor(
         mut self,
         name: &str,

@@ -1,8 +1,8 @@
-//! The input files of a result, each identified by its content.
+//! Digests of the input files of a run, which identify their content.
 //!
 //! A small file is read completely at each comparison. A large file, such as weights, is read
-//! completely once. Later its size, modification time and sampled pages are compared; the whole
-//! file is read again only if the time differs or the caller requests it.
+//! completely only once. Later, its size, modification time and sampled pages are compared, and the
+//! whole file is read again only if the time differs or the caller requests it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,15 +18,17 @@ use crate::regular_file;
 use crate::weights::gguf::GgufFile;
 use crate::weights::{SourceFile, Weights};
 
-/// Longest file that is read completely at every comparison, in a tenth of a second or less.
-const WHOLE_BYTES: u64 = 64 << 20;
+/// Maximum size of a file that is read completely at every comparison. This takes at most a tenth
+/// of a second.
+const MAX_SMALL_BYTES: u64 = 64 << 20;
 
-/// Evenly spaced pages compared in longer files; this takes a few milliseconds on any disk.
+/// Number of evenly spaced pages that are compared in larger files. This takes a few milliseconds
+/// on any disk.
 const SAMPLED_PAGES: u64 = 512;
 
 const PAGE_BYTES: u64 = 4096;
 
-/// Files other than weights that are read from the folder of a language model or encoder.
+/// Files in the folder of a language model or encoder that are read, apart from the weights.
 const NAMES: [&str; 13] = [
     "config.json",
     "generation_config.json",
@@ -43,15 +45,15 @@ const NAMES: [&str; 13] = [
     "vocab.txt",
 ];
 
-/// The name of an input that is a single file.
+/// The file name for an input that is a single file.
 pub const ITSELF: &str = ".";
 
-/// A file's content digest.
+/// The content digest of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileDigest {
-    /// Length in bytes; for GGUF up to the end of the last tensor.
+    /// Length in bytes. For GGUF, the length up to the end of the last tensor.
     pub bytes: u64,
-    /// SHA-256 of these bytes.
+    /// SHA-256 of the first `bytes` bytes.
     pub sha256: String,
     /// SHA-256 of the sampled pages; only for large files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -72,7 +74,7 @@ impl FileDigest {
         earlier: Option<&FileDigest>,
     ) -> Result<FileDigest, CheckpointError> {
         let metadata = fs::metadata(path).map_err(CheckpointError::io("read", path))?;
-        let is_large = metadata.len() > WHOLE_BYTES;
+        let is_large = metadata.len() > MAX_SMALL_BYTES;
         let modified_ns = metadata
             .modified()
             .ok()
@@ -143,7 +145,7 @@ fn pages_sha256(path: &Path) -> Result<String, CheckpointError> {
     Ok(hex(&hasher.finalize()))
 }
 
-/// The files read for a language model or encoder, by their names relative to its folder. For a
+/// The files that are read for a language model or encoder, by name relative to its folder. For a
 /// single-file model the name is [`ITSELF`].
 ///
 /// # Errors
@@ -153,7 +155,8 @@ pub fn model_files(path: &Path) -> Result<BTreeMap<String, PathBuf>, CheckpointE
     let mut files = BTreeMap::new();
     if !path.is_dir() {
         files.insert(ITSELF.to_owned(), path.to_owned());
-        // The other files next to a GGUF file; for safetensors the whole folder is checked.
+        // For a GGUF file, only these files in its folder are read; for safetensors, the whole
+        // folder is checked.
         let names = if path.extension().is_some_and(|e| e == "gguf") {
             &["tokenizer.json"][..]
         } else {
@@ -175,7 +178,7 @@ pub fn model_files(path: &Path) -> Result<BTreeMap<String, PathBuf>, CheckpointE
     for entry in fs::read_dir(path).map_err(CheckpointError::io("list", path))? {
         let entry = entry.map_err(CheckpointError::io("list", path))?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        // Modules of sentence-transformers, such as 1_Pooling, and their per-model-type settings.
+        // Modules of sentence-transformers, such as 1_Pooling, with their settings.
         match entry.path().is_dir() {
             true => names.push(format!("{name}/config.json")),
             false if name.starts_with("sentence_") => names.push(name),
@@ -191,7 +194,7 @@ pub fn model_files(path: &Path) -> Result<BTreeMap<String, PathBuf>, CheckpointE
     Ok(files)
 }
 
-/// All files below a folder by relative path, except hidden files and Python bytecode. A single
+/// All files below a folder, by relative path, except hidden files and Python bytecode. A single
 /// file is named [`ITSELF`].
 ///
 /// # Errors
@@ -245,11 +248,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("model.safetensors");
         let mut file = fs::File::create(&path).unwrap();
-        file.set_len(WHOLE_BYTES + 12_345).unwrap();
+        file.set_len(MAX_SMALL_BYTES + 12_345).unwrap();
         file.write_all(b"header").unwrap();
         let first = FileDigest::compute(&path, None).unwrap();
-        assert_eq!(first.bytes, WHOLE_BYTES + 12_345);
-        // A known digest is reused without reading the file: a false digest is kept.
+        assert_eq!(first.bytes, MAX_SMALL_BYTES + 12_345);
+        // A known digest is reused without reading the file, so the false digest is kept.
         let earlier = FileDigest {
             sha256: "known".to_owned(),
             ..first.clone()
@@ -260,12 +263,13 @@ mod tests {
 
         // One flipped bit anywhere changes the modification time.
         let time = fs::metadata(&path).unwrap().modified().unwrap();
-        file.seek(SeekFrom::Start(WHOLE_BYTES / 2 + 9_999)).unwrap();
+        file.seek(SeekFrom::Start(MAX_SMALL_BYTES / 2 + 9_999))
+            .unwrap();
         file.write_all(&[1]).unwrap();
         let flipped = FileDigest::compute(&path, Some(&earlier)).unwrap();
         assert!(!flipped.is_same(&first) && flipped.sha256 != "known");
         // With the time restored, the sampled pages detect the change.
-        for offset in [0, WHOLE_BYTES + 12_344] {
+        for offset in [0, MAX_SMALL_BYTES + 12_344] {
             file.seek(SeekFrom::Start(offset)).unwrap();
             file.write_all(&[7]).unwrap();
             file.set_modified(time).unwrap();
@@ -295,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn the_files_below_a_folder_are_named_from_there() {
+    fn files_below_a_folder_have_relative_names() {
         let dir = tempfile::tempdir().unwrap();
         for name in ["a.py", ".hidden", "lib/b.py", "lib/__pycache__/b.pyc"] {
             let path = dir.path().join(name);

@@ -1,14 +1,14 @@
 //! Reads and writes model files in host memory: base weights, adapters, and the checkpoints of a
 //! run.
 //!
-//! In reading order: [`weights`] opens safetensors and GGUF and reads one tensor at a time;
-//! [`model_files`] adds the model's config, tokenizer and chat template; [`adapter`] reads and
-//! writes PEFT directories and GGUF adapters and checks their compatibility with other programs;
-//! [`merged`] adds an adapter to its base weights; [`sentence_transformers`] writes encoders;
-//! [`run_dir`] manages the checkpoints of one run.
+//! Read the modules in this order. [`weights`] opens safetensors and GGUF, and reads one tensor at
+//! a time. [`model_files`] adds the model's config, tokenizer and chat template. [`adapter`] reads
+//! and writes PEFT directories and GGUF adapters, and checks their compatibility with other
+//! programs. [`merged`] adds an adapter to its base weights. [`sentence_transformers`] reads and
+//! writes encoders. [`run_dir`] manages the checkpoints of one run.
 //!
-//! Every file is treated as hostile: sizes are checked before use, and a problem is an error that
-//! names the file and the fix, never a panic. This crate uses no device.
+//! Every file may be malicious: sizes are checked before they are used, and a problem is an error
+//! that names the file and the fix, never a panic. This crate uses no device.
 //!
 //! ```
 //! use tooltune_checkpoints::digest::sha256_bytes;

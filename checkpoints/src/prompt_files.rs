@@ -1,7 +1,7 @@
 //! The prompt files of a model: its chat template and the prompt of SLOT rows.
 //!
-//! An adapter is trained with these prompts. Checkpoints and exports contain them as Jinja files, and
-//! a server or its client uses them to prompt the model as in training.
+//! Checkpoints and exports contain the prompts of training as Jinja files, so that a server or its
+//! client can prompt the model as in training.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,10 +13,10 @@ use tooltune_disk::budgets::TEMPLATE_BYTES;
 use crate::error::CheckpointError;
 use crate::regular_file;
 
-/// The chat template, under the name that transformers and vLLM expect.
+/// The chat template, with the file name that transformers and vLLM expect.
 pub const CHAT_TEMPLATE: &str = "chat_template.jinja";
 
-/// The user message of a SLOT row, a template over `input_text` and `json_schema`.
+/// The user message of a SLOT row: a template with the variables `input_text` and `json_schema`.
 pub const SLOT_PROMPT: &str = "prompt.jinja";
 
 /// The contents of the two prompt files, if present.
@@ -37,8 +37,8 @@ impl PromptFiles {
     pub fn read(dir: &Path) -> Result<Self, CheckpointError> {
         let text = |name: &str| {
             let path = dir.join(name);
-            let is_there = regular_file::is_there(&path)?;
-            let text = is_there.then(|| regular_file::read_text(&path, TEMPLATE_BYTES));
+            let exists = regular_file::is_there(&path)?;
+            let text = exists.then(|| regular_file::read_text(&path, TEMPLATE_BYTES));
             text.transpose()
         };
         Ok(Self {
@@ -65,13 +65,14 @@ impl PromptFiles {
         Ok(files.try_for_each(|(name, text)| write_file(&dir.join(name), text.as_bytes()))?)
     }
 
-    /// Writes the files for an output that cannot contain them, next to it and with its name as
-    /// prefix: `my.chat_template.jinja` and `my.prompt.jinja` for `my.gguf`. Existing files with
-    /// the same content stay.
+    /// Writes the files next to an output that cannot contain them, with its name as prefix:
+    /// `my.chat_template.jinja` and `my.prompt.jinja` for `my.gguf`. Existing files with the same
+    /// content are kept.
     ///
     /// # Errors
     ///
-    /// `file` exists, or one of its prompt files exists with other content or cannot be written.
+    /// `file` exists, or one of its prompt files exists with different content or cannot be
+    /// written.
     pub fn write_next_to(&self, file: &Path) -> Result<(), CheckpointError> {
         if std::fs::symlink_metadata(file).is_ok() {
             let path = file.to_owned();
@@ -79,8 +80,8 @@ impl PromptFiles {
         }
         for (name, text) in self.present_files() {
             let path = path_next_to(file, name);
-            let is_there = regular_file::is_there(&path)?;
-            if is_there && regular_file::read(&path, TEMPLATE_BYTES)? == text.as_bytes() {
+            let exists = regular_file::is_there(&path)?;
+            if exists && regular_file::read(&path, TEMPLATE_BYTES)? == text.as_bytes() {
                 continue;
             }
             create_file(&path, text.as_bytes())?;

@@ -1,4 +1,4 @@
-//! Regular files, with errors that name them.
+//! Wraps [`tooltune_disk`]'s functions for regular files with errors that name the file.
 
 use std::fs::File;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Random damage to models, adapters and runs: the outcome is an error or a result, never a panic,
-//! and memory stays proportional to the files.
+//! Randomly damages models, adapters and runs. The outcome must be an error or a result, never a
+//! panic, and memory must remain proportional to the file sizes.
 //!
 //! The damage is derived from a seed, which a failure prints. `TOOLTUNE_MUTATIONS` sets the number
 //! of damaged files per kind (default 300), `TOOLTUNE_MUTATIONS_SEED` the first seed.
@@ -21,7 +21,8 @@ use tooltune_checkpoints::{
     Adapter, HostTensor, MetricsFile, ModelFiles, PeftConfig, RunDir, Weights,
 };
 
-/// The files have a few tens of kilobytes; even a small header must not request more than this.
+/// Maximum memory. The files have a few tens of kilobytes, and even a small header must not request
+/// more than this.
 const MAX_BYTES: u64 = 512 << 20;
 
 /// Lengths and counts at which file arithmetic tends to fail.
@@ -89,21 +90,21 @@ fn each(kind: &str, mut work: impl FnMut(&mut Random)) {
         let _seed = Seed(kind, seed);
         work(&mut Random(seed));
     }
-    if let Some(most) = most_memory() {
+    if let Some(most) = peak_memory() {
         assert!(most < MAX_BYTES, "{kind}: {most} bytes at the peak");
     }
 }
 
 /// Peak memory of this process so far, if the system reports it.
-fn most_memory() -> Option<u64> {
+fn peak_memory() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
     let kilobytes: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
     Some(kilobytes * 1024)
 }
 
-/// One to three faults in the bytes of a file, mostly in its header.
-fn damaged(random: &mut Random, bytes: &[u8]) -> Vec<u8> {
+/// Damages the bytes of a file in one to three places, mostly in its header.
+fn damage(random: &mut Random, bytes: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     for _ in 0..=random.below(3) {
         if bytes.is_empty() {
@@ -136,7 +137,7 @@ fn damaged(random: &mut Random, bytes: &[u8]) -> Vec<u8> {
 }
 
 /// An unusual or misplaced value.
-fn odd(random: &mut Random) -> Value {
+fn unusual_value(random: &mut Random) -> Value {
     let number = *random.one_of(&EDGES);
     match random.below(14) {
         0 => Value::Null,
@@ -157,7 +158,7 @@ fn odd(random: &mut Random) -> Value {
 }
 
 /// Replaces one to three values by unusual ones, or removes or renames fields.
-fn odd_values(random: &mut Random, file: &Value) -> Value {
+fn with_unusual_values(random: &mut Random, file: &Value) -> Value {
     let mut file = file.clone();
     for _ in 0..=random.below(3) {
         let mut value = &mut file;
@@ -184,10 +185,10 @@ fn odd_values(random: &mut Random, file: &Value) -> Value {
                 fields.remove(&key);
             }
             (1, Value::Object(fields)) => {
-                fields.insert(format!("key{}", random.below(9)), odd(random));
+                fields.insert(format!("key{}", random.below(9)), unusual_value(random));
             }
-            (2, Value::Array(items)) => items.push(odd(random)),
-            _ => *value = odd(random),
+            (2, Value::Array(items)) => items.push(unusual_value(random)),
+            _ => *value = unusual_value(random),
         }
     }
     file
@@ -230,7 +231,7 @@ fn damaged_gguf_files_are_errors_or_models() {
     ] {
         let bytes = fixture(name);
         each("gguf", |random| {
-            fs::write(&path, damaged(random, &bytes)).expect("written");
+            fs::write(&path, damage(random, &bytes)).expect("written");
             read_model(&path);
             let _ = read_gguf_adapter(&path, qwen2);
         });
@@ -249,9 +250,9 @@ fn damaged_safetensors_files_are_errors_or_weights() {
     each("safetensors", |random| {
         // Damaged bytes, or a valid header with other values.
         let bytes = match random.below(2) {
-            0 => damaged(random, &whole),
+            0 => damage(random, &whole),
             _ => {
-                let header = odd_values(random, &header).to_string();
+                let header = with_unusual_values(random, &header).to_string();
                 let length = (header.len() as u64).to_le_bytes();
                 [&length[..], header.as_bytes(), &whole[8 + n..]].concat()
             }
@@ -314,7 +315,7 @@ fn model_files() -> Vec<(&'static str, Value)> {
 /// Invariant: Random damage to a model, adapter or run gives an error or a result in bounded
 /// memory.
 #[test]
-fn damaged_files_beside_weights_are_errors_or_models() {
+fn damaged_config_and_tokenizer_files_are_errors_or_models() {
     let folder = tempfile::tempdir().expect("a folder");
     let weights = folder.path().join("model.safetensors");
     fs::write(&weights, fixture("tiny_llama.safetensors")).expect("written");
@@ -326,8 +327,8 @@ fn damaged_files_beside_weights_are_errors_or_models() {
     each("model folder", |random| {
         let (name, whole) = random.one_of(&files);
         let bytes = match random.below(2) {
-            0 => damaged(random, whole.to_string().as_bytes()),
-            _ => odd_values(random, whole).to_string().into_bytes(),
+            0 => damage(random, whole.to_string().as_bytes()),
+            _ => with_unusual_values(random, whole).to_string().into_bytes(),
         };
         let path = folder.path().join(name);
         fs::write(&path, bytes).expect("written");
@@ -377,14 +378,16 @@ fn damaged_adapters_are_errors_or_adapters() {
         let (path, whole) = random.one_of(&files);
         let is_config = *path == files[0].0;
         let bytes = match (is_config, random.below(2)) {
-            (true, 0) => odd_values(random, &config).to_string().into_bytes(),
-            _ => damaged(random, whole),
+            (true, 0) => with_unusual_values(random, &config)
+                .to_string()
+                .into_bytes(),
+            _ => damage(random, whole),
         };
         fs::write(path, bytes).expect("written");
         if let Ok(adapter) = load_adapter(&dir) {
             let expected = vec![("x".to_owned(), vec![1])];
             let _ = adapter.check(&dir, &expected);
-            // Everything that was read can be written.
+            // Everything that can be read can also be written.
             let copy = folder.path().join("copy");
             if save_adapter(&copy, &adapter, FloatDtype::F32, &PromptFiles::default()).is_ok() {
                 fs::remove_dir_all(&copy).expect("removed");
@@ -409,7 +412,7 @@ fn damaged_gguf_adapters_are_errors_or_adapters() {
     let bytes = fs::read(&path).expect("written");
     read_gguf_adapter(&path, base.architecture).expect("whole");
     each("gguf adapter", |random| {
-        fs::write(&path, damaged(random, &bytes)).expect("written");
+        fs::write(&path, damage(random, &bytes)).expect("written");
         let _ = read_gguf_adapter(&path, base.architecture);
     });
 }
@@ -454,8 +457,8 @@ fn damaged_folders_of_encoders_are_errors_or_encoders() {
     each("encoder", |random| {
         let (name, whole) = random.one_of(&files);
         let bytes = match random.below(2) {
-            0 => damaged(random, whole.to_string().as_bytes()),
-            _ => odd_values(random, whole).to_string().into_bytes(),
+            0 => damage(random, whole.to_string().as_bytes()),
+            _ => with_unusual_values(random, whole).to_string().into_bytes(),
         };
         fs::write(path_of(name), bytes).expect("written");
         if let Ok(encoder) = SentenceTransformer::read(folder.path(), 32) {
@@ -502,7 +505,7 @@ fn damaged_files_of_runs_are_errors_or_runs() {
     let files = names.map(|name| (name, fs::read(path_of(name)).expect(name)));
     each("run", |random| {
         let (name, whole) = random.one_of(&files);
-        fs::write(path_of(name), damaged(random, whole)).expect("written");
+        fs::write(path_of(name), damage(random, whole)).expect("written");
         let run_dir = RunDir::open_to_read(&root).expect("a folder");
         let _ = (run_dir.latest(), run_dir.best());
         let newest = run_dir.latest_valid().expect("a folder that can be listed");

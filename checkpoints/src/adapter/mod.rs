@@ -3,9 +3,9 @@
 //! programs ([`compatibility`]).
 //!
 //! In memory a tensor is named by its path in the model, such as
-//! `model.layers.0.self_attn.q_proj.lora_A.weight`. PEFT's prefix exists only on disk. A config
-//! field that is not supported is an error that names it: an adapter that loads but computes
-//! something else is worse than one that does not load. Source: huggingface/peft,
+//! `model.layers.0.self_attn.q_proj.lora_A.weight`. PEFT's prefix exists only on disk. An
+//! unsupported config field is an error that names the field: an adapter that does not load is
+//! better than one that loads but computes something else. Source: huggingface/peft,
 //! `utils/save_and_load.py` and `tuners/lora/config.py`.
 
 mod consumers;
@@ -54,7 +54,7 @@ pub struct Adapter {
     pub tensors: BTreeMap<String, HostTensor>,
 }
 
-/// Writes an adapter with tensors of `dtype` as a new PEFT directory. On failure no directory
+/// Writes an adapter with tensors in `dtype` as a new PEFT directory. On failure, no directory
 /// remains.
 ///
 /// The files, including those of `prompts`, are written into a temporary sibling directory, which
@@ -63,7 +63,7 @@ pub struct Adapter {
 /// # Errors
 ///
 /// - `dir` exists.
-/// - A value is NaN or infinite, or becomes so in `dtype`, or a factor lacks its other half.
+/// - A value is NaN or infinite, also after rounding to `dtype`, or a factor lacks its other half.
 /// - A file cannot be written.
 pub fn save_adapter(
     dir: &Path,
@@ -74,7 +74,7 @@ pub fn save_adapter(
     save_adapter_with_files(dir, adapter, dtype, prompts, &BTreeMap::new())
 }
 
-/// [`save_adapter`] with additional files by name, such as the tokenizer.
+/// Like [`save_adapter`], with additional files by name, such as the tokenizer.
 ///
 /// # Errors
 ///
@@ -127,7 +127,7 @@ pub fn write_adapter_files(
 /// # Errors
 ///
 /// - A file is absent, truncated or malformed.
-/// - The config uses an unsupported feature (another `peft_type`, a bias, a module in
+/// - The config uses an unsupported feature (a different `peft_type`, a bias, a module in
 ///   `modules_to_save` other than the head and the embedding, …). The error names the field.
 /// - A tensor is not a LoRA factor, lacks its other half, or the two have different ranks.
 /// - A value is NaN or infinite.
@@ -158,8 +158,8 @@ impl Adapter {
     ///
     /// # Errors
     ///
-    /// A tensor is missing, extra or of another shape. One error lists all. `path` is the adapter
-    /// path named in errors.
+    /// A tensor is missing, extra or has a different shape. One error lists all of them. `path` is
+    /// the adapter path named in errors.
     pub fn check(
         &self,
         path: &Path,
@@ -240,7 +240,7 @@ fn check_pairs(path: &Path, tensors: &BTreeMap<String, HostTensor>) -> Result<()
     Ok(())
 }
 
-/// Checks that a module has one magnitude per row of its B.
+/// Checks that a module has one magnitude per row of B.
 fn check_magnitudes(
     path: &Path,
     module: &str,
@@ -266,8 +266,8 @@ fn check_magnitudes(
     Ok(())
 }
 
-/// Checks that magnitudes exist exactly if the config enables DoRA, and that the whole weights are
-/// exactly those of `modules_to_save`.
+/// Checks that there are magnitudes if and only if the config enables DoRA, and that the fully
+/// trained weights are exactly those of `modules_to_save`.
 fn check_kinds(
     path: &Path,
     config: &PeftConfig,

@@ -1,5 +1,4 @@
-//! Turns targets given as a pattern or "all-linear" into the list of names that every program
-//! supports.
+//! Converts a target pattern or "all-linear" to a list of names, which every program supports.
 
 use std::collections::BTreeSet;
 
@@ -7,12 +6,11 @@ use super::consumers::ALL_LINEAR;
 use super::{PeftConfig, TargetModules};
 
 /// Returns the config with `target_modules` as a list of names, as PEFT does when it saves
-/// "all-linear". A config that already lists
-/// names stays unchanged.
+/// "all-linear". A config that already lists names is unchanged.
 ///
 /// `adapted` are the paths of the modules that have factors. `linear` are the paths of all linear
-/// layers of the base except the head, if known. A name such as `q_proj` is used if all layers of
-/// that name are adapted; otherwise each path is listed.
+/// layers of the base except the head, if known. A name such as `q_proj` is used if all layers with
+/// this name are adapted; otherwise each path is listed.
 pub fn with_named_targets(
     config: &PeftConfig,
     adapted: &[&str],
@@ -28,12 +26,12 @@ pub fn with_named_targets(
         None => is_all,
         Some(linear) => linear
             .iter()
-            .filter(|path| last(path) == name)
+            .filter(|path| last_component(path) == name)
             .all(|path| adapted.contains(path.as_str())),
     };
     let chosen = adapted.iter().map(|path| {
-        if matches_only_adapted(last(path)) {
-            last(path)
+        if matches_only_adapted(last_component(path)) {
+            last_component(path)
         } else {
             path
         }
@@ -42,7 +40,7 @@ pub fn with_named_targets(
     let names = names.into_iter().map(str::to_owned).collect();
     let mut with_names = config.clone();
     with_names.target_modules = Some(TargetModules::Names(names));
-    // The list is exact, so these fields have nothing left to select.
+    // The list is exact, so these fields are no longer needed.
     with_names.exclude_modules = None;
     with_names.layers_to_transform = None;
     with_names.layers_pattern = None;
@@ -50,7 +48,7 @@ pub fn with_named_targets(
 }
 
 /// The last component of a path.
-fn last(path: &str) -> &str {
+fn last_component(path: &str) -> &str {
     path.rsplit('.').next().unwrap_or(path)
 }
 
@@ -112,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn names_stay_as_they_are() {
+    fn names_are_unchanged() {
         let names = TargetModules::Names(vec!["v_proj".to_owned(), "q_proj".to_owned()]);
         let config = PeftConfig::new(4, 8.0, names);
         assert_eq!(

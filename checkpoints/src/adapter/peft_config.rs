@@ -1,8 +1,8 @@
 //! `adapter_config.json`: the fields that every PEFT version since 0.10 supports.
 //!
-//! Only these are written, because older versions refuse unknown keys. Files of any version can be
-//! read. A newer key is ignored if it is switched off, refused if it is known to change the
-//! adapter's output, and listed in [`PeftConfig::unrecognised`] otherwise.
+//! Only these fields are written, because older versions refuse unknown keys. Files of any version
+//! can be read. A newer key is ignored if it is off, refused if it is known to change the adapter's
+//! output, and otherwise listed in [`PeftConfig::unrecognised`].
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -17,11 +17,11 @@ use crate::budgets::JSON_BYTES;
 use crate::error::CheckpointError;
 use crate::regular_file;
 
-/// Settings of a LoRA adapter, as PEFT names them.
+/// Settings of a LoRA adapter, with PEFT's names.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PeftConfig {
-    /// Always "LORA". The private fields are written for older PEFT versions; they are off in every
-    /// supported file.
+    /// Always "LORA". The private fields below are off in every supported file, and are written
+    /// only for older PEFT versions.
     pub peft_type: String,
     /// "CAUSAL_LM" for decoders, "FEATURE_EXTRACTION" for encoders.
     #[serde(default)]
@@ -35,7 +35,7 @@ pub struct PeftConfig {
     /// Revision of the base model on the hub.
     #[serde(default)]
     pub revision: Option<String>,
-    /// True in saved adapters: PEFT then loads them frozen.
+    /// True in saved adapters, so that PEFT loads them frozen.
     #[serde(default)]
     pub inference_mode: bool,
     /// Rank of the factors.
@@ -56,7 +56,7 @@ pub struct PeftConfig {
     /// The linear layers that have factors.
     #[serde(default)]
     pub target_modules: Option<TargetModules>,
-    /// Modules trained and saved as whole weights; only the head and the embedding are supported.
+    /// Fully trained modules; only the head and the embedding are supported.
     #[serde(default)]
     pub modules_to_save: Option<Vec<String>>,
     /// How the factors were initialised.
@@ -91,7 +91,7 @@ pub struct PeftConfig {
     /// Modules that match `target_modules` but have no factors. Written only if set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exclude_modules: Option<TargetModules>,
-    /// Enabled keys of the file that this version does not know, for the caller to report.
+    /// Enabled keys of the file that this version does not know. The caller reports them.
     #[serde(skip)]
     pub unrecognised: Vec<String>,
 }
@@ -100,7 +100,7 @@ pub struct PeftConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum TargetModules {
-    /// Each name matches a module of that name, or whose path ends in "." and that name.
+    /// A name matches a module whose path equals it, or ends with "." and the name.
     Names(Vec<String>),
     /// "all-linear", or a regex that must match the whole module name.
     Pattern(String),
@@ -183,7 +183,8 @@ fn peft_default_megatron_core() -> String {
     "megatron.core".to_owned()
 }
 
-/// Writes a whole alpha as an integer: PEFT declares it so, and some servers parse it so.
+/// Writes an integral alpha as an integer: PEFT declares it as an integer, and some servers parse
+/// it as one.
 fn integer_if_whole<S: Serializer>(number: &f64, serializer: S) -> Result<S::Ok, S::Error> {
     let integer = *number as i64;
     if integer as f64 == *number {
@@ -213,7 +214,8 @@ const REFUSED: [&str; 16] = [
     "velora_config",
 ];
 
-/// Initialisations that change the base weights, so the factors alone compute something else.
+/// Initialisations that change the base weights, so that the factors are wrong for the original
+/// base.
 const BASE_CHANGING_INITS: [&str; 6] = ["pissa", "olora", "corda", "loftq", "lora_ga", "kasa"];
 
 /// Newer keys that do not change the output of a saved adapter.
@@ -242,7 +244,7 @@ impl PeftConfig {
         non_lora_parts(self.use_dora, saved.is_some_and(|saved| !saved.is_empty()))
     }
 
-    /// A plain LoRA config as PEFT's constructor creates it, ready to be saved.
+    /// A plain LoRA config with the values of PEFT's constructor, ready to be saved.
     pub fn new(r: usize, lora_alpha: f64, target_modules: TargetModules) -> PeftConfig {
         PeftConfig {
             peft_type: "LORA".to_owned(),
@@ -335,8 +337,8 @@ impl PeftConfig {
     }
 }
 
-/// The weight that an entry of `modules_to_save` names; `None` for modules that cannot be trained
-/// as a whole.
+/// The weight that an entry of `modules_to_save` names; `None` for modules that cannot be fully
+/// trained.
 pub fn saved_weight(module: &str) -> Option<&'static str> {
     let [head, embedding] = SAVED_WEIGHTS;
     match module {
@@ -346,7 +348,7 @@ pub fn saved_weight(module: &str) -> Option<&'static str> {
     }
 }
 
-/// The weights that can be saved as a whole.
+/// The weights that can be fully trained.
 pub(super) const SAVED_WEIGHTS: [&str; 2] = ["lm_head.weight", "model.embed_tokens.weight"];
 
 fn is_on(value: &Value) -> bool {

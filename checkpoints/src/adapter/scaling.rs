@@ -1,7 +1,7 @@
-//! Rank and scaling of every module of an adapter, and the equivalent plain LoRA.
+//! Rank and scaling of every module of an adapter, and conversion to the equivalent plain LoRA.
 //!
 //! A module's weight becomes `W + scaling · B·A`. Each program derives `scaling` from the config by
-//! its own rules, see [`super::consumers`].
+//! its own rules (see [`super::consumers`]).
 
 use std::collections::BTreeMap;
 use std::iter::repeat_n;
@@ -50,8 +50,8 @@ impl Pair<'_> {
 ///
 /// # Errors
 ///
-/// A tensor is not a LoRA factor, lacks its other half, does not fit it, or does not fit its number
-/// of values.
+/// A tensor is not a LoRA factor, lacks its other half, or has a shape that does not fit the other
+/// half or its number of values.
 pub(crate) fn pairs(
     tensors: &BTreeMap<String, HostTensor>,
 ) -> Result<Vec<Pair<'_>>, CheckpointError> {
@@ -88,7 +88,7 @@ pub(crate) fn pairs(
 ///
 /// # Errors
 ///
-/// As for [`pairs`], or a module of `scalings` has no factors or factors of another rank.
+/// As for [`pairs`], or a module of `scalings` has no factors, or factors with a different rank.
 pub(crate) fn scaled_pairs<'a>(
     tensors: &'a BTreeMap<String, HostTensor>,
     scalings: &Scalings,
@@ -120,12 +120,12 @@ pub(crate) fn scaled_pairs<'a>(
     }
 }
 
-/// An equivalent adapter that every program loads alike: each scaling is folded into B, all ranks
-/// are zero-padded to the largest, `lora_alpha = r`, and the config has no field that a program
-/// could ignore.
+/// An equivalent adapter that has the same meaning in every program: B is multiplied by the
+/// scaling, all ranks are zero-padded to the largest, `lora_alpha = r`, and the config has no field
+/// that a program could ignore.
 ///
 /// The product of B and its scaling is rounded to f32 once; a scaling of 1 changes nothing. The
-/// targets stay as in `config` if they match `scalings`; otherwise each module is listed.
+/// targets of `config` are kept if they match `scalings`; otherwise each module is listed.
 ///
 /// # Errors
 ///

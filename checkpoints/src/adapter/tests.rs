@@ -1,4 +1,4 @@
-//! Adapter directories that are written and read back, and directories that are refused.
+//! Tests adapter directories that are written and read back, and directories that are refused.
 
 use serde_json::{Value, json};
 use std::fs;
@@ -27,7 +27,7 @@ fn adapter() -> Adapter {
     }
 }
 
-/// An adapter directory whose config has these fields in addition to, or instead of, the usual
+/// An adapter directory whose config has these fields in addition to, or instead of, the default
 /// ones.
 fn with_config(fields: Value) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
@@ -47,7 +47,7 @@ fn with_config(fields: Value) -> TempDir {
     dir
 }
 
-/// An adapter directory with these tensors under these keys.
+/// An adapter directory with these tensors, each with its key and shape.
 fn with_tensors(tensors: &[(&str, &[usize])]) -> TempDir {
     let dir = with_config(json!({}));
     let path = dir.path().join(TENSORS_FILE);
@@ -61,7 +61,7 @@ fn with_tensors(tensors: &[(&str, &[usize])]) -> TempDir {
 }
 
 #[test]
-fn a_saved_adapter_loads_as_it_was() {
+fn a_saved_adapter_loads_unchanged() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("made/adapter");
     let prompts = PromptFiles {
@@ -76,7 +76,7 @@ fn a_saved_adapter_loads_as_it_was() {
 
 /// Invariant: Adapters are written as PEFT writes them.
 #[test]
-fn the_files_are_those_that_peft_writes() {
+fn the_files_equal_those_of_peft() {
     let dir = with_config(json!({}));
     let weights = Weights::open(&dir.path().join(TENSORS_FILE)).unwrap();
     assert_eq!(
@@ -90,7 +90,7 @@ fn the_files_are_those_that_peft_writes() {
     assert!(header[8..].starts_with(br#"{"__metadata__":{"format":"pt"}"#));
     let config: Value =
         serde_json::from_slice(&fs::read(dir.path().join(CONFIG_FILE)).unwrap()).unwrap();
-    // The keys that PEFT 0.10 knows; its constructor refuses any other.
+    // The keys that PEFT 0.10 knows; its constructor refuses all other keys.
     assert_eq!(
         config,
         json!({
@@ -315,7 +315,7 @@ fn magnitudes_and_whole_weights_must_match_the_config() {
 }
 
 #[test]
-fn names_and_shapes_are_compared_with_the_model_both_ways() {
+fn names_and_shapes_are_compared_with_the_model_in_both_directions() {
     let module = "model.layers.0.self_attn.q_proj";
     let expected = |b_rows: usize, b_module: &str| {
         [

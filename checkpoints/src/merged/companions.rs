@@ -1,8 +1,8 @@
 //! The companion files of a merged model: config, tokenizer and chat template.
 //!
-//! The files of a Hugging Face directory are copied byte for byte, with two exceptions: BPE dropout
-//! is switched off, as it was in training, and the language model of a vision-language model gets
-//! the files of a standalone model. For a GGUF base the files are written from its metadata, except
+//! The files of a Hugging Face directory are copied byte for byte, with two exceptions. BPE dropout
+//! is switched off, as it was in training. The language model of a vision-language model gets the
+//! files of a standalone model. For a GGUF base the files are written from its metadata, except
 //! `tokenizer.json`, which this crate cannot derive from a vocabulary.
 
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ const CONFIG: &str = "config.json";
 const TOKENIZER: &str = "tokenizer.json";
 const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
 
-/// Files that are copied unchanged if the base has them. All after the first belong to the
+/// Files that are copied unchanged if the base has them. All except the first belong to the
 /// tokenizer.
 const COPIED: [&str; 10] = [
     "generation_config.json",
@@ -78,7 +78,7 @@ pub fn tokenizer_files(base: &Path) -> Result<BTreeMap<String, Vec<u8>>, Checkpo
     Ok(files)
 }
 
-/// Reads a companion file in the version to copy.
+/// Reads a companion file as it will be written.
 fn companion(path: &Path, name: &str) -> Result<Vec<u8>, CheckpointError> {
     if name == TOKENIZER {
         tokenizer_without_dropout(path)
@@ -87,7 +87,7 @@ fn companion(path: &Path, name: &str) -> Result<Vec<u8>, CheckpointError> {
     }
 }
 
-/// The directory with the base's `config.json`; `None` for GGUF files, which contain their config.
+/// The directory of the base's `config.json`; `None` for GGUF files, which contain their config.
 fn config_dir(base: &Path) -> Result<Option<PathBuf>, CheckpointError> {
     if base.extension().is_some_and(|e| e == "gguf") {
         return Ok(None);
@@ -97,11 +97,11 @@ fn config_dir(base: &Path) -> Result<Option<PathBuf>, CheckpointError> {
     } else {
         base.parent().unwrap_or(Path::new("."))
     };
-    let is_there = regular_file::is_there(&dir.join(CONFIG))?;
-    Ok(is_there.then(|| dir.to_owned()))
+    let exists = regular_file::is_there(&dir.join(CONFIG))?;
+    Ok(exists.then(|| dir.to_owned()))
 }
 
-/// The training chat template, which replaces the base's.
+/// The chat template of training, which replaces the base's template.
 fn training_template<'a>(options: &MergeOptions<'a>) -> Option<&'a str> {
     options.prompts?.chat_template.as_deref()
 }
@@ -119,11 +119,11 @@ fn copy(
         let mut fields: Map<String, Value> =
             serde_json::from_slice(&config).map_err(CheckpointError::json(&config_path))?;
         let dtype = options.gguf_dtype.torch_name();
-        // Write each spelling that the base uses.
+        // Write each key that the base uses.
         let keys = ["dtype", "torch_dtype"].map(|key| (key, fields.contains_key(key)));
-        let has_one = keys.iter().any(|(_, is_there)| *is_there);
-        for (key, is_there) in keys {
-            if is_there || (!has_one && key == "torch_dtype") {
+        let has_one = keys.iter().any(|(_, exists)| *exists);
+        for (key, exists) in keys {
+            if exists || (!has_one && key == "torch_dtype") {
                 fields.insert(key.to_owned(), dtype.into());
             }
         }
@@ -190,7 +190,7 @@ fn is_vision_model(config: &[u8]) -> bool {
 ///
 /// # Errors
 ///
-/// A number has another type than transformers declares.
+/// A number does not have the type that transformers declares.
 pub(super) fn config_of_gguf(
     files: &ModelFiles,
     options: &MergeOptions<'_>,
@@ -201,7 +201,8 @@ pub(super) fn config_of_gguf(
     }
     let dtype = options.gguf_dtype.torch_name();
     config.insert("torch_dtype".to_owned(), dtype.into());
-    // An absent key means the family's default, whose ID may be another token here or none.
+    // If the key were absent, transformers would use the family's default ID, which may be a
+    // different token here, or none.
     for (key, id) in special_ids(files) {
         config.insert(key.to_owned(), id);
     }
@@ -227,7 +228,7 @@ fn nest_sections(config: &mut Map<String, Value>) {
         *scaling = json!({ "rope_type": "default" });
     }
     scaling[MROPE_SECTION] = sections;
-    // The only layout of the families in GGUF that have sections.
+    // All families with sections that GGUF supports use this layout.
     scaling["mrope_interleaved"] = true.into();
 }
 
@@ -307,7 +308,7 @@ fn write_tokenizer(
     write_json(&dir.join("tokenizer_config.json"), &Value::Object(fields))
 }
 
-/// Writes `value` indented, with a final newline.
+/// Writes `value` as indented JSON with a final newline.
 pub(super) fn write_json(path: &Path, value: &Value) -> Result<(), CheckpointError> {
     let mut bytes = serde_json::to_vec_pretty(value).map_err(CheckpointError::json(path))?;
     bytes.push(b'\n');

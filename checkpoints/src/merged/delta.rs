@@ -1,16 +1,15 @@
-//! Computes `W + scaling · B·A` in place; with DoRA each row is rescaled to its magnitude.
+//! Computes `W + scaling · B·A` in place. With DoRA, each row is then rescaled to its magnitude.
 
 use rayon::prelude::*;
 
 use crate::adapter::Pair;
 use crate::weights::HostTensor;
 
-/// Adds `scaling · B·A` to `weight`, all in f32. `weight` is `[out, in]`, A `[rank, in]` and B
-/// `[out, rank]`; the caller has checked the shapes.
+/// Adds `scaling · B·A` to `weight` in f32. `weight` is `[out, in]`, A `[rank, in]` and B `[out,
+/// rank]`; the caller has checked the shapes.
 ///
-/// Each row of the product is summed before it is added, so the weight's magnitude does not reduce
-/// its precision. If there are magnitudes, each row is then rescaled to its magnitude, as PEFT
-/// merges DoRA.
+/// Each row of the product is summed before it is added, so that a large weight does not reduce its
+/// precision. If there are DoRA magnitudes, each row is then rescaled to its magnitude, as in PEFT.
 pub(super) fn add(weight: &mut HostTensor, pair: &Pair<'_>, scaling: f64) {
     let (rank, n_in) = (pair.rank(), pair.a.shape[1]);
     if rank == 0 || n_in == 0 {

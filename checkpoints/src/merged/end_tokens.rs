@@ -1,6 +1,6 @@
 //! Maps end-of-turn tokens to GGUF keys.
 
-/// The end-of-turn tokens by GGUF key. llama.cpp stops generation at each of them.
+/// The end-of-turn tokens, by GGUF key. llama.cpp stops at each of them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EndTokens {
     /// `eos_token_id`.
@@ -16,8 +16,8 @@ pub struct EndTokens {
 impl EndTokens {
     /// Assigns the stop tokens `stop_ids` to keys; `eos` is the tokenizer's end-of-text token.
     ///
-    /// An `eos` that is not a stop token gets no key, because llama.cpp would stop at it. llama.cpp
-    /// guesses an absent `eot_token_id` from token strings, so the key is written even if there is
+    /// If `eos` is not a stop token, it has no key, because llama.cpp would stop at it. llama.cpp
+    /// guesses an absent `eot_token_id` from token strings, so this key is written even if there is
     /// only one stop token.
     pub fn assign(eos: Option<u32>, stop_ids: &[u32]) -> Self {
         let first = stop_ids.first().copied();
@@ -66,7 +66,7 @@ mod tests {
             keys(Some(2), &[2, 0, 7, 9, 0, 8]),
             ([Some(2), Some(0), Some(7)], vec![9, 8])
         );
-        // Some tokenizers' end-of-text token does not end a turn.
+        // The end-of-text token of some tokenizers does not end a turn.
         assert_eq!(keys(Some(0), &[2, 7]), ([Some(2), Some(7), None], vec![]));
         assert_eq!(keys(None, &[2]), ([Some(2), Some(2), None], vec![]));
         assert_eq!(keys(Some(0), &[]), ([Some(0), Some(0), None], vec![]));

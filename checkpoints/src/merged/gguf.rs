@@ -1,7 +1,7 @@
 //! Writes a base model with an adapter merged into its weights as one GGUF file.
 //!
-//! The metadata of a GGUF base stays unchanged, except for the training chat template, the tokens
-//! added around each prompt, and the data type. For a Hugging Face folder the metadata is written
+//! The metadata of a GGUF base is unchanged, except for the chat template of training, the tokens
+//! added around each prompt, and the data type. For a Hugging Face folder, the metadata is written
 //! from its config (`gguf_config`). Tensors are read, changed and written one at a time.
 
 use std::collections::BTreeMap;
@@ -24,9 +24,9 @@ use crate::weights::{GgufDtype, HeadOrder, HostTensor, NewGgufTensor, Weights};
 /// Options of a merged GGUF model.
 #[derive(Debug, Clone, Copy)]
 pub struct GgufMergeOptions<'a> {
-    /// The data type of its matrices.
+    /// The data type of the matrices.
     pub dtype: GgufDtype,
-    /// The training chat template, which replaces the base's.
+    /// The chat template of training, which replaces the base's template.
     pub chat_template: Option<&'a str>,
     /// Whether llama.cpp prepends the beginning-of-text token to each prompt. `None` keeps the
     /// setting of the base or the vocabulary.
@@ -35,24 +35,24 @@ pub struct GgufMergeOptions<'a> {
     pub vocabulary: Option<&'a GgufVocabulary>,
 }
 
-/// Metadata that is always rewritten.
+/// Metadata keys that are always rewritten.
 const FILE_TYPE: &str = "general.file_type";
 const QUANTIZATION_VERSION: &str = "general.quantization_version";
 const TEMPLATE: &str = "tokenizer.chat_template";
 const ADD_BOS: &str = "tokenizer.ggml.add_bos_token";
 
-/// Tokens that llama.cpp appends to each prompt; training appends none.
+/// Keys for tokens that llama.cpp appends to each prompt; training appends none.
 const SUFFIX_KEYS: [&str; 2] = [
     "tokenizer.ggml.add_eos_token",
     "tokenizer.ggml.add_sep_token",
 ];
 
-/// Prefixes of keys that describe the layout or quantisation of the base file and are dropped.
+/// Prefixes of keys that are dropped, because they describe the layout or quantisation of the base
+/// file.
 const FILE_KEYS: [&str; 3] = ["general.alignment", "split.", "quantize."];
 
-/// The reason that llama.cpp cannot compute the model at `base` with the files `files`: a config
-/// setting, or tensors that the architecture does not have. `None` for a GGUF file, which is
-/// llama.cpp's own format.
+/// Why llama.cpp cannot compute the model at `base`, if so: a config setting, or tensors that the
+/// architecture does not have. `None` for a GGUF file, because it is llama.cpp's own format.
 ///
 /// # Errors
 ///
@@ -67,7 +67,7 @@ pub fn refused_by_llama_cpp(
     refusal(base, &files.config, Some(&files.weights))
 }
 
-/// As [`refused_by_llama_cpp`], for a model without its weights. Checks only its `config.json`.
+/// Like [`refused_by_llama_cpp`], for a model without its weights. Checks only its `config.json`.
 ///
 /// # Errors
 ///
@@ -102,15 +102,15 @@ fn refusal(
     }
 }
 
-/// Writes the model at `base` (see [`ModelFiles::open`]) with `adapter` merged as the new GGUF file
-/// `path`.
+/// Merges `adapter` into the model at `base` (see [`ModelFiles::open`]), and writes the result as
+/// the new GGUF file `path`.
 ///
 /// Sums are computed in f32 and rounded once. Vectors are written in f32, as llama.cpp requires.
 ///
 /// # Errors
 ///
 /// - `path` exists or cannot be written, or a file of the base cannot be read.
-/// - The base lacks modules of the adapter, or factors have other shapes.
+/// - The base lacks modules of the adapter, or the shapes of factors do not match.
 /// - A sum exceeds the range of the data type. The error contains its name and element.
 /// - A safetensors base uses a feature that llama.cpp does not support for its architecture, such
 ///   as RoPE scaling, an attention window or a bias, or `vocabulary` is missing.
@@ -197,14 +197,14 @@ pub fn save_ollama(
     })
 }
 
-/// The inputs of a merge.
+/// The models that are merged.
 struct Model<'a> {
     files: &'a ModelFiles,
     base: GgufBase,
     /// The base, if it is a GGUF file.
     gguf_file: Option<&'a GgufFile>,
     by_weight: BTreeMap<String, &'a (Pair<'a>, f64)>,
-    /// Whole weights of the adapter, whose rows llama.cpp stores in the same order.
+    /// Fully trained weights of the adapter. llama.cpp stores their rows in the same order.
     replacements: BTreeMap<&'static str, &'a HostTensor>,
 }
 
@@ -213,12 +213,12 @@ struct PlannedTensor {
     new: NewGgufTensor,
     /// The Hugging Face name, if there is one.
     name: String,
-    /// The values, if no file of the base contains them.
+    /// The values, if the base's files do not contain them.
     values: Option<Vec<f32>>,
 }
 
 impl Model<'_> {
-    /// The values of a tensor with rows in llama.cpp's order.
+    /// The values of a tensor, with rows in llama.cpp's order.
     fn values(&self, path: &Path, planned: &PlannedTensor) -> Result<HostTensor, CheckpointError> {
         if let Some(weight) = self.replacements.get(planned.name.as_str()) {
             return Ok((*weight).clone());
@@ -258,7 +258,8 @@ impl Model<'_> {
         Ok(tensor)
     }
 
-    /// A tensor of a Hugging Face folder with llama.cpp's row order, values and dimensions.
+    /// A tensor of a Hugging Face folder, converted to llama.cpp's row order, values and
+    /// dimensions.
     fn ordered(&self, path: &Path, name: &str) -> Result<HostTensor, CheckpointError> {
         let HostTensor { shape, mut values } = self.files.weights.read_f32(name)?;
         let architecture = self.base.architecture;

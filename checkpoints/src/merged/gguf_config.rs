@@ -1,7 +1,7 @@
 //! Writes the fields of a `config.json` as metadata of a GGUF file.
 //!
-//! A field that llama.cpp computes differently is refused by name, because the file would describe
-//! another model.
+//! A field that llama.cpp computes differently is an error that names the field, because the file
+//! would describe a different model.
 //!
 //! # Source
 //!
@@ -22,14 +22,14 @@ use crate::model_files::llama3_divisors;
 use crate::weights::gguf::{LONG_FACTORS, ROPE_FREQS, SHORT_FACTORS};
 use crate::weights::gguf_write::GgufHeader;
 
-/// Tensors to write in addition to the tensors of the folder, by name.
+/// Named tensors to write in addition to the tensors of the folder.
 type ExtraTensors = Vec<(&'static str, Vec<f32>)>;
 
 /// The context size up to which llama.cpp computes short prompts as the config at `base` specifies.
 ///
 /// RoPE scaling "longrope" has separate frequency divisors for short and long prompts. transformers
-/// and tooltune choose by the prompt length; llama.cpp chooses by its context size. `None` if the
-/// model has only one set.
+/// and tooltune select them by the prompt length; llama.cpp selects them by its context size.
+/// `None` if the model has only one set.
 ///
 /// # Errors
 ///

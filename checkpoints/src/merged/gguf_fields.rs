@@ -1,4 +1,4 @@
-//! The fields of a `config.json` for a GGUF file.
+//! Reads the fields of a `config.json` that is converted to GGUF.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ pub(super) struct Config<'a> {
 }
 
 impl Config<'_> {
-    /// A key of the architecture's own group.
+    /// A metadata key with the architecture's prefix.
     pub(super) fn key(&self, name: &str) -> String {
         format!("{}.{name}", self.family.gguf.architecture)
     }

@@ -1,4 +1,4 @@
-//! Writes which blocks use sliding-window attention and which apply RoPE to GGUF.
+//! Writes GGUF metadata about the blocks with sliding-window attention and without RoPE.
 //!
 //! llama.cpp supports windows in two of these architectures and hard-codes which SmolLM3 blocks
 //! skip RoPE. Everything else is refused. A window at least as long as the context is ignored.
@@ -31,26 +31,27 @@ pub(super) fn write_layers(
     let Some(window) = window(config)? else {
         return Ok(());
     };
-    let slides = slides(config, n_layers);
+    let has_window_per_block = has_window_per_block(config, n_layers);
     let LayerRules::WindowExceptEvery(_) = rules else {
-        return match slides.contains(&true) {
+        return match has_window_per_block.contains(&true) {
             true => Err(config.unsupported(format!("a GGUF file with {WINDOW} = {window}"))),
             false => Ok(()),
         };
     };
-    if !slides.contains(&true) {
+    if !has_window_per_block.contains(&true) {
         return Ok(());
     }
     header.u32(&config.key("attention.sliding_window"), window);
-    let matches_interval =
-        |interval: usize| (1..=n_layers).all(|i| slides[i - 1] != i.is_multiple_of(interval));
+    let matches_interval = |interval: usize| {
+        (1..=n_layers).all(|i| has_window_per_block[i - 1] != i.is_multiple_of(interval))
+    };
     let key = config.key(PATTERN);
     if config.family.gguf.architecture != "gemma3" {
-        header.bools(&key, &slides);
+        header.bools(&key, &has_window_per_block);
     } else if !matches_interval(GEMMA_FULL_EVERY) {
         match (2..=n_layers + 1).find(|&interval| matches_interval(interval)) {
             Some(interval) => header.u32(&key, interval as u32),
-            None => header.bools(&key, &slides),
+            None => header.bools(&key, &has_window_per_block),
         }
     }
     Ok(())
@@ -78,7 +79,7 @@ fn window(config: &Config<'_>) -> Result<Option<u32>, CheckpointError> {
 }
 
 /// Whether each block has the window.
-fn slides(config: &Config<'_>, n_layers: usize) -> Vec<bool> {
+fn has_window_per_block(config: &Config<'_>, n_layers: usize) -> Vec<bool> {
     let rules = config.family.config.layers;
     let types = config.fields["layer_types"].as_array();
     if let Some(types) = types.filter(|types| rules.uses_layer_types() && types.len() == n_layers) {

@@ -1,4 +1,4 @@
-//! Writes linear attention and RoPE sections to GGUF.
+//! Writes GGUF metadata about linear attention and RoPE sections.
 //!
 //! # Source
 //!
@@ -17,8 +17,8 @@ use crate::model_files::gguf_linear::{
 use crate::weights::gguf_write::GgufHeader;
 use crate::weights::{INNER_SIZE, LINEAR_HEADS, VALUE_DIM};
 
-/// Writes the fields of a linear-attention family. RoPE rotates `turned` of the `head_dim` numbers
-/// of a head.
+/// Writes the fields of a linear-attention family. RoPE rotates `rotary_dim` of the `head_dim`
+/// numbers of a head.
 ///
 /// # Errors
 ///
@@ -51,7 +51,7 @@ pub(super) fn write_linear(
     write_sections(config, header, [rotary_dim, head_dim])
 }
 
-/// Which blocks have linear attention: every block except each nth, or a list.
+/// Writes which blocks have linear attention: every block except each nth, or a list.
 fn write_kinds(
     config: &Config<'_>,
     header: &mut GgufHeader,
@@ -83,7 +83,7 @@ fn write_kinds(
     Ok(())
 }
 
-/// Writes which image coordinate rotates which dimensions; text must be unaffected.
+/// Writes which image coordinate rotates which dimensions. The rotation of text must not change.
 fn write_sections(
     config: &Config<'_>,
     header: &mut GgufHeader,

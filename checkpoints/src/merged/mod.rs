@@ -1,10 +1,10 @@
-//! Writes a base model with an adapter merged into its weights as a directory that any program
-//! loads.
+//! Writes a base model with an adapter merged into its weights, as a directory that any program can
+//! load.
 //!
 //! Every adapted weight becomes `W + scaling · B·A`, computed in f32 and rounded once to the base's
 //! data type. Other weights are written unchanged. Tensors are read, changed and written one at a
-//! time, so memory holds one tensor and the headers regardless of the model size. `companions`
-//! writes the other files.
+//! time, so memory holds one tensor and the headers regardless of the model size. The module
+//! `companions` writes the other files.
 
 mod companions;
 mod delta;
@@ -46,16 +46,16 @@ pub struct MergeOptions<'a> {
     /// The data type of all tensors of a GGUF base. Tensors of safetensors bases keep their data
     /// types.
     pub gguf_dtype: FloatDtype,
-    /// Content of `tokenizer.json`, for a GGUF base without one next to it.
+    /// Content of `tokenizer.json`, for a GGUF base without this file in its folder.
     pub tokenizer_json: Option<&'a str>,
-    /// The training prompt files; their chat template replaces the base's.
+    /// The prompt files of training; their chat template replaces the base's template.
     pub prompts: Option<&'a PromptFiles>,
     /// Additional files by name.
     pub extra_files: Option<&'a BTreeMap<String, Vec<u8>>>,
 }
 
 impl Default for MergeOptions<'_> {
-    /// Files of 5 GB, as in `transformers`, bf16, and no additional files.
+    /// The defaults: files of 5 GB as in transformers, bf16, and no additional files.
     fn default() -> Self {
         MergeOptions {
             max_shard_bytes: 5_000_000_000,
@@ -67,8 +67,8 @@ impl Default for MergeOptions<'_> {
     }
 }
 
-/// The reason that the base with these files cannot be written as a merged folder: a tensor that is not a
-/// float, or a number of a GGUF file whose type transformers refuses.
+/// Why a base with these files cannot be written as a merged folder, if so: a tensor that is not a
+/// float, or a number in a GGUF file whose type transformers refuses.
 pub fn refused_as_folder(files: &ModelFiles) -> Option<CheckpointError> {
     let options = MergeOptions::default();
     let formats = shards(&files.weights, &options).err();
@@ -79,19 +79,21 @@ pub fn refused_as_folder(files: &ModelFiles) -> Option<CheckpointError> {
     formats.or_else(config)
 }
 
-/// Writes the model at `base` (see [`ModelFiles::open`]) with `adapter` merged as the new directory
-/// `dir`. On failure no directory remains.
+/// Merges `adapter` into the model at `base` (see [`ModelFiles::open`]), and writes the result as
+/// the new directory `dir`. On failure, no directory remains.
 ///
 /// Tensors are in `model.safetensors`, or in shards with `model.safetensors.index.json`. An output
-/// layer that the base ties to its embedding stays tied. Modules outside `scalings` stay unchanged.
+/// layer that the base ties to its embedding remains tied. Modules that are not in `scalings` are
+/// unchanged.
 ///
 /// # Errors
 ///
 /// - `dir` exists, a file cannot be written, or a file of the base cannot be read.
 /// - The base lacks modules of the adapter (all are listed), or the adapter adapts a tied output
 ///   layer.
-/// - Factors or whole weights have other shapes than the base's, or a factor lacks its other half.
-/// - A sum is NaN or infinite in the data type written. The error contains its name and element.
+/// - The shapes of factors or fully trained weights do not match the base, or a factor lacks its
+///   other half.
+/// - A sum is NaN or infinite in the output data type. The error contains its name and element.
 /// - A GGUF base has no `tokenizer.json`, and `options` contains none.
 pub fn save_merged(
     dir: &Path,
@@ -129,7 +131,7 @@ pub fn save_merged(
 ///
 /// # Panics
 ///
-/// If the shapes disagree, which is a bug in the caller.
+/// Panics if the shapes disagree, which is a bug in the caller.
 pub fn add_product(weight: &mut HostTensor, a: &HostTensor, b: &HostTensor, scaling: f64) {
     let shape = [b.shape[0], a.shape[1]];
     assert_eq!(
@@ -145,7 +147,7 @@ pub fn add_product(weight: &mut HostTensor, a: &HostTensor, b: &HostTensor, scal
     delta::add(weight, &pair, scaling);
 }
 
-/// The factor pair of each adapted weight by weight name. Checks all pairs against the base.
+/// The factor pairs, keyed by the name of the adapted weight, after checking them against the base.
 fn by_weight<'a>(
     files: &ModelFiles,
     scaled: &'a [(Pair<'a>, f64)],
@@ -157,7 +159,7 @@ fn by_weight<'a>(
     Ok(by_weight)
 }
 
-/// The adapter's whole weights by name, each checked against the base.
+/// The fully trained weights of the adapter by name, after checking them against the base.
 fn replacement_weights<'a>(
     files: &ModelFiles,
     adapter: &'a Adapter,
@@ -222,7 +224,7 @@ fn check_modules(
     })
 }
 
-/// One output file of tensors.
+/// An output file with its tensors.
 #[derive(Debug)]
 struct Shard {
     file: String,

@@ -1,4 +1,4 @@
-//! Merged models compared with base plus product, and merges that are refused.
+//! Compares merged models with base plus product, and tests merges that are refused.
 
 mod every_family;
 
@@ -31,7 +31,7 @@ fn matrix(n_rows: usize, n_columns: usize) -> HostTensor {
     }
 }
 
-/// Factors of these modules (name, outputs, rank, inputs), each with scaling 1.5.
+/// Factors with scaling 1.5 for these modules: name, outputs, rank, inputs.
 fn adapter(modules: &[(&str, usize, usize, usize)]) -> (Adapter, Scalings) {
     let targets = TargetModules::Pattern("all-linear".to_owned());
     let mut adapter = Adapter {
@@ -86,7 +86,7 @@ fn base_dir(tensors: &BTreeMap<String, (HostTensor, FloatDtype)>) -> TempDir {
     dir
 }
 
-/// The fixture's tensors as a directory in this data type.
+/// The fixture's tensors, written as a directory with this data type.
 fn tiny_llama(dtype: FloatDtype) -> TempDir {
     let weights = Weights::open(&fixture("tiny_llama.safetensors")).unwrap();
     let read_tensor = |name: &str| (name.to_owned(), (weights.read_f32(name).unwrap(), dtype));
@@ -150,7 +150,7 @@ fn check_sums(merged: &Weights, base: &Weights, adapter: &Adapter, dtype: FloatD
 
 /// Invariant: A merged model is the base plus the adapter, rounded once to the base's format.
 #[test]
-fn a_merged_model_is_base_plus_product_in_the_bases_data_type() {
+fn a_merged_model_is_base_plus_product_in_the_base_data_type() {
     let adapter = tiny_llama_adapter();
     for dtype in [FloatDtype::F32, FloatDtype::F16, FloatDtype::BF16] {
         let base = tiny_llama(dtype);
@@ -193,7 +193,7 @@ fn exact_sums_stay_exact_and_other_weights_keep_their_bits() {
         let path = dir.path().join("merged").join(name);
         assert_eq!(fs::read_to_string(path).unwrap(), content);
     }
-    // Without any module the output is the base file, byte for byte.
+    // Without any adapted module, the output equals the base file byte for byte.
     let nothing = (both.0.clone(), Scalings::new());
     let (dir, _) = merge(base.path(), &nothing, &MergeOptions::default()).unwrap();
     let [ours, theirs] = [dir.path().join("merged"), base.path().to_owned()];
@@ -238,7 +238,7 @@ fn a_gguf_base_becomes_a_hugging_face_directory() {
 }
 
 #[test]
-fn a_chat_template_can_replace_the_bases() {
+fn the_chat_template_can_be_replaced() {
     let base = tiny_llama(FloatDtype::F32);
     let prompts = PromptFiles {
         chat_template: Some("{{ trained }}".to_owned()),
@@ -421,7 +421,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
-    fn shards_hold_every_tensor_once_and_no_more_than_allowed(max_shard_bytes in 1_u64..40_000) {
+    fn shards_contain_every_tensor_once_within_the_limit(max_shard_bytes in 1_u64..40_000) {
         let weights = Weights::open(&fixture("tiny_llama.gguf")).unwrap();
         let options = MergeOptions { max_shard_bytes, ..MergeOptions::default() };
         let shards = shards(&weights, &options).unwrap();
@@ -434,7 +434,8 @@ proptest! {
     }
 }
 
-/// Tests that each family's folder converts to the same GGUF content as the `gguf` package's.
+/// Tests that the folder of each family is converted to the same GGUF content as with the `gguf`
+/// package.
 #[test]
 fn a_folder_converts_to_the_same_gguf_file_as_with_llama_cpp() {
     let vocabulary = crate::GgufVocabulary {

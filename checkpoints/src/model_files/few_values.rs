@@ -1,5 +1,5 @@
-//! Parses the JSON values of a large file within a budget, because parsed values need many times
-//! the memory of their source.
+//! Parses a large JSON file with a limit on the number of values, because parsed values need many
+//! times the memory of the file.
 
 use std::cell::Cell;
 use std::fmt;
@@ -9,8 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::budgets::TOKENIZER_VALUES;
 
-/// The fields of a `tokenizer.json` except its model, which is skipped because it is nearly the
-/// whole file.
+/// The fields of a `tokenizer.json` except the model, which is nearly the whole file.
 ///
 /// # Errors
 ///

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::Map;
 
-use super::hugging_face::left_out_remark;
+use super::hugging_face::omitted_tensors_remark;
 use super::tokenizer_files::TokenizerFiles;
 use super::{
     GgufVocabulary, ModelFiles, SpecialTokenIds, SpecialTokens, TokenizerSource, gguf_config,
@@ -46,12 +46,12 @@ pub(super) fn open(path: &Path) -> Result<ModelFiles, CheckpointError> {
         added_tokens,
         eos_token_ids,
         choices: Vec::new(),
-        remarks: left_out_remark(path, &weights).into_iter().collect(),
+        remarks: omitted_tensors_remark(path, &weights).into_iter().collect(),
         weights,
     })
 }
 
-/// A `tokenizer.json` next to the file replaces a SentencePiece vocabulary, because GGUF does not
+/// A `tokenizer.json` in the same folder replaces a SentencePiece vocabulary, because GGUF does not
 /// store the normaliser.
 fn tokenizer(path: &Path, vocabulary: GgufVocabulary) -> Result<TokenizerSource, CheckpointError> {
     let json = path.with_file_name("tokenizer.json");
@@ -121,7 +121,7 @@ fn special_tokens(vocabulary: &GgufVocabulary) -> SpecialTokens {
 
 /// `token_type` of control tokens.
 const CONTROL: i32 = 3;
-/// Control tokens that llama.cpp uses as the end of a turn if a file names none.
+/// Control tokens that llama.cpp uses as end-of-turn tokens if the file names none.
 ///
 /// # Source
 ///
@@ -138,8 +138,8 @@ const ENDS_OF_TURNS: [&str; 8] = [
 ];
 
 /// The end-of-text token, and the end-of-turn and end-of-message tokens named in the file. If the
-/// file names no end-of-turn token, this adds the one that llama.cpp finds by its string, unless the
-/// end-of-text token is already one of these strings.
+/// file names no end-of-turn token, the token that llama.cpp finds by its string is added, unless
+/// the end-of-text token has one of these strings.
 fn stop_ids(
     metadata: &GgufMetadata,
     vocabulary: &GgufVocabulary,

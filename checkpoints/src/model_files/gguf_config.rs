@@ -1,7 +1,7 @@
 //! Converts GGUF metadata to the fields of Hugging Face's config.json.
 //!
-//! Mistral models have the architecture "llama" in GGUF and the same computation. They become model
-//! type llama, or mistral if only queries, keys and values have biases.
+//! In GGUF, Mistral models have the architecture "llama" and the same computation. They are read as
+//! model type llama, or as mistral if only queries, keys and values have biases.
 
 use serde_json::{Map, Value, json};
 
@@ -12,10 +12,10 @@ use crate::families::{Family, LLAMA, LayerRules, MISTRAL, Multipliers};
 use crate::weights::PredictionBlocks;
 use crate::weights::gguf::{ARCHITECTURE, GgufFile, GgufMetadata, GgufValue};
 
-/// Maximum blocks written to the config; its readers refuse more.
+/// Maximum number of blocks in the config; its readers refuse more.
 const MAX_LAYERS: usize = 1 << 16;
 
-/// The config as `transformers` would write it.
+/// The config in the format of transformers.
 pub(super) fn config_of(gguf: &GgufFile) -> Result<Value, CheckpointError> {
     let metadata = &gguf.metadata;
     let kind = "general.type";
@@ -82,7 +82,7 @@ pub(super) fn config_of(gguf: &GgufFile) -> Result<Value, CheckpointError> {
         config["model_type"] = MISTRAL.model_type.into();
         config["sliding_window"] = Value::Null;
     }
-    let mut family_fields = own_fields(&fields, family, &config)?;
+    let mut family_fields = family_fields(&fields, family, &config)?;
     if let LayerRules::LinearExceptEvery(_) = family.config.layers {
         family_fields.extend(gguf_linear::fields(&fields, &config, n_blocks)?);
     }
@@ -93,8 +93,8 @@ pub(super) fn config_of(gguf: &GgufFile) -> Result<Value, CheckpointError> {
     Ok(config)
 }
 
-/// Fields of this family only.
-fn own_fields(
+/// The fields that only this family has.
+fn family_fields(
     fields: &Fields<'_>,
     family: &Family,
     config: &Value,
@@ -124,12 +124,13 @@ fn own_fields(
     let head_dim = size("head_dim");
     match family.config.multipliers {
         Multipliers::None => {}
-        // Without this key llama.cpp divides by the root of the head size.
+        // Without this key, llama.cpp divides by the square root of the head size.
         Multipliers::Granite => {
             let multiplier = family_fields.entry("attention_multiplier");
             multiplier.or_insert_with(|| head_dim.powf(-0.5).into());
         }
-        // llama.cpp identifies the one Gemma 3 size with another scale by its number of blocks.
+        // One size of Gemma 3 has a different scale. llama.cpp identifies it by its number of
+        // blocks.
         Multipliers::Gemma => {
             let is_27b = size("num_hidden_layers") == 62.0;
             let query_width = size("hidden_size") / size("num_attention_heads");
@@ -241,7 +242,7 @@ fn family(metadata: &GgufMetadata) -> Result<&'static Family, CheckpointError> {
     Ok(family)
 }
 
-/// Rows of the embedding. The count in the metadata is optional and sometimes outdated.
+/// Number of rows of the embedding. The number in the metadata is optional and sometimes outdated.
 fn vocab_size(gguf: &GgufFile) -> Result<usize, CheckpointError> {
     let name = "token_embd.weight";
     match gguf.shape(name) {
@@ -347,7 +348,7 @@ mod tests {
         let phi = || GgufWriter::tiny("phi3").u32("phi3.rope.dimension_count", 2);
         let both = config(factors("long", factors("short", phi())));
         assert_eq!(both["partial_rotary_factor"], 0.5);
-        // The shortest decimals of the stored numbers, not 1.100000023841858.
+        // The shortest decimals of the stored numbers: 1.1, not 1.100000023841858.
         assert_eq!(
             both["rope_scaling"],
             json!({"rope_type": "longrope", "short_factor": [1.1], "long_factor": [1.1],

@@ -1,4 +1,4 @@
-//! The metadata fields of a GGUF file's architecture.
+//! Reads the metadata fields of a GGUF file's architecture.
 
 use serde_json::Value;
 
@@ -35,7 +35,7 @@ impl Fields<'_> {
         }
     }
 
-    /// A number of any stored type.
+    /// Reads a number of any stored type.
     pub(super) fn optional_number_or_count(
         &self,
         name: &str,

@@ -1,9 +1,9 @@
-//! Which metadata keys of a GGUF model are supported, and how unknown keys are handled.
+//! Lists the supported metadata keys of a GGUF model, and refuses unknown ones.
 //!
-//! Keys of the architecture's own group, such as `llama.rope.scaling.attn_factor`, describe the
-//! computation. An unknown one is refused by name, because it may change the computation. Keys that
-//! specify the same value must agree. Keys of other groups describe the file or its tokenizer.
-//! Source: ggml-org/llama.cpp, `llama-arch.cpp`, `LLM_KV_NAMES`, and `llama-model.cpp`,
+//! Keys with the architecture's prefix, such as `llama.rope.scaling.attn_factor`, describe the
+//! computation. An unknown key is an error that names it, because it may change the computation.
+//! Keys that specify the same value must agree. Keys with other prefixes describe the file or its
+//! tokenizer. Source: ggml-org/llama.cpp, `llama-arch.cpp`, `LLM_KV_NAMES`, and `llama-model.cpp`,
 //! `load_hparams`.
 
 use super::gguf_linear;
@@ -35,15 +35,15 @@ const CONFIG_KEYS: [&str; 20] = [
     "rope.scaling.yarn_log_multiplier",
 ];
 
-/// The window, read for families that can have one.
+/// The window size, read for families that can have a window.
 pub(super) const WINDOW: &str = "attention.sliding_window";
 
 /// Which blocks have the window, read for families that also have blocks without it.
 pub(super) const PATTERN: &str = "attention.sliding_window_pattern";
 
-/// Keys without effect on these architectures: the embedding rows, which the tensor's shape gives;
-/// whether a scaling was trained; a constant of a norm that they do not have; the tensor layout;
-/// the pooling type.
+/// Keys without effect on these architectures: the number of embedding rows, which the tensor's
+/// shape also has; whether a scaling was trained; a constant of a norm that they do not have; the
+/// tensor layout; the pooling type.
 const HARMLESS: [&str; 5] = [
     "vocab_size",
     "rope.scaling.finetuned",
@@ -52,7 +52,7 @@ const HARMLESS: [&str; 5] = [
     "pooling_type",
 ];
 
-/// Keys without effect at one value.
+/// Keys that have no effect at this value.
 const HARMLESS_VALUES: [(&str, f64); 11] = [
     ("expert_count", 0.0),
     ("expert_used_count", 0.0),
@@ -105,7 +105,7 @@ pub(super) fn refuse_unknown(
     Ok(())
 }
 
-/// A number or a flag as a number.
+/// The value as a number; flags are 0 or 1.
 fn number(value: &GgufValue) -> Option<f64> {
     match value {
         GgufValue::Unsigned(number) => Some(*number as f64),

@@ -1,4 +1,4 @@
-//! Reads linear attention and the RoPE sections of its family from GGUF.
+//! Reads the GGUF metadata about linear attention and RoPE sections.
 
 use serde_json::{Map, Value, json};
 
@@ -39,8 +39,8 @@ pub(super) fn is_supported_key(name: &str) -> bool {
 ///
 /// # Errors
 ///
-/// A key is absent or has another type, value heads have several sizes, or llama.cpp would apply
-/// RoPE to text differently with these sections.
+/// A key is absent or has the wrong type, value heads have different sizes, or llama.cpp would
+/// apply RoPE to text differently with these sections.
 ///
 /// # Source
 ///
@@ -61,7 +61,7 @@ pub(super) fn fields(
     }
     let [field, name] = KERNEL;
     copy_field(field, name)?;
-    // The tensor reader checks that all value heads have one size.
+    // The tensor reader checks that all value heads have the same size.
     let inner = fields.unsigned(INNER_SIZE)?;
     let n_value = fields.unsigned(LINEAR_HEADS[1].1)?;
     let value_dim = inner.checked_div(n_value).unwrap_or(0);
@@ -76,8 +76,8 @@ pub(super) fn fields(
     Ok(config_fields)
 }
 
-/// The types of the model's blocks, if the file lists them. The list covers `n_blocks`, some of
-/// which may be prediction blocks outside the model.
+/// The types of the model's blocks, if the file lists them. The list has `n_blocks` entries, some
+/// of which may be prediction blocks that do not belong to the model.
 fn types(
     fields: &Fields<'_>,
     config: &Value,
@@ -143,9 +143,8 @@ fn sections(
     Ok(Some((MROPE_SECTION.to_owned(), json!([t, h, w]))))
 }
 
-/// Whether llama.cpp rotates all `turned` numbers of a head of size `head_dim` by the text
-/// position. In text the first three coordinates are equal; other sections use a fourth coordinate,
-/// which is 0.
+/// Whether llama.cpp rotates all `rotary_dim` numbers of a head of size `head_dim` by the text
+/// position. In text, the first three coordinates are equal; the fourth one is 0.
 ///
 /// # Source
 ///
@@ -169,8 +168,8 @@ mod tests {
     use crate::gguf_writer::GgufWriter;
     use crate::model_files::ModelFiles;
 
-    /// Two blocks of linear attention with two key heads of size 4 and four value heads of size 2,
-    /// followed by one of full attention, which `more` can extend.
+    /// A model with two linear-attention blocks (two key heads of size 4, four value heads of size
+    /// 2) and one full-attention block. `more` can add to it.
     fn tiny(more: impl FnOnce(GgufWriter) -> GgufWriter) -> Result<ModelFiles, CheckpointError> {
         let mut gguf = GgufWriter::new()
             .text("general.architecture", "qwen35")
@@ -200,18 +199,18 @@ mod tests {
         ModelFiles::open(&path)
     }
 
-    fn whole(gguf: GgufWriter) -> GgufWriter {
+    fn complete(gguf: GgufWriter) -> GgufWriter {
         gguf.u32("qwen35.block_count", 3)
             .u32("qwen35.ssm.inner_size", 8)
     }
 
     fn config(more: impl FnOnce(GgufWriter) -> GgufWriter) -> Value {
-        tiny(|gguf| more(whole(gguf))).unwrap().config
+        tiny(|gguf| more(complete(gguf))).unwrap().config
     }
 
     #[test]
     fn the_config_contains_sizes_and_types_of_blocks() {
-        let said = config(|gguf| {
+        let converted = config(|gguf| {
             gguf.u32("qwen35.full_attention_interval", 3)
                 .i32s("qwen35.rope.dimension_sections", &[1, 1, 1, 0])
         });
@@ -226,7 +225,7 @@ mod tests {
             ("partial_rotary_factor", json!(0.5)),
             ("mrope_section", json!([1, 1, 1])),
         ] {
-            assert_eq!(said[field], value, "{field}");
+            assert_eq!(converted[field], value, "{field}");
         }
         assert!(config(|gguf| gguf).get("full_attention_interval").is_none());
         let kinds = config(|gguf| gguf.i32s("qwen35.attention.recurrent_layers", &[1, 0, 0]));
@@ -236,7 +235,7 @@ mod tests {
 
     #[test]
     fn tensors_have_the_names_shapes_and_values_of_hugging_face() {
-        let weights = tiny(whole).unwrap().weights;
+        let weights = tiny(complete).unwrap().weights;
         let conv = "model.layers.0.linear_attn.conv1d.weight";
         assert_eq!(weights.shape(conv), Some(&[24, 1, 4][..]));
         let rates = "model.layers.0.linear_attn.A_log";
@@ -251,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn multi_token_prediction_blocks_are_left_out() {
+    fn multi_token_prediction_blocks_are_omitted() {
         let files = tiny(|gguf| {
             gguf.u32("qwen35.block_count", 4)
                 .u32("qwen35.ssm.inner_size", 8)
@@ -265,8 +264,11 @@ mod tests {
         assert_eq!(files.config["layer_types"].as_array().unwrap().len(), 3);
         assert_eq!(files.weights.n_prediction(), 2);
         assert_eq!(files.weights.names().count(), 4);
-        let said = files.remarks.concat();
-        assert!(said.contains("2 tensors that predict tokens"), "{said}");
+        let remarks = files.remarks.concat();
+        assert!(
+            remarks.contains("2 tensors that predict tokens"),
+            "{remarks}"
+        );
     }
 
     #[test]
@@ -285,19 +287,19 @@ mod tests {
                 "qwen35.ssm.time_step_rank: is 4 but must be a multiple",
             ),
             (
-                |gguf| whole(gguf).u32("qwen35.nextn_predict_layers", 3),
+                |gguf| complete(gguf).u32("qwen35.nextn_predict_layers", 3),
                 "nextn_predict_layers: is 3, but there are only 3 blocks",
             ),
             (
-                |gguf| whole(gguf).i32s("qwen35.attention.recurrent_layers", &[1, 0]),
+                |gguf| complete(gguf).i32s("qwen35.attention.recurrent_layers", &[1, 0]),
                 "one flag per block",
             ),
             (
-                |gguf| whole(gguf).i32s("qwen35.rope.dimension_sections", &[1, 0, 1, 0]),
+                |gguf| complete(gguf).i32s("qwen35.rope.dimension_sections", &[1, 0, 1, 0]),
                 "rope.dimension_sections = [1, 0, 1, 0]",
             ),
             (
-                |gguf| whole(gguf).f32_tensor("blk.1.attn_gate.weight", &[12, 8]),
+                |gguf| complete(gguf).f32_tensor("blk.1.attn_gate.weight", &[12, 8]),
                 "blk.1.attn_gate",
             ),
         ];
@@ -306,7 +308,7 @@ mod tests {
             let part = part.replace("blk.1.attn_gate", "layers.1.linear_attn.in_proj_z");
             assert!(error.contains(&part), "no {part:?} in {error}");
         }
-        let rates = tiny(|gguf| whole(gguf).f32_tensor("blk.1.ssm_a", &[4])).unwrap();
+        let rates = tiny(|gguf| complete(gguf).f32_tensor("blk.1.ssm_a", &[4])).unwrap();
         let error = rates.weights.read_f32("model.layers.1.linear_attn.A_log");
         let error = error.unwrap_err().to_string();
         assert!(error.contains("is 0 at element 0"), "{error}");

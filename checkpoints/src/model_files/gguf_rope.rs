@@ -1,7 +1,7 @@
 //! Converts the RoPE scaling of a GGUF file to the fields of Hugging Face's config.json.
 //!
 //! GGUF stores Llama 3.1's scaling as a tensor of divisors, from which the settings are recovered.
-//! Divisors of any other origin are refused. Phi's scaling consists of two such tensors.
+//! Other divisors are refused. Phi's scaling consists of two such tensors.
 
 use std::f64::consts::TAU;
 
@@ -15,11 +15,11 @@ use crate::weights::gguf::{GgufFile, GgufMetadata};
 const LLAMA3_LOW_FREQ_FACTOR: f64 = 1.0;
 const LLAMA3_HIGH_FREQ_FACTOR: f64 = 4.0;
 const LLAMA3_ORIGINAL_CONTEXT: f64 = 8192.0;
-/// Relative tolerance: divisors are stored as f32, and some converters compute them in f32.
+/// Relative tolerance, because divisors are stored as f32 and some converters compute them in f32.
 const DIVISOR_TOLERANCE: f64 = 1e-4;
 
-/// The RoPE scaling as llama.cpp reads it: linear if the file names no type, with the factor of the
-/// current key, otherwise the factor of the old key. 0 or no factor means 1.
+/// The RoPE scaling as llama.cpp reads it. It is linear if the file names no type. The factor comes
+/// from the current key, otherwise from the old key; 0 or no factor means 1.
 ///
 /// # Source
 ///
@@ -101,7 +101,7 @@ fn longrope(fields: &Fields<'_>, [short, long]: [Vec<f32>; 2]) -> Result<Value, 
     Ok(table)
 }
 
-/// YaRN, including llama.cpp's multiplier of cosines and sines.
+/// YaRN, including llama.cpp's factor on cosines and sines.
 ///
 /// # Source
 ///
@@ -152,7 +152,7 @@ fn original_context(fields: &Fields<'_>) -> Result<u64, CheckpointError> {
 
 /// Finds the Llama 3 settings that produce `divisors`.
 ///
-/// The lowest frequency is always divided by the whole factor, so the last divisor is the factor.
+/// The lowest frequency is always divided by the factor, so the last divisor is the factor.
 fn llama3_scaling(
     metadata: &GgufMetadata,
     divisors: &[f32],

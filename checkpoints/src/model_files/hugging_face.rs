@@ -1,7 +1,7 @@
 //! Reads a directory written by `save_pretrained`: config.json, tokenizer files, weights.
 //!
-//! Only the required fields are read, by name, so files of any transformers version are accepted.
-//! These fields must have the right type.
+//! Only the required fields are read, so files of any transformers version are accepted. These
+//! fields must have the right type.
 
 use std::path::{Path, PathBuf};
 
@@ -39,7 +39,7 @@ pub(super) fn open(dir: &Path) -> Result<ModelFiles, CheckpointError> {
     let generation = object_if_present(&generation_path)?.unwrap_or_default();
     let eos_token_ids = eos_token_ids([(&generation_path, &generation), (&config_path, &config)])?;
     let (chat_template, tool_use_template) = chat_templates(dir, &tokenizer_files)?;
-    let left_out = left_out_remark(&config_path, &weights);
+    let left_out = omitted_tensors_remark(&config_path, &weights);
     Ok(ModelFiles {
         weights,
         tokenizer: TokenizerSource::Json(tokenizer),
@@ -59,8 +59,8 @@ pub(super) fn open(dir: &Path) -> Result<ModelFiles, CheckpointError> {
     })
 }
 
-/// The remark on tensors outside the language model, which the file at `path` describes.
-pub(super) fn left_out_remark(path: &Path, weights: &Weights) -> Option<String> {
+/// A remark about tensors that do not belong to the language model. `path` is the file named in it.
+pub(super) fn omitted_tensors_remark(path: &Path, weights: &Weights) -> Option<String> {
     let counts = [
         (weights.n_vision(), "of the vision model"),
         (
@@ -81,7 +81,7 @@ pub(super) fn left_out_remark(path: &Path, weights: &Weights) -> Option<String> 
     })
 }
 
-/// The fields of a `config.json` with RoPE settings in one spelling and family defaults for absent
+/// The fields of a `config.json`, with RoPE settings in one format and family defaults for absent
 /// fields. For a vision-language model, the fields of its language model.
 pub(super) fn config(path: &Path) -> Result<Map<String, Value>, CheckpointError> {
     let mut config = object(path)?;
@@ -154,7 +154,7 @@ pub(super) fn object_if_present(
     }
 }
 
-/// Settings of generation_config.json that change how transformers chooses tokens, each with its
+/// Settings of generation_config.json that change how transformers selects tokens, each with its
 /// neutral value.
 const SAMPLING_SETTINGS: [(&str, f64); 12] = [
     ("do_sample", 0.0),
@@ -171,7 +171,8 @@ const SAMPLING_SETTINGS: [(&str, f64); 12] = [
     ("bad_words_ids", 0.0),
 ];
 
-/// The settings of a generation_config.json that change which tokens are chosen, as "key = value".
+/// The settings of a generation_config.json that change which tokens are selected, as "key =
+/// value".
 fn sampling_settings(generation: &Map<String, Value>) -> Vec<String> {
     let number_of = |value: &Value| match value {
         Value::Null => Some(None),
@@ -218,9 +219,9 @@ type Templates = (Option<String>, Option<String>);
 
 /// The chat templates of a folder.
 ///
-/// They are chat_template.jinja and the files of additional_chat_templates. Without these, the
-/// string or list of named templates in tokenizer_config.json is used. A template in
-/// special_tokens_map.json takes precedence if that file is used.
+/// The templates are in chat_template.jinja and the folder additional_chat_templates. Without
+/// these, the string or list of named templates in tokenizer_config.json is used. A template in
+/// special_tokens_map.json has precedence if that file is used.
 ///
 /// # Source
 ///
@@ -255,8 +256,8 @@ fn chat_templates(dir: &Path, files: &TokenizerFiles) -> Result<Templates, Check
     }
 }
 
-/// The templates in separate files, if any. The folder's default takes precedence over
-/// chat_template.jinja, and tokenizer_config.json is ignored if such a file exists.
+/// The templates in separate files, if any. The default template of the folder has precedence over
+/// chat_template.jinja.
 fn template_files(dir: &Path) -> Result<Option<Templates>, CheckpointError> {
     let folder = dir.join("additional_chat_templates");
     let read_template = |path: PathBuf| {

@@ -1,8 +1,8 @@
 //! Opens all files of a base model: weights, config, tokenizer, chat template and stop IDs.
 //!
-//! A Hugging Face directory and a GGUF file give the same result. The config always has the field
-//! names of `config.json`, so the model is built from one description. Nothing is guessed: a field
-//! that the file omits stays absent, and the reader of the config chooses a default or refuses.
+//! The result is the same for a Hugging Face directory and a GGUF file: the config always has the
+//! field names of `config.json`. Nothing is guessed. A field that the file omits is absent, and the
+//! reader of the config uses a default or refuses it.
 
 mod few_values;
 mod gguf;
@@ -32,12 +32,12 @@ use crate::weights::Weights;
 pub struct ModelFiles {
     /// Fields of Hugging Face's `config.json`, always a JSON object.
     ///
-    /// RoPE settings use one spelling: `rope_theta` and `rope_scaling` (`null` or an object with
+    /// RoPE settings have one format: `rope_theta` and `rope_scaling` (`null` or an object with
     /// `rope_type`), never `rope_parameters`. Models without RoPE have neither.
     pub config: Value,
     /// The tensors, under Hugging Face names.
     pub weights: Weights,
-    /// Source of the tokenizer.
+    /// The tokenizer, not yet loaded.
     pub tokenizer: TokenizerSource,
     /// Jinja source of the default chat template, if the model has one.
     pub chat_template: Option<String>,
@@ -47,19 +47,20 @@ pub struct ModelFiles {
     pub special_tokens: SpecialTokens,
     /// Special-token IDs in a GGUF file. Empty for a folder, which names special tokens as strings.
     pub special_token_ids: SpecialTokenIds,
-    /// Tokens that files next to `tokenizer.json` add or redefine, in the order in which they are
-    /// added. Empty for a vocabulary in a GGUF file.
+    /// Tokens that other files in the folder of `tokenizer.json` add or redefine, in the order in
+    /// which they are added. Empty for a vocabulary in a GGUF file.
     pub added_tokens: Vec<AddedToken>,
-    /// IDs that end a generation, in file order; empty if no file specifies any.
+    /// IDs of the stop tokens, in file order; empty if no file has any.
     pub eos_token_ids: Vec<u32>,
-    /// Sampling settings of generation_config.json that change which tokens are chosen, as "key =
+    /// Sampling settings of generation_config.json that change which tokens are selected, as "key =
     /// value".
     pub choices: Vec<String>,
-    /// Parts of these files that other programs may read differently, for the caller to report.
+    /// Remarks about parts of these files that other programs may read differently. The caller
+    /// reports them.
     pub remarks: Vec<String>,
 }
 
-/// A token that is matched before normal tokenization, as `tokenizers.AddedToken`.
+/// A token that is matched before normal tokenization, like `tokenizers.AddedToken`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AddedToken {
     /// The string that is matched.
@@ -148,7 +149,7 @@ impl ModelFiles {
 
     /// Opens a Hugging Face directory, a `.gguf` file, or a directory that contains one.
     ///
-    /// Reads headers and the small text files. Of the tensors it reads only a head that the config
+    /// Reads headers and the small text files. The only tensor it reads is a head that the config
     /// ties to the embedding, to compare the two.
     ///
     /// # Errors
@@ -175,12 +176,12 @@ impl ModelFiles {
         hugging_face::open(path)
     }
 
-    /// Only [`Self::config`], from a directory (other files are optional), a `config.json`, or a
-    /// GGUF file.
+    /// Reads only [`Self::config`] from a directory (other files are optional), a `config.json`, or
+    /// a GGUF file.
     ///
     /// # Errors
     ///
-    /// `config.json` is absent or damaged; for GGUF as in [`Self::open`].
+    /// `config.json` is absent or damaged; for GGUF, as for [`Self::open`].
     pub fn read_config(path: &Path) -> Result<Value, CheckpointError> {
         let file = if path.extension().is_some_and(|e| e == "json") {
             path.to_owned()
@@ -195,7 +196,7 @@ impl ModelFiles {
 }
 
 /// The content of a `tokenizer.json` with BPE dropout (`model.dropout`, random tokenization)
-/// switched off. Without dropout the bytes stay unchanged.
+/// switched off. If there is no dropout, the bytes are unchanged.
 pub(crate) fn tokenizer_without_dropout(path: &Path) -> Result<Vec<u8>, CheckpointError> {
     let bytes = regular_file::read(path, TOKENIZER_BYTES)?;
     let mut file: Value = serde_json::from_slice(&bytes).map_err(CheckpointError::json(path))?;

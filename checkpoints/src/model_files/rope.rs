@@ -1,4 +1,4 @@
-//! Normalises the two spellings of RoPE settings in config.json.
+//! Normalises the two formats of RoPE settings in config.json.
 //!
 //! transformers 5 writes `rope_parameters: { rope_theta, rope_type, … }`; earlier versions write
 //! `rope_theta` and `rope_scaling: { type or rope_type, … }`. The result uses the earlier format,
@@ -8,8 +8,8 @@
 //! `rope_parameters: { full_attention: { … }, sliding_attention: { rope_theta } }`, or
 //! `rope_local_base_freq` with the earlier format.
 //!
-//! A file may contain both. transformers 5.23 then reads only `rope_scaling`, as does this module.
-//! Differences between the two are an error, because other programs read the other one. Source:
+//! A file may contain both. transformers 5.23 and this module then read only `rope_scaling`.
+//! Differences between the two are an error, because other programs read `rope_parameters`. Source:
 //! huggingface/transformers 5.23, `modeling_rope_utils.py`, `convert_rope_params_to_dict` and
 //! `standardize_rope_params`.
 
@@ -30,7 +30,7 @@ const FULL: &str = "full_attention";
 const SLIDING: &str = "sliding_attention";
 
 /// Rewrites `config` so that only `rope_theta` and `rope_scaling` (`null` or an object with
-/// `rope_type`) remain. A config without RoPE settings stays unchanged.
+/// `rope_type`) remain. A config without RoPE settings is unchanged.
 ///
 /// # Errors
 ///
@@ -51,7 +51,7 @@ pub(super) fn normalise(
     let mut new = table(path, config, NEW)?;
     for (key, table) in [(OLD, &mut old), (NEW, &mut new)] {
         move_partial_factor(path, config, key, table)?;
-        // The image coordinates of each section do not affect text.
+        // Remove the sections of image coordinates, which do not affect text.
         let sections = table.as_mut().and_then(|table| table.remove(MROPE_SECTION));
         if let Some(sections) = sections {
             config.insert(MROPE_SECTION.to_owned(), sections);
@@ -199,7 +199,7 @@ fn rename_type(
     Ok(())
 }
 
-/// The single theta of the config and its two tables; removes it from the tables.
+/// The theta of the config, which may also be in the two tables. Removes it from the tables.
 fn theta(
     path: &Path,
     config: &mut Map<String, Value>,
@@ -238,7 +238,7 @@ fn theta(
     Ok(Some(theta.clone()))
 }
 
-/// The table that transformers reads, of two tables without theta.
+/// Returns the table that transformers reads. Both tables no longer have a theta.
 fn effective_table(
     path: &Path,
     old: Map<String, Value>,
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn both_spellings_become_one() {
+    fn both_formats_are_normalised_to_one() {
         let llama3 = json!({"factor": 8.0, "low_freq_factor": 1.0, "rope_type": "llama3"});
         let expected = json!({"rope_theta": 5e5, "rope_scaling": llama3});
         let new = json!({"rope_parameters":
@@ -348,7 +348,7 @@ mod tests {
     #[test]
     fn two_scalings_that_differ_are_an_error() {
         let linear = |factor: f64| json!({"rope_type": "linear", "factor": factor});
-        for (config, said) in [
+        for (config, expected) in [
             (
                 json!({"rope_scaling": linear(2.0), "rope_parameters": linear(4.0)}),
                 "rope_scaling: is {\"factor\":2.0",
@@ -371,7 +371,7 @@ mod tests {
             ),
         ] {
             let error = normalised(config).unwrap_err().to_string();
-            assert!(error.contains(said), "no {said:?} in {error}");
+            assert!(error.contains(expected), "no {expected:?} in {error}");
         }
     }
 }

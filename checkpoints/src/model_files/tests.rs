@@ -1,4 +1,5 @@
-//! Base models of both layouts give the same description, and defects are refused.
+//! Tests that base models of both formats have the same description, and that damaged files are
+//! refused.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -188,7 +189,7 @@ fn a_rope_factor_is_read_under_each_name_as_in_llama_cpp() {
         (tiny().f32(old, 4.0), &linear),
         (tiny().f32(factor, 4.0).f32(old, 4.0), &linear),
         (typed("linear").f32(old, 4.0), &linear),
-        // No factor, 0 and 1 scale nothing; neither does type "none".
+        // No factor, 0, 1 and type "none" mean no scaling.
         (typed("linear"), &Value::Null),
         (tiny().f32(factor, 0.0), &Value::Null),
         (tiny().f32(factor, 1.0), &Value::Null),
@@ -200,7 +201,7 @@ fn a_rope_factor_is_read_under_each_name_as_in_llama_cpp() {
     ] {
         assert_eq!(&open_gguf(gguf).unwrap().config["rope_scaling"], expected);
     }
-    for (gguf, said) in [
+    for (gguf, expected) in [
         (
             tiny().f32(factor, 4.0).f32(old, 2.0),
             "rope.scaling.factor: is 4.0",
@@ -215,7 +216,7 @@ fn a_rope_factor_is_read_under_each_name_as_in_llama_cpp() {
         ),
     ] {
         let error = open_gguf(gguf).unwrap_err().to_string();
-        assert!(error.contains(said), "no {said:?} in {error}");
+        assert!(error.contains(expected), "no {expected:?} in {error}");
     }
 }
 
@@ -271,7 +272,7 @@ fn metadata_that_may_change_what_a_gguf_model_computes_is_refused_by_name() {
         .u32("llama.expert_count", 0)
         .u32("llama.rope.scaling.original_context_length", 64)
         .f32("llama.attention.layer_norm_epsilon", 1e-6)
-        // Keys of another architecture and of the file do not affect this model.
+        // Keys of a different architecture, and keys about the file, do not affect this model.
         .f32("qwen2.attention.scale", 0.5)
         .f32("general.sampling.temp", 0.7);
     assert!(open_gguf(harmless).is_ok());
@@ -410,7 +411,7 @@ fn the_chat_template_comes_from_its_own_file_first() {
     fs::write(additional.join("tool_use.jinja"), "with tools").unwrap();
     let model = ModelFiles::open(dir.path()).unwrap();
     assert_eq!(model.tool_use_template.unwrap(), "with tools");
-    // The folder's own default takes precedence over the file next to it.
+    // The default template of the folder has precedence over chat_template.jinja.
     fs::write(additional.join("default.jinja"), "of the folder").unwrap();
     let model = ModelFiles::open(dir.path()).unwrap();
     assert_eq!(model.chat_template.unwrap(), "of the folder");
@@ -425,7 +426,7 @@ fn the_chat_template_comes_from_its_own_file_first() {
 }
 
 #[test]
-fn the_default_and_the_tool_template_are_chosen_from_several() {
+fn the_default_and_the_tool_template_are_selected_by_name() {
     let open_with_template = |name: &str| {
         let templates =
             json!([{"name": "tool_use", "template": "t"}, {"name": name, "template": "d"}]);
@@ -465,7 +466,7 @@ fn special_tokens_come_from_the_file_that_transformers_reads() {
     };
     let tokens = |config| open(&[config, map.clone()]).unwrap().special_tokens;
     let text = |token: &str| Some(token.to_owned());
-    // The map takes precedence, even with null, if the config has no added_tokens_decoder ...
+    // The map has precedence, even with null, if the config has no added_tokens_decoder ...
     let expected = SpecialTokens {
         bos_token: text("<s>"),
         eos_token: text("other"),
@@ -486,7 +487,7 @@ fn special_tokens_come_from_the_file_that_transformers_reads() {
 
 #[test]
 fn settings_that_change_tokenization_are_refused() {
-    for (fields, said) in [
+    for (fields, expected) in [
         (
             json!({"split_special_tokens": true}),
             "split_special_tokens = true",
@@ -517,7 +518,7 @@ fn settings_that_change_tokenization_are_refused() {
             .unwrap_err()
             .to_string();
         assert!(
-            error.contains("tokenizer_config.json: ") && error.contains(said),
+            error.contains("tokenizer_config.json: ") && error.contains(expected),
             "{error}"
         );
     }

@@ -1,4 +1,5 @@
-//! The language model inside a larger model: its part of the config and of the weights.
+//! Selects the language model inside a vision-language model: its part of the config and of the
+//! weights.
 
 use serde_json::{Map, Value};
 
@@ -7,7 +8,7 @@ use crate::families::Family;
 /// Vision-language models whose `text_config` is a supported language model.
 const VISION_MODELS: [&str; 3] = ["gemma3", "mistral3", "qwen3_5"];
 
-/// Keys that the whole model specifies for its language model.
+/// Keys that are at the top level of the config, but apply to the language model.
 const WHOLE_MODEL_KEYS: [&str; 5] = [
     "tie_word_embeddings",
     "quantization_config",
@@ -16,7 +17,7 @@ const WHOLE_MODEL_KEYS: [&str; 5] = [
     "pad_token_id",
 ];
 
-/// Tensor prefixes of the language model, within the whole model and standalone.
+/// Tensor prefixes of the language model: within the whole model, and standalone.
 const PREFIXES: [(&str, &str); 3] = [
     ("model.language_model.", "model."),
     ("language_model.model.", "model."),
@@ -51,7 +52,7 @@ pub(crate) fn of_config(config: &Map<String, Value>) -> Option<Map<String, Value
 /// Prefix of tensors for multi-token prediction.
 const PREDICTION_PREFIX: &str = "mtp.";
 
-/// The part of a whole model that a tensor belongs to.
+/// The part of a vision-language model that a tensor belongs to.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum TensorOwner {
     /// The language model; the name is the tensor's name in the standalone model.

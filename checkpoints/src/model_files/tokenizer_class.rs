@@ -1,4 +1,4 @@
-//! Detects when transformers 5 builds another tokenizer than `tokenizer.json` describes.
+//! Detects whether transformers 5 builds a different tokenizer than `tokenizer.json` describes.
 //!
 //! For some classes it uses only the vocabulary and merges of the file and creates the normaliser
 //! and pre-tokenizer itself. tooltune, the `tokenizers` library and transformers 4 use the file. If
@@ -13,8 +13,8 @@ use crate::families::{AutoTokenizer, Family};
 const QWEN3_5_PATTERN: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const QWEN2_PATTERN: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
-/// A remark if `AutoTokenizer` of transformers 5 builds another tokenizer from these files:
-/// `tokenizer` is tokenizer.json, `settings` tokenizer_config.json, `config` config.json.
+/// A remark if transformers 5's `AutoTokenizer` builds a different tokenizer. `tokenizer` is
+/// tokenizer.json, `settings` is tokenizer_config.json, and `config` is config.json.
 pub(super) fn remark(
     tokenizer: &Map<String, Value>,
     settings: &Map<String, Value>,
@@ -50,7 +50,7 @@ pub(super) fn remark(
     ))
 }
 
-/// Role and default token of the class that `AutoTokenizer` chooses.
+/// Roles and default tokens of the class that `AutoTokenizer` uses.
 pub(super) fn defaults(
     tokenizer: &Map<String, Value>,
     settings: &Map<String, Value>,
@@ -71,7 +71,7 @@ pub(super) fn defaults(
     }
 }
 
-/// The class, if transformers builds its tokenizer itself.
+/// The class, if it is one for which transformers builds the tokenizer itself.
 fn class(
     tokenizer: &Map<String, Value>,
     settings: &Map<String, Value>,
@@ -84,7 +84,7 @@ fn class(
         .or(config.get("tokenizer_class"))
         .and_then(Value::as_str);
     let chosen = configured.map(|class| class.strip_suffix("Fast").unwrap_or(class));
-    // A file with any part of this type is used unchanged.
+    // If the file has a part of this type, transformers uses the file unchanged.
     let is_byte_level = tokenizer.values().any(|part| mentions(part, "ByteLevel"));
     let model_type = config.get("model_type").and_then(Value::as_str);
     let family = model_type.and_then(Family::of_model_type);
@@ -135,7 +135,7 @@ fn contains(part: Option<&Value>, built: &Value) -> bool {
     }
 }
 
-/// Whether a tokenizer part, or one nested in it, is of type `kind`.
+/// Whether a tokenizer part, or a part nested in it, has the type `kind`.
 fn mentions(part: &Value, kind: &str) -> bool {
     match part {
         Value::Object(fields) => {

@@ -1,4 +1,4 @@
-//! The files next to `tokenizer.json` that change its tokens, read like `AutoTokenizer` does.
+//! Reads the files that change the tokens of `tokenizer.json`, by the rules of `AutoTokenizer`.
 //!
 //! `tokenizer_config.json` can add tokens (`added_tokens_decoder`, `extra_special_tokens`, a role
 //! whose token the vocabulary lacks) or redefine some. If it has no `added_tokens_decoder`,
@@ -36,7 +36,7 @@ const ROLES: [&str; 7] = [
     "mask_token",
 ];
 
-/// The files of a tokenizer, read together.
+/// The contents of a tokenizer's files.
 #[derive(Debug)]
 pub(super) struct TokenizerFiles {
     /// `tokenizer_config.json` with the overrides of `special_tokens_map.json`.
@@ -45,7 +45,7 @@ pub(super) struct TokenizerFiles {
     map_path: PathBuf,
     /// Keys of [`Self::settings`] that come from `special_tokens_map.json`.
     from_map: Vec<String>,
-    /// Tokens by the ID that a file assigns.
+    /// Tokens that a file assigns to an ID.
     by_id: BTreeMap<u32, AddedToken>,
     /// `tokenizer.json`, without its model.
     tokenizer: Map<String, Value>,
@@ -135,7 +135,7 @@ impl TokenizerFiles {
         Ok(())
     }
 
-    /// Values of special_tokens_map.json win, including `null`.
+    /// Overrides settings by the values of special_tokens_map.json, including `null`.
     fn merge_map(&mut self) -> Result<(), CheckpointError> {
         for (key, value) in object_if_present(&self.map_path)?.unwrap_or_default() {
             // The older name is used only if no file has the current one.
@@ -157,7 +157,7 @@ impl TokenizerFiles {
         Ok(())
     }
 
-    /// Reads added_tokens.json, an object from token to ID.
+    /// Reads added_tokens.json, an object that maps tokens to IDs.
     fn read_added(&mut self, path: &Path) -> Result<(), CheckpointError> {
         let entries = object_if_present(path)?.unwrap_or_default();
         if entries.is_empty() {
@@ -173,7 +173,7 @@ impl TokenizerFiles {
                 return Err(CheckpointError::field(path, content, "must be a token id"));
             };
             let special = special_tokens.iter().any(|token| token.content == content);
-            // tokenizer.json describes its own tokens in more detail.
+            // Skip tokens of tokenizer.json, which describes them in more detail.
             if self.added_strings.contains(&content) {
                 continue;
             }
@@ -195,7 +195,7 @@ impl TokenizerFiles {
             if !key.ends_with("_token") {
                 continue;
             }
-            // Flags such as add_bos_token are not tokens.
+            // Skip flags such as add_bos_token, which are not tokens.
             let is_role = ROLES.contains(&key.as_str());
             if let Some(token) = self.role(key, value, is_role)? {
                 tokens.insert(key.clone(), token);
@@ -265,7 +265,8 @@ impl TokenizerFiles {
             .collect()
     }
 
-    /// The tokens added to `tokenizer.json`, in this order: tokens with an ID, roles, others.
+    /// The tokens that are added to `tokenizer.json`, in this order: tokens with an ID, tokens with
+    /// a role, others.
     pub(super) fn added_tokens(&self) -> Result<Vec<AddedToken>, CheckpointError> {
         let mut by_role = self.tokens_by_role()?;
         let mut added: Vec<AddedToken> = self.by_id.values().cloned().collect();
@@ -281,9 +282,9 @@ impl TokenizerFiles {
         unnumbered.extend(by_role.into_values());
         unnumbered.extend(self.extra()?);
         for token in unnumbered {
-            let is_there = self.added_strings.contains(&token.content)
+            let exists = self.added_strings.contains(&token.content)
                 || added.iter().any(|earlier| earlier.content == token.content);
-            if !is_there {
+            if !exists {
                 added.push(token);
             }
         }
@@ -307,8 +308,8 @@ impl TokenizerFiles {
         (self.path_of(key), self.settings.get(key))
     }
 
-    /// A remark if transformers 5 builds another tokenizer from these files for a model with this
-    /// `config`.
+    /// A remark if transformers 5 builds a different tokenizer from these files for a model with
+    /// this `config`.
     pub(super) fn remark(&self, config: &Map<String, Value>) -> Option<String> {
         tokenizer_class::remark(&self.tokenizer, &self.settings, config)
     }
@@ -348,7 +349,7 @@ fn without_model(path: &Path) -> Result<Map<String, Value>, CheckpointError> {
     fields_except_model(&text).map_err(CheckpointError::json(path))
 }
 
-/// Refuses settings under which transformers encodes or decodes text differently.
+/// Refuses settings with which transformers encodes or decodes text differently.
 fn refuse_unsupported(
     dir: &Path,
     path: &Path,
@@ -393,7 +394,7 @@ fn is_empty(value: Option<&Value>) -> bool {
     }
 }
 
-/// A token written as a string.
+/// A token from a string.
 fn special_token(content: &str, special: bool) -> AddedToken {
     AddedToken {
         content: content.to_owned(),
@@ -407,7 +408,7 @@ fn special_token(content: &str, special: bool) -> AddedToken {
     }
 }
 
-/// A token written as an object with `content`; absent fields have the defaults of
+/// A token from an object with `content`. Absent fields have the defaults of
 /// `tokenizers.AddedToken`.
 fn parse_added_token(fields: &Map<String, Value>, special: bool) -> Option<AddedToken> {
     let flag = |key: &str, default: bool| match fields.get(key) {

@@ -19,7 +19,7 @@ const MANIFEST: &str = "manifest.json";
 #[derive(Serialize, Deserialize)]
 struct Manifest {
     step: u64,
-    /// By relative path, with "/" on every system.
+    /// Entries by relative path, with "/" as separator on every system.
     files: BTreeMap<String, FileEntry>,
 }
 
@@ -52,7 +52,7 @@ fn add_files(
         let path = entry.path();
         let name = entry.file_name().into_string().map_err(|name| {
             let name = name.to_string_lossy();
-            CheckpointError::malformed(dir, name, "a file name of a checkpoint must be Unicode")
+            CheckpointError::malformed(dir, name, "checkpoint file names must be valid Unicode")
         })?;
         let name = format!("{prefix}{name}");
         let kind = entry
@@ -73,7 +73,7 @@ fn add_files(
     Ok(())
 }
 
-/// A full disk may show up only at this sync.
+/// Syncs a file. A full disk may be detected only here.
 fn sync_file(path: &Path) -> Result<(), CheckpointError> {
     let file = File::options()
         .write(true)
@@ -94,8 +94,8 @@ pub(super) fn digest(dir: &Path) -> Result<String, CheckpointError> {
     sha256_file(&dir.join(MANIFEST))
 }
 
-/// Compares the files below `dir` with its manifest. A file that exists but cannot be read may be
-/// intact, so this is a separate error.
+/// Compares the files below `dir` with its manifest. A file that exists but cannot be read has a
+/// separate error, because it may be intact.
 pub(super) fn verify(dir: &Path, step: u64) -> Result<(), CheckpointError> {
     let damaged = |problem: String| CheckpointError::DamagedCheckpoint {
         path: dir.to_owned(),

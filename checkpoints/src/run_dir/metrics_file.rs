@@ -1,9 +1,9 @@
 //! `metrics.jsonl`: one JSON object with a `step` per line, appended during the run.
 //!
 //! A killed run leaves lines after its last checkpoint, and possibly a partial last line. The
-//! resumed run writes these steps again, so those lines are cut off first: the file ends up as if
-//! the run had never stopped. A [`MetricsMark`] stores the exact position of a checkpoint in the
-//! file and a digest of the lines up to it.
+//! resumed run repeats these steps, so it first removes the lines. The file is then the same as if
+//! the run had never stopped. A [`MetricsMark`] stores the position of a checkpoint in the file,
+//! and a digest of the lines up to it.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
@@ -32,17 +32,17 @@ pub struct MetricsFile {
     remarks: Vec<String>,
 }
 
-/// Length and digest of a metrics file at some moment.
+/// Length and digest of a metrics file when a checkpoint was saved.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MetricsMark {
-    /// Length of its lines in bytes.
+    /// Length of the lines in bytes.
     pub bytes: u64,
-    /// Their SHA-256.
+    /// SHA-256 of the lines.
     pub sha256: String,
 }
 
 impl MetricsFile {
-    /// Opens `path` for appending, creating it if necessary, and cuts off a partial last line.
+    /// Opens or creates `path` for appending, and removes a partial last line.
     ///
     /// # Errors
     ///
@@ -58,9 +58,10 @@ impl MetricsFile {
         Ok(metrics)
     }
 
-    /// Opens `path` for a run that resumes after `step`, and cuts off later lines. `mark` is the
+    /// Opens `path` for a run that resumes after `step`, and removes later lines. `mark` is the
     /// state of the file when the checkpoint was saved; `None` for files without a mark. If the
-    /// file matches the mark, every line up to it is kept; otherwise the lines that `keep` accepts.
+    /// file matches the mark, every line up to it is kept; otherwise, only the lines that `keep`
+    /// accepts.
     ///
     /// Returns a remark for the user if the file differs from the mark. A file with lines that are
     /// not JSON objects is kept as `aside-NAME`, and its readable lines are copied to a new file.
@@ -114,7 +115,7 @@ impl MetricsFile {
         });
         let missing = mark.map(|mark| {
             format!(
-                "its lines up to step {step} differ from those of the checkpoint ({} bytes when \
+                "its lines up to step {step} differ from the checkpoint's lines ({} bytes when \
                  {step} was saved, {n_bytes} now)",
                 mark.bytes
             )
@@ -143,8 +144,8 @@ impl MetricsFile {
     /// # Errors
     ///
     /// - `line` is not an object.
-    /// - It cannot be written completely, for example because the disk is full. A partial line is
-    ///   removed if possible.
+    /// - The line cannot be written completely, for example because the disk is full. A partial
+    ///   line is removed if possible.
     pub fn append(&mut self, line: &Value) -> Result<(), CheckpointError> {
         if !line.is_object() {
             let problem = "a metrics line must be a JSON object";
@@ -154,7 +155,8 @@ impl MetricsFile {
         text.push(b'\n');
         self.accept_truncation()?;
         if let Err(source) = self.file.write_all(&text) {
-            // Truncation needs no space. If it fails, the next opening cuts the partial line.
+            // Truncation needs no disk space. If it fails, the partial line is removed when the
+            // file is opened again.
             let _ = self.truncate_file(self.bytes);
             return Err(DiskError::Write {
                 path: self.path.clone(),
@@ -168,7 +170,7 @@ impl MetricsFile {
         Ok(())
     }
 
-    /// Makes the appended lines durable, and writes the file again if another program removed or
+    /// Syncs the appended lines to disk, and writes the file again if another program removed or
     /// replaced it. Call this before saving a checkpoint.
     ///
     /// # Errors
@@ -305,7 +307,8 @@ impl MetricsFile {
     }
 }
 
-/// Copies a damaged file to a name next to it, unless done before, and returns that name.
+/// Copies a damaged file to a new name in the same folder, unless a copy exists, and returns that
+/// name.
 fn copy_aside(path: &Path) -> Result<String, CheckpointError> {
     let bytes = regular_file::read(path, METRICS_BYTES)?;
     let file_name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -322,7 +325,7 @@ fn copy_aside(path: &Path) -> Result<String, CheckpointError> {
     Ok(name)
 }
 
-/// Reads the next line that ends in a line feed into `text`; returns false at the end.
+/// Reads the next complete line into `text`. Returns false at the end.
 fn next_line(
     path: &Path,
     reader: &mut impl BufRead,

@@ -1,10 +1,10 @@
 //! The directory of one run: numbered checkpoints, `LATEST`, `BEST`, and rotation.
 //!
-//! A checkpoint is a directory such as `checkpoint-000100`. It is written under another name,
-//! completed with a manifest of checksums, and renamed. A directory with that name that matches its
-//! manifest is complete; no other directory is used. The pointers are for users and for selecting
-//! the best checkpoint. The newest checkpoint is found by listing the directories, so a crash
-//! between the rename and the pointer update loses nothing.
+//! A checkpoint is a directory such as `checkpoint-000100`. It is written under a temporary name,
+//! completed with a manifest of checksums, and then renamed. A directory is used only if it has a
+//! checkpoint name and matches its manifest. The pointers are for users and for selecting the best
+//! checkpoint. The newest checkpoint is found by listing the directories, so a crash between the
+//! rename and the pointer update loses nothing.
 
 mod manifest;
 mod metrics_file;
@@ -30,7 +30,8 @@ const REPLACED_MARK: &str = ".old-";
 #[derive(Debug)]
 pub struct RunDir {
     root: PathBuf,
-    /// Held for the lifetime of this value; the operating system releases it when the process ends.
+    /// The lock, held while this value lives. The operating system releases it when the process
+    /// ends.
     lock: Option<HeldLock>,
     /// The directory itself, for [`RunDir::check_still_there`]; `None` if it cannot be opened.
     folder: Option<File>,
@@ -39,7 +40,7 @@ pub struct RunDir {
 /// A checkpoint directory under its final name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Checkpoint {
-    /// Number of optimizer steps when it was saved.
+    /// Number of optimizer steps when the checkpoint was saved.
     pub step: u64,
     /// The directory.
     pub path: PathBuf,
@@ -113,7 +114,7 @@ impl RunDir {
         self.root.join(checkpoint_name(step))
     }
 
-    /// Checks that a directory opened for writing has not been replaced.
+    /// Checks that the directory was not removed or replaced since it was opened for writing.
     ///
     /// # Errors
     ///
@@ -141,7 +142,7 @@ impl RunDir {
         }
     }
 
-    /// Whether the path still names the opened directory.
+    /// Whether the path still refers to the opened directory.
     fn is_same_folder(&self) -> bool {
         let held = self
             .folder
@@ -274,7 +275,7 @@ impl RunDir {
         });
         let mut removed = Vec::new();
         for checkpoint in removable.take(excess) {
-            // Renamed first, so a crash during removal leaves no partial checkpoint.
+            // Rename it first, so that a crash during removal leaves no partial checkpoint.
             let name = checkpoint_name(checkpoint.step);
             let removal_path = self
                 .root
@@ -288,13 +289,13 @@ impl RunDir {
         Ok(removed)
     }
 
-    /// Renames the checkpoints after `step`, so a run resumed from there does not treat them as
-    /// its own. Returns their new paths.
+    /// Renames the checkpoints after `step`, so that a run that resumes at `step` does not use
+    /// them. Returns their new paths.
     ///
-    /// They are damaged checkpoints rejected by [`latest_valid`](Self::latest_valid), or belong to
-    /// a trajectory that was abandoned for an older checkpoint. The newest is renamed first, so the
-    /// remaining checkpoints form one trajectory even if the process dies. `BEST` is
-    /// removed if it points to one of them.
+    /// These checkpoints are damaged and were rejected by [`latest_valid`](Self::latest_valid), or
+    /// belong to training that was abandoned when the run resumed from an older checkpoint. The
+    /// newest one is renamed first, so that the remaining checkpoints belong together even if the
+    /// process dies. `BEST` is removed if it points to one of them.
     ///
     /// # Errors
     ///
@@ -315,7 +316,7 @@ impl RunDir {
         sync_dir(&self.root)?;
         let is_stale = match self.best() {
             Ok(best) => best.is_some_and(|best| best.step > step),
-            // The caller must repair it.
+            // Ignore a damaged `BEST`; the caller repairs it.
             Err(CheckpointError::DamagedPointer { .. }) => false,
             Err(error) => return Err(error),
         };
@@ -326,8 +327,8 @@ impl RunDir {
         Ok(moved)
     }
 
-    /// An unused name for a checkpoint that is set aside. An earlier copy stays unless its content
-    /// is the same.
+    /// An unused name for a checkpoint that is set aside. An earlier copy is replaced only if its
+    /// content is the same.
     fn unused_aside_path(&self, checkpoint: &Checkpoint) -> Result<PathBuf, CheckpointError> {
         let name = checkpoint_name(checkpoint.step);
         let digest = checkpoint.digest().ok();
@@ -351,8 +352,8 @@ impl RunDir {
         ))
     }
 
-    /// Removes leftovers of interrupted saves, and restores a checkpoint whose replacement was
-    /// never renamed.
+    /// Removes leftovers of interrupted saves. Restores a checkpoint if the save that should
+    /// replace it did not finish.
     fn clean_up(&self) -> Result<(), CheckpointError> {
         for name in self.entries()? {
             let Some(hidden) = name.strip_prefix('.') else {
@@ -382,8 +383,8 @@ impl RunDir {
         Ok(())
     }
 
-    /// Names in the directory, sorted. Names that are not Unicode are skipped because this program
-    /// never creates them.
+    /// The names in the directory, sorted. Names that are not Unicode are skipped, because this
+    /// program never creates them.
     fn entries(&self) -> Result<Vec<String>, CheckpointError> {
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.root).map_err(CheckpointError::io("list", &self.root))? {
@@ -421,7 +422,7 @@ fn checkpoint_name(step: u64) -> String {
     format!("{CHECKPOINT_PREFIX}{step:06}")
 }
 
-/// The step in a checkpoint name; `None` for any other name, including other spellings.
+/// The step in a checkpoint name; `None` for any other name, such as one without leading zeros.
 fn step_of(name: &str) -> Option<u64> {
     let step = name.strip_prefix(CHECKPOINT_PREFIX)?.parse().ok()?;
     (checkpoint_name(step) == name).then_some(step)

@@ -1,4 +1,4 @@
-//! The `LATEST` and `BEST` files, each one JSON object that names a checkpoint of the run.
+//! The files `LATEST` and `BEST`. Each is a JSON object that names a checkpoint of the run.
 
 use std::fs;
 
@@ -20,14 +20,14 @@ pub struct Pointer {
     pub checkpoint: String,
     /// The checkpoint's optimizer step.
     pub step: u64,
-    /// Metric by which it was selected; only in `BEST`.
+    /// Metric that selected the checkpoint; only in `BEST`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metric: Option<String>,
-    /// Value of that metric; only in `BEST`.
+    /// Value of the metric; only in `BEST`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<f64>,
-    /// The newest checkpoint when a user selected this one. The selection stays until a newer
-    /// checkpoint is evaluated. Only in `BEST`.
+    /// Step of the newest checkpoint when a user selected this one. The selection is kept until a
+    /// newer checkpoint is evaluated. Only in `BEST`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chosen_at: Option<u64>,
 }
@@ -37,9 +37,9 @@ pub struct Pointer {
 pub struct Selected<'a> {
     /// The checkpoint's optimizer step.
     pub step: u64,
-    /// Metric by which it was selected.
+    /// Metric that selected the checkpoint.
     pub metric: &'a str,
-    /// The checkpoint's value of that metric.
+    /// Value of the metric.
     pub value: f64,
     /// See [`Pointer::chosen_at`].
     pub chosen_at: Option<u64>,
@@ -83,7 +83,8 @@ impl RunDir {
             {
                 return Ok(Some((checkpoints.swap_remove(index), best)));
             }
-            // A running writer may have updated `BEST` and removed the old checkpoint in between.
+            // A running process may have updated `BEST` and removed the old checkpoint in the
+            // meantime.
             if missing == Some(best.step) {
                 return Err(CheckpointError::MissingBest {
                     path: self.root.join(BEST),
@@ -121,7 +122,7 @@ impl RunDir {
             ));
         }
         if !self.checkpoint_path(step).is_dir() {
-            let problem = format!("there is no checkpoint of step {step}");
+            let problem = format!("there is no checkpoint at step {step}");
             return Err(CheckpointError::field(&path, "step", problem));
         }
         self.write_pointer(
@@ -147,8 +148,8 @@ impl RunDir {
         Ok(sync_dir(&self.root)?)
     }
 
-    /// Points `LATEST` to the newest checkpoint if it is damaged or outdated: a process may die
-    /// between the save and the pointer update.
+    /// Points `LATEST` to the newest checkpoint if it is damaged or outdated, because a process may
+    /// die between the save and the pointer update.
     ///
     /// # Errors
     ///
@@ -203,7 +204,7 @@ impl RunDir {
 
     fn write_pointer(&self, name: &str, pointer: &Pointer) -> Result<(), CheckpointError> {
         let path = self.root.join(name);
-        // Writing to a pipe would block until it has a reader.
+        // Refuse pipes, because writing to one would block until it has a reader.
         regular_file::is_there(&path)?;
         let mut text = serde_json::to_vec(pointer).map_err(CheckpointError::json(&path))?;
         text.push(b'\n');

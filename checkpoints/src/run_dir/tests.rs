@@ -1,4 +1,4 @@
-//! Runs that are saved, resumed, rotated, and killed at any moment.
+//! Tests run directories that are saved, resumed, rotated, and killed at any time.
 
 use std::process::Command;
 
@@ -267,7 +267,7 @@ fn checkpoints_after_the_resumed_step_are_set_aside_newest_first() {
         save(&run, step);
     }
     run.set_best(selected("loss", 40, 1.0)).unwrap();
-    // A file blocks the last rename; the remaining checkpoints still form one trajectory.
+    // A file blocks the last rename. The remaining checkpoints still belong together.
     let in_the_way = run.path().join("aside-checkpoint-000020");
     fs::write(&in_the_way, "mine").unwrap();
     fs::create_dir_all(run.path().join("aside-checkpoint-000020-2")).unwrap();
@@ -276,7 +276,7 @@ fn checkpoints_after_the_resumed_step_are_set_aside_newest_first() {
     assert_eq!(moved, asides);
     assert_eq!(steps(&run), [10, 20]);
     assert_eq!(run.best().unwrap(), None);
-    // An identical trajectory is not kept twice; a different one is kept in addition.
+    // An identical copy is not kept twice; a different one is kept in addition.
     save(&run, 30);
     assert_eq!(run.set_aside_after(20).unwrap(), asides[..1]);
     fs::write(asides[0].join("manifest.json"), "{}").unwrap();
@@ -316,7 +316,7 @@ const FULL_DISK_ROOT: &str = "TOOLTUNE_TEST_FULL_DISK_ROOT";
 const FULL_DISK_CHILD: &str =
     "run_dir::tests::child_saves_two_checkpoints_of_which_one_does_not_fit";
 
-/// Runs only in a child process with a file size limit of 64 kB; otherwise it returns at once.
+/// Runs only in a child process with a file size limit of 64 kB; otherwise returns immediately.
 #[test]
 fn child_saves_two_checkpoints_of_which_one_does_not_fit() {
     let Ok(root) = std::env::var(FULL_DISK_ROOT) else {
@@ -344,7 +344,7 @@ fn child_saves_two_checkpoints_of_which_one_does_not_fit() {
     assert_eq!(names(&run), [".lock", "LATEST", "checkpoint-000050"]);
 }
 
-/// A file size limit simulates a full disk: both cut a write short.
+/// A file size limit simulates a full disk, because both cut a write short.
 #[cfg(unix)]
 /// Invariant: A checkpoint is complete or absent, whenever the process dies or the disk fills up.
 #[test]
@@ -373,7 +373,7 @@ fn a_save_that_fills_the_disk_keeps_earlier_checkpoints() {
 const KILLED_ROOT: &str = "TOOLTUNE_TEST_KILLED_ROOT";
 const KILLED_CHILD: &str = "run_dir::tests::child_saves_until_it_is_killed";
 
-/// Runs only in a child process that is killed; otherwise it returns at once.
+/// Runs only in a child process that is killed; otherwise returns immediately.
 #[test]
 fn child_saves_until_it_is_killed() {
     let Ok(root) = std::env::var(KILLED_ROOT) else {
@@ -443,7 +443,7 @@ fn a_removed_run_folder_is_an_error() {
                 "{error}"
             );
         }
-        // Another folder with the same name does not belong to the run.
+        // A different folder with the same name does not belong to the run.
         drop(RunDir::create_or_open(&root).unwrap());
     }
     let to_read = RunDir::open_to_read(&root).unwrap();
@@ -461,7 +461,7 @@ fn a_removed_lock_file_is_an_error_that_keeps_the_checkpoints() {
         assert!(matches!(error, CheckpointError::LockGone { .. }), "{error}");
         let expected = "the saved checkpoints are complete: run the same command again";
         assert!(error.to_string().contains(expected), "{error}");
-        // Another file of the same name is not the lock.
+        // A different file with the same name is not the lock.
         fs::write(&lock, "").unwrap();
     }
 }

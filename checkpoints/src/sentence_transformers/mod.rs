@@ -1,8 +1,8 @@
-//! Reads and writes folders of sentence-transformers, which turn each text into one vector.
+//! Reads and writes folders of sentence-transformers, whose models compute one vector per text.
 //!
-//! [`SentenceTransformer`] contains the settings next to the weights. [`save_sentence_transformer`]
-//! writes an encoder with the same settings, so every version of sentence-transformers, and vLLM,
-//! computes its embeddings.
+//! [`SentenceTransformer`] contains the settings of a folder. [`save_sentence_transformer`] writes
+//! an encoder with the same settings, so that every version of sentence-transformers and vLLM
+//! compute the same embeddings.
 
 mod read;
 mod write;

@@ -1,8 +1,8 @@
 //! Reads the settings in a sentence-transformers folder.
 //!
-//! `modules.json` lists the modules and the folders of their settings, which are read in the
-//! spellings of all versions. A setting that changes embeddings but is not supported is refused
-//! with its file and field.
+//! `modules.json` lists the modules and the folders of their settings. The config formats of all
+//! versions are supported. An unsupported setting that would change embeddings is an error that
+//! names the file and the field.
 //!
 //! Source: sentence-transformers 6.2, `base/model.py`, `base/modules/transformer.py`,
 //! `sentence_transformer/model.py`, `sentence_transformer/modules/pooling.py`.
@@ -24,7 +24,7 @@ pub enum Pooling {
     Cls,
     /// The maximum of each dimension.
     Max,
-    /// The mean.
+    /// The mean of the vectors.
     Mean,
     /// The sum divided by the square root of the number of tokens.
     MeanSqrtLen,
@@ -33,7 +33,7 @@ pub enum Pooling {
 }
 
 impl Pooling {
-    /// Names in version 6 and flags in earlier versions.
+    /// Each mode with its name in version 6 and its flag in earlier versions.
     const ALL: [(&'static str, &'static str, Self); 5] = [
         ("cls", "pooling_mode_cls_token", Self::Cls),
         ("max", "pooling_mode_max_tokens", Self::Max),
@@ -46,7 +46,7 @@ impl Pooling {
         ("lasttoken", "pooling_mode_lasttoken", Self::LastToken),
     ];
 
-    /// The flags of all pooling modes, with whether each is set for this one.
+    /// The flags of all pooling modes. Only the flag of this mode is set.
     pub(super) fn flags(self) -> impl Iterator<Item = (&'static str, bool)> {
         let supported = Self::ALL
             .into_iter()
@@ -64,7 +64,7 @@ pub enum Similarity {
     /// Cosine similarity.
     #[default]
     Cosine,
-    /// Their dot product.
+    /// The dot product.
     Dot,
 }
 
@@ -81,7 +81,7 @@ impl Similarity {
 /// Prompts prepended to inputs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Prompts {
-    /// By name, as in `config_sentence_transformers.json`.
+    /// Prompts by name, as in `config_sentence_transformers.json`.
     pub by_name: BTreeMap<String, String>,
     /// Name of the prompt for inputs that are neither query nor document.
     pub default_prompt_name: Option<String>,
@@ -92,7 +92,7 @@ pub struct Prompts {
 pub struct TokenizerRules {
     /// `do_lower_case`, `strip_accents` and `tokenize_chinese_chars`, if the tokenizer is BERT's.
     pub bert: Option<(bool, Option<bool>, bool)>,
-    /// Whether long inputs are truncated at their beginning.
+    /// Whether long inputs are truncated at the start.
     pub truncates_left: bool,
     /// Maximum tokens per input; `None` if the file sets no limit.
     pub model_max_length: Option<usize>,
@@ -109,7 +109,7 @@ pub struct SentenceTransformer {
     pub include_prompt: bool,
     /// Whether embeddings are normalised to length 1.
     pub normalize: bool,
-    /// Prompts of the folder, or those that replace them.
+    /// The prompts of the folder, or their replacements.
     pub prompts: Prompts,
     /// Similarity of queries and documents.
     pub similarity: Similarity,
@@ -133,8 +133,8 @@ const TRANSFORMER_FILES: [&str; 7] = [
 ];
 const MODEL_CONFIG: &str = "config_sentence_transformers.json";
 
-/// Names under which folders store a document prompt although sentence-transformers does not read
-/// it there.
+/// Names under which some folders store the document prompt, although sentence-transformers does
+/// not read it there.
 const UNUSED_DOCUMENT_PROMPTS: [&str; 2] = ["passage", "corpus"];
 
 /// A JSON object with its path, for errors.
@@ -199,7 +199,7 @@ impl Settings {
         self.get(key).map(text).transpose()
     }
 
-    /// A number of tokens; values beyond 32 bits mean no limit.
+    /// Reads a number of tokens. Values beyond 32 bits mean no limit.
     fn length(&self, key: &str) -> Result<Option<usize>, CheckpointError> {
         let Some(value) = self.get(key) else {
             return Ok(None);
@@ -225,7 +225,7 @@ impl SentenceTransformer {
     ///
     /// # Errors
     ///
-    /// - A file cannot be read, or sentence-transformers does not know a field.
+    /// - A file cannot be read, or has a field that sentence-transformers does not know.
     /// - A module, pooling mode, similarity or other setting is not supported.
     pub fn read(dir: &Path, hidden_size: usize) -> Result<Self, CheckpointError> {
         let mut encoder = Self {
@@ -283,12 +283,12 @@ impl SentenceTransformer {
     ///
     /// # Errors
     ///
-    /// The folder has a prompt under an unused name, and none named document.
+    /// The folder has a document prompt only under an unused name.
     ///
     /// # Source
     ///
-    /// `SentenceTransformer.encode_document` looks for document, passage and corpus, and always
-    /// finds the first, which is empty if the folder has none.
+    /// `SentenceTransformer.encode_document` looks for document, passage and corpus in this order.
+    /// It always finds document, which is empty if the folder has none.
     pub fn document_prompt(&self) -> Result<&str, CheckpointError> {
         let by_name = &self.prompts.by_name;
         let unused_name = UNUSED_DOCUMENT_PROMPTS
@@ -310,7 +310,7 @@ impl SentenceTransformer {
 
     /// Maximum tokens per input of an encoder with `positions` positions.
     ///
-    /// Versions up to 5 write the length into a separate file, later ones into the tokenizer
+    /// Versions up to 5 write this limit to a separate file, and later versions to the tokenizer
     /// settings. The default is `positions`.
     pub fn length(&self, positions: usize) -> usize {
         let limit = self.max_seq_length.or(self.tokenizer.model_max_length);
@@ -479,13 +479,13 @@ impl SentenceTransformer {
     }
 }
 
-/// The fix for a key that sentence-transformers does not have.
+/// The remedy for a key that sentence-transformers does not have.
 const REMOVE: &str = "sentence-transformers has no such setting; remove it";
 
 /// Refuses unsupported settings of the transformer.
 fn check_transformer(settings: &Settings) -> Result<(), CheckpointError> {
     let is_empty = |value: &Value| match value {
-        // The trust setting does not affect embeddings.
+        // trust_remote_code does not affect embeddings.
         Value::Object(fields) => fields.keys().all(|key| key == "trust_remote_code"),
         _ => false,
     };

@@ -1,7 +1,7 @@
 //! Writes the trained parameters of a sentence encoder as a directory that sentence-transformers
-//! loads.
+//! can load.
 //!
-//! The files use the format of version 2, whose class names every later version still accepts.
+//! The files have the format of version 2, because all later versions accept its class names.
 //! Source: UKPLab/sentence-transformers, `SentenceTransformer._load_sbert_model` and `save`.
 
 use std::collections::BTreeMap;
@@ -27,13 +27,13 @@ const TOKENIZER: [&str; 4] = [
     "vocab.txt",
 ];
 
-/// Weights of `BertModel` that sentence embeddings do not use. Without them, loading would warn
-/// about randomly initialised weights.
+/// Weights of `BertModel` that sentence embeddings do not use. They are written because
+/// sentence-transformers would otherwise warn about randomly initialised weights.
 const POOLER: [&str; 2] = ["pooler.dense.weight", "pooler.dense.bias"];
 
 /// Writes an encoder with the shape and tokenizer of `base` and the parameters `tensors`, named as
-/// in `BertModel`. Inputs are truncated at `max_seq_length` tokens. Everything else is as in
-/// `base`, in spellings that all versions, and vLLM, accept.
+/// in `BertModel`. Inputs are truncated at `max_seq_length` tokens. All other settings are those of
+/// `base`, in a format that all versions and vLLM accept.
 ///
 /// # Errors
 ///
@@ -124,7 +124,7 @@ fn write_modules(
         write_file(&path, &bytes)?;
     }
     if rules.normalize {
-        // Git and object stores drop empty directories.
+        // Write a file, because Git and object stores drop empty directories.
         Ok(write_file(&dir.join("2_Normalize/.gitkeep"), b"")?)
     } else {
         Ok(())

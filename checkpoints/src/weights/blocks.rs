@@ -1,11 +1,11 @@
-//! Decoders of stored numbers: one block of a quantised format, or a run of plain floats.
+//! Decoders for stored numbers: one block of a quantised format, or any number of plain floats.
 //!
 //! The arithmetic keeps ggml's order of operations in f32, so the values equal the output of the
 //! `gguf` Python package bit for bit. Callers pass exactly one block or whole floats. Layouts:
 //! ggml-org/llama.cpp `ggml/src/ggml-common.h`; formulas: `ggml/src/ggml-quants.c`
 //! (`dequantize_row_*`). The reference values are in `tests/fixtures/gguf_blocks.json`.
 
-/// Two little-endian bytes at `at`.
+/// Two little-endian bytes at `offset`.
 fn u16_at(block: &[u8], offset: usize) -> u16 {
     u16::from_le_bytes([block[offset], block[offset + 1]])
 }
@@ -31,7 +31,7 @@ pub(super) fn f16_to_f32(bits: u16) -> f32 {
     }
 }
 
-/// Any number of f32 values, because plain formats have no blocks.
+/// Decodes any number of f32 values, because plain formats have no blocks.
 pub(super) fn f32_run(bytes: &[u8], values: &mut Vec<f32>) {
     values.extend(
         bytes
@@ -128,8 +128,8 @@ pub(super) fn q4_k(block: &[u8], values: &mut Vec<f32>) {
     }
 }
 
-/// As [`q4_k`] with 32 bytes of fifth bits between scales and nibbles: bit `j` of byte `i` belongs
-/// to value `i` of sub-block `j`.
+/// Like [`q4_k`], with 32 bytes of fifth bits between scales and nibbles: bit `j` of byte `i`
+/// belongs to value `i` of sub-block `j`.
 pub(super) fn q5_k(block: &[u8], values: &mut Vec<f32>) {
     let (d, dmin) = (f16_at(block, 0), f16_at(block, 2));
     let packed = &block[4..16];

@@ -5,10 +5,10 @@
 
 use super::blocks;
 
-/// Data types of safetensors files that [`Format`] covers, for messages.
+/// The supported data types of safetensors files, for messages.
 pub(super) const SAFETENSORS_TYPES: &str = "F32, F16 and BF16";
 
-/// Data types of GGUF files that [`Format`] covers, for messages.
+/// The supported data types of GGUF files, for messages.
 pub(super) const GGUF_TYPES: &str =
     "F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K and Q6_K";
 
@@ -53,7 +53,7 @@ struct Row {
     gguf_type: u32,
     block_values: usize,
     block_bytes: usize,
-    /// Decodes one block; for plain floats, any number of them.
+    /// Decodes one block, or any number of plain floats.
     decode: fn(&[u8], &mut Vec<f32>),
 }
 
@@ -122,7 +122,7 @@ impl Format {
         &ROWS[self as usize]
     }
 
-    /// The data type of a GGUF type number, or the name for the error.
+    /// The data type of a GGUF type number. The error is the name of the unsupported type.
     pub(super) fn from_gguf(gguf_type: u32) -> Result<Format, String> {
         match ROWS.iter().find(|row| row.gguf_type == gguf_type) {
             Some(row) => Ok(row.format),

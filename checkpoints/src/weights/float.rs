@@ -16,9 +16,9 @@ use crate::error::CheckpointError;
 pub enum FloatDtype {
     /// 32 bits; adapters are trained in this type.
     F32,
-    /// 16 bits, 11 of them precision; values beyond 65504 are errors.
+    /// 16 bits, of which 11 are precision; values beyond 65504 are errors.
     F16,
-    /// 16 bits, 8 of them precision, with the range of f32.
+    /// 16 bits, of which 8 are precision, with the range of f32.
     BF16,
 }
 
@@ -96,7 +96,7 @@ impl FloatDtype {
     }
 }
 
-/// A tensor to be written: its header fields.
+/// The header fields of a tensor to be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NewTensor {
     pub(crate) name: String,
@@ -119,7 +119,7 @@ impl NewTensor {
 ///
 /// # Errors
 ///
-/// A value is NaN or infinite, or becomes so when rounded. `path` is the file named in the error.
+/// A value is NaN or infinite, also after rounding. `path` is the file named in the error.
 pub(crate) fn check_values(
     path: &Path,
     new: &NewTensor,
@@ -156,7 +156,7 @@ pub(crate) fn check_values(
     })
 }
 
-/// Appends the values in the data type of `new`, buffering one bounded chunk.
+/// Appends the values in the data type of `new`, in chunks of limited size.
 ///
 /// # Errors
 ///

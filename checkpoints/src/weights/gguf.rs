@@ -1,7 +1,7 @@
-//! The header of a GGUF file: its metadata, and the offset and data type of each tensor.
+//! Parses the header of a GGUF file: its metadata, and the offset and data type of each tensor.
 //!
 //! Versions 2 and 3, little-endian. Every length is compared with the remaining bytes before
-//! anything is allocated, so a corrupt header is an error and allocates nothing. Source:
+//! anything is allocated, so a corrupt header causes an error, not a large allocation. Source:
 //! ggml-org/ggml `docs/gguf.md`.
 
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ const MAX_DIMS: u32 = 4;
 /// The format allows arrays of arrays; no known file uses them.
 const MAX_NESTING: usize = 4;
 
-/// A tensor as the header describes it, with the outermost dimension first.
+/// A tensor in the header, with the outermost dimension first.
 #[derive(Debug)]
 pub(super) struct GgufTensor {
     pub(super) name: String,
@@ -153,7 +153,7 @@ impl GgufFile {
         }))
     }
 
-    /// Each metadata entry in file order: its key, and the raw bytes of key, type and value.
+    /// The metadata entries in file order: each key with the raw bytes of key, type and value.
     pub(crate) fn raw_entries(
         &self,
     ) -> impl Iterator<Item = Result<(&str, Vec<u8>), CheckpointError>> {
@@ -370,7 +370,8 @@ impl HeaderReader<'_> {
         Ok((n_tensors, n_entries))
     }
 
-    /// Reads a count of items that need at least `item_bytes` each, and checks that they can fit.
+    /// Reads a number of items, and checks that items of at least `item_bytes` bytes fit into the
+    /// file.
     fn count(&mut self, item_bytes: u64, part: &str) -> Result<u64, CheckpointError> {
         let n = self.u64(part)?;
         self.check_room(n.saturating_mul(item_bytes), part)?;
@@ -571,8 +572,8 @@ mod tests {
         let error = with_offset(name, |offset| offset + 32)
             .unwrap_err()
             .to_string();
-        let said = "overlaps tensor blk.0.attn_q.weight";
-        assert!(error.contains(said), "{error}");
+        let expected = "overlaps tensor blk.0.attn_q.weight";
+        assert!(error.contains(expected), "{error}");
         let error = with_offset(name, |_| 0).unwrap_err().to_string();
         assert!(error.contains("overlaps tensor"), "{error}");
     }

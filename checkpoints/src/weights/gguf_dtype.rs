@@ -177,7 +177,7 @@ mod tests {
         blocks::q8_0(&bytes, &mut back);
         let scale = 16.0 * 0.37 / 127.0;
         for (value, back) in values.iter().zip(&back) {
-            // Half a step, and the rounding of the scale to eleven bits.
+            // The tolerance is half a step, plus the rounding of the scale to eleven bits.
             assert!((value - back).abs() <= scale * 0.5 + value.abs() / 2048.0);
         }
         // Encoding decoded values again changes nothing.

@@ -1,7 +1,7 @@
-//! Typed access to the key-value part of a GGUF header.
+//! Typed access to the metadata of a GGUF header.
 //!
-//! An absent key is `None`. A key of the wrong type is an error that names it, because ignoring it
-//! would silently describe another model.
+//! An absent key is `None`. A value of the wrong type is an error that names the key, because
+//! ignoring it would silently describe a different model.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

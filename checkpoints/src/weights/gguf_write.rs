@@ -1,4 +1,4 @@
-//! Writes the header of a GGUF file from metadata and the list of tensors that follow it.
+//! Writes the header of a GGUF file: metadata and the list of tensors.
 //!
 //! Version 3, little-endian, with the default alignment. Source: ggml-org/ggml `docs/gguf.md`.
 

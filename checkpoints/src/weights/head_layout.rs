@@ -10,7 +10,7 @@ use super::head_order::ValueHeads;
 use crate::error::CheckpointError;
 use crate::families::{Family, HeadRows, LOG_RATES};
 
-/// Attention head counts, by which llama.cpp reorders rows of query and key projections.
+/// Attention head counts, which determine how llama.cpp reorders rows of query and key projections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeadCounts {
     /// Number of query heads.
@@ -19,7 +19,7 @@ pub struct HeadCounts {
     pub n_key_value: usize,
 }
 
-/// Linear-attention heads, by which llama.cpp reorders value heads.
+/// Linear-attention heads, which determine how llama.cpp reorders value heads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinearHeads {
     /// Number of query and key heads.
@@ -32,7 +32,7 @@ pub struct LinearHeads {
     pub value_dim: usize,
 }
 
-/// llama.cpp's order of the head dimensions of a model.
+/// How llama.cpp orders the head dimensions of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeadLayout {
     /// Hugging Face's order.
@@ -66,7 +66,7 @@ impl HeadLayout {
         family: &Family,
     ) -> Result<HeadLayout, CheckpointError> {
         let key = |name: &str| format!("{}.{name}", family.gguf.architecture);
-        // A count beyond usize divides no row count, so `order` refuses it.
+        // A count beyond usize does not divide any row count, so `order` refuses it.
         let count = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
         let number = |name: &str| {
             let key = key(name);
@@ -206,9 +206,9 @@ impl HeadCounts {
 
 /// The part of a linear-attention tensor that belongs to value heads.
 enum Part {
-    /// All rows, with this number per head.
+    /// All rows, with this number of rows per head.
     Rows(usize),
-    /// The rows after those of queries and keys.
+    /// The rows after the rows of queries and keys.
     RowsAfterKeys,
     /// All columns.
     Columns,

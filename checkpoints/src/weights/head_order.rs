@@ -1,4 +1,4 @@
-//! llama.cpp's orders of head dimensions.
+//! Converts between the head orders of llama.cpp and Hugging Face.
 //!
 //! If the architecture rotates adjacent pairs, GGUF stores the rows of a query or key head as (i,
 //! half); Hugging Face stores (half, i). For linear attention, Hugging Face stores value heads as
@@ -24,7 +24,7 @@ pub(crate) enum HeadOrder {
 /// Value heads that share key heads, in a matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ValueHeads {
-    /// Rows or columns before them, which are not moved.
+    /// Number of rows or columns before the value heads, which are not moved.
     pub(crate) first: usize,
     /// Number of key heads.
     pub(crate) n_key: usize,
@@ -35,12 +35,12 @@ pub(crate) struct ValueHeads {
 }
 
 impl ValueHeads {
-    /// The Hugging Face index of the row or column at GGUF index `at`.
+    /// The Hugging Face index of the row or column at GGUF index `index`.
     fn in_hugging_face(self, index: usize) -> usize {
         self.transpose_index(index, self.n_key, self.n_each)
     }
 
-    /// The GGUF index of the row or column at Hugging Face index `at`.
+    /// The GGUF index of the row or column at Hugging Face index `index`.
     fn in_gguf(self, index: usize) -> usize {
         self.transpose_index(index, self.n_each, self.n_key)
     }
@@ -107,8 +107,8 @@ impl HeadOrder {
     }
 }
 
-/// Reorders the rows of each head: row `i` of a head is its row `from(i, half)` in `values`, with
-/// `half` the rows in half a head.
+/// Reorders the rows of each head: row `i` of a head becomes its row `source_row(i, half)` in
+/// `values`, where `half` is half the number of rows of a head.
 fn gather_head_rows(
     values: &[f32],
     shape: &[usize],
@@ -122,7 +122,7 @@ fn gather_head_rows(
     })
 }
 
-/// The matrix whose row `i` is row `from(i)` of `values`.
+/// Returns the matrix whose row `i` is row `source(i)` of `values`.
 fn gather_rows(values: &[f32], shape: &[usize], source: impl Fn(usize) -> usize) -> Vec<f32> {
     let row_len = shape[1..].iter().product::<usize>();
     let mut out = Vec::with_capacity(values.len());
@@ -133,7 +133,7 @@ fn gather_rows(values: &[f32], shape: &[usize], source: impl Fn(usize) -> usize)
     out
 }
 
-/// The matrix whose column `i` is column `from(i)` of `values`.
+/// Returns the matrix whose column `i` is column `sources(i)` of `values`.
 fn columns(mut values: Vec<f32>, shape: &[usize], sources: impl Fn(usize) -> usize) -> Vec<f32> {
     let n_columns = shape[1];
     let sources: Vec<usize> = (0..n_columns).map(sources).collect();

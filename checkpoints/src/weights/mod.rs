@@ -1,12 +1,11 @@
-//! Opens a model's weights in any supported format and reads one tensor at a time as f32, or parts
+//! Opens a model's weights in any supported format, and reads one tensor at a time as f32, or parts
 //! of plain tensors as bf16.
 //!
 //! [`Weights::open`] reads only headers. [`Weights::read_f32`] then fetches one tensor with
 //! positioned reads and converts it in chunks. [`PlainTensors::read_bf16`] reads any part of plain
-//! floating-point tensors from any number of threads. This module uses positioned reads because a
-//! memory map needs `unsafe`, adds file pages to the process's memory, and turns a file that
-//! shrinks while mapped into a signal instead of an error. Names are Hugging Face's for every
-//! format.
+//! floating-point tensors from any number of threads. This module does not use memory maps: they
+//! need `unsafe`, add file pages to the process's memory, and raise a signal instead of an error if
+//! the file shrinks. All formats use Hugging Face's tensor names.
 
 mod blocks;
 mod encoding;
@@ -46,15 +45,15 @@ use stored_value::StoredValue;
 pub(crate) use write::write_safetensors;
 pub use write::{write_tensors, write_tensors_as};
 
-/// Bytes fetched at once during conversion; bounds the extra memory of a read.
+/// Bytes read at once during conversion, which limits the extra memory.
 const CHUNK_BYTES: usize = 1 << 20;
-/// Values compared at once; a multiple of every format's block size.
+/// Number of values compared at once: a multiple of every format's block size.
 const COMPARED_VALUES: usize = 1 << 20;
 
 /// A dense tensor in host memory.
 #[derive(Clone, PartialEq)]
 pub struct HostTensor {
-    /// Dimensions, outermost first, as PyTorch prints them.
+    /// Dimensions, outermost first, as in PyTorch.
     pub shape: Vec<usize>,
     /// Row-major values; their number is the product of `shape`.
     pub values: Vec<f32>,
@@ -76,7 +75,7 @@ impl fmt::Debug for HostTensor {
 pub struct NotFinite {
     /// The file that contains it.
     pub path: PathBuf,
-    /// Its Hugging Face name.
+    /// The Hugging Face name of the tensor.
     pub tensor: String,
     /// The first such element in row-major order.
     pub element: usize,
@@ -114,20 +113,20 @@ pub struct Weights {
     origin: PathBuf,
     files: Vec<SourceFile>,
     tensors: BTreeMap<String, StoredTensor>,
-    /// Number of vision tensors, which are left out.
+    /// Number of vision tensors, which are omitted.
     n_vision: usize,
-    /// Number of multi-token-prediction tensors, which are left out.
+    /// Number of multi-token-prediction tensors, which are omitted.
     n_prediction: usize,
 }
 
 impl Weights {
-    /// Number of vision tensors in the files. They are left out, and the names of the language
-    /// model's tensors lose their prefix.
+    /// Number of vision tensors in the files. They are omitted, and the prefix of the language
+    /// model's tensor names is removed.
     pub fn n_vision(&self) -> usize {
         self.n_vision
     }
 
-    /// Number of multi-token-prediction tensors in the files (`mtp.`), which are left out.
+    /// Number of multi-token-prediction tensors (`mtp.`) in the files, which are omitted.
     pub fn n_prediction(&self) -> usize {
         self.n_prediction
     }
@@ -163,7 +162,7 @@ impl Weights {
             .any(|path| path.extension().is_some_and(|e| e == "gguf"))
     }
 
-    /// The data type that writes a tensor again without loss, if it is stored as plain floats.
+    /// The data type of a tensor for writing it without loss, if it is stored as plain floats.
     pub(crate) fn float_dtype(&self, name: &str) -> Option<FloatDtype> {
         FloatDtype::parse(self.stored_as(name)?)
     }
@@ -195,7 +194,8 @@ impl Weights {
         })
     }
 
-    /// As [`read_f32`](Self::read_f32), for weights in which a single bad number affects every use.
+    /// Like [`read_f32`](Self::read_f32), for weights in which a single value that is not finite
+    /// affects every result.
     ///
     /// # Errors
     ///
@@ -276,7 +276,8 @@ impl Weights {
             .ok_or_else(|| self.unknown_tensor(name))
     }
 
-    /// `n` values of a tensor from `start` on, in file order. Both ends must be on block borders.
+    /// Reads `n` values of a tensor from index `start`, in file order. Both ends must be block
+    /// boundaries.
     fn values_of(
         &self,
         name: &str,
@@ -309,14 +310,14 @@ impl Weights {
     ///
     /// # Errors
     ///
-    /// A tensor is missing, extra or of another shape. One error lists all.
+    /// A tensor is missing, extra or has a different shape. One error lists all of them.
     pub fn check(&self, expected: &[(String, Vec<usize>)]) -> Result<(), CheckpointError> {
         let actual = self
             .tensors
             .iter()
             .map(|(name, t)| (name.as_str(), t.shape.as_slice()));
         let mut differences = tensor_differences(expected, actual);
-        differences.extra.retain(|name| !carries_no_parameter(name));
+        differences.extra.retain(|name| !is_ignorable(name));
         reject_differences(&self.origin, differences)
     }
 
@@ -339,7 +340,7 @@ impl Weights {
 }
 
 /// Whether an extra tensor can be ignored because the model does not need it.
-fn carries_no_parameter(name: &str) -> bool {
+fn is_ignorable(name: &str) -> bool {
     name == "lm_head.weight"
         || name.ends_with("rotary_emb.inv_freq")
         || name.ends_with("position_ids")
@@ -383,7 +384,7 @@ pub(crate) fn reject_differences(
     })
 }
 
-/// Reads and decodes the values of a tensor whose bytes begin at `offset`, in chunks.
+/// Reads and decodes the values of a tensor whose bytes start at `offset`, in chunks.
 fn decode_at(
     source: &SourceFile,
     offset: u64,

@@ -30,8 +30,8 @@ struct ShardIndex {
     weight_map: BTreeMap<String, String>,
 }
 
-/// Parses a map and refuses duplicate names: which of two shards is used would depend on the
-/// reader.
+/// Parses a map and refuses duplicate names, because it would depend on the reader which of two
+/// shards is used.
 fn unique_names<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<BTreeMap<String, String>, D::Error> {
@@ -89,7 +89,7 @@ impl Weights {
         }
     }
 
-    /// Takes over the tensors of a GGUF file with a parsed header.
+    /// Converts a GGUF file with a parsed header.
     pub(crate) fn from_gguf(gguf: GgufFile) -> Result<Weights, CheckpointError> {
         let GgufFile {
             source,
@@ -107,7 +107,8 @@ impl Weights {
             ),
             None => (HeadLayout::AsIs, PredictionBlocks::default()),
         };
-        // The config refuses models of an unknown family; their tensors keep the most common names.
+        // If the family is unknown, use the most common names; reading the config refuses such
+        // models.
         let family = family.unwrap_or(&LLAMA);
         let (mut by_name, mut n_prediction) = (BTreeMap::new(), 0);
         for tensor in tensors {
@@ -255,7 +256,7 @@ fn from_index(dir: &Path, index_path: &Path) -> Result<Weights, CheckpointError>
         serde_json::from_slice(&text).map_err(CheckpointError::json(index_path))?;
     let shards: BTreeSet<&str> = index.weight_map.values().map(String::as_str).collect();
     for shard in &shards {
-        // The index may be untrusted; it must not point outside its own directory.
+        // The index may be malicious, so it must not refer to files outside its directory.
         if Path::new(shard).file_name() != Some(shard.as_ref()) {
             let problem = format!("\"{shard}\" must be a file name without directories");
             return Err(CheckpointError::field(index_path, "weight_map", problem));
@@ -279,7 +280,7 @@ fn from_index(dir: &Path, index_path: &Path) -> Result<Weights, CheckpointError>
     let paths: Vec<PathBuf> = shards.iter().map(|shard| dir.join(shard)).collect();
     let weights = from_safetensors(dir, &paths)?;
     for (name, shard) in &index.weight_map {
-        // Tensors outside the language model are left out.
+        // Omit tensors that do not belong to the language model.
         let TensorOwner::Language(language_name) = text_part::tensor_owner(name) else {
             continue;
         };

@@ -1,4 +1,4 @@
-//! Plain floating-point tensors. Any part of them can be read as bf16.
+//! Reads any part of plain floating-point tensors as bf16.
 
 use half::bf16;
 
@@ -8,7 +8,7 @@ use super::source::SourceFile;
 use super::{HeadOrder, StoredValue, Weights};
 use crate::error::CheckpointError;
 
-/// Bytes fetched at once: they are still in the L1 cache when converted.
+/// Bytes read at once, so few that they are still in the L1 cache when they are converted.
 const PLAIN_BYTES: usize = 1 << 15;
 
 /// Concatenated plain floating-point tensors.
@@ -57,8 +57,8 @@ impl PlainTensors<'_> {
         self.0.iter().map(|tensor| tensor.n_values).sum()
     }
 
-    /// Reads the values from index `start` on, each rounded to the nearest bf16 with ties to even.
-    /// NaN becomes a quiet NaN. The bits equal the rounded output of [`Weights::read_f32`].
+    /// Reads the values from index `start`, rounded to the nearest bf16 with ties to even. NaN
+    /// becomes a quiet NaN. The bits equal the rounded output of [`Weights::read_f32`].
     ///
     /// # Errors
     ///
@@ -66,7 +66,7 @@ impl PlainTensors<'_> {
     ///
     /// # Panics
     ///
-    /// If there are fewer values.
+    /// Panics if there are fewer values.
     pub fn read_bf16(&self, start: usize, values: &mut [bf16]) -> Result<(), CheckpointError> {
         let (mut skipped, mut remaining) = (start, values);
         for tensor in &self.0 {
@@ -163,8 +163,8 @@ mod tests {
         fs::write(path, [&length[..], header.as_bytes(), &data].concat()).unwrap();
     }
 
-    /// All 16-bit numbers, and every 65,521st 32-bit number: NaN, infinities, subnormals, and
-    /// numbers between two bf16 values.
+    /// Writes all 16-bit numbers, and every 65,521st 32-bit number. They include NaN, infinities,
+    /// subnormals, and numbers between two bf16 values.
     fn every_format(path: &Path) -> Weights {
         let halves: Vec<u8> = (0..=u16::MAX).flat_map(u16::to_le_bytes).collect();
         let ties = (0..=u16::MAX).map(|high| u32::from(high) << 16 | 0x8000);

@@ -11,7 +11,7 @@ use crate::families::{Family, LayerRules};
 /// ggml-org/llama.cpp, `llama-arch.cpp` and `models/qwen35.cpp`, `load_arch_tensors`.
 pub(crate) const PREDICTION_BLOCKS: &str = "nextn_predict_layers";
 
-/// Separates a file's own blocks from its prediction blocks.
+/// Separates the model's own blocks from the prediction blocks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct PredictionBlocks {
     /// Index of the first prediction block, if any.
@@ -19,7 +19,7 @@ pub(crate) struct PredictionBlocks {
 }
 
 impl PredictionBlocks {
-    /// Reads the metadata of a model. In families without prediction blocks the key is refused
+    /// Reads the metadata of a model. In families without prediction blocks, the key is refused
     /// elsewhere.
     ///
     /// # Errors

@@ -1,8 +1,9 @@
 //! Parses the header of a safetensors file: the offset and data type of each tensor.
 //!
 //! The `safetensors` crate is not used because it needs the whole file in memory or mapped, and its
-//! errors do not name file and tensor. The rules are the crate's: tensors without gaps or overlaps,
-//! and no bytes after the last one. The header limit is a third of the crate's.
+//! errors do not name file and tensor. The rules are the same as in the crate: no gaps or overlaps
+//! between tensors, and no bytes after the last one. The header limit is a third of the crate's
+//! limit.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -54,8 +55,8 @@ impl<'de> Deserialize<'de> for Dimensions {
     }
 }
 
-/// Deserialises the tensors of a header one by one and skips its other keys. The name of the
-/// current tensor stays available for errors.
+/// Deserialises the tensors of a header one by one and skips other keys. Stores the name of the
+/// current tensor for errors.
 struct Header<'a> {
     current: &'a mut Option<String>,
 }
@@ -139,7 +140,7 @@ fn tensor_infos(
     Ok((infos, 8 + header_len))
 }
 
-/// The beginning of a string from the file, which may be as long as the whole header.
+/// The beginning of a string from the file, because the string may be as long as the header.
 fn truncate_text(text: &str) -> String {
     const N_CHARACTERS: usize = 200;
     match text.char_indices().nth(N_CHARACTERS) {

@@ -1,4 +1,4 @@
-//! A file read at given offsets without a shared cursor.
+//! A file that is read at given offsets, without a shared cursor.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -37,12 +37,12 @@ impl SourceFile {
         &self.file
     }
 
-    /// Fills `buffer` from `offset` on.
+    /// Fills `buffer` with the bytes at `offset`.
     pub(crate) fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), CheckpointError> {
         read_exact_at(&self.file, offset, buffer).map_err(CheckpointError::io("read", &self.path))
     }
 
-    /// Up to eight first bytes, printable, for messages about wrong file types.
+    /// The first bytes (at most eight) in printable form, for messages about wrong file types.
     pub(crate) fn beginning(&self) -> String {
         let mut first = vec![0; self.len.min(8) as usize];
         match self.read_at(0, &mut first) {

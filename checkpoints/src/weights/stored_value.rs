@@ -50,7 +50,7 @@ impl StoredValue {
             StoredValue::AsIs => {}
             StoredValue::Offset(more) => values.iter_mut().for_each(|value| *value -= more),
             StoredValue::NegativeExponential => {
-                // NaN is passed on, as in all tensors.
+                // NaN is unchanged, as in all tensors.
                 if let Some(element) = values.iter().position(|stored| *stored >= 0.0) {
                     return Err(element);
                 }

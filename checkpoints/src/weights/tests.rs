@@ -1,4 +1,4 @@
-//! Weights of every format compared with their original values, and damaged files.
+//! Compares weights of every format with their original values, and tests damaged files.
 
 mod shards;
 
@@ -71,7 +71,7 @@ fn every_block_format_decodes_to_the_bits_of_the_gguf_package() {
 }
 
 #[test]
-fn a_gguf_model_reads_as_the_hugging_face_tensors_it_was_made_from() {
+fn a_gguf_model_reads_as_its_original_hugging_face_tensors() {
     let gguf = Weights::open(&fixture("tiny_llama.gguf")).unwrap();
     let hugging_face = Weights::open(&fixture("tiny_llama.safetensors")).unwrap();
     assert_eq!(
@@ -93,7 +93,7 @@ fn a_gguf_model_reads_as_the_hugging_face_tensors_it_was_made_from() {
 }
 
 #[test]
-fn tensors_longer_than_a_chunk_are_read_whole() {
+fn tensors_longer_than_a_chunk_are_read_completely() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("long.safetensors");
     let long = tensor(&[3, CHUNK_BYTES / 4 - 5], 0.0);
@@ -438,7 +438,7 @@ fn heads_that_do_not_divide_the_rows_are_an_error() {
 }
 
 #[test]
-fn rows_of_qwen2_are_left_in_order() {
+fn qwen2_rows_keep_their_order() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("model.gguf");
     let values = tensor(&[8], 0.0);
@@ -517,7 +517,7 @@ fn serialized(tensors: &BTreeMap<String, HostTensor>) -> Vec<u8> {
 }
 
 #[test]
-fn tensors_of_several_formats_make_the_file_of_the_safetensors_crate() {
+fn tensors_of_several_formats_equal_the_file_of_the_safetensors_crate() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("model.safetensors");
     let formats = [

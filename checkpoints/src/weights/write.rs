@@ -1,4 +1,4 @@
-//! Writes host tensors to a safetensors file that PyTorch loads, one tensor at a time.
+//! Writes host tensors to a safetensors file that PyTorch can load, one tensor at a time.
 
 use std::borrow::{Borrow, Cow};
 use std::collections::{BTreeMap, HashMap};
@@ -29,7 +29,7 @@ pub fn write_tensors<T: Borrow<HostTensor>>(
     write_tensors_as(path, FloatDtype::F32, tensors)
 }
 
-/// [`write_tensors`] rounded to `dtype`.
+/// Like [`write_tensors`], but rounds the values to `dtype`.
 ///
 /// # Errors
 ///
@@ -58,8 +58,8 @@ pub fn write_tensors_as<T: Borrow<HostTensor>>(
 }
 
 /// Writes the tensors `planned`, in the order and with the header of the `safetensors` crate and
-/// the metadata `{"format": "pt"}`. Calls `values` with one name after another, so only one tensor
-/// is in memory.
+/// the metadata `{"format": "pt"}`. Calls `values` for one tensor at a time, so that only one
+/// tensor is in memory.
 ///
 /// # Errors
 ///

@@ -1,8 +1,9 @@
-//! The features an adapter uses, and whether each program that loads adapters supports them.
+//! Reports which features an adapter uses, and whether each program that loads adapters supports
+//! them.
 //!
-//! Each row is one feature. Its verdicts apply the programs' rules to this adapter with only that
-//! feature enabled, so a pattern without effect does not lower a verdict. The last row judges the
-//! whole adapter.
+//! Each row is one feature. Its verdicts apply the rules of the programs to this adapter with only
+//! that feature enabled, so a pattern without effect does not lower a verdict. The last row is the
+//! verdict on the whole adapter.
 
 use super::servers::{
     VLLM_DEFAULT_RANK, converter_scaling, is_linear_attention, largest_rank, sglang_drops,
@@ -22,7 +23,7 @@ pub struct CompatibilityRow {
     pub feature: String,
     /// One verdict per program, in the order of [`super::Consumer::ALL`].
     pub verdicts: [Verdict; 4],
-    /// How to make every verdict ok; `None` if all are.
+    /// How to make every verdict ok; `None` if all are ok.
     pub fix: Option<String>,
 }
 
@@ -31,8 +32,7 @@ pub struct CompatibilityRow {
 pub struct ServedBase {
     /// Whether the output layer shares its weight with the embedding.
     pub tied_head: bool,
-    /// Whether the folder contains a vision-language model and the language model is one part of
-    /// it.
+    /// Whether the language model is one part of a vision-language model.
     pub within_vision_model: bool,
 }
 
@@ -61,8 +61,8 @@ pub fn compatibility(
     adapter: &Adapter,
     base: ServedBase,
 ) -> Result<Compatibility, CheckpointError> {
-    // PEFT's refusal of layers_to_transform is a verdict of the first row; scalings ignore the
-    // field.
+    // The first row reports it if PEFT refuses layers_to_transform; the scalings do not depend on
+    // this field.
     let mut all_layers = adapter.config.clone();
     all_layers.layers_to_transform = None;
     let config = &adapter.config;
@@ -91,7 +91,7 @@ pub fn compatibility(
     rows.extend(linear_attention_row(&modules));
     rows.extend(unknown_row(&modules));
     rows.extend(untargeted_row(config, &modules)?);
-    let whole = whole_row(&all_layers, &modules, &rows)?;
+    let whole = adapter_row(&all_layers, &modules, &rows)?;
     Ok(Compatibility { rows, whole })
 }
 
@@ -230,7 +230,7 @@ fn head_row(modules: &[&str], tied_head: bool) -> Option<CompatibilityRow> {
     let versions = || Verdict::OkWith("in versions that support adapters of lm_head".to_owned());
     let (feature, verdicts) = if tied_head {
         (
-            "an adapter of lm_head, tied to the embedding in the base",
+            "an adapter of lm_head, which the base ties to the embedding",
             [
                 Verdict::OkWith("unless it is merged, which also changes the embedding".to_owned()),
                 Verdict::OkWith("if the shapes allow it".to_owned()),
@@ -328,8 +328,7 @@ fn unknown_row(modules: &[&str]) -> Option<CompatibilityRow> {
     })
 }
 
-/// Modules that have factors but are not in the config's targets. Only PEFT applies the config
-/// here.
+/// Modules that have factors but are not in the config's targets. Only PEFT skips them.
 fn untargeted_row(
     config: &PeftConfig,
     modules: &[&str],
@@ -352,9 +351,9 @@ fn untargeted_row(
     }))
 }
 
-/// The worst verdict per program. Scalings are judged together, because two patterns can cancel
-/// out.
-fn whole_row(
+/// The worst verdict per program. Scalings are compared for all features together, because two
+/// patterns can cancel out.
+fn adapter_row(
     config: &PeftConfig,
     modules: &[&str],
     rows: &[CompatibilityRow],

@@ -1,9 +1,9 @@
-//! How each program loads adapters: the modules it applies, the scaling it uses, and what it
+//! How each program loads adapters: which modules it applies, which scaling it uses, and what it
 //! refuses.
 //!
-//! The programs use different parts of `adapter_config.json`, and most ignore the rest, so the same
-//! adapter can compute different functions in them. [`peft_rules`] defines the trained function;
-//! [`compatibility`] compares the others with it.
+//! The programs use different fields of `adapter_config.json`, and most ignore the other fields.
+//! The same adapter can therefore compute different functions in them. [`peft_rules`] defines the
+//! trained function; [`compatibility`] compares the others with it.
 
 mod compatibility;
 mod peft;
@@ -17,7 +17,7 @@ pub use peft::{PeftRules, peft_rules};
 pub use servers::{VllmLoad, converter_rules, sglang_rules, vllm_rules};
 pub use verdict::{Consumer, Verdict};
 
-/// The output layer. Some programs do not support adapters of it.
+/// The output layer. Some programs do not support adapters on it.
 const HEAD: &str = "lm_head";
 
 #[cfg(test)]

@@ -19,12 +19,13 @@ pub(in crate::adapter) const ALL_LINEAR: &str = "all-linear";
 
 /// Maximum entries of a pattern table. A model of 405 billion parameters has 882 linear layers.
 const MAX_PATTERNS: usize = 4096;
-/// Maximum memory of one compiled entry. An entry that names modules needs a twentieth of this.
+/// Maximum memory of one compiled entry. An entry that lists module names needs a twentieth of
+/// this.
 const PATTERN_BYTES: usize = 1 << 18;
 
 /// Rank and scaling of every module that PEFT applies.
 ///
-/// Tensors outside the config's targets are left out, because PEFT loads an adapter without them.
+/// Tensors of other modules are omitted, because PEFT does not load them.
 ///
 /// # Errors
 ///
@@ -70,8 +71,8 @@ pub fn peft_rules(adapter: &Adapter) -> Result<Scalings, CheckpointError> {
 #[derive(Debug)]
 pub struct PeftRules<'a> {
     config: &'a PeftConfig,
-    targets: Choice,
-    excluded: Option<Choice>,
+    targets: Selection,
+    excluded: Option<Selection>,
     layers: Option<Layers>,
     ranks: Vec<(Regex, usize)>,
     alphas: Vec<(Regex, f64)>,
@@ -87,15 +88,15 @@ impl<'a> PeftRules<'a> {
     ///   targets are one pattern, which PEFT refuses.
     pub fn new(config: &'a PeftConfig) -> Result<PeftRules<'a>, CheckpointError> {
         let targets = match &config.target_modules {
-            Some(targets) => Choice::new("target_modules", targets)?,
-            None => Choice::Names(DEFAULT_TARGETS.map(str::to_owned).to_vec()),
+            Some(targets) => Selection::new("target_modules", targets)?,
+            None => Selection::Names(DEFAULT_TARGETS.map(str::to_owned).to_vec()),
         };
         let excluded = match &config.exclude_modules {
-            Some(excluded) => Some(Choice::new("exclude_modules", excluded)?),
+            Some(excluded) => Some(Selection::new("exclude_modules", excluded)?),
             None => None,
         };
         let layers = Layers::new(config)?;
-        if layers.is_some() && !matches!(targets, Choice::Names(_)) {
+        if layers.is_some() && !matches!(targets, Selection::Names(_)) {
             return Err(CheckpointError::RefusedBy {
                 consumer: "PEFT",
                 problem: "layers_to_transform needs a list of target_modules, and they are one \
@@ -120,7 +121,7 @@ impl<'a> PeftRules<'a> {
             return false;
         }
         // A full path matches regardless of `layers_to_transform`.
-        if let Choice::Names(names) = &self.targets
+        if let Selection::Names(names) = &self.targets
             && names.iter().any(|name| name == module)
         {
             return true;
@@ -140,11 +141,12 @@ impl<'a> PeftRules<'a> {
         alpha / divisor(self.config, rank)
     }
 
-    /// The first entry or pattern of the config that matches no module, with its field.
+    /// The first entry or pattern in the config that matches no module, with its field.
     ///
     /// PEFT ignores such entries, so fewer modules would be trained than the config lists.
     pub fn unmatched(&self, modules: &[String]) -> Option<(&'static str, String)> {
-        let unmatched_in = |field, choice: &Choice| Some((field, choice.unmatched(modules)?));
+        let unmatched_in =
+            |field, selection: &Selection| Some((field, selection.unmatched(modules)?));
         let unused = |pattern: &Regex| !modules.iter().any(|module| pattern.is_match(module));
         let patterns = &self.config.rank_pattern.0;
         let ranks = self.ranks.iter().zip(patterns);
@@ -170,43 +172,43 @@ pub(super) fn divisor(config: &PeftConfig, rank: usize) -> f64 {
     }
 }
 
-/// The chosen modules.
+/// A compiled selection of modules.
 #[derive(Debug)]
-enum Choice {
+enum Selection {
     AllLinear,
     Names(Vec<String>),
     /// The compiled regex and its source.
     Full(Regex, String),
 }
 
-impl Choice {
-    fn new(field: &str, choice: &TargetModules) -> Result<Choice, CheckpointError> {
-        match choice {
-            TargetModules::Pattern(all) if all == ALL_LINEAR => Ok(Choice::AllLinear),
+impl Selection {
+    fn new(field: &str, selection: &TargetModules) -> Result<Selection, CheckpointError> {
+        match selection {
+            TargetModules::Pattern(all) if all == ALL_LINEAR => Ok(Selection::AllLinear),
             TargetModules::Pattern(pattern) => {
                 let full = regex(field, pattern, &format!("^(?:{pattern})$"))?;
-                Ok(Choice::Full(full, pattern.clone()))
+                Ok(Selection::Full(full, pattern.clone()))
             }
-            TargetModules::Names(names) => Ok(Choice::Names(names.clone())),
+            TargetModules::Names(names) => Ok(Selection::Names(names.clone())),
         }
     }
 
     fn matches(&self, module: &str) -> bool {
         match self {
-            Choice::AllLinear => module != HEAD,
-            Choice::Full(pattern, _) => pattern.is_match(module),
-            Choice::Names(names) => names.iter().any(|name| is_named(module, name)),
+            Selection::AllLinear => module != HEAD,
+            Selection::Full(pattern, _) => pattern.is_match(module),
+            Selection::Names(names) => names.iter().any(|name| is_named(module, name)),
         }
     }
 
-    /// The first entry of the choice that matches no module.
+    /// The first entry of the selection that matches no module.
     fn unmatched(&self, modules: &[String]) -> Option<String> {
         let used = |matches: &dyn Fn(&str) -> bool| modules.iter().any(|module| matches(module));
         match self {
-            Choice::AllLinear => None,
-            Choice::Full(full, _) if used(&|module| full.is_match(module)) => None,
-            Choice::Full(_, pattern) => Some(pattern.clone()),
-            Choice::Names(names) => {
+            Selection::AllLinear => None,
+            Selection::Full(full, _) if used(&|module| full.is_match(module)) => None,
+            Selection::Full(_, pattern) => Some(pattern.clone()),
+            Selection::Names(names) => {
                 let unused = |name: &&String| !used(&|module| is_named(module, name));
                 names.iter().find(unused).cloned()
             }
@@ -224,7 +226,7 @@ fn is_named(module: &str, name: &str) -> bool {
 #[derive(Debug)]
 struct Layers {
     idxs: Vec<u64>,
-    /// Each captures the layer index.
+    /// Regexes that capture the layer index.
     patterns: Vec<Regex>,
 }
 
@@ -303,7 +305,7 @@ fn compile_patterns<T: Copy>(
     patterns.iter().map(compile).collect()
 }
 
-/// The first pattern that matches wins.
+/// The value of the first pattern that matches.
 fn first_match<T: Copy>(patterns: &[(Regex, T)], module: &str) -> Option<T> {
     let matching = patterns
         .iter()

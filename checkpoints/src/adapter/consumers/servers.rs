@@ -33,7 +33,7 @@ const VLLM_MODULES: [&str; 15] = [
 /// An adapter as vLLM loads it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct VllmLoad {
-    /// Every module that has tensors, all with the same scaling.
+    /// Every module that has tensors. All have the same scaling.
     pub scalings: Scalings,
     /// The server's `--max-lora-rank`; factors are zero-padded to it.
     pub max_lora_rank: usize,
@@ -107,8 +107,8 @@ pub(super) fn is_linear_attention(module: &str) -> bool {
     module.contains(".linear_attn.")
 }
 
-/// Whether SGLang drops the factors of this module, which it reports only as a warning in its log.
-/// SGLang fuses both modules into `in_proj_ba`, which does not support adapters.
+/// Whether SGLang drops the factors of this module, with only a warning in its log. SGLang fuses
+/// `in_proj_a` and `in_proj_b` into `in_proj_ba`, which does not support adapters.
 ///
 /// # Source
 ///
@@ -123,7 +123,7 @@ pub(super) fn vllm_rank(rank: usize) -> Option<usize> {
     VLLM_RANKS.iter().copied().find(|max| *max >= rank)
 }
 
-/// The largest of the config's rank and the ranks of all tensors.
+/// The largest rank in the config and the tensors.
 pub(super) fn largest_rank(adapter: &Adapter, pairs: &[Pair<'_>]) -> usize {
     let ranks = pairs.iter().map(Pair::rank);
     ranks.max().unwrap_or(0).max(adapter.config.r)
@@ -146,7 +146,7 @@ pub fn sglang_rules(adapter: &Adapter) -> Result<Scalings, CheckpointError> {
     Ok(scalings_of(&pairs(&adapter.tensors)?, |_| scaling))
 }
 
-/// Refuses an adapter with anything other than low-rank factors.
+/// Refuses an adapter that has more than low-rank factors.
 fn require_only_factors(adapter: &Adapter, consumer: &'static str) -> Result<(), CheckpointError> {
     match adapter.non_lora_parts() {
         None => Ok(()),
@@ -193,8 +193,9 @@ pub(super) fn sglang_overrides(config: &PeftConfig) -> bool {
             .any(|alpha| alpha != config.lora_alpha)
 }
 
-/// Rank and scaling of every module in llama.cpp after its own `convert_lora_to_gguf.py`:
-/// `lora_alpha` divided by the rank of the tensors, or 1 if `lora_alpha` is 0.
+/// Rank and scaling of every module in llama.cpp if the adapter is converted by its
+/// `convert_lora_to_gguf.py`: `lora_alpha` divided by the rank of the tensors, or 1 if `lora_alpha`
+/// is 0.
 ///
 /// Files written by [`crate::adapter::write_gguf_adapter`] preserve every scaling instead.
 ///

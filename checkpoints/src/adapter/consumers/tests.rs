@@ -1,4 +1,4 @@
-//! Each program's rules on small adapters, and the table that compares them.
+//! Tests each program's rules with small adapters, and the compatibility table.
 
 use serde_json::json;
 
@@ -59,7 +59,7 @@ fn whole(adapter: &Adapter) -> [String; 4] {
 }
 
 #[test]
-fn peft_takes_rank_and_alpha_from_the_first_pattern_that_matches() {
+fn peft_uses_rank_and_alpha_of_the_first_matching_pattern() {
     let mut patterned = adapter(&[(Q, 2), (V, 4)]);
     patterned.config.rank_pattern = Patterns(vec![("q_proj".to_owned(), 2)]);
     patterned.config.alpha_pattern = Patterns(vec![
@@ -119,7 +119,7 @@ fn peft_applies_the_configs_targets() {
 }
 
 #[test]
-fn pefts_refusals_are_errors() {
+fn configs_that_peft_refuses_are_errors() {
     let mut adapter = adapter(&[(Q, 4)]);
     adapter.config.target_modules = Some(TargetModules::Pattern("all-linear".to_owned()));
     adapter.config.layers_to_transform = Some(json!([0]));
@@ -151,16 +151,16 @@ fn pefts_refusals_are_errors() {
 }
 
 #[test]
-fn patterns_that_would_fill_the_memory_are_refused() {
+fn patterns_that_need_too_much_memory_are_refused() {
     let mut adapter = adapter(&[(Q, 4)]);
     let patterns = |n: usize, pattern: &str| Patterns(vec![(pattern.to_owned(), 2.0); n]);
-    for (patterns, said) in [
+    for (patterns, expected) in [
         (patterns(1, "(.{1,500}){1,500}"), "size limit"),
         (patterns(5_000, "q_proj"), "more than 4096 entries"),
     ] {
         adapter.config.alpha_pattern = patterns;
         let error = peft_rules(&adapter).unwrap_err().to_string();
-        assert!(error.contains(said), "no {said:?} in: {error}");
+        assert!(error.contains(expected), "no {expected:?} in: {error}");
     }
     adapter.config.alpha_pattern = patterns(4_096, r"model\.layers\.\d+\.self_attn\.q_proj");
     peft_rules(&adapter).unwrap();
@@ -274,8 +274,8 @@ fn every_row_reports_wrong_scalings() {
     // An alpha for the smaller rank compensates in vLLM; SGLang still refuses the ranks.
     ranks.config.alpha_pattern = Patterns(vec![("q_proj".to_owned(), 4.0)]);
     assert_eq!(whole(&ranks), ["ok", "ok", "wrong scale: 2x", refused]);
-    // A pattern without effect does not lower a verdict, except in SGLang, which checks only for
-    // its presence.
+    // A pattern without effect does not lower a verdict, except in SGLang, which checks only
+    // whether patterns exist.
     let mut idle = adapter(&[(Q, 4)]);
     idle.config.alpha_pattern = Patterns(vec![("k_proj".to_owned(), 8.0)]);
     assert_eq!(whole(&idle), ["ok"; 4]);
@@ -324,7 +324,7 @@ fn unknown_config_keys_have_a_row() {
 }
 
 #[test]
-fn ranks_heads_and_targets_have_rows_of_their_own() {
+fn ranks_heads_and_targets_have_separate_rows() {
     let mut large = adapter(&[(Q, 48)]);
     large.config.r = 48;
     assert_eq!(whole(&large)[1], "ok with --max-lora-rank 64");
@@ -372,7 +372,7 @@ fn linear_attention_adapters_depend_on_the_server_version() {
 }
 
 #[test]
-fn a_language_model_within_another_model_is_not_found_by_vllm() {
+fn vllm_ignores_adapters_of_a_language_model_within_a_vision_model() {
     let base = ServedBase {
         within_vision_model: true,
         ..PLAIN
@@ -384,7 +384,7 @@ fn a_language_model_within_another_model_is_not_found_by_vllm() {
 }
 
 #[test]
-fn the_neutral_adapter_is_the_sum_that_the_rules_give() {
+fn the_neutral_adapter_computes_the_same_product() {
     let mut patterned = adapter(&[(Q, 2), (V, 4)]);
     patterned.config.rank_pattern = Patterns(vec![("q_proj".to_owned(), 2)]);
     patterned.config.lora_dropout = 0.1;
@@ -417,7 +417,7 @@ fn a_neutral_adapter_of_untargeted_modules_lists_each_module() {
 }
 
 #[test]
-fn scalings_and_factors_must_be_of_one_adapter() {
+fn scalings_and_factors_must_belong_to_the_same_adapter() {
     let small = adapter(&[(Q, 4)]);
     let other = peft_rules(&adapter(&[(V, 4)])).unwrap();
     let error = neutral(&small.config, &small.tensors, &other).unwrap_err();

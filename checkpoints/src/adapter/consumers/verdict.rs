@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-/// Relative tolerance; some programs compute scalings in f32.
+/// Relative tolerance for scalings, because some programs compute them in f32.
 pub(super) const SCALING_TOLERANCE: f64 = 1e-6;
 
-/// A program that loads adapters, or several with the same rules.
+/// A program that loads adapters, or several programs with the same rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Consumer {
     /// Hugging Face PEFT, whose rules define the adapter's meaning.
@@ -14,7 +14,7 @@ pub enum Consumer {
     Vllm,
     /// llama.cpp after its own `convert_lora_to_gguf.py`.
     LlamaCpp,
-    /// SGLang and TensorRT-LLM, judged by the weaker one: TensorRT-LLM supports rsLoRA, SGLang does
+    /// SGLang and TensorRT-LLM. The worse verdict counts: TensorRT-LLM supports rsLoRA, SGLang does
     /// not.
     SglangTrtLlm,
 }
@@ -46,7 +46,7 @@ pub enum Verdict {
     Ok,
     /// Computes the trained function under a condition, such as a server option.
     OkWith(String),
-    /// Loads, but applies other scalings.
+    /// Loads, but applies different scalings.
     WrongScale {
         /// The number of affected modules.
         n_modules: usize,

@@ -29,8 +29,8 @@ const ALPHA: &str = "adapter.lora.alpha";
 pub struct GgufBase {
     /// llama.cpp's architecture and its layout.
     pub architecture: GgufArchitecture,
-    /// Whether the output layer shares its weight with the embedding; the file cannot contain an
-    /// adapter of it then.
+    /// Whether the output layer shares its weight with the embedding. If so, the file cannot
+    /// contain an adapter for the output layer.
     pub tied_head: bool,
 }
 
@@ -53,8 +53,8 @@ impl GgufArchitecture {
         self.family
     }
 
-    /// The order of the weight `[out, in]` of `module`: B uses the order of its rows, A the order
-    /// of its columns. `path` is the file named in errors.
+    /// The order of the weight `[out, in]` of `module`: B has the order of its rows, and A the
+    /// order of its columns. `path` is the file named in errors.
     pub(crate) fn order(
         self,
         path: &Path,
@@ -75,7 +75,7 @@ impl GgufArchitecture {
     }
 }
 
-/// Whether this GGUF name belongs to a linear layer, which a file can adapt.
+/// Whether this GGUF name belongs to a linear layer, which an adapter file can contain.
 fn is_linear(gguf: &str) -> bool {
     gguf == "output"
         || gguf.starts_with("blk.") && !gguf.ends_with("_norm") && !gguf.ends_with(CONVOLUTION)

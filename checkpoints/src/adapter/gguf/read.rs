@@ -28,11 +28,11 @@ pub struct GgufAdapter {
 /// # Errors
 ///
 /// - The file is not GGUF, truncated or damaged.
-/// - It is not a LoRA adapter, or belongs to another architecture.
+/// - It is not a LoRA adapter, or belongs to a different architecture.
 /// - A tensor is neither `.lora_a` nor `.lora_b`, lacks its other half, does not fit it, or has a
 ///   name that these models do not have.
 /// - A value is NaN or infinite.
-/// - Certain tokens activate the adapter (aLoRA).
+/// - The adapter is activated by certain tokens (aLoRA).
 pub fn read_gguf_adapter(
     path: &Path,
     architecture: GgufArchitecture,
@@ -48,7 +48,7 @@ pub fn read_gguf_adapter(
         scalings: Scalings::new(),
     };
     for name in adapted_weights(path, &file)? {
-        let module = module_of(path, architecture.family, &name)?;
+        let module = module_path(path, architecture.family, &name)?;
         let [a, b] = ["lora_a", "lora_b"].map(|end| read_factor(&file, path, &name, end));
         let (mut a, mut b) = (a?, b?);
         let (&[rank, n_in], &[n_out, columns]) = (&a.shape[..], &b.shape[..]) else {
@@ -126,7 +126,7 @@ fn adapted_weights(path: &Path, file: &GgufFile) -> Result<Vec<String>, Checkpoi
     Ok(adapted_weights)
 }
 
-fn module_of(path: &Path, family: &Family, base: &str) -> Result<String, CheckpointError> {
+fn module_path(path: &Path, family: &Family, base: &str) -> Result<String, CheckpointError> {
     let name = family.hugging_face_tensor(base);
     let gguf = base.strip_suffix(".weight");
     let is_linear = name != base && gguf.is_some_and(is_linear);

@@ -1,4 +1,5 @@
-//! Adapters written as GGUF and read back by llama.cpp's rules, and files that are refused.
+//! Tests adapters that are written as GGUF and read back by llama.cpp's rules, and files that are
+//! refused.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,7 +27,8 @@ const LLAMA: GgufBase = GgufBase {
     tied_head: true,
 };
 
-/// Factors with ascending values for these modules, ranks and output sizes, each with 6 inputs.
+/// Factors with ascending values. The tuples are module, rank and output size; each module has 6
+/// inputs.
 fn adapter(modules: &[(&str, usize, usize)]) -> Adapter {
     let mut tensors = BTreeMap::new();
     for (module, rank, n_out) in modules {
@@ -111,7 +113,7 @@ fn plain_lora_keeps_every_bit_of_its_factors() {
 }
 
 #[test]
-fn rows_of_qwen2_stay_in_order_and_its_files_are_no_llama_adapters() {
+fn qwen2_rows_keep_their_order_and_its_files_are_not_llama_adapters() {
     let qwen2 = GgufBase {
         architecture: GgufArchitecture {
             family: &QWEN2,
@@ -245,7 +247,7 @@ fn an_existing_file_is_kept() {
 }
 
 #[test]
-fn the_base_is_described_by_its_config() {
+fn the_base_is_read_from_its_config() {
     let path = Path::new("models/tiny/config.json");
     let config = json!({"model_type": "mistral", "num_attention_heads": 2,
         "num_key_value_heads": 1, "tie_word_embeddings": true});
@@ -282,7 +284,7 @@ fn the_base_is_described_by_its_config() {
     }
 }
 
-/// Two key heads with three value heads each, of head size 1.
+/// Two key heads with three value heads each; the head size is 1.
 #[test]
 fn linear_attention_factors_are_interleaved_across_key_heads() {
     let path = Path::new("models/tiny/config.json");
@@ -360,7 +362,7 @@ fn a_convolution_cannot_be_a_target() {
     );
 }
 
-/// An adapter file with one pair, for the tests to damage.
+/// An adapter file with one pair of factors, which the tests then damage.
 fn pair() -> GgufWriter {
     GgufWriter::new()
         .text("general.type", "adapter")

@@ -1,5 +1,5 @@
-//! Writes an adapter as GGUF. The file has one alpha; B absorbs the scalings that alpha cannot
-//! express.
+//! Writes an adapter as GGUF. The file has only one alpha, so B is multiplied by the scalings that
+//! alpha cannot express.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -19,13 +19,14 @@ use crate::weights::{FloatDtype, HeadOrder, HostTensor, NewTensor, write_values}
 /// llama.cpp scales each module by `alpha / rank`, with the rank of the module and one alpha per
 /// file. The file stores the alpha that fits most modules of `scalings`, whose factors stay
 /// unchanged. For the other modules (`alpha_pattern`, or rsLoRA with unequal ranks) B is multiplied
-/// by the remaining factor in f32. Every value is rounded to `dtype` once. Modules outside
-/// `scalings` are left out.
+/// by the remaining factor in f32. Every value is rounded to `dtype` once. Modules that are not in
+/// `scalings` are omitted.
 ///
 /// # Errors
 ///
 /// - `path` exists or cannot be written. No partial file remains.
-/// - A module has no GGUF name, or is the output layer of a model that ties it. All are listed.
+/// - A module has no GGUF name, or is the output layer of a model that ties it. The error lists all
+///   such modules.
 /// - The adapter has DoRA magnitudes or fully trained weights, which GGUF adapters cannot store.
 /// - A value or scaling is not finite, or a value exceeds the range of `dtype`.
 /// - A tensor lacks its other half, or its rows do not divide into heads.
@@ -130,18 +131,18 @@ fn gguf_names(
 }
 
 /// The alpha that llama.cpp must divide by the rank to get the scaling.
-fn alpha_of(pair: &Pair<'_>, scaling: f64) -> f32 {
+fn required_alpha(pair: &Pair<'_>, scaling: f64) -> f32 {
     (scaling * pair.rank() as f64) as f32
 }
 
-/// The alpha of most modules; the first by name on a tie.
+/// The alpha of most modules. On a tie, the first module by name decides.
 ///
-/// Zero is never chosen, because it means "no scaling" in llama.cpp.
+/// It is never zero, which would mean "no scaling" in llama.cpp.
 fn common_alpha(scaled: &[(Pair<'_>, f64)]) -> f32 {
     let mut counts: Vec<(f32, usize)> = Vec::new();
     for alpha in scaled
         .iter()
-        .map(|(pair, scaling)| alpha_of(pair, *scaling))
+        .map(|(pair, scaling)| required_alpha(pair, *scaling))
     {
         if alpha == 0.0 || !alpha.is_finite() {
             continue;
@@ -156,7 +157,7 @@ fn common_alpha(scaled: &[(Pair<'_>, f64)]) -> f32 {
     common.map_or(1.0, |(alpha, _)| *alpha)
 }
 
-/// A with columns and B with rows in llama.cpp's order. B is also multiplied by the part of the
+/// Reorders the columns of A and the rows of B for llama.cpp. Also multiplies B by the part of the
 /// scaling that `alpha / rank` does not cover.
 fn stored_factors(
     path: &Path,
@@ -165,7 +166,7 @@ fn stored_factors(
     architecture: GgufArchitecture,
     alpha: f32,
 ) -> Result<[HostTensor; 2], CheckpointError> {
-    let b = if alpha_of(pair, scaling) == alpha {
+    let b = if required_alpha(pair, scaling) == alpha {
         pair.b.clone()
     } else {
         multiply(pair.b, scaling * pair.rank() as f64 / f64::from(alpha))

@@ -1,4 +1,4 @@
-//! The config of a merged model of each family, from a folder and from a GGUF file.
+//! Checks the config of a merged model of each family, from a folder and from a GGUF file.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::config_types::wrong_types;
 use crate::families::FAMILIES;
 
-/// The fixture of a family, if it is not named after the `model_type`.
+/// The fixture folder of a family, which is not always named after the `model_type`.
 fn folder_of(model_type: &str) -> &str {
     match model_type {
         "llama" => "llama31",
@@ -15,7 +15,8 @@ fn folder_of(model_type: &str) -> &str {
     }
 }
 
-/// Numeric config fields that no class declares, each with its treatment in transformers.
+/// Numeric config fields that no class declares. The comments explain how transformers handles
+/// them.
 const UNDECLARED: [&str; 8] = [
     // Moved into the object rope_parameters.
     "rope_theta",
@@ -92,7 +93,7 @@ fn numbers_of_every_merged_config_have_the_types_that_transformers_declares() {
         fs::write(folder.join("tokenizer.json"), "{\"model\": {}}").unwrap();
         let text = fs::read_to_string(fixture.join("config.json")).unwrap();
         let mut original: Value = serde_json::from_str(&text).unwrap();
-        // llama.cpp cannot store these, or supports a single value.
+        // llama.cpp cannot store these fields, or supports only one value.
         if name == "llama" {
             original["rope_scaling"]["original_max_position_embeddings"] = json!(8192);
         }

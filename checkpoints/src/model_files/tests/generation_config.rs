@@ -1,4 +1,4 @@
-//! End tokens and sampling settings of `generation_config.json`.
+//! Tests stop tokens and sampling settings of `generation_config.json`.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! The vocabulary and end-of-turn tokens of a GGUF file.
+//! Tests the vocabulary and the end-of-turn tokens of a GGUF file.
 
 use super::*;
 
@@ -20,7 +20,7 @@ fn a_control_token_known_to_llama_cpp_is_the_default_end_of_turn() {
     assert_eq!(ends(with_tokens(&chat, &[3; 4])), [1]);
     let with_eot = |id| with_tokens(&gemma, &[3; 4]).u32("tokenizer.ggml.eot_token_id", id);
     assert_eq!(ends(with_eot(3)), [1, 3]);
-    // A file that names its end-of-turn token has no other.
+    // If the file names its end-of-turn token, no other token ends a turn.
     assert_eq!(ends(with_eot(1)), [1]);
     assert_eq!(
         ends(with_eot(0).u32("tokenizer.ggml.eom_token_id", 2)),

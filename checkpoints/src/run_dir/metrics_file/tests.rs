@@ -1,4 +1,4 @@
-//! Metrics files of resumed and damaged runs.
+//! Tests the metrics files of resumed and damaged runs.
 
 use std::fs;
 
@@ -36,7 +36,7 @@ fn a_resumed_run_writes_the_same_metrics_as_an_uninterrupted_one() {
 }
 
 #[test]
-fn lines_without_a_step_stay_with_those_before_them() {
+fn lines_without_a_step_belong_to_the_step_before_them() {
     let (_dir, path) =
         metrics("{\"start\":1}\n{\"step\":1}\n{\"note\":1}\n{\"step\":2}\n{\"note\":2}\n");
     MetricsFile::resume(&path, 1, None, &|_| true).unwrap();

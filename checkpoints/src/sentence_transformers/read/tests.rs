@@ -1,4 +1,5 @@
-//! Folders in the spellings of all versions, and errors that name the file and field.
+//! Tests the config formats of all sentence-transformers versions, and errors that name the file
+//! and field.
 
 use serde_json::json;
 
@@ -6,7 +7,7 @@ use std::fs;
 
 use super::*;
 
-/// A folder with these files. String values are written verbatim.
+/// A folder with these JSON files.
 fn folder(files: &[(&str, Value)]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     for (name, value) in files {
@@ -30,7 +31,7 @@ fn modules(names: &[&str]) -> Value {
 }
 
 /// The pooling mode of a folder with this file, or the reason it is refused.
-fn pooled(pooling: Value) -> Result<Pooling, String> {
+fn read_pooling(pooling: Value) -> Result<Pooling, String> {
     let files = [
         ("modules.json", modules(&["Transformer", "Pooling"])),
         ("1_Pooling/config.json", pooling),
@@ -43,24 +44,24 @@ fn pooled(pooling: Value) -> Result<Pooling, String> {
 }
 
 #[test]
-fn pooling_is_read_in_both_spellings() {
+fn pooling_is_read_in_both_formats() {
     for (name, flag, pooling) in Pooling::ALL {
-        assert_eq!(pooled(json!({"pooling_mode": name})), Ok(pooling));
-        assert_eq!(pooled(json!({"pooling_mode": [name]})), Ok(pooling));
+        assert_eq!(read_pooling(json!({"pooling_mode": name})), Ok(pooling));
+        assert_eq!(read_pooling(json!({"pooling_mode": [name]})), Ok(pooling));
         let old = json!({"word_embedding_dimension": 32, flag: true, WEIGHTED.1: false});
-        assert_eq!(pooled(old), Ok(pooling));
+        assert_eq!(read_pooling(old), Ok(pooling));
         let both = json!({"embedding_dimension": 32, flag: true, "pooling_mode": name});
-        assert_eq!(pooled(both), Ok(pooling));
+        assert_eq!(read_pooling(both), Ok(pooling));
     }
     assert_eq!(
-        pooled(json!({"pooling_mode_cls_token": false})),
+        read_pooling(json!({"pooling_mode_cls_token": false})),
         Ok(Pooling::Mean)
     );
 }
 
 #[test]
-fn pooling_that_is_not_computed_is_refused_with_file_and_field() {
-    for (pooling, said) in [
+fn unsupported_pooling_error_names_file_and_field() {
+    for (pooling, expected) in [
         (
             json!({"pooling_mode": "weightedmean"}),
             "pooling_mode = \"weightedmean\" is not",
@@ -94,14 +95,14 @@ fn pooling_that_is_not_computed_is_refused_with_file_and_field() {
             "is not 32, the encoder's hidden_size",
         ),
     ] {
-        let error = pooled(pooling).expect_err(said);
+        let error = read_pooling(pooling).expect_err(expected);
         assert!(error.contains("1_Pooling/config.json"), "{error}");
-        assert!(error.contains(said), "{error}");
+        assert!(error.contains(expected), "{error}");
     }
 }
 
 #[test]
-fn modules_decide_whether_vectors_are_normalized_and_others_are_refused() {
+fn normalize_module_sets_normalize_and_unknown_modules_are_refused() {
     let read_normalize = |names: &[&str]| {
         let files = [
             ("modules.json", modules(names)),
@@ -140,7 +141,7 @@ fn modules_decide_whether_vectors_are_normalized_and_others_are_refused() {
 }
 
 #[test]
-fn prompts_are_those_of_queries_and_documents() {
+fn query_and_document_prompts_are_read_separately() {
     let read_settings = |config: Value| {
         let folder = folder(&[(MODEL_CONFIG, config)]);
         SentenceTransformer::read(folder.path(), 32).map_err(|e| e.to_string())
@@ -155,7 +156,7 @@ fn prompts_are_those_of_queries_and_documents() {
     assert_eq!(replaced.query_prompt(), "");
     assert_eq!(replaced.document_prompt().expect("one"), "text: ");
 
-    // The default prompt is used for neither of them.
+    // The default prompt applies to neither queries nor documents.
     let only = read_settings(json!({"prompts": {"query": "q: "}, "default_prompt_name": "query"}));
     let only = only.expect("a prompt");
     assert_eq!(only.document_prompt().expect("none"), "");
@@ -174,7 +175,7 @@ fn prompts_are_those_of_queries_and_documents() {
 
 #[test]
 fn settings_that_would_change_an_embedding_are_refused() {
-    for (file, settings, said) in [
+    for (file, settings, expected) in [
         (
             MODEL_CONFIG,
             json!({"similarity_fn_name": "euclidean"}),
@@ -223,11 +224,11 @@ fn settings_that_would_change_an_embedding_are_refused() {
     ] {
         let folder = folder(&[(file, settings)]);
         let error = SentenceTransformer::read(folder.path(), 32)
-            .expect_err(said)
+            .expect_err(expected)
             .to_string();
-        assert!(error.contains(file) && error.contains(said), "{error}");
+        assert!(error.contains(file) && error.contains(expected), "{error}");
     }
-    let served = json!({
+    let supported = json!({
         "transformer_task": "feature-extraction",
         "modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
         "module_output_name": "token_embeddings",
@@ -236,7 +237,7 @@ fn settings_that_would_change_an_embedding_are_refused() {
         "query_length": null,
     });
     let folder = folder(&[
-        ("sentence_bert_config.json", served),
+        ("sentence_bert_config.json", supported),
         (
             "tokenizer_config.json",
             json!({"model_max_length": 1e30, "do_lower_case": false}),

@@ -1,4 +1,4 @@
-//! Models in several files, and indexes that do not match them.
+//! Tests models in several files, and indexes that do not match them.
 
 use super::*;
 
