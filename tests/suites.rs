@@ -492,7 +492,7 @@ fn all_mistakes_in_the_suite_tables_are_found_at_once() {
     assert_eq!(refused.status, Some(2), "{}", refused.stderr);
     for part in [
         "`goat.executor.recorded` is missing",
-        "`goat.executor.responses` is for kind = \"canned\", and the kind is \"replay\"",
+        "`goat.executor.responses` is for kind = \"canned\", but the kind is \"replay\"",
         "`goat.judge.base_url` is \"localhost:8000\", which is not a URL",
         "`goat.judge.attempts` is 0",
         "`goat.judge.api_key_env` is not the name of an environment variable",

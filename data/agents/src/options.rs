@@ -203,13 +203,13 @@ const ALL_KINDS: [ExampleKind; 5] = [
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct LoopLimits {
-    /// Maximum number of calls of a plan.
+    /// Maximum number of calls in a plan.
     #[schemars(range(min = 1))]
     pub max_calls: usize,
-    /// Maximum number of steps or sub-queries of a loop without a plan; the default is GOAT's.
+    /// Maximum number of steps or sub-queries in a loop without a plan; the default is GOAT's.
     #[schemars(range(min = 1))]
     pub max_steps: usize,
-    /// Maximum number of tokens of a plan or of sub-queries.
+    /// Maximum number of tokens of a plan or a list of sub-queries.
     #[schemars(range(min = 1))]
     pub plan_tokens: usize,
     /// Maximum number of tokens of a call.
@@ -245,11 +245,11 @@ pub struct AgentLimits {
     pub output_limit: usize,
     /// How a result is shortened before it is cut.
     pub truncate: Option<ShapeOptions>,
-    /// Maximum number of calls of a plan.
+    /// Maximum number of calls in a plan.
     pub max_calls: usize,
     /// Maximum number of steps or sub-queries of a loop without a plan.
     pub max_steps: usize,
-    /// Maximum number of tokens of a plan or of sub-queries.
+    /// Maximum number of tokens of a plan or a list of sub-queries.
     pub plan_tokens: usize,
     /// Maximum number of tokens of a call.
     pub call_tokens: usize,

@@ -95,7 +95,7 @@ fn evaluation(eval: &mut EvalConfig, format: DataFormat, has_model: bool, findin
         eval.greater_is_better = metric.is_ok_and(|metric| metric.greater_is_better());
     }
     for table in eval.suite_tables_mut() {
-        table.complete();
+        table.clear_unused();
     }
 }
 

@@ -43,9 +43,10 @@ macro_rules! choices {
 }
 
 choices! {
-    /// Dtype of matrix products; sums, adapters and the residual stream are f32.
+    /// Dtype of matrix-multiplication inputs; sums, adapters and the residual stream are f32.
     ComputeDtype {
-        /// bf16 on CUDA and on CPUs with bf16 products (AVX-512 BF16), otherwise f32.
+        /// bf16 if the hardware multiplies it natively (GPUs with compute capability 8.0 or newer,
+        /// CPUs with AVX-512 BF16), otherwise f32.
         Auto = "auto",
         /// 32-bit floats, as in the reference.
         F32 = "f32",
@@ -91,7 +92,7 @@ impl DataFormat {
 choices! {
     /// Executor of agents' calls.
     ExecutorKind {
-        /// The invented APIs of `tooltune data synth goat`.
+        /// The synthetic APIs of `tooltune data synth goat`.
         Synthetic = "synthetic",
         /// Recorded calls, matched by name and arguments.
         Replay = "replay",
@@ -230,7 +231,7 @@ impl ResponseReduction {
 }
 
 choices! {
-    /// Outputs of metrics besides the terminal.
+    /// Where metrics are written in addition to the terminal.
     ReportTo {
         /// Event files under `tb/` in the run directory.
         Tensorboard = "tensorboard",
@@ -326,7 +327,7 @@ impl PrincipalInit {
         match text.strip_prefix("pissa_niter_") {
             Some(n) => {
                 let n = n.parse().ok()?;
-                (n <= MOST_ITERATIONS).then_some(Self::Sketched(n))
+                (n <= MAX_ITERATIONS).then_some(Self::Sketched(n))
             }
             None => (text == "pissa").then_some(Self::Exact),
         }
@@ -334,7 +335,7 @@ impl PrincipalInit {
 }
 
 /// Largest number of iterations; more do not improve a sketch.
-const MOST_ITERATIONS: usize = 1000;
+const MAX_ITERATIONS: usize = 1000;
 
 /// Length of a run.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -176,13 +176,13 @@ pub(crate) fn settings_of(config: &Config) -> Result<Map<String, Value>, serde_j
         if let (Some(Value::Object(table)), Some(executor)) =
             (settings.pointer_mut(&table), executor)
         {
-            table.retain(|key, _| executor.kind.takes(key));
+            table.retain(|key, _| executor.kind.accepts(key));
         }
     }
     if let Some(Value::Object(retriever)) = settings.get_mut("retriever")
         && config.trained_retriever().is_none()
     {
-        retriever.retain(|key, _| RetrieverConfig::OF_EVERY_RETRIEVER.contains(&key.as_str()));
+        retriever.retain(|key, _| RetrieverConfig::UNTRAINED_KEYS.contains(&key.as_str()));
     }
     let Value::Object(mut tables) = settings else {
         return Ok(Map::new());

@@ -1,4 +1,4 @@
-//! Evaluations during training: suites over a fixed set of rows.
+//! Evaluations during training.
 
 use std::rc::Rc;
 
@@ -19,16 +19,16 @@ use crate::models::Decoder;
 use crate::settings;
 use tooltune_terminal::{GenerationProgress, Work};
 
-/// Rows, options and suites of a run's evaluations.
+/// The rows, options and suites for the evaluations of a run.
 #[derive(Debug)]
 pub struct Evaluator {
     /// Empty if the loss is not measured.
     examples: Vec<TokenizedExample>,
     options: GenerationOptions,
-    /// Suites that score the run's own rows.
-    of_rows: LoadedSuites,
+    /// Suites that score the rows of `data.eval`.
+    row_suites: LoadedSuites,
     suites: Rc<LoadedSuites>,
-    /// Ranks documents if the run does not train a retriever.
+    /// The retriever that ranks documents if the run does not train one.
     untrained: Option<MiniLmEncoder>,
 }
 
@@ -39,13 +39,13 @@ pub struct EvalInputs<'a> {
     pub rows: &'a [Row],
     /// Rows whose loss is measured.
     pub held_out: Option<&'a Prepared>,
-    /// Suites with files of their own.
+    /// Suites with their own files.
     pub suites: &'a Rc<LoadedSuites>,
     /// Stop tokens.
     pub stop_ids: &'a [u32],
 }
 
-/// The models to evaluate.
+/// The models that are evaluated.
 #[derive(Debug, Clone, Copy)]
 pub struct EvalTarget<'a> {
     /// The model with its adapter.
@@ -89,7 +89,7 @@ impl Evaluator {
         Ok(Some(Self {
             examples: examples.unwrap_or_default(),
             options: GenerationOptions::from_config(config, inputs.stop_ids),
-            of_rows: LoadedSuites::of_rows(config, device, inputs.rows)?,
+            row_suites: LoadedSuites::of_rows(config, device, inputs.rows)?,
             suites: Rc::clone(inputs.suites),
             untrained: untrained.transpose()?,
         }))
@@ -129,7 +129,7 @@ impl Evaluator {
             options: &self.options,
             endings: &endings,
         });
-        for suite in self.of_rows.iter().chain(self.suites.iter()) {
+        for suite in self.row_suites.iter().chain(self.suites.iter()) {
             let context = EvalContext {
                 generator: Some(generator),
                 retriever: self.retriever(target.retriever),
@@ -143,15 +143,15 @@ impl Evaluator {
             metrics.extend(result.metrics);
             files.extend(in_checkpoint(suite.suite(), result.files));
         }
-        let suites = self.of_rows.iter().chain(self.suites.iter());
+        let suites = self.row_suites.iter().chain(self.suites.iter());
         let suites: Vec<Suite> = suites.map(|suite| suite.suite()).collect();
-        for line in endings.lines(&EvalConfig::limits_of_answers(&suites)) {
+        for line in endings.lines(&EvalConfig::answer_limit_keys(&suites)) {
             tracing::warn!("{line}");
         }
         Ok(EvaluationOutcome::Done { metrics, files })
     }
 
-    /// The retriever of the run, or the untrained one of the config.
+    /// The trained retriever, or the untrained one of the config.
     fn retriever<'a>(&'a self, trained: Option<&'a MiniLmEncoder>) -> Option<Retriever<'a>> {
         let is_trained = trained.is_some();
         let encoder = trained.or(self.untrained.as_ref())?;
@@ -162,7 +162,7 @@ impl Evaluator {
     }
 }
 
-/// Whether the evaluations require the loss on held-out rows. Other runs also measure it if
+/// Whether the evaluations require the loss on held-out rows. Other runs measure it only if
 /// `data.eval` has suitable rows.
 pub fn needs_loss(config: &Config) -> bool {
     config.eval.suites.is_empty() || selects_by_loss(config)
@@ -174,7 +174,7 @@ pub fn ranks_untrained(config: &Config) -> bool {
     suites.any(|suite| suite.needs().retriever) && config.trained_retriever().is_none()
 }
 
-/// Checks that evaluations which need rows have some.
+/// Checks that there are rows if the evaluations need them.
 ///
 /// # Errors
 ///
@@ -197,8 +197,8 @@ fn selects_by_loss(config: &Config) -> bool {
         .is_ok_and(|metric| metric.names().any(|name| name == "loss"))
 }
 
-/// Prepares the examples whose loss is measured. `None` if there are no rows, or if the loss cannot
-/// be measured on them, which is logged.
+/// Prepares the examples whose loss is measured. Returns `None` if there are no rows; if their loss
+/// cannot be measured, it also logs a warning.
 ///
 /// # Errors
 ///
@@ -226,7 +226,7 @@ pub fn held_out(
 ///
 /// # Errors
 ///
-/// A row cannot be tokenized, or no row is left.
+/// A row cannot be tokenized, or all rows are dropped.
 pub fn prepared_rows(
     config: &Config,
     base: &BaseModel,

@@ -12,58 +12,58 @@ use crate::enums::{DataFormat, Flatten, FlattenCollisions, Packing};
 use crate::template_kwargs::TemplateKwargs;
 
 settings! {
-    /// The rows to learn from and to evaluate on.
+    /// Training and evaluation rows.
     pub struct DataConfig {
         /// Required. Files of training rows in [any format](data.md#files): a path, or `{ path =
-        /// "rows.parquet", weight = 0.5 }` for rows that occur more or less often than once per
-        /// epoch. A file of a data set on the Hugging Face Hub is
-        /// "hf://datasets/owner/name/train.parquet", here and in other settings.
+        /// "rows.parquet", weight = 0.5 }` to use its rows more or less often than once per epoch.
+        /// For a file on the Hugging Face Hub, write "hf://datasets/owner/name/train.parquet", here
+        /// and in other settings.
         #[schemars(extend("x-kind" = "path"))]
         pub train: Vec<TrainFile>,
         /// Files of evaluation rows, in any format.
         #[schemars(extend("x-on-resume" = "safe", "x-kind" = "path"))]
         pub eval: Vec<PathBuf>,
-        /// Share of the rows of `train` to hold out for evaluation instead of `eval`, drawn from
-        /// `train.seed` and the content of each row; see
+        /// Share of the rows of `train` to hold out for evaluation, instead of `eval`. The
+        /// selection depends only on `train.seed` and the content of each row; see
         /// [data.md](data.md#rows-that-are-kept-back).
         #[schemars(extend("exclusiveMinimum" = 0, "exclusiveMaximum" = 1))]
         pub validation_split: Option<f64>,
-        /// Field whose equal values keep rows on the same side of the split, such as the id of a
-        /// document. By default each row is drawn separately.
+        /// Field such as a document id: rows with the same value are on the same side of the split.
+        /// By default each row is drawn separately.
         pub validation_group_by: Option<String>,
         /// Maximum number of rows per file of `train`, taken from the start; all by default.
         #[schemars(range(min = 1))]
         pub max_samples: Option<usize>,
-        /// Columns of the files by field of the format, as in `{ prompt = "question", completion =
-        /// "answer" }`.
+        /// Maps each field of the format to a column of the files, as in `{ prompt = "question",
+        /// completion = "answer" }`.
         #[serde(skip_serializing_if = "BTreeMap::is_empty")]
         pub columns: BTreeMap<String, String>,
         /// Row format: "messages", "sharegpt", "prompt-completion", "alpaca", "xlam", "slot",
-        /// "goat", "chat" (several chat formats, recognised per row), or "auto", which recognises
-        /// it from the first row of each file; see [data.md](data.md#formats).
+        /// "goat", "chat" (several chat formats, detected per row), or "auto" (detected from the
+        /// first row of each file); see [data.md](data.md#formats).
         pub format: DataFormat = DataFormat::Auto,
-        /// Prompt of slot rows: "typed" (values have the types of the schema), "paper" (SLOT's
-        /// Figure 6, which asks for strings everywhere), or a Jinja file that prints `input_text`
-        /// and `json_schema`; "typed" by default. See [prompts.md](prompts.md).
+        /// Prompt of slot rows: "typed" (values have the types of the schema), "paper" (Figure 6 of
+        /// the SLOT paper, which asks for strings only), or a Jinja file that prints `input_text`
+        /// and `json_schema`. "typed" by default. See [prompts.md](prompts.md).
         #[schemars(extend("x-kind" = "path", "x-names" = SlotPrompt::NAMES))]
         pub slot_prompt: Option<PathBuf>,
         /// Maximum row length in tokens.
         #[schemars(range(min = 2))]
         pub max_length: usize = 2048,
-        /// What happens to longer rows.
+        /// What to do with rows longer than `max_length`.
         pub on_overflow: OnOverflow = OnOverflow::Error,
         /// "none", or "block-diagonal", which fills sequences of `max_length` with whole rows that
         /// do not attend to each other.
         pub packing: Packing = Packing::None,
         /// Chat template to use instead of the model's own: a Jinja file, or a built-in template
-        /// for models whose template does not render tools: "chatml-tools" (turns between
+        /// for models whose own template does not support tools: "chatml-tools" (turns between
         /// `<|im_start|>` and `<|im_end|>`), "gemma-tools" (`<start_of_turn>`, `<end_of_turn>`),
         /// "llama3-tools" (`<|start_header_id|>`, `<|eot_id|>`), "phi3-tools" (`<|user|>`,
         /// `<|end|>`); see [prompts.md](prompts.md).
         #[schemars(extend("x-kind" = "path", "x-names" = ChatTemplate::NAMES))]
         pub chat_template: Option<PathBuf>,
-        /// System message of rows without one. An empty string suppresses the template's own
-        /// message. By default rows are unchanged.
+        /// System message for rows without one. An empty string suppresses the template's default
+        /// system message. By default rows are unchanged.
         pub system: Option<String>,
         /// Variables of the chat template besides messages and tools, such as `{ enable_thinking =
         /// false }`. They apply to training, evaluation, generation, server requests and exports;
@@ -71,27 +71,26 @@ settings! {
         /// `bos_token`, ...) and variables that the template never reads are errors.
         #[serde(skip_serializing_if = "TemplateKwargs::is_empty")]
         pub chat_template_kwargs: TemplateKwargs,
-        /// Date that a chat template prints if it asks for today, as "2026-01-31"; Llama 3's
-        /// templates do. By default the day on which the run starts, also when it is resumed or
-        /// evaluated later: `config.resolved.toml` keeps it.
+        /// Today's date for chat templates that print it, such as Llama 3's, as "2026-01-31". By
+        /// default the day of the first start; resuming or evaluating later keeps it.
         #[schemars(with = "Option<String>", extend("x-kind" = "day"))]
         pub template_date: Option<TemplateDate>,
         /// Whether calls in rows with `tools` must match a tool and its parameters. See
         /// [data.md](data.md#messages).
         pub check_calls: bool = true,
-        /// Which nested JSON Schemas of slot rows, tools and API documents are shown flat, with
-        /// matching answers and calls: "none", "advised" (several nested levels, or five leaves),
-        /// "always" (all that have a flat form). Answers are mapped back before scoring; see
-        /// [data.md](data.md#flat-schemas).
+        /// Which nested JSON Schemas of slot rows, tools and API documents are flattened in
+        /// prompts; answers and calls are flattened in the same way. "none", "advised" (several
+        /// nested levels, or five leaves), "always" (all that can be flattened). Answers are mapped
+        /// back before scoring; see [data.md](data.md#flat-schemas).
         pub flatten: Flatten = Flatten::None,
-        /// Minimum number of numbered copies for the items of a list of objects. A row with a
-        /// longer list gets more copies; in a trajectory a longer list is an error. 0 leaves lists
-        /// nested.
+        /// Minimum number of numbered copies of the item fields that replace a list of objects. A
+        /// row with a longer list gets more copies; in a trajectory a longer list is an error. With
+        /// 0, lists stay nested.
         pub flatten_slots: usize = 1,
-        /// Separator between the names on the path to a leaf.
+        /// Separator that joins the names on the path to a leaf.
         pub flatten_separator: String = "_".to_owned(),
-        /// What happens to colliding flat names: "number" (all but the first are numbered), "error"
-        /// (the schema stays nested).
+        /// What to do if two flat names are equal: "number" (all but the first are numbered),
+        /// "error" (the schema stays nested).
         pub flatten_collisions: FlattenCollisions = FlattenCollisions::Number,
     }
 }
@@ -102,18 +101,18 @@ impl DataConfig {
         self.train.iter().map(|file| &file.path)
     }
 
-    /// Replaces the evaluation rows by these files.
+    /// Evaluates on these files instead of the config's evaluation rows.
     pub fn evaluate_on(&mut self, files: Vec<PathBuf>) {
         self.eval = files;
         self.validation_split = None;
     }
 
-    /// Whether there are rows to evaluate on.
+    /// Whether the config has evaluation rows.
     pub fn has_eval_rows(&self) -> bool {
         !self.eval.is_empty() || self.validation_split.is_some()
     }
 
-    /// Whether the rows have, or may have, the format `format`.
+    /// Whether the rows have, or with "auto" may have, the format `format`.
     pub fn may_be(&self, format: DataFormat) -> bool {
         self.format == format || self.format == DataFormat::Auto
     }

@@ -14,37 +14,39 @@ settings! {
         /// Required. JSON Lines file of API documents.
         #[schemars(extend("x-kind" = "path"))]
         pub documents: PathBuf,
-        /// How the model is prompted; see [data.md](data.md#goat).
+        /// Prompting method; see [data.md](data.md#goat).
         pub method: Method = Method::Global,
-        /// Documents in a training prompt besides the gold ones: "random", or the ones that the
-        /// "retriever" ranks highest.
+        /// How to select the documents that a training prompt has in addition to the gold ones:
+        /// "random", or "retriever" for those that it ranks highest.
         pub distractors: Distractors = Distractors::Random,
-        /// Documents in a prompt.
+        /// Number of documents in a prompt.
         #[schemars(range(min = 1))]
         pub n_documents: usize = 5,
-        /// Maximum characters of a call result in a prompt. Longer results are cut and remain JSON.
+        /// Maximum number of characters of a call result in a prompt. Longer results are cut and
+        /// remain valid JSON.
         #[schemars(range(min = 40))]
         pub output_limit: usize = 1200,
-        /// How results are shortened by structure before that; absent means not at all.
+        /// Removes list items and deep levels from results before `output_limit` applies. Off by
+        /// default.
         pub truncate: Option<TruncateConfig>,
         /// Loss weight of each kind of example.
         pub weights: KindWeights,
         /// Limits of agents in evaluations.
         #[schemars(extend("x-on-resume" = "safe"))]
         pub limits: LoopLimits,
-        /// Executor of the agents' calls; by default the invented APIs of `tooltune data synth
+        /// Executor of the agents' calls; by default the synthetic APIs of `tooltune data synth
         /// goat`.
         #[schemars(extend("x-on-resume" = "safe"))]
         pub executor: ExecutorConfig,
-        /// Model behind an endpoint that decides which queries are solved; by default the facts of
-        /// the trajectories decide.
+        /// LLM judge that decides which queries are solved. By default a query is solved if the
+        /// answer contains the `facts` of its trajectory.
         #[schemars(extend("x-on-resume" = "safe"))]
         pub judge: Option<JudgeConfig>,
     }
 }
 
 settings! {
-    /// How much each kind of example of a trajectory counts; 0 leaves the kind out.
+    /// Loss weight of each kind of example made from a trajectory; 0 leaves the kind out.
     pub struct KindWeights {
         /// Plans.
         #[schemars(range(min = 0.0))]
@@ -52,7 +54,7 @@ settings! {
         /// Calls.
         #[schemars(range(min = 0.0))]
         pub call: f64 = 1.0,
-        /// Thoughts with calls, and the answers of such loops.
+        /// `react` examples: thoughts with calls, and final answers.
         #[schemars(range(min = 0.0))]
         pub step: f64 = 1.0,
         /// Sub-queries.
@@ -65,20 +67,20 @@ settings! {
 }
 
 settings! {
-    /// How outputs are shortened before they are cut.
+    /// How results are shortened before they are cut.
     pub struct TruncateConfig {
         /// List items to keep; a note states the total.
         pub max_items: usize = MAX_ITEMS,
         /// Levels to keep; deeper objects become a summary.
         pub max_depth: usize = MAX_DEPTH,
-        /// [JMESPath](https://jmespath.org) expression that selects parts first; absent means
-        /// everything.
+        /// [JMESPath](https://jmespath.org) expression that selects parts of the result first. By
+        /// default the whole result is used.
         pub jmespath: Option<String>,
     }
 }
 
 impl TruncateConfig {
-    /// Part of an output that is kept.
+    /// The options for shortening results.
     pub fn shape(&self) -> ShapeOptions {
         ShapeOptions {
             filter: self.jmespath.clone(),

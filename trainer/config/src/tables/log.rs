@@ -4,10 +4,10 @@ use super::settings::settings;
 use crate::enums::ReportTo;
 
 settings! {
-    /// Where metrics go.
+    /// Where metrics are written.
     pub struct LogConfig {
-        /// Outputs besides the terminal: "tensorboard" writes event files under `tb/`; "jsonl" is
-        /// `metrics.jsonl`, which is always written.
+        /// Outputs in addition to the terminal: "tensorboard" writes event files to `tb/`; "jsonl"
+        /// is `metrics.jsonl`, which is always written.
         pub report_to: Vec<ReportTo> = vec![ReportTo::Tensorboard, ReportTo::Jsonl],
     }
 }

@@ -14,18 +14,19 @@ settings! {
         /// chat, otherwise "completion".
         #[schemars(extend("default" = null))]
         pub train_on: TrainOn = TrainOn::Completion,
-        /// Weights of spans inside that part; 0 is not supervised, and 1 is unchanged.
+        /// Loss weights of spans inside the supervised part: 0 excludes a span from the loss, and 1
+        /// is the normal weight.
         pub weights: Vec<SpanWeight>,
-        /// Which values in call arguments are masked: "none", "all", "fixed" (from the query),
-        /// "derived" (from an earlier call).
+        /// Argument values of calls to exclude from the loss: "none", "all", "fixed" (values from
+        /// the query), "derived" (values from an earlier call).
         pub arguments: ArgumentMask = ArgumentMask::None,
-        /// Weight of a token on the border of a span: "mask" uses the smaller one, "train" the
-        /// larger one, and "error" refuses the row.
+        /// Weight of a token that crosses the border of a span: "mask" uses the smaller weight,
+        /// "train" the larger one, and "error" refuses the row.
         pub straddle: Straddle = Straddle::Mask,
-        /// What happens to a row without a supervised token.
+        /// What to do with a row without a supervised token.
         pub on_empty: OnEmpty = OnEmpty::Error,
-        /// What happens to a row whose template drops the reasoning of a supervised turn: "error",
-        /// or "keep" (such turns are counted and not supervised).
+        /// What to do if the template drops the reasoning of a supervised turn: "error", or "keep"
+        /// (keeps the row, counts the turn and does not supervise it).
         pub on_lost_reasoning: OnLostReasoning = OnLostReasoning::Error,
     }
 }

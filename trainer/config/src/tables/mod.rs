@@ -58,31 +58,31 @@ settings! {
         pub retriever: Option<RetrieverConfig>,
         /// Optimizer, schedule and length of the run.
         pub train: TrainConfig,
-        /// Evaluation while training; without this table there is none.
+        /// Evaluation during training; off without this table.
         #[schemars(extend("x-on-resume" = "safe"))]
         pub eval: EvalConfig,
-        /// When the run is saved.
+        /// When checkpoints are saved.
         #[schemars(extend("x-on-resume" = "safe"))]
         pub checkpoint: CheckpointConfig,
-        /// Where metrics go.
+        /// Where metrics are written.
         #[schemars(extend("x-on-resume" = "safe"))]
         pub log: LogConfig,
-        /// No setting: the names of the hub that paths above came from.
+        /// Not a setting: the Hugging Face Hub names that the paths above were resolved from.
         #[serde(skip)]
         #[schemars(skip)]
         pub hub: HubNames,
     }
 }
 
-/// A config without a model, where one is needed.
+/// The config has no `[model]`, but the command needs one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "this needs a language model, and the config has none: add [model] with model_name_or_path"
+    "this needs a language model, but the config has no [model]: add it with model_name_or_path"
 )]
 pub struct NoLanguageModel;
 
 impl Config {
-    /// The base model; a run that trains a retriever alone has none.
+    /// The base model.
     ///
     /// # Errors
     ///
@@ -91,7 +91,8 @@ impl Config {
         self.model.as_ref().ok_or(NoLanguageModel)
     }
 
-    /// Hub name of a path for other machines, or the path if it has none.
+    /// The hub name that `path` was resolved from, which other machines can use; otherwise `path`
+    /// itself.
     pub fn named(&self, path: &Path) -> PathBuf {
         let origin = self.hub.origin_of(path);
         origin.map_or_else(|| path.to_owned(), |origin| PathBuf::from(&origin.name))

@@ -12,32 +12,33 @@ settings! {
         /// Hugging Face Hub, such as "sentence-transformers/all-MiniLM-L6-v2".
         #[schemars(extend("x-kind" = "path"))]
         pub model_name_or_path: PathBuf,
-        /// Branch, tag or commit of a hub name; "main" by default.
+        /// Branch, tag or commit on the hub; "main" by default.
         pub revision: Option<String>,
         /// Training pairs: a list of files, or "trajectories" for the rows of `data.train`.
         #[schemars(extend("x-kind" = "path"))]
         pub train: Option<RetrieverData>,
-        /// Files of evaluation pairs; by default those of `data.eval` in a run with trajectories.
+        /// Files of evaluation pairs. By default the pairs come from `data.eval` if `train =
+        /// "trajectories"`.
         #[schemars(extend("x-on-resume" = "safe", "x-kind" = "path"))]
         pub eval: Vec<PathBuf>,
-        /// Additional documents to rank in evaluations: texts or API documents. Trajectories
-        /// include the documents of `goat.documents`.
+        /// Additional documents to rank in evaluations: plain text or API documents. With
+        /// trajectories, `goat.documents` is always included.
         #[schemars(extend("x-on-resume" = "safe", "x-kind" = "path"))]
         pub documents: Option<PathBuf>,
-        /// Passes over the pairs, also fractional, at most 100,000. Excludes `max_steps`.
+        /// Passes over the pairs; fractions are allowed, at most 100,000. Excludes `max_steps`.
         #[schemars(range(max = 1e5), extend("exclusiveMinimum" = 0))]
         pub num_train_epochs: Option<f64> = Some(3.0),
         /// Optimizer steps of the retriever. Excludes `num_train_epochs`.
         #[schemars(range(min = 1))]
         pub max_steps: Option<u64>,
-        /// Retriever steps per step of the language model; by default both finish together.
+        /// Retriever steps per step of the language model. By default both finish at the same time.
         #[schemars(extend("exclusiveMinimum" = 0))]
         pub steps_per_lm_step: Option<f64>,
-        /// Pairs per step; their documents are each other's negatives.
+        /// Pairs per step. Each query uses the documents of the other pairs as negatives.
         #[schemars(range(min = 1))]
         pub per_device_train_batch_size: usize = 64,
-        /// Texts whose activations are in memory at a time (GradCache); all of a step by default.
-        /// It changes memory and time, not the result.
+        /// Number of texts whose activations are in memory at a time (GradCache); by default all
+        /// texts of a step. It changes memory and time, not the result.
         #[schemars(range(min = 1))]
         pub mini_batch_size: Option<usize>,
         /// Peak learning rate, reached after warm-up.
@@ -54,27 +55,27 @@ settings! {
         /// Maximum global gradient norm; 0 disables clipping.
         #[schemars(range(min = 0.0))]
         pub max_grad_norm: f64 = 1.0,
-        /// Multiplier of similarities, one over the temperature. By default 20 for cosines, and 1
-        /// for dot products of vectors of any length.
+        /// Factor on similarities, the inverse temperature. By default 20 for cosine similarity,
+        /// and 1 for unnormalized dot products.
         #[schemars(extend("exclusiveMinimum" = 0))]
         pub scale: Option<f64>,
-        /// Whether documents also choose among queries; the loss is the mean of both directions.
+        /// Whether to add the document-to-query loss; the loss is then the mean of both directions.
         pub symmetric: bool = false,
-        /// Wrong documents ranked highest for each query, found at the start of every epoch and
-        /// added to the batch.
+        /// Number of hard negatives per query: the highest-ranked wrong documents, mined at the
+        /// start of every epoch and added to the batch.
         pub hard_negatives: usize = 0,
-        /// Maximum text length in tokens, including special tokens and prompts; by default as in
-        /// the folder.
+        /// Maximum text length in tokens, including special tokens and prompts; by default the
+        /// model's own limit.
         #[schemars(range(min = 2))]
         pub max_seq_length: Option<usize>,
-        /// Text before each query; by default the prompt "query" of the folder's
+        /// Text before each query; by default the prompt "query" in the model's
         /// config_sentence_transformers.json.
         pub query_prompt: Option<String>,
-        /// Text before each document; by default the prompt "document" of that file.
+        /// Text before each document; by default the prompt "document" in the same file.
         pub document_prompt: Option<String>,
         /// Dtype of matrix-multiplication inputs; parameters are f32.
         pub compute_dtype: ComputeDtype = ComputeDtype::Auto,
-        /// LoRA factors to train instead of all parameters.
+        /// Trains LoRA factors instead of all parameters.
         pub lora: Option<RetrieverLora>,
     }
 }
@@ -85,18 +86,18 @@ settings! {
         /// Rank of the factors, at most 8192.
         #[schemars(range(min = 1))]
         pub r: usize = 8,
-        /// The factors are scaled by `lora_alpha / r`.
+        /// The adapter output is scaled by `lora_alpha / r`.
         #[schemars(extend("exclusiveMinimum" = 0))]
         pub lora_alpha: f64 = 16.0,
-        /// Linear layers to adapt: query, key, value, dense; all of them by default.
+        /// Linear layers to adapt: query, key, value and dense. All of them by default.
         pub target_modules: Vec<String> =
             ["query", "key", "value", "dense"].map(str::to_owned).to_vec(),
     }
 }
 
 impl RetrieverConfig {
-    /// Keys that also apply to a retriever that is not trained.
-    pub(crate) const OF_EVERY_RETRIEVER: [&str; 7] = [
+    /// Keys that also apply if the retriever is not trained.
+    pub(crate) const UNTRAINED_KEYS: [&str; 7] = [
         "model_name_or_path",
         "revision",
         "eval",
@@ -111,9 +112,9 @@ impl RetrieverConfig {
         RunLength::new(self.num_train_epochs, self.max_steps)
     }
 
-    /// Optimizer steps in a run with `lm_steps` steps of the language model, at least one; `None` if
-    /// the retriever's length is set separately.
-    pub fn steps_beside(&self, lm_steps: u64) -> Option<u64> {
+    /// Optimizer steps of the retriever for `lm_steps` steps of the language model, at least one;
+    /// `None` unless `steps_per_lm_step` is set.
+    pub fn steps_with_lm(&self, lm_steps: u64) -> Option<u64> {
         let rate = self.steps_per_lm_step?;
         Some(((rate * lm_steps as f64).round() as u64).max(1))
     }

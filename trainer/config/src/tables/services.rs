@@ -1,5 +1,4 @@
-//! What agents and judges reach outside the program: tables such as `[goat.executor]` and
-//! `[goat.judge]`.
+//! External services of agents and judges: tables such as `[goat.executor]` and `[goat.judge]`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,109 +11,109 @@ use crate::enums::ExecutorKind;
 use crate::rules::Rules;
 
 settings! {
-    /// What answers the calls of agents.
+    /// Executor of the agents' calls.
     pub struct ExecutorConfig {
-        /// Required in this table. "synthetic", "replay" (recorded calls), "canned" (one response
-        /// per endpoint), "http" (a server), "mcp" (an MCP server that is started),
+        /// Required if this table exists: "synthetic", "replay" (recorded calls), "canned" (one
+        /// response per endpoint), "http" (a server), "mcp" (starts an MCP server),
         /// "stabletoolbench" (its cache, a compatible server, or both). Only `record` and the keys
-        /// of the kind are allowed next to it.
+        /// of the selected kind are allowed.
         pub kind: ExecutorKind = ExecutorKind::Synthetic,
-        /// JSON Lines file to which every answer is appended once, for "replay"; absent means no
-        /// recording.
+        /// JSON Lines file that records every call and its result once, as input for "replay". Off
+        /// by default.
         pub record: Option<PathBuf>,
         /// For "replay": JSON Lines of `{"api_name", "input", "output", "exception"}`.
         #[schemars(extend("x-kind" = "path"))]
         pub recorded: PathBuf,
-        /// For "replay": the value of the field `set` that selects rows.
+        /// For "replay": use only rows with this value in the field `set`.
         pub set: ApiBankSet = ApiBankSet::All,
         /// For "canned": JSON Lines of `{"api", "response"}`.
         #[schemars(extend("x-kind" = "path"))]
         pub responses: PathBuf,
-        /// For "http": the OpenAPI 3 specification of `goat.documents`.
+        /// For "http": the OpenAPI 3 specification that `goat.documents` was imported from.
         #[schemars(extend("x-kind" = "path"))]
         pub specification: PathBuf,
-        /// For "http": base address of the paths in the specification.
+        /// For "http": base URL of the paths in the specification.
         pub base_url: String,
-        /// For "http": headers of every request, each with the environment variable of its value:
-        /// `{ Authorization = "TMDB_TOKEN" }`.
+        /// For "http": headers to send, each mapped to the environment variable that holds its
+        /// value: `{ Authorization = "TMDB_TOKEN" }`.
         #[schemars(with = "BTreeMap<String, String>")]
         pub headers: Patterns<String>,
         /// For "http": allowed hosts, as `host` or `host:port`; by default the host of `base_url`.
         pub allowed_hosts: Vec<String>,
-        /// For "http": methods to send besides GET, HEAD and OPTIONS, such as `["POST"]`. Models
-        /// invent arguments, so calls with other methods could change data; they fail without being
-        /// sent.
+        /// For "http": methods to allow in addition to GET, HEAD and OPTIONS, such as `["POST"]`.
+        /// Calls with other methods fail without being sent, because models make up arguments and
+        /// the calls could change data.
         pub allow_methods: Vec<String>,
         /// For "http" and "stabletoolbench": connection timeout in seconds.
         #[schemars(extend("exclusiveMinimum" = 0))]
         pub connect_timeout_secs: f64 = 5.0,
-        /// For "http", "mcp" and "stabletoolbench": timeout of a whole call in seconds, including
+        /// For "http", "mcp" and "stabletoolbench": timeout per call in seconds, including
         /// redirects.
         #[schemars(extend("exclusiveMinimum" = 0))]
         pub timeout_secs: f64 = 20.0,
-        /// For "mcp": program and arguments of the server, such as `["npx", "-y",
+        /// For "mcp": command that starts the server, with its arguments, such as `["npx", "-y",
         /// "@modelcontextprotocol/server-everything"]`.
         pub command: Vec<String>,
-        /// For "mcp": tools that can be called although the server does not annotate them as
-        /// read-only (`annotations.readOnlyHint`), such as `["create_order"]`; `["*"]` is every
-        /// tool. Calls of other tools fail without being sent.
+        /// For "mcp": tools to allow although the server does not mark them as read-only
+        /// (`annotations.readOnlyHint`), such as `["create_order"]`; `["*"]` allows every tool.
+        /// Calls to other tools fail without being sent.
         pub allow_tools: Vec<String>,
-        /// For "mcp": environment variables to pass to the server in addition to `PATH`, `HOME` and
-        /// similar ones.
+        /// For "mcp": names of environment variables to pass to the server, in addition to the
+        /// basic ones such as `PATH` and `HOME`.
         pub environment: Vec<String>,
-        /// For "mcp": seconds until the server must have listed its tools; some commands install it
-        /// first.
+        /// For "mcp": timeout in seconds for starting the server and listing its tools. Commands
+        /// such as `npx` may install the server first.
         #[schemars(extend("exclusiveMinimum" = 0))]
         pub start_timeout_secs: f64 = 60.0,
-        /// For "stabletoolbench": address of its virtual server, such as
-        /// `http://localhost:8080/virtual`; absent means only the cache.
+        /// For "stabletoolbench": URL of its virtual server, such as
+        /// `http://localhost:8080/virtual`. By default only the cache is used.
         pub service_url: Option<String>,
-        /// For "stabletoolbench": environment variable with the server's key.
+        /// For "stabletoolbench": environment variable that holds the server's key.
         pub toolbench_key_env: Option<String>,
-        /// For "stabletoolbench": folder `tool_response_cache`, which is read first; absent means
-        /// only the server.
+        /// For "stabletoolbench": the folder `tool_response_cache`, which is searched first. By
+        /// default only the server is used.
         #[schemars(extend("x-kind" = "path"))]
         pub cache: Option<PathBuf>,
     }
 }
 
 settings! {
-    /// The model behind an endpoint that says which queries are solved.
+    /// An LLM judge behind an endpoint.
     pub struct JudgeConfig {
-        /// Required. Address below which `/chat/completions` is, such as
+        /// Required. Base URL of the API, to which `/chat/completions` is appended, such as
         /// `https://api.openai.com/v1`.
         pub base_url: String,
-        /// Required. The server's name of the model.
+        /// Required. Model name on the server.
         pub model: String,
-        /// Environment variable with the key; absent for a server without one.
+        /// Environment variable that holds the API key, if the server needs one.
         pub api_key_env: Option<String>,
-        /// Maximum requests until a reply contains a verdict; after that the query counts as
-        /// unsolved.
+        /// Maximum number of requests until a reply contains a verdict. Without a verdict the query
+        /// counts as unsolved.
         #[schemars(range(min = 1, max = 20))]
         pub attempts: usize = 3,
-        /// Queries judged at the same time.
+        /// Number of queries judged at the same time.
         #[schemars(range(min = 1, max = 64))]
         pub concurrency: usize = 8,
-        /// Maximum reply length.
+        /// Maximum number of tokens of a reply.
         #[schemars(range(min = 1))]
         pub max_tokens: usize = 2048,
-        /// Repetitions of a request after a fault of the server or the network.
+        /// Number of retries after a server or network error.
         #[schemars(range(max = 20))]
         pub retries: usize = 4,
-        /// Seconds for one attempt of a request.
+        /// Timeout of one attempt in seconds.
         #[schemars(extend("exclusiveMinimum" = 0))]
         pub timeout_secs: f64 = 120.0,
-        /// Seconds for a request with all attempts and waits.
+        /// Timeout of a request in seconds, including all retries and waits.
         #[schemars(extend("exclusiveMinimum" = 0))]
         pub total_secs: f64 = 600.0,
-        /// Whether evaluations within a training run also use the judge. If it fails, the run is
-        /// saved and ends, and the same command continues with that evaluation.
+        /// Whether evaluations during training also use the judge. If the judge fails, the run is
+        /// saved and ends; the same command continues with that evaluation.
         pub in_loop: bool = false,
     }
 }
 
 impl ExecutorKind {
-    /// Keys of the kind, other than `kind`.
+    /// The keys that only this kind has.
     pub(crate) fn keys(self) -> &'static [&'static str] {
         match self {
             Self::Synthetic => &[],
@@ -146,18 +145,18 @@ impl ExecutorKind {
         }
     }
 
-    /// Whether a table of this kind may have the key.
-    pub(crate) fn takes(self, key: &str) -> bool {
-        Self::EVERY.contains(&key) || self.keys().contains(&key)
+    /// Whether a table of this kind may contain the key.
+    pub(crate) fn accepts(self, key: &str) -> bool {
+        Self::COMMON.contains(&key) || self.keys().contains(&key)
     }
 
-    /// Keys of all kinds.
-    const EVERY: [&str; 2] = ["kind", "record"];
+    /// Keys that every kind has.
+    const COMMON: [&str; 2] = ["kind", "record"];
 }
 
 impl ExecutorConfig {
-    /// Refuses keys of other kinds: without this check, a forgotten `kind` would silently send calls
-    /// to the invented APIs.
+    /// Refuses keys of other kinds. Without this check, calls would silently go to the synthetic
+    /// APIs if `kind` were missing.
     pub(crate) fn check(&self, table: &str, rules: &mut Rules<'_>) {
         let full_key = |key: &str| format!("{table}.{key}");
         if !rules.findings.is_read(&full_key("kind")) {
@@ -176,12 +175,12 @@ impl ExecutorConfig {
             ExecutorKind::Stabletoolbench,
         ];
         for other in others.into_iter().filter(|other| *other != kind) {
-            let foreign = other.keys().iter().filter(|key| !kind.takes(key));
+            let foreign = other.keys().iter().filter(|key| !kind.accepts(key));
             for path in foreign.map(|key| full_key(key)) {
                 if rules.is_typed(&path) {
                     let message =
-                        format!("`{path}` is for kind = \"{other}\", and the kind is \"{kind}\"");
-                    rules.report(&path, message, "delete this line, or write the other kind");
+                        format!("`{path}` is for kind = \"{other}\", but the kind is \"{kind}\"");
+                    rules.report(&path, message, "delete this line, or change `kind`");
                 }
             }
         }
@@ -250,7 +249,7 @@ impl JudgeConfig {
         );
         rules.missing(
             &full_key("model"),
-            "set the server's name of the model: model = \"gpt-4.1\"",
+            "set the model name on the server: model = \"gpt-4.1\"",
         );
         rules.url(&full_key("base_url"), &self.base_url);
         if let Some(variable) = &self.api_key_env {

@@ -10,11 +10,12 @@ use crate::enums::{
 settings! {
     /// Optimizer, schedule and length of the run, with transformers' names.
     pub struct TrainConfig {
-        /// Required. The run directory: new, empty, or a run; it can already contain evaluations
-        /// (`eval/`).
+        /// Required. The run directory: a new or empty folder, or an existing run to resume. It can
+        /// already contain evaluations (`eval/`).
         #[schemars(extend("x-on-resume" = "safe", "x-kind" = "output"))]
         pub output_dir: PathBuf,
-        /// Passes over the training rows, also fractional, at most 100,000. Excludes `max_steps`.
+        /// Passes over the training rows; fractions are allowed, at most 100,000. Excludes
+        /// `max_steps`.
         #[schemars(range(max = 1e5), extend("exclusiveMinimum" = 0, "x-on-resume" = "longer"))]
         pub num_train_epochs: Option<f64> = Some(3.0),
         /// Optimizer steps. Excludes `num_train_epochs`.
@@ -37,7 +38,7 @@ settings! {
         /// Number of warm-up steps. Excludes `warmup_ratio`.
         pub warmup_steps: Option<u64>,
         /// LoRA+: learning rate of the B factors and of DoRA's magnitudes, relative to A. The
-        /// authors use 16, with a smaller `learning_rate` than without.
+        /// authors use 16, with a smaller `learning_rate` than for plain LoRA.
         #[schemars(range(max = 1e4), extend("exclusiveMinimum" = 0))]
         pub loraplus_lr_ratio: Option<f64>,
         /// AdamW's decoupled weight decay.
@@ -52,39 +53,39 @@ settings! {
         /// AdamW's epsilon.
         #[schemars(extend("exclusiveMinimum" = 0))]
         pub adam_epsilon: f64 = 1e-8,
-        /// Optimizer: "adamw_torch". "paged_adamw_32bit" is accepted as the same, because the state
-        /// of an adapter is too small to need paging.
+        /// Optimizer: "adamw_torch". "paged_adamw_32bit" is accepted as a synonym: the optimizer
+        /// state of an adapter is too small to need paging.
         pub optim: Optim = Optim::AdamwTorch,
         /// Maximum global gradient norm; 0 disables clipping.
         #[schemars(range(min = 0.0))]
         pub max_grad_norm: f64 = 1.0,
-        /// Seed of initial factors, dropout and row order.
+        /// Seed of the initial factors, dropout and row order.
         pub seed: u64 = 42,
         /// Whether to batch rows of similar length together.
         pub group_by_length: bool = false,
         /// Blocks that keep their activations for the backward pass: "full" (none), "none" (all), a
-        /// number of blocks, or "auto". "auto" fills half of the free memory on a CPU, at most
-        /// twice the size of the weights, and nine tenths of the free memory on a GPU, after the
-        /// weights and a step that keeps none.
+        /// number of blocks, or "auto". "auto" keeps as many blocks as fit. On a GPU, weights and
+        /// activations may fill 90 % of the free memory; on a CPU, activations may fill half of the
+        /// free memory, but at most twice the size of the weights.
         #[schemars(extend("x-on-resume" = "safe", "x-bool" = ["none", "full"]))]
         pub gradient_checkpointing: GradientCheckpointing =
             GradientCheckpointing::Mode(CheckpointingMode::Auto),
-        /// Share of the loss that keeps the model close to the model without its adapter; the rest
-        /// is cross-entropy.
+        /// Share of the distillation loss, which keeps the model close to the base model; the rest
+        /// of the loss is cross-entropy.
         #[schemars(range(min = 0.0, max = 1.0))]
         pub self_distillation_alpha: f64 = 0.0,
-        /// Temperature of both distributions in that loss.
+        /// Temperature of both distributions in the distillation loss.
         #[schemars(extend("exclusiveMinimum" = 0))]
         pub self_distillation_temperature: f64 = 1.0,
         /// NEFTune: uniform noise on the embeddings during training, from `-a/sqrt(n·d)` to
-        /// `a/sqrt(n·d)`, where `a` is this value, `n` the tokens of the row and `d` the embedding
-        /// size; 5 is common.
+        /// `a/sqrt(n·d)`, where `a` is this value, `n` the number of tokens in the row and `d` the
+        /// embedding size. 5 is common.
         #[schemars(range(max = 1e4), extend("exclusiveMinimum" = 0))]
         pub neftune_noise_alpha: Option<f64>,
-        /// Consecutive steps with a loss or gradient that is not finite after which the run ends.
+        /// The run ends after this many consecutive steps with a non-finite loss or gradient.
         #[schemars(range(min = 1), extend("x-on-resume" = "safe"))]
         pub max_nonfinite: usize = 3,
-        /// Optimizer steps per line of metrics.
+        /// Optimizer steps per line in `metrics.jsonl`.
         #[schemars(range(min = 1), extend("x-on-resume" = "safe"))]
         pub logging_steps: u64 = 10,
     }

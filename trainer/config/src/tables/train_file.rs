@@ -1,21 +1,21 @@
-//! A file to learn from, as `data.train` lists it: its path, or a table with its weight.
+//! An entry of `data.train`: a path, or a table with path and weight.
 
 use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A file to learn from, and how often its rows come in an epoch.
+/// A training file, and how often its rows occur per epoch.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(from = "Written", into = "Written")]
 pub struct TrainFile {
     /// The file.
     pub path: PathBuf,
-    /// How often.
+    /// How often each row occurs per epoch.
     pub weight: f64,
 }
 
-/// As a config has it.
+/// The two formats in a config.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 enum Written {
@@ -30,8 +30,8 @@ struct WeightedFile {
     /// Required. The file.
     #[schemars(extend("x-kind" = "path"))]
     path: PathBuf,
-    /// Required. How often its rows occur per epoch: 2 is twice, and 0.5 is one half, drawn again
-    /// in each epoch. Fractions of a row carry over to the next epoch.
+    /// Required. How often its rows occur per epoch: 2 repeats every row; 0.5 draws a new half of
+    /// the rows in each epoch. Fractions of a row carry over to the next epoch.
     #[schemars(extend("exclusiveMinimum" = 0, "maximum" = 1000))]
     weight: f64,
 }

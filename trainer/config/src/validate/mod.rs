@@ -306,7 +306,7 @@ impl Rules<'_> {
     fn no_training_keys(&mut self) {
         let typed = schema::keys_of("retriever")
             .into_iter()
-            .filter(|key| !RetrieverConfig::OF_EVERY_RETRIEVER.contains(key))
+            .filter(|key| !RetrieverConfig::UNTRAINED_KEYS.contains(key))
             .map(|key| format!("retriever.{key}"))
             .find(|path| self.is_typed(path));
         if let Some(path) = typed.filter(|_| !self.is_typed("retriever.train")) {

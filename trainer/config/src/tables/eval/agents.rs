@@ -1,7 +1,7 @@
-//! The tables of benchmarks whose queries agents answer.
+//! The tables of the agent benchmarks.
 //!
-//! Agents have the method, the limits and the judge of `[goat]` in every suite; a benchmark brings
-//! queries, documents and answers to calls of its own.
+//! Agents use the method, limits and judge of `[goat]` in every suite. A benchmark has its own
+//! queries, documents and executor.
 
 use std::path::PathBuf;
 
@@ -12,16 +12,16 @@ use crate::tables::services::ExecutorConfig;
 use crate::tables::settings::settings;
 
 settings! {
-    /// A benchmark for agents with APIs of its own.
+    /// An agent benchmark with its own APIs.
     pub struct AgentSuiteConfig {
         /// Files in the benchmark's layout; required if `suites` contains the suite.
         #[schemars(extend("x-kind" = "path"))]
         pub data: Vec<PathBuf>,
-        /// JSON Lines file of API documents; by default that of `[goat]`.
+        /// JSON Lines file of API documents; by default `goat.documents`.
         #[schemars(extend("x-kind" = "path"))]
         pub documents: Option<PathBuf>,
-        /// Executor of the agents' calls: a table with the keys of `goat.executor`; by default that
-        /// of `[goat]`.
+        /// Executor of the agents' calls: a table with the keys of `goat.executor`. By default
+        /// `goat.executor` is used.
         pub executor: Option<ExecutorConfig>,
     }
 }

@@ -1,7 +1,7 @@
 //! The table `[eval]`, with one module per suite table.
 //!
 //! Each table checks itself (`SuiteTable`). A new table needs a module here, a field of
-//! [`EvalConfig`] and an entry in each of the two lists below it.
+//! [`EvalConfig`] and a line of `suite_tables!`.
 
 mod agents;
 mod nestful;
@@ -23,75 +23,78 @@ pub use sandbox::SandboxConfig;
 pub use toolqa::ToolQaConfig;
 
 settings! {
-    /// Evaluation while training and after.
+    /// Evaluation during and after training.
     pub struct EvalConfig {
-        /// "no", or "steps": before the first step, every `eval_steps`, and after the last step.
+        /// "no", or "steps" (before the first step, every `eval_steps`, and after the last step).
         /// "steps" by default if this table exists.
         #[schemars(extend("default" = null))]
         pub eval_strategy: EvalStrategy = EvalStrategy::No,
-        /// Optimizer steps between two evaluations.
+        /// Number of optimizer steps between two evaluations.
         #[schemars(range(min = 1))]
         pub eval_steps: u64 = 100,
-        /// Benchmarks to run: "slot", "calls", "goat" (on `data.eval`), "retrieval", "nestful",
-        /// "toolqa", "restbench", "apibank" (on files of their own tables); ["slot"] by default for
-        /// slot rows. The loss of the rows of `data.eval` is always measured.
+        /// Benchmarks to run. "slot", "calls" and "goat" use the rows of `data.eval`; "retrieval"
+        /// uses the retriever's evaluation pairs; "nestful", "toolqa", "restbench" and "apibank"
+        /// use the `data` of their own tables, such as `[eval.nestful]`. ["slot"] by default for
+        /// slot rows. The loss on `data.eval` is always measured.
         pub suites: Vec<Suite>,
-        /// Maximum number of rows, taken from the start; absent means all.
+        /// Maximum number of rows, taken from the start; all by default.
         #[schemars(range(min = 1))]
         pub max_samples: Option<usize>,
-        /// Seconds per answer, including its prompt; then the answer is cut. For agents, seconds
-        /// per query, as a share of what is generated together; then the loop ends without an
-        /// answer. Absent means no limit.
+        /// Time limit per answer in seconds, including its prompt; a longer answer is cut. For
+        /// agents the limit applies per query, and the time of a shared batch is divided among its
+        /// queries; a query over the limit has no answer. No limit by default.
         #[schemars(extend("exclusiveMinimum" = 0))]
         pub max_time: Option<f64>,
-        /// Maximum tokens of an answer. The suite toolqa has its own setting, and agents have
-        /// smaller ones in `goat.limits`.
+        /// Maximum number of tokens of an answer. The suite toolqa has its own setting, and
+        /// `goat.limits` has smaller limits for agents.
         #[schemars(range(min = 1))]
         pub max_new_tokens: usize = 512,
-        /// Rows generated at the same time; a finished row makes room for the next.
+        /// Number of rows generated at the same time. When a row finishes, the next one starts.
         #[schemars(range(min = 1))]
         pub batch_size: usize = 8,
-        /// Size of the KV cache of all rows together, in tokens; fewer rows are generated at a time
-        /// if they need more. Absent means enough for `batch_size` rows.
+        /// Total size of the KV cache in tokens. If the rows need more, fewer of them are generated
+        /// at a time. By default the cache has room for `batch_size` rows.
         #[schemars(range(min = 1))]
         pub kv_cache_tokens: Option<usize>,
-        /// Whether tokens are constrained: the suite slot to a row's JSON Schema; the suite calls,
-        /// where calls are expected, to calls of the row's tools; agents and the suite nestful to
-        /// plans and calls of the tools they are shown ([constrained.md](constrained.md)).
-        /// NESTFUL's family toolace, its loops and the suite toolqa are generated freely, with a
-        /// warning. Schemas that cannot be enforced are listed before generation, and their rows
-        /// are generated freely.
+        /// Whether to use [constrained decoding](constrained.md). slot: answers follow the row's
+        /// JSON Schema. calls: turns that expect calls are limited to calls of the row's tools.
+        /// nestful and agents: plans and calls are limited to the tools in the prompt. The suite
+        /// toolqa, and nestful with `family = "toolace"` or `react`, are generated unconstrained,
+        /// with a warning. So are rows whose schema cannot be enforced; such schemas are listed
+        /// before generation.
         pub constrained: bool = false,
-        /// Sampling temperature; 0 selects the most likely token. Draws depend on `train.seed` and
-        /// the row, not on the batch.
+        /// Sampling temperature; 0 selects the most likely token. Samples depend on `train.seed`
+        /// and the row, not on the batch.
         #[schemars(range(min = 0.0))]
         pub temperature: f64 = 0.0,
-        /// Number of most likely tokens to sample from; absent means all.
+        /// Number of most likely tokens to sample from; all by default.
         #[schemars(range(min = 1))]
         pub top_k: Option<usize>,
         /// Probability mass of the most likely tokens to sample from.
         #[schemars(range(max = 1.0), extend("exclusiveMinimum" = 0))]
         pub top_p: f64 = 1.0,
-        /// Strings that end an answer, in addition to the model's end of turn; they are removed.
+        /// Strings that end an answer, in addition to the model's end-of-turn token. They are
+        /// removed from the answer.
         pub stop_strings: Vec<String>,
         /// Metric of the best checkpoint: "loss", "suite.metric" such as
         /// "slot.strict_keys_accuracy", or a weighted sum such as `0.5*goat.sa +
         /// 0.5*nestful.win_strict`; by default "slot.mean" with the suite slot, "goat.ia" with the
-        /// suite goat, otherwise "loss". An evaluation without one of the metrics selects nothing.
+        /// suite goat, otherwise "loss". If one of the metrics is missing in an evaluation, its
+        /// checkpoint cannot be selected.
         pub metric_for_best_model: String,
         /// Whether a larger value is better; by default false for "loss", error rates
-        /// (`parse_error_rate`, `malformed_rate`), `delta_len`, `steps`, and sums of such;
+        /// (`parse_error_rate`, `malformed_rate`), `delta_len`, `steps`, and sums of these metrics;
         /// otherwise true.
         #[schemars(extend("default" = null))]
         pub greater_is_better: bool = false,
         /// Ends the run after this many consecutive evaluations without improvement of
-        /// `metric_for_best_model`, counted from step 0. Absent means never.
+        /// `metric_for_best_model`, counted from step 0. Off by default.
         #[schemars(range(min = 1))]
         pub early_stopping_patience: Option<u64>,
-        /// Minimum improvement.
+        /// Minimum change of the metric that counts as an improvement.
         #[schemars(range(min = 0.0))]
         pub early_stopping_threshold: f64 = 0.0,
-        /// Folder of the MiniLM encoder for content similarity; the suite slot needs it.
+        /// Folder of the MiniLM encoder for content similarity. Required for the suite slot.
         #[schemars(extend("x-kind" = "path"))]
         pub encoder: Option<PathBuf>,
         /// The suite nestful.
@@ -102,7 +105,7 @@ settings! {
         pub restbench: Option<AgentSuiteConfig>,
         /// The suite apibank.
         pub apibank: Option<AgentSuiteConfig>,
-        /// Sandbox for functions of nestful and toolqa.
+        /// The sandbox for functions of the suites nestful and toolqa.
         pub sandbox: SandboxConfig,
     }
 }
@@ -116,7 +119,7 @@ macro_rules! suite_tables {
                 vec![$(SuiteTableOf::new(&$suite, self.$field.as_ref())),*]
             }
 
-            /// The tables that are set.
+            /// The suite tables that the config has.
             pub(crate) fn suite_tables_mut(&mut self) -> Vec<&mut dyn SuiteTable> {
                 let mut tables: Vec<&mut dyn SuiteTable> = Vec::new();
                 $(tables.extend(self.$field.as_mut().map(|table| table as &mut dyn SuiteTable));)*
@@ -143,21 +146,22 @@ impl EvalConfig {
         }
     }
 
-    /// The table of a suite, if the config has it.
+    /// The table of `suite`, if the config has it.
     pub(crate) fn table_of(&self, suite: Suite) -> Option<&dyn SuiteTable> {
         let mut tables = self.suite_tables().into_iter();
         tables.find(|one| one.suite == suite)?.table
     }
 
-    /// Largest limit of new tokens among the suites of a run.
+    /// The largest limit of new tokens among the suites of the run.
     pub fn longest_answer(&self) -> usize {
         let suites = self.suites.iter();
         let tables = suites.filter_map(|suite| self.table_of(*suite)?.longest_answer());
         tables.fold(self.max_new_tokens, usize::max)
     }
 
-    /// Settings that limit the answers of suites, such as `eval.max_new_tokens`.
-    pub fn limits_of_answers(suites: &[Suite]) -> Vec<String> {
+    /// Paths of the settings that limit the answer length of `suites`, such as
+    /// `eval.max_new_tokens`.
+    pub fn answer_limit_keys(suites: &[Suite]) -> Vec<String> {
         const COMMON: &str = "eval.max_new_tokens";
         let config = Self::default();
         let tables = config.suite_tables();
@@ -185,12 +189,12 @@ impl EvalConfig {
     }
 }
 
-/// What the rest of the config asks of the table of a suite; `table` is its path, `eval.SUITE`.
+/// A suite's table in the config. The argument `table` is its path, `eval.SUITE`.
 pub(crate) trait SuiteTable {
-    /// The files that the suite reads.
+    /// The data files of the suite.
     fn data(&self) -> &[PathBuf];
 
-    /// What to write where there are none.
+    /// The help text for a table without data files.
     fn data_help(&self, suite: Suite) -> String;
 
     /// Metrics of the suite, if they depend on the table; `None` for the metrics of the registry.
@@ -198,7 +202,7 @@ pub(crate) trait SuiteTable {
         None
     }
 
-    /// Most tokens of an answer, in the table's `max_new_tokens`; else those of `[eval]`.
+    /// The table's own `max_new_tokens`; `None` if `eval.max_new_tokens` applies.
     fn longest_answer(&self) -> Option<usize> {
         None
     }
@@ -208,8 +212,8 @@ pub(crate) trait SuiteTable {
         None
     }
 
-    /// Removes settings without meaning in this table.
-    fn complete(&mut self) {}
+    /// Clears settings that have no effect with the other settings of this table.
+    fn clear_unused(&mut self) {}
 
     /// Reports mistakes in the table, even if its suite is not run.
     fn check(&self, _table: &str, _rules: &mut Rules<'_>) {}

@@ -11,32 +11,34 @@ use crate::suite::Suite;
 use crate::tables::settings::settings;
 
 settings! {
-    /// The suite nestful: questions to sequences of calls that use each other's results.
+    /// The suite nestful: questions that need a sequence of calls, in which calls use earlier
+    /// results.
     pub struct NestfulConfig {
         /// Files in the benchmark's format; required if `suites` contains "nestful".
         #[schemars(extend("x-kind" = "path"))]
         pub data: Vec<PathBuf>,
-        /// The prompt and the parser of this model family: json_list, granite31, llama, hammer,
+        /// Model family whose prompt and parser are used: json_list, granite31, llama, hammer,
         /// hermes, xlam or toolace, or a name in the file `prompts`.
         #[schemars(extend("description" = nestful_family("the file `prompts`")))]
         pub family: String = NESTFUL_FAMILY.to_owned(),
-        /// Examples in the prompt; 0, 1 and 3 in the paper. A file of `prompts` without
-        /// `icl_examples` has none, with a warning.
+        /// Number of examples in the prompt; 0, 1 and 3 in the paper. With a `prompts` file without
+        /// `icl_examples` there are none, and a warning is printed.
         pub n_examples: usize = 3,
-        /// Whether the tools are encoded as JSON inside a JSON string, as in the published scripts.
+        /// Whether to encode the tools as JSON twice (a JSON string that contains JSON), as in the
+        /// published scripts.
         pub tools_twice: bool = false,
         /// File of prompts instead of the built-in ones: `{"prompts": {family: template},
         /// "icl_examples": [{"input", "output", "tools"}]}`, or only templates.
         #[schemars(extend("x-kind" = "path"))]
         pub prompts: Option<PathBuf>,
-        /// Whether the model makes one call at a time and sees each result (ReAct), instead of all
-        /// calls at once.
+        /// Whether the model writes one call at a time and sees each result (ReAct), instead of
+        /// writing all calls at once.
         pub react: bool = false,
-        /// Maximum completions in such a loop; 10 in the paper.
+        /// Maximum number of completions in the ReAct loop; 10 in the paper.
         #[schemars(range(min = 1))]
         pub max_steps: usize = 10,
-        /// The benchmark's `data_v2/executable_functions`, run in the sandbox; without it only
-        /// arithmetic rows have win rates.
+        /// The benchmark's folder `data_v2/executable_functions`, which is run in the sandbox.
+        /// Without it, only arithmetic rows have win rates.
         #[schemars(extend("x-kind" = "path"))]
         pub exec_dir: Option<PathBuf>,
     }
@@ -45,12 +47,11 @@ settings! {
 /// Default family of prompt and parser.
 const NESTFUL_FAMILY: &str = "json_list";
 
-/// Description of a setting for the family; `prompts` is the file that may define more families.
+/// Description of the setting `family`; `prompts` names the file that may define more families.
 fn nestful_family(prompts: &str) -> String {
     let known: Vec<&str> = built_in_families().collect();
     format!(
-        "The prompt and the parser of this model family, {NESTFUL_FAMILY} by default: {}, or a name \
-         in {prompts}.",
+        "Model family whose prompt and parser are used, {NESTFUL_FAMILY} by default: {}, or a name in {prompts}.",
         known.join(", ")
     )
 }
@@ -64,7 +65,7 @@ impl SuiteTable for NestfulConfig {
         "set the benchmark's rows: [eval.nestful] data = [\"nestful_data.jsonl\"]".to_owned()
     }
 
-    /// A loop of calls has wins and steps, but no matches with the gold.
+    /// A ReAct loop has wins and steps, but no matches with the reference calls.
     fn metrics(&self) -> Option<&'static [&'static str]> {
         Some(if self.react {
             &ReactReport::NAMES

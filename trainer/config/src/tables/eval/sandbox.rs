@@ -3,12 +3,12 @@
 use crate::tables::settings::settings;
 
 settings! {
-    /// What runs functions that models wrote, and those of benchmarks.
+    /// The sandbox for model-written and benchmark functions.
     pub struct SandboxConfig {
-        /// Python that runs functions, as a path or a name in PATH.
+        /// The Python interpreter: a path or a name in PATH.
         pub python: String = "python3".to_owned(),
-        /// Whether functions also run if the machine cannot isolate them
-        /// ([sandbox.md](sandbox.md)); only for disposable machines.
+        /// Whether to run functions even if the machine cannot isolate them
+        /// ([sandbox.md](sandbox.md)). Only for disposable machines.
         pub allow_unisolated: bool = false,
     }
 }

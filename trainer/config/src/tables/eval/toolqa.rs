@@ -16,7 +16,7 @@ use crate::tables::services::JudgeConfig;
 use crate::tables::settings::settings;
 
 settings! {
-    /// The suite toolqa: questions about outputs of tools.
+    /// The suite toolqa: questions about tool outputs.
     pub struct ToolQaConfig {
         /// Files of questions; required if `suites` contains "toolqa".
         #[schemars(extend("x-kind" = "path"))]
@@ -28,36 +28,40 @@ settings! {
         /// code_schema_no_response, code_schema_reduced or cot_code_schema.
         #[schemars(schema_with = "settings_of_toolqa")]
         pub setting: Setting = Setting::Answer,
-        /// Maximum tokens of an answer with its reasoning, or of a function; 1,000 in the paper.
-        /// The suite ignores `eval.max_new_tokens`.
+        /// Maximum number of tokens of an answer with its reasoning, or of a function; 1,000 in the
+        /// paper. The suite ignores `eval.max_new_tokens`.
         #[schemars(range(min = 1))]
         pub max_new_tokens: usize = 1_000,
-        /// Folder of published schemas by endpoint; absent means inferred from each response.
+        /// Folder of published schemas, one per endpoint. By default the schema is inferred from
+        /// each response.
         #[schemars(extend("x-kind" = "path"))]
         pub schemas: Option<PathBuf>,
-        /// How responses are shortened in every setting: "official" or "paths" keep list items that
-        /// add new keys, and "truncate" uses the next four keys; absent means not at all.
+        /// How responses are shortened in every setting: "official" and "paths" keep only list
+        /// items with new keys, and "truncate" uses the next four settings. Off by default.
         pub reduce: Option<ResponseReduction>,
-        /// For reduce = "truncate": list items to keep; a note states the total.
+        /// For reduce = "truncate": number of list items to keep; a note states the total.
         pub max_items: Option<usize> = Some(MAX_ITEMS),
-        /// For reduce = "truncate": levels to keep; deeper objects become a summary.
+        /// For reduce = "truncate": number of levels to keep; deeper objects become a summary.
         pub max_depth: Option<usize> = Some(MAX_DEPTH),
-        /// For reduce = "truncate": characters to keep; a note states how many were removed.
+        /// For reduce = "truncate": number of characters to keep; a note states how many were
+        /// removed.
         pub max_chars: Option<usize> = Some(MAX_CHARS),
         /// For reduce = "truncate": [JMESPath](https://jmespath.org) expression that selects parts
-        /// first; absent means everything.
+        /// of the response first. By default the whole response is used.
         pub jmespath: Option<String>,
-        /// Whether code settings show responses as Python prints them, as in the published runs.
+        /// Whether prompts of code settings show responses as Python literals, as in the published
+        /// runs.
         pub python_repr: bool = false,
         /// File of prompts instead of the built-in ones.
         #[schemars(extend("x-kind" = "path"))]
         pub prompts: Option<PathBuf>,
-        /// Whether model-written functions are run, each in the sandbox; code settings need it.
+        /// Whether to run model-written functions, each in the sandbox. Required for code settings.
         pub run_code: bool = false,
-        /// Whether the model classifies the questions instead of answering them, as in the paper.
+        /// Whether the model classifies the questions by type instead of answering them, as in the
+        /// paper.
         pub classify: bool = false,
-        /// Model behind an endpoint that decides which answers mean the same as the gold answer: a
-        /// table with the keys of `goat.judge`.
+        /// LLM judge that decides which answers are equivalent to the reference: a table with the
+        /// keys of `goat.judge`.
         pub judge: Option<JudgeConfig>,
     }
 }
@@ -99,7 +103,7 @@ impl SuiteTable for ToolQaConfig {
         Some(self.max_new_tokens)
     }
 
-    fn complete(&mut self) {
+    fn clear_unused(&mut self) {
         if self.reduce != Some(ResponseReduction::Truncate) {
             self.max_items = None;
             self.max_depth = None;
@@ -134,8 +138,8 @@ impl SuiteTable for ToolQaConfig {
         }
         if self.setting.is_code() && !self.run_code {
             let setting = self.setting.name();
-            let message = format!("the setting {setting} runs functions that the model writes");
-            let help = "allow that with run_code = true, which runs each in a sandbox";
+            let message = format!("the setting {setting} runs model-written functions");
+            let help = "set run_code = true to run each of them in the sandbox";
             rules.report(&format!("{table}.setting"), message, help);
         }
     }
